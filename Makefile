@@ -27,8 +27,16 @@ test: ## everything: install what is missing, all tests
 	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.sh tests
 
 .PHONY: test-peers
-test-peers: ## what takes minutes to build: a newer OpenSSL, the Autobahn testsuite, faults in a release build, Docker Compose and Kustomize, the website, a bounded fuzz run
+test-peers: ## what takes minutes to build: a newer OpenSSL, the Autobahn testsuite, faults in a release build, Parquet tables, Docker Compose and Kustomize, MPI and Slurm, the website, a bounded fuzz run
 	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.sh peers $(FUZZ_SECONDS)
+
+.PHONY: test-kubernetes
+test-kubernetes: PROFILE = debug
+test-kubernetes: ## shards on a real Kubernetes of two nodes, built from its modules and started on this machine (many minutes; as root)
+	@tests/setup.sh kubernetes
+	@$(MAKE) --no-print-directory image PROFILE='$(PROFILE)'
+	$(CARGO) build $(CARGO_FLAGS) -p plimsoll
+	@tests/kubernetes.py target/debug/plimsoll target/dist
 
 .PHONY: t
 t: ## tests of one crate: make t C=plimsoll-model
@@ -44,8 +52,9 @@ fuzz: ## every fuzz target for FUZZ_SECONDS (10) seconds, from where the last ru
 	fuzz/run.sh $(FUZZ_SECONDS)
 
 .PHONY: bench
-bench: setup-bench release ## side by side with h2load, ghz, k6, grpc.aio and s_time; pacing; arrivals; fleet; Bolt; sidecars; streams; sessions; connections at rest
+bench: setup-bench release ## side by side with h2load, ghz, k6, grpc.aio, wrk, oha, vegeta and s_time; pacing; arrivals; fleet; Bolt; sidecars; streams; sessions; connections at rest; shards
 	bench/grpc.py
+	bench/http.py
 	bench/bill.py
 	bench/pacing.py
 	bench/arrivals.py
@@ -57,6 +66,7 @@ bench: setup-bench release ## side by side with h2load, ghz, k6, grpc.aio and s_
 	bench/sessions.py
 	bench/hold.py
 	bench/tls.py
+	bench/shards.py
 
 # Of make mutants: files, or patterns of them; how many changes to draw, with which seed; which
 # changes, by a pattern of their names; whose tests.
@@ -98,6 +108,11 @@ STATIC_BINARY ?=
 dist: ## what people install, in target/dist: archives, .deb, .rpm, a Python wheel, images (slow to build; PROFILE=debug for a try)
 	@packaging/setup.sh dist
 	@PROFILE='$(PROFILE)' GNU_BINARY='$(GNU_BINARY)' STATIC_BINARY='$(STATIC_BINARY)' packaging/dist.sh
+
+.PHONY: image
+image: ## container images without a base, as tar files in target/dist, from a static binary (PROFILE=release builds sooner)
+	@packaging/setup.sh dist
+	@PROFILE='$(PROFILE)' STATIC_BINARY='$(STATIC_BINARY)' packaging/dist.sh image
 
 .PHONY: test-dist
 test-dist: ## installs what make dist made, each as people install it, and runs it (as root)

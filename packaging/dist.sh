@@ -2,6 +2,10 @@
 # Makes what people install, from this tree into target/dist, with SHA256SUMS: an archive of a binary for
 # older glibc's and one of a static binary, .deb, .rpm, a Python wheel, and two images. `make dist` calls it.
 #
+#   packaging/dist.sh          all of it
+#   packaging/dist.sh image    the images alone, for `make image`: from the static binary, and the rest stays
+#                              as it is
+#
 # PROFILE           cargo's profile; dist is slow to build, debug or release do to work on packaging
 # GNU_BINARY,       binaries that are there already, to be packed instead of being built
 # STATIC_BINARY
@@ -10,6 +14,14 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+scope=${1:-all}
+case $scope in
+all | image) ;;
+*)
+    echo "packaging/dist.sh: unknown scope '$scope': expected 'image', or nothing for all" >&2
+    exit 2
+    ;;
+esac
 root=$PWD
 profile=${PROFILE:-dist}
 out=$root/target/dist
@@ -39,10 +51,21 @@ build() { # TARGET
     echo "$folder/$profile/plimsoll"
 }
 
-gnu=${GNU_BINARY:-$(build "x86_64-unknown-linux-gnu.$glibc")}
 static=${STATIC_BINARY:-$(BUILD_STATIC=1 build x86_64-unknown-linux-musl)}
-[[ -x $gnu && -x $static ]] || fail "no binary $gnu, or none $static"
+[[ -x $static ]] || fail "no binary $static"
 if readelf -l "$static" | grep -q INTERP; then fail "$static is not linked statically"; fi
+mkdir -p "$scratch/files"
+cp LICENSE-APACHE LICENSE-MIT "$scratch/files"
+packaging/licences.py >"$scratch/files/THIRD-PARTY.txt"
+if [[ $scope == image ]]; then
+    mkdir -p "$out"
+    packaging/image.py --binary "$static" --version "$version" --licences "$scratch/files" --out "$out"
+    say "podman, docker and containerd load them:"
+    du -h --apparent-size -- "$out"/*-oci.tar
+    exit
+fi
+gnu=${GNU_BINARY:-$(build "x86_64-unknown-linux-gnu.$glibc")}
+[[ -x $gnu ]] || fail "no binary $gnu"
 
 # The newest symbols that the binary needs are what packages have to ask for.
 needs=$(readelf -V "$gnu" | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -1)
@@ -61,8 +84,7 @@ cd "$scratch/files"
 "$gnu" completions bash >completions/plimsoll.bash
 "$gnu" completions zsh >completions/_plimsoll
 "$gnu" completions fish >completions/plimsoll.fish
-cp "$root"/{README.md,CHANGELOG.md,LICENSE-APACHE,LICENSE-MIT} .
-(cd "$root" && packaging/licences.py) >THIRD-PARTY.txt
+cp "$root"/{README.md,CHANGELOG.md} .
 cd "$root"
 
 archive() { # NAME BINARY

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Makes two container images, each as a tar file: `plimsoll`, every command, and `plimsoll-server`,
-`plimsoll serve` with a health check. Both hold one static binary and nothing to run besides it.
+`plimsoll serve` with a health check. Both hold one static binary, the certificate authorities that browsers
+trust, and nothing to run besides it.
 
 A file is an OCI image layout, and has beside it the `manifest.json` that `docker load` of any version reads.
 Its layer is compressed; all times are those of SOURCE_DATE_EPOCH, so the same binary makes the same image.
@@ -14,7 +15,10 @@ import json
 import os
 import tarfile
 from datetime import datetime, timezone
+from importlib import metadata
 from pathlib import Path
+
+import certifi
 
 EPOCH = int(os.environ["SOURCE_DATE_EPOCH"])
 USER = 10001
@@ -61,17 +65,25 @@ def layer(binary: Path, licences: Path) -> bytes:
     """The files of both images."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for folder in ("etc", "usr", "usr/bin", "usr/share", "usr/share/doc", "usr/share/doc/plimsoll"):
+        for folder in ("etc", "etc/ssl", "etc/ssl/certs", "usr", "usr/bin", "usr/share", "usr/share/doc", "usr/share/doc/plimsoll"):
             add_folder(archive, folder)
         add_folder(archive, "tmp", mode=0o1777)
         # Volumes take their owner from here: keys are readable by this user alone.
         for folder in ("certs", "runs"):
             add_folder(archive, folder, owner=USER)
         add(archive, "etc/passwd", PASSWD.encode())
+        # Object stores and targets over TLS are checked against these.
+        add(archive, "etc/ssl/certs/ca-certificates.crt", Path(certifi.where()).read_bytes())
         add(archive, "usr/bin/plimsoll", binary.read_bytes(), mode=0o755)
         for file in ("LICENSE-APACHE", "LICENSE-MIT", "THIRD-PARTY.txt"):
             add(archive, f"usr/share/doc/plimsoll/{file}", (licences / file).read_bytes())
+        add(archive, "usr/share/doc/plimsoll/CERTIFI-LICENSE", licence_of("certifi"))
     return out.getvalue()
+
+
+def licence_of(package: str) -> bytes:
+    """Of an installed Python package."""
+    return next(file for file in metadata.files(package) or [] if file.name == "LICENSE").read_binary()
 
 
 def digest(content: bytes) -> str:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what makes and tests packages, besides Rust and Go: Debian packages, and in .peers/ nfpm
-# (.deb, .rpm), actionlint, Zig with cargo-zigbuild (binaries for older systems, and static ones) and wheel. Quick
-# when all is there; where something can't be installed, it says what is missing and stops.
+# (.deb, .rpm), actionlint, Zig with cargo-zigbuild (binaries for older systems, and static ones), wheel and certifi
+# (the authorities that images trust). Quick when all is there; where something can't be installed, it says what is missing and stops.
 #
 #   packaging/setup.sh dist    what `make dist` needs
 #   packaging/setup.sh test    that, and what `make test-dist` needs
@@ -68,8 +68,8 @@ fresh() { [[ -f $peers/stamps/$1 && $(<"$peers/stamps/$1") == "$2" ]]; }
 stamp() { echo "$2" >"$peers/stamps/$1"; }
 
 sum=$(checksum packaging/requirements.txt)
-if ! fresh packaging "$sum" || ! "$peers/packaging/bin/python" -c 'import wheel, ziglang' 2>/dev/null; then
-    say "installing Zig, cargo-zigbuild and wheel into .peers/packaging"
+if ! fresh packaging "$sum" || ! "$peers/packaging/bin/python" -c 'import certifi, wheel, ziglang' 2>/dev/null; then
+    say "installing Zig, cargo-zigbuild, wheel and certifi into .peers/packaging"
     python3 -m venv --clear "$peers/packaging" || fail "python3 -m venv .peers/packaging failed: install python3-venv"
     "$peers/packaging/bin/pip" install --quiet --disable-pip-version-check -r packaging/requirements.txt ||
         fail "pip could not install packaging/requirements.txt (is the network there?)"

@@ -296,6 +296,8 @@ def test_images(scratch: Path) -> None:
         os.chown(folder, 10001, 10001)
     client.run("certs", "certs", "/certs", mounts=folders)
     check((folders["/certs"] / "server.key").stat().st_uid == 10001, "the image's user is not 10001")
+    authorities = (client.root / "etc/ssl/certs/ca-certificates.crt").read_text()
+    check(authorities.count("BEGIN CERTIFICATE") > 50, "without authorities no store and no server is trusted")
     port = free_port()
     tls = ["--tls-cert", "/certs/server.crt", "--tls-key", "/certs/server.key", "--tls-client-ca", "/certs/ca.crt"]
     process = server.start("score", "score", "--listen", f"127.0.0.1:{port}", *tls, mounts=folders)

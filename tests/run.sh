@@ -157,7 +157,11 @@ peers)
     PROGRAM_UNDER_TEST=$PWD/target/faults/release/plimsoll run
     build --workspace --features plimsoll-relays/test-peers --test sessions
     only=autobahn run
+    # Tables for notebooks, in builds that have them.
+    build -p plimsoll-report --features parquet --test data
+    run
     step tests/deploy.sh
+    step tests/clusters.py target/debug/plimsoll
     step make --no-print-directory site
     # A fixed seed: the same inputs each time. `make fuzz` looks for new ones.
     SEED=1 step fuzz/run.sh "$seconds"

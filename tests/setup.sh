@@ -7,20 +7,23 @@
 #   tests/setup.sh tests    what `make test` needs
 #   tests/setup.sh peers    that, and what `make test-peers` needs
 #   tests/setup.sh bench    what `make test` and `make bench` need
+#   tests/setup.sh kubernetes   what `make test-kubernetes` needs besides an image
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 scope=${1:-tests}
 case $scope in
-tests | peers | bench) ;;
+tests | peers | bench | kubernetes) ;;
 *)
-    echo "tests/setup.sh: unknown scope '$scope': expected 'tests', 'peers' or 'bench'" >&2
+    echo "tests/setup.sh: unknown scope '$scope': expected 'tests', 'peers', 'bench' or 'kubernetes'" >&2
     exit 2
     ;;
 esac
 
 ghz_version=v0.121.0
 k6_version=v1.8.1
+vegeta_version=v12.13.0
+oha_version=1.16.0
 # The crate that brings OpenSSL's sources; after the plus, the version of OpenSSL.
 openssl_crate=400.0.2+4.0.3
 # Its module holds the server of the interoperability tests.
@@ -28,6 +31,8 @@ grpc_go_version=v1.75.1
 compose_version=v2.40.3
 # The newest that Go 1.24 builds.
 kustomize_version=v5.7.1
+kubernetes_version=v1.34.4
+etcd_version=v3.7.3
 peers=$PWD/.peers
 
 say() { echo "setup: $*"; }
@@ -58,6 +63,8 @@ want python3 python3
 want c++ g++
 want redis-server redis-server
 want haproxy haproxy
+want tinyproxy tinyproxy
+want microsocks microsocks
 want curl curl
 want node nodejs
 want h2load nghttp2-client
@@ -66,6 +73,25 @@ want mvn maven
 want chromium chromium
 want xmllint libxml2-utils
 want mandoc mandoc
+if [[ $scope == bench ]]; then want wrk wrk; fi
+# Launchers of shards, and what reads the calls that those made.
+if [[ $scope == peers ]]; then
+    want mpirun.openmpi openmpi-bin
+    want mpirun.mpich mpich
+    want srun slurm-client
+    PATH=$PATH:/usr/sbin want slurmctld slurmctld
+    PATH=$PATH:/usr/sbin want slurmd slurmd
+    PATH=$PATH:/usr/sbin want munged munge
+    want zstd zstd
+fi
+if [[ $scope == kubernetes ]]; then
+    want containerd containerd
+    PATH=$PATH:/usr/sbin want runc runc
+    [[ -x /usr/lib/cni/bridge ]] || need+=(containernetworking-plugins)
+    want nsenter util-linux
+    PATH=$PATH:/usr/sbin want sysctl procps
+    want zstd zstd
+fi
 # Debian ships python3 without what `python3 -m venv` needs.
 if [[ ! -x $peers/venv/bin/python ]] && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
     need+=(python3-venv)
@@ -160,7 +186,7 @@ fi
 # --- Go: an ordinary grpc-go server, and for the benchmarks more ---------------------
 command -v go >/dev/null || fail "missing: go (the Go toolchain). Install Go 1.24 or newer from your system or go.dev, and have it on PATH."
 sum=$(checksum bench/peers/go.mod bench/peers/go.sum bench/peers/*/*.go)
-if ! fresh go "$sum" || [[ ! -x $peers/bin/go-score || ! -x $peers/bin/go-health || ! -x $peers/bin/go-tls || ! -x $peers/bin/go-http ]]; then
+if ! fresh go "$sum" || [[ ! -x $peers/bin/go-score || ! -x $peers/bin/go-health || ! -x $peers/bin/go-tls || ! -x $peers/bin/go-http || ! -x $peers/bin/go-s3 ]]; then
     say "building the Go peers"
     (cd bench/peers && go build -o "$peers/bin/" ./...) || fail "go build in bench/peers failed (is the Go module proxy within reach?)"
     stamp go "$sum"
@@ -178,6 +204,18 @@ if [[ $scope == bench ]] && { ! fresh ghz "$ghz_version" || [[ ! -x $peers/bin/g
     say "building ghz $ghz_version"
     GOBIN=$peers/bin go install "github.com/bojand/ghz/cmd/ghz@$ghz_version" || fail "go install ghz@$ghz_version failed (is the Go module proxy within reach?)"
     stamp ghz "$ghz_version"
+fi
+
+if [[ $scope == bench ]] && { ! fresh vegeta "$vegeta_version" || [[ ! -x $peers/bin/vegeta ]]; }; then
+    say "building vegeta $vegeta_version"
+    GOBIN=$peers/bin go install "github.com/tsenart/vegeta/v12@$vegeta_version" || fail "go install vegeta@$vegeta_version failed (is the Go module proxy within reach?)"
+    stamp vegeta "$vegeta_version"
+fi
+
+if [[ $scope == bench ]] && { ! fresh oha "$oha_version" || [[ ! -x $peers/bin/oha ]]; }; then
+    say "building oha $oha_version"
+    cargo install --quiet --locked --root "$peers" "oha@$oha_version" || fail "cargo install oha@$oha_version failed (is the registry within reach?)"
+    stamp oha "$oha_version"
 fi
 
 if [[ $scope == bench ]] && { ! fresh k6 "$k6_version" || [[ ! -x $peers/bin/k6 ]]; }; then
@@ -206,6 +244,36 @@ if [[ $scope == peers ]] && { ! fresh deploy "$sum" || [[ ! -x $peers/bin/docker
     stamp deploy "$sum"
 fi
 
+# A control plane and its nodes, from modules alone.
+sum="$kubernetes_version $etcd_version"
+kubernetes=$peers/kubernetes
+if [[ $scope == kubernetes ]] && { ! fresh kubernetes "$sum" || [[ ! -x $kubernetes/etcd || ! -x $kubernetes/kubelet ]]; }; then
+    say "building Kubernetes $kubernetes_version and etcd $etcd_version (many minutes)"
+    rm -rf "$kubernetes" "$peers/kubernetes-module"
+    mkdir -p "$kubernetes" "$peers/kubernetes-module"
+    # Its own modules are folders of its tree there, and here of the registry, by another number.
+    staged='import json, sys
+staging = [old["Old"]["Path"] for old in json.load(sys.stdin)["Replace"]]
+print("\n".join(f"-replace={path}={path}@v0.{sys.argv[1]}" for path in staging))'
+    commands=(kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl)
+    packages=("${commands[@]/#/k8s.io/kubernetes/cmd/}")
+    (
+        cd "$peers/kubernetes-module" &&
+            go mod init peers/kubernetes &&
+            found=$(go mod download -json "k8s.io/kubernetes@$kubernetes_version" | python3 -c 'import json, sys; print(json.load(sys.stdin)["GoMod"])') &&
+            replacements=$(go mod edit -json "$found" | python3 -c "$staged" "${kubernetes_version#v1.}") &&
+            mapfile -t replacements <<<"$replacements" &&
+            go mod edit "${replacements[@]}" &&
+            go get "${packages[@]/%/@$kubernetes_version}" "go.etcd.io/etcd/server/v3@$etcd_version" &&
+            nice -n 15 go build -trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$kubernetes_version" \
+                -o "$kubernetes/" "${packages[@]}" &&
+            nice -n 15 go build -trimpath -ldflags '-s -w' -o "$kubernetes/etcd" go.etcd.io/etcd/server/v3
+    ) >"$peers/kubernetes.log" 2>&1 ||
+        fail "Kubernetes could not be built (is the Go module proxy within reach? the whole output is in .peers/kubernetes.log)"
+    rm -rf "$peers/kubernetes-module"
+    stamp kubernetes "$sum"
+fi
+
 # What makes a website of the documentation; the Makefile has its version.
 mdbook=$(grep -E '^MDBOOK_VERSION = ' Makefile)
 if [[ $scope == peers ]] && { ! fresh mdbook "$mdbook" || [[ ! -x $peers/bin/mdbook ]]; }; then
@@ -218,7 +286,7 @@ fi
 
 # Debian's OpenSSL is not the fastest there is, nor does it know the newer algorithms: a newer
 # one stands beside it, with Debian's configuration.
-if [[ $scope != tests ]] && { ! fresh openssl "$openssl_crate" || [[ ! -x $peers/bin/openssl-newer ]]; }; then
+if [[ $scope == peers || $scope == bench ]] && { ! fresh openssl "$openssl_crate" || [[ ! -x $peers/bin/openssl-newer ]]; }; then
     say "building OpenSSL ${openssl_crate#*+} (minutes)"
     rm -rf "$peers/openssl"
     mkdir -p "$peers/openssl/src"

@@ -9,7 +9,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use plimsoll_engine::driver::{CallId, Driver, Event, Protocol, ProtocolError};
-use plimsoll_model::plan::{EventFormat, EventMatch, EventStream, HttpCall};
+use plimsoll_model::plan::{EventFormat, EventMatch, EventStream, Goodput, HttpCall};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{Http2Protocol, HttpRequest};
 use plimsoll_wire::http2::{self, Frame, write};
@@ -38,6 +38,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
         body: vec![b'x'; if choice & 16 == 0 { 0 } else { 100_000 }],
         expect: vec![(200, 299)],
         expect_body: (choice & 2 != 0).then(|| "ok".into()),
+        compressed: choice & 64 != 0,
         stream: (choice & 4 != 0).then(|| EventStream {
             format: match choice & 8 {
                 0 => EventFormat::Sse,
@@ -45,6 +46,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
             },
             until: Some(EventMatch::Contains("done".into())),
             error: None,
+            tokens: (choice & 32 != 0).then(Goodput::default),
         }),
         max_body: 1_000,
         ..HttpCall::default()

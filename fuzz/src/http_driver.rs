@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use plimsoll_engine::driver::{CallId, Direction, Driver, Event, Protocol};
-use plimsoll_model::plan::{EventFormat, EventMatch, EventStream, HttpCall};
+use plimsoll_model::plan::{EventFormat, EventMatch, EventStream, Goodput, HttpCall};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{Http1Protocol, HttpRequest};
 
@@ -16,6 +16,7 @@ fn play(choice: u8, bytes: &[u8], step: usize) -> (Vec<Event>, Result<(), Outcom
         path: "/".into(),
         expect: vec![(200, 299)],
         expect_body: (choice & 2 != 0).then(|| "ok".into()),
+        compressed: choice & 64 != 0,
         stream: (choice & 4 != 0).then(|| EventStream {
             format: match choice & 8 {
                 0 => EventFormat::Sse,
@@ -23,6 +24,7 @@ fn play(choice: u8, bytes: &[u8], step: usize) -> (Vec<Event>, Result<(), Outcom
             },
             until: Some(EventMatch::Contains("done".into())),
             error: None,
+            tokens: (choice & 32 != 0).then(Goodput::default),
         }),
         max_body: u32::MAX,
         ..HttpCall::default()

@@ -44,6 +44,7 @@ fuzz_target!(|input: &[u8]| {
             _ => EventMatch::Named("done".into()),
         }),
         error: None,
+        tokens: None,
     };
     let whole = read(&stream, bytes, bytes.len().max(1));
     let pieces = read(&stream, bytes, usize::from(*step).max(1));

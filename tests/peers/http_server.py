@@ -2,14 +2,44 @@
 server-sent events and of JSON lines, some of which fail in the middle. Prints where it listens."""
 
 import asyncio
+import gzip
 import json
 import sys
+import zlib
 
+import brotli
+import zstandard
 from aiohttp import web
 
 
 async def fixed(request):
     return web.Response(body=b"x" * int(request.match_info["size"]))
+
+
+PACKERS = {
+    "gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "br": brotli.compress,
+    "zstd": lambda data: zstandard.ZstdCompressor().compress(data),
+    "identity": bytes,
+}
+
+
+async def packed(request):
+    """A body in the coding that is named, of which `Accept-Encoding` has to know."""
+    coding = request.match_info["coding"]
+    body = b'{"n": 1, "found": "needle"}\n' * int(request.match_info["count"])
+    if request.query.get("sse"):
+        body = b'data: {"n": 1}\n\n' * int(request.match_info["count"]) + b"data: [DONE]\n\n"
+    if coding not in PACKERS:
+        return web.Response(body=body, headers={"Content-Encoding": coding})
+    if request.query.get("asked") and coding not in request.headers.get("Accept-Encoding", ""):
+        return web.Response(status=406)
+    body = PACKERS[coding](body)
+    if request.query.get("cut"):
+        body = body[:-3]
+    status = int(request.query.get("status", "200"))
+    return web.Response(status=status, body=body, headers={"Content-Encoding": coding})
 
 
 async def until_close(request):
@@ -43,6 +73,7 @@ async def events(request):
 async def main():
     app = web.Application()
     app.router.add_get("/bytes/{size}", fixed)
+    app.router.add_get("/packed/{coding}/{count}", packed)
     app.router.add_get("/close", until_close)
     app.router.add_route("*", "/{format}/{kind}/{count}", events)
     runner = web.AppRunner(app, access_log=None)

@@ -4,10 +4,11 @@
 
 Each pod has what its volumes hold under FOLDER/K, starts there in its working directory, and knows its
 number as in a cluster. PROGRAM is the image's entrypoint; a claim is FOLDER/claim. Prints the pods' exit
-codes in a line.
+codes in a line, and leaves them in FOLDER/codes.
 """
 
 import base64
+import json
 import os
 import pathlib
 import subprocess
@@ -65,7 +66,12 @@ def main():
             cwd=places[container["workingDir"]],
             env={"JOB_COMPLETION_INDEX": str(number), "TMPDIR": str(places["/tmp"]), **dict(os.environ)},
         ))
-    print(*[pod.wait() for pod in pods])
+    codes = [pod.wait() for pod in pods]
+    print(*codes)
+    # Whoever looks at it meanwhile sees all of it or nothing.
+    written = folder / "codes.part"
+    written.write_text(json.dumps(codes), encoding="utf-8")
+    written.rename(folder / "codes")
 
 
 if __name__ == "__main__":

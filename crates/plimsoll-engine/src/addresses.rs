@@ -11,7 +11,7 @@ use std::time::Duration;
 use plimsoll_model::{Outcome, Recorder, Time};
 
 use crate::address::Address;
-use crate::network::Found;
+use crate::network::{Found, Network, Token};
 use crate::worker::classify_connect;
 
 /// How long an address is left out after its first failure; twice as long after the next.
@@ -24,6 +24,8 @@ pub(crate) const NOWHERE: u32 = u32::MAX;
 /// One name's addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
+    /// The target's number, as the network has it.
+    target: usize,
     /// All that it ever had; an address keeps its place.
     known: Vec<Known>,
     /// The places of those that it has now, in the order in which connections take them.
@@ -43,6 +45,14 @@ struct Known {
 }
 
 impl Addresses {
+    /// Those of a target's name, by the number that the network has for it.
+    pub(crate) fn of(target: usize) -> Addresses {
+        Addresses {
+            target,
+            ..Addresses::default()
+        }
+    }
+
     /// Whether the name need not be looked up.
     pub(crate) fn are_known(&self, now: Time) -> bool {
         !self.current.is_empty() && now < self.until
@@ -90,7 +100,20 @@ impl Addresses {
         }
     }
 
-    pub(crate) fn at(&self, place: u32) -> &Address {
+    /// Begins a connection to the address at `place`.
+    ///
+    /// # Errors
+    /// The network's.
+    pub(crate) fn connect<N: Network>(
+        &self,
+        place: u32,
+        token: Token,
+        network: &mut N,
+    ) -> io::Result<N::Socket> {
+        network.connect_for(self.target, self.at(place), token)
+    }
+
+    fn at(&self, place: u32) -> &Address {
         &self.known[place as usize].address
     }
 

@@ -16,7 +16,6 @@ use plimsoll_model::record::{Interval, RequestRecord};
 use plimsoll_model::run::merge::InStep;
 use plimsoll_model::run::{IntervalRecord, NegotiatedTls, ShardFigures};
 use plimsoll_model::{Outcome, Time};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::address::Address;
 use crate::clock::Clock;
@@ -26,7 +25,7 @@ use crate::driver::Protocol;
 use crate::machine::MachineMeter;
 use crate::network::os::{OsNetwork, SocketOptions};
 use crate::resolver;
-use crate::resources::{Meter, Watched, server_of};
+use crate::resources::{Meter, Watched, server_of, thread_cpu};
 use crate::script::Scripts;
 use crate::script::worker::ScriptWorker;
 use crate::stop::Stop;
@@ -294,7 +293,7 @@ fn carry_out(
             shared: Arc::clone(&shared),
             sender: sender.clone(),
             spares: given,
-            used_ns: 0,
+            used: Duration::ZERO,
         };
         let work = work.clone();
         let index = share.index;
@@ -374,20 +373,14 @@ struct Hands {
     sender: Sender<Message>,
     spares: Receiver<Interval>,
     /// What the thread had used at the end of its last interval.
-    used_ns: u64,
+    used: Duration,
 }
 
 impl Hands {
     /// The load begins: what the thread used until now is not the load's.
     fn begin(&mut self) {
-        self.used_ns = thread_cpu_ns();
+        self.used = thread_cpu();
     }
-}
-
-/// CPU time of the thread that calls.
-fn thread_cpu_ns() -> u64 {
-    let used = clock_gettime(ClockId::ThreadCPUTime);
-    used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64
 }
 
 impl Control for Hands {
@@ -409,11 +402,12 @@ impl Control for Hands {
 
     fn interval(&mut self, interval: WorkerInterval) -> Option<Interval> {
         // The conductor is gone only when the run is given up.
-        let used_ns = thread_cpu_ns();
-        let used_in_it = used_ns.saturating_sub(std::mem::replace(&mut self.used_ns, used_ns));
+        let used = thread_cpu();
+        let used_in_it = used.saturating_sub(std::mem::replace(&mut self.used, used));
+        let used_ns = used_in_it.as_nanos() as u64;
         let _ = self
             .sender
-            .send(Message::Interval(Box::new(interval), used_in_it));
+            .send(Message::Interval(Box::new(interval), used_ns));
         self.spares.try_recv().ok()
     }
 }

@@ -7,7 +7,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use plimsoll_model::{Outcome, Time};
+use plimsoll_model::plan::Goodput;
+use plimsoll_model::{Count, Outcome, Time};
 
 /// Bytes of a connection that may wait for its socket before no more of calls' requests is
 /// put behind them: a peer that does not read shows as waiting calls and not as memory.
@@ -46,6 +47,18 @@ pub enum Event {
     Done(Done),
     /// A call that carries several messages (a stream) has received a whole one.
     Message(CallId),
+    /// A token of a streamed answer has come, or several in one piece.
+    Token(CallId),
+    /// What the service counts: the tokens of a call's prompt, and of its answer. Before the call's end; the last one counts.
+    Usage {
+        call: CallId,
+        prompt: u64,
+        answer: u64,
+    },
+    /// The text of a call's answer, where it was asked for. Before the call's end.
+    Answer { call: CallId, text: String },
+    /// What the protocol counts of a call besides.
+    Count { call: CallId, count: Count, n: u64 },
     /// Messages sent on a stream that ends with the next event.
     Sent { call: CallId, messages: u32 },
     /// The answer to a cancelled call arrived after all.
@@ -211,6 +224,11 @@ pub trait Protocol: Send + Sync + 'static {
     /// for a few microseconds more a turn, and the memory of both ends is measured.
     fn rests(&self) -> bool {
         false
+    }
+
+    /// What a call whose answer is tokens has to meet to be counted as good.
+    fn goodput(&self) -> Goodput {
+        Goodput::default()
     }
 
     /// Explains the bytes of one connection, a line a frame, for `--trace`.

@@ -9,6 +9,7 @@ pub mod cores;
 pub mod defect;
 pub mod driver;
 pub mod fault;
+pub mod heap;
 mod machine;
 pub mod memory;
 pub mod network;
@@ -20,6 +21,7 @@ pub mod script;
 pub mod stop;
 mod tickets;
 pub mod tls;
+pub mod tunnel;
 pub mod worker;
 
 pub use address::Address;

@@ -15,6 +15,7 @@ mod low_water;
 pub mod os;
 pub mod simulated;
 mod tcp_info;
+mod tunnels;
 
 /// Names a socket to the network; the network hands it back when the socket is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,6 +73,16 @@ pub trait Network {
     /// Start a connection. It is up, or has failed, when the socket is writable:
     /// [`Network::connected`] returns which.
     fn connect(&mut self, to: &Address, token: Token) -> io::Result<Self::Socket>;
+
+    /// The same for the target with this number, through the proxy that leads to it, if one does.
+    fn connect_for(
+        &mut self,
+        _target: usize,
+        to: &Address,
+        token: Token,
+    ) -> io::Result<Self::Socket> {
+        self.connect(to, token)
+    }
 
     /// The result of a connection attempt whose socket has become writable.
     fn connected(&mut self, socket: &mut Self::Socket) -> io::Result<()>;

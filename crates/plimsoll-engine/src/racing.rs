@@ -230,7 +230,7 @@ impl<S> Races<S> {
         race.next_at = Time::NEVER;
         while let Some(place) = race.left.pop_front() {
             let token = Token(ATTEMPT | self.next_attempt);
-            match ground.network.connect(ground.addresses.at(place), token) {
+            match ground.addresses.connect(place, token, ground.network) {
                 Ok(socket) => {
                     // Never again the token of an attempt whose event may be on its way.
                     self.next_attempt = (self.next_attempt + 1) & (ATTEMPT - 1) >> 1;

@@ -39,6 +39,7 @@ struct Thread {
 
 impl Resolver {
     pub(crate) fn new(target: &Target, sources: &[IpAddr], waker: Waker) -> Resolver {
+        let target = &target.reached();
         let name = Name {
             host: target.host.clone(),
             port: target.port,
@@ -123,6 +124,7 @@ fn look_up(name: &Name) -> Result<Found, (io::ErrorKind, String)> {
 /// # Errors
 /// When its name does not resolve.
 pub(crate) fn addresses(target: &Target) -> io::Result<Arc<[Address]>> {
+    let target = &target.reached();
     let addresses = match known(target) {
         Some(known) => known,
         None => by_name(&target.host, target.port)?,

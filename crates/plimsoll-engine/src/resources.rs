@@ -7,8 +7,9 @@ use std::collections::HashSet;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use nix::time::clock_getcpuclockid;
+use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::Pid;
 use plimsoll_model::plan::{UnixSocket, Watch};
 use plimsoll_model::run::Resources;
@@ -280,13 +281,19 @@ fn same_host(a: IpAddr, b: IpAddr) -> bool {
     a.to_canonical() == b.to_canonical()
 }
 
+/// CPU time that the calling thread has used.
+pub fn thread_cpu() -> Duration {
+    let used = ClockId::CLOCK_THREAD_CPUTIME_ID.now();
+    used.expect("Linux has this clock for every thread").into()
+}
+
 fn usage_of(pid: i32) -> Option<Usage> {
     let process = Process::new(pid).ok()?;
     let stat = process.stat().ok()?;
     let clock = clock_getcpuclockid(Pid::from_raw(pid)).ok()?;
     let used = clock.now().ok()?;
     Some(Usage {
-        cpu_ns: u64::try_from(std::time::Duration::from(used).as_nanos()).ok()?,
+        cpu_ns: u64::try_from(Duration::from(used).as_nanos()).ok()?,
         user_ticks: stat.utime,
         system_ticks: stat.stime,
         rss_bytes: stat.rss * procfs::page_size(),
@@ -330,13 +337,9 @@ mod tests {
         let files: Vec<_> = (0..40).map(|_| fs::File::open("/dev/null")).collect();
         meter.restart();
         drop(files);
-        let used = || {
-            let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-            used.tv_sec * 1_000_000_000 + used.tv_nsec
-        };
-        let end = used() + 3_000_000;
+        let end = thread_cpu() + Duration::from_millis(3);
         let mut turns = 0u64;
-        while used() < end {
+        while thread_cpu() < end {
             turns = std::hint::black_box(turns + 1);
         }
         let used = meter.read().unwrap();

@@ -3,8 +3,8 @@
 //! A [`Script`] is a state machine like a [`crate::Driver`]: it owns no socket, no task
 //! and no clock. Where a driver is one connection that carries many calls, a script is
 //! one user with up to [`LINKS`] connections, opened and closed as it says, whose calls
-//! follow from each other. [`worker`] runs scripts; drivers have their own worker, whose
-//! hot path this keeps out of.
+//! follow from each other. [`worker`] runs scripts, [`user`] makes one of any driver; drivers have
+//! their own worker, whose hot path this keeps out of.
 
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::Target;
@@ -12,6 +12,7 @@ use plimsoll_model::{Outcome, Recorder, Sample, Time};
 
 use crate::tls::TlsClient;
 
+pub mod user;
 pub mod worker;
 
 /// Connections that a script may have at once.

@@ -20,8 +20,8 @@ use plimsoll_model::schedule::{Arrival, Arrivals, Schedule};
 use plimsoll_model::{Outcome, Time};
 
 use crate::addresses::Addresses;
-use crate::conductor::EngineError;
 use crate::driver::{Event, Protocol};
+use crate::heap;
 use crate::network::{Network, Ready, Token, Wake};
 use crate::pauses::{LOOK_NS, Pauses};
 use crate::racing::Races;
@@ -30,9 +30,12 @@ use crate::tls::{Tally, TlsClient};
 mod calls;
 mod connection;
 mod control;
+mod established;
+mod events;
 mod intervals;
 mod issue;
 mod lifecycle;
+mod tokens;
 
 use calls::Calls;
 use connection::Connection;
@@ -40,9 +43,12 @@ pub(crate) use connection::MAX_OWED;
 pub(crate) use connection::SocketWriter;
 pub use connection::classify_connect;
 pub use control::{Control, StopLevel, WorkerInterval};
+pub use established::Established;
 pub use intervals::INTERVAL_NS;
 pub(crate) use intervals::Intervals;
 use issue::Backlog;
+pub(crate) use tokens::Answer;
+use tokens::Tokens;
 
 /// Connections that may be coming up at once, over all workers of a run: fewer than any
 /// listen backlog holds, since a dropped SYN costs a second.
@@ -76,41 +82,6 @@ impl Share {
     /// Connections of this worker that may be coming up at once.
     pub(crate) fn most_connecting(&self) -> usize {
         (MAX_CONNECTING / self.of.max(1) as usize).max(FEWEST_CONNECTING)
-    }
-}
-
-/// How the connecting went.
-#[derive(Clone, Debug, Default)]
-pub struct Established {
-    pub open: u32,
-    pub failed: u32,
-    /// The first failure, for the error message.
-    pub failure: Option<(Outcome, String)>,
-}
-
-impl Established {
-    /// Adds how it went for other connections.
-    pub fn add(&mut self, other: Established) {
-        self.open += other.open;
-        self.failed += other.failed;
-        self.failure = self.failure.take().or(other.failure);
-    }
-
-    /// # Errors
-    /// Where connections were `wanted` to `url` before the load, and not one came up.
-    pub fn check(&self, url: &str, wanted: u64) -> Result<(), EngineError> {
-        if wanted == 0 || self.open > 0 {
-            return Ok(());
-        }
-        let (outcome, detail) = self
-            .failure
-            .clone()
-            .unwrap_or((Outcome::ConnectFailed, "no connection came up".to_owned()));
-        Err(EngineError::NoConnection {
-            url: url.to_owned(),
-            outcome,
-            detail,
-        })
     }
 }
 
@@ -159,6 +130,7 @@ pub struct Worker<P: Protocol, N: Network> {
     unfinished: Vec<Token>,
 
     calls: Calls,
+    tokens: Tokens,
     recorder: Recorder,
     /// An emptied interval, for its memory.
     spare: Option<Interval>,
@@ -246,6 +218,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         Worker {
             network,
             rests: protocol.rests(),
+            tokens: Tokens::new(protocol.goodput()),
             protocol,
             ticketless: tls.as_ref().is_some_and(TlsClient::resumes),
             tls,
@@ -311,10 +284,14 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// When the event loop itself fails, which no target can cause.
     pub fn establish(&mut self, control: &mut impl Control) -> io::Result<Established> {
         let mut ready = Vec::new();
+        let alone = self.share.of == 1;
+        let before = alone.then(heap::allocated).flatten();
         while self.lanes.iter().any(|lane| !lane.settled) && control.stop_level() == StopLevel::Run
         {
             self.turn(control, None, &mut ready)?;
         }
+        let grown = |before| Some(heap::allocated()?.saturating_sub(before));
+        self.established.heap_bytes = before.and_then(grown);
         Ok(self.established.clone())
     }
 

@@ -9,7 +9,7 @@ use std::fs::{self, File, FileType, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
@@ -34,6 +34,19 @@ pub fn open_file(path: &Path) -> io::Result<File> {
     // Something else may have taken its place meanwhile.
     is_file(file.metadata()?.file_type())?;
     Ok(file)
+}
+
+/// What was typed, or the file that `@FILE` names; `@-` or `-`: what stdin holds.
+///
+/// # Errors
+/// When stdin can't be read, or is no text.
+pub fn text_or_file(typed: Option<&str>) -> io::Result<(Option<String>, Option<PathBuf>)> {
+    Ok(match typed.map(|text| (text, text.strip_prefix('@'))) {
+        None => (None, None),
+        Some(("-", _) | (_, Some("-"))) => (Some(stdin_to_string()?), None),
+        Some((_, Some(path))) => (None, Some(path.into())),
+        Some((text, None)) => (Some(text.to_owned()), None),
+    })
 }
 
 fn is_file(kind: FileType) -> io::Result<()> {

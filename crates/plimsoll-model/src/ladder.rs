@@ -23,9 +23,13 @@ use crate::statistics::paired::{Paired, fewest_pairs, paired};
 use crate::statistics::rank::median;
 
 mod gate;
+mod metric;
+mod price;
 pub mod turns;
 
 pub use gate::{Gate, Gated, Passage};
+pub use metric::{Metric, Part, Unit};
+pub use price::{Percentile, Price};
 use turns::TurnsRecord;
 
 /// The name of the file.
@@ -35,204 +39,8 @@ pub const FILE: &str = "ladder.json";
 /// reports speak of, since slices next to each other are not quite independent.
 pub const ALPHA: f64 = 0.025;
 
-/// A statistic of a slice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Metric {
-    P50,
-    P99,
-    ClientCpu,
-    ServerCpu,
-    /// Of the sidecars on the way, together.
-    SidecarCpu,
-    /// What each open connection adds to the server's memory, bytes.
-    ServerMemory,
-    /// Of a client that keeps so many calls in flight that it never waits for the next arrival.
-    BusyClientCpu,
-    BusyServerCpu,
-    /// From the beginning of a connection to when it can carry a call.
-    ConnectionTime,
-    /// A new connection and one call on it.
-    ConnectionClientCpu,
-    ConnectionServerCpu,
-    /// What TCP carries both ways for a connection, apart from its calls.
-    ConnectionBytes,
-    /// As of new connections, where TLS sessions are resumed.
-    ResumedTime,
-    ResumedClientCpu,
-    ResumedServerCpu,
-    ResumedBytes,
-    /// What TCP carries both ways for a call on a connection that is up.
-    CallBytes,
-}
-
-/// What is measured of rungs that take turns besides their calls: short slices of its own, in rounds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Part {
-    /// A closed loop that keeps the server as busy as it can.
-    Saturated,
-    /// A new connection for each call, one after the other.
-    Connections,
-    /// The same with TLS sessions that are resumed from tickets; plaintext has none to resume.
-    Resumed,
-    /// Many connections that are kept, at a server started afresh.
-    Memory,
-}
-
-impl Part {
-    pub const ALL: [Part; 4] = [
-        Part::Saturated,
-        Part::Connections,
-        Part::Resumed,
-        Part::Memory,
-    ];
-
-    /// As plans, flags and `ladder.json` write it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Part::Saturated => "saturated",
-            Part::Connections => "connections",
-            Part::Resumed => "resumed",
-            Part::Memory => "memory",
-        }
-    }
-
-    /// What is measured, for a person.
-    pub fn words(self) -> &'static str {
-        match self {
-            Part::Saturated => "a call at a server kept busy",
-            Part::Connections => "new connections",
-            Part::Resumed => "resumed connections",
-            Part::Memory => "memory a connection",
-        }
-    }
-
-    pub fn from_name(name: &str) -> Option<Part> {
-        Part::ALL.into_iter().find(|part| part.name() == name)
-    }
-
-    /// Its metrics that have an interval.
-    pub fn metrics(self) -> &'static [Metric] {
-        match self {
-            Part::Saturated => &[Metric::BusyClientCpu, Metric::BusyServerCpu],
-            Part::Connections => &[
-                Metric::ConnectionTime,
-                Metric::ConnectionClientCpu,
-                Metric::ConnectionServerCpu,
-            ],
-            Part::Resumed => &[
-                Metric::ResumedTime,
-                Metric::ResumedClientCpu,
-                Metric::ResumedServerCpu,
-            ],
-            Part::Memory => &[Metric::ServerMemory],
-        }
-    }
-}
-
-/// What a metric's values are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    Micros,
-    Bytes,
-}
-
-impl Metric {
-    pub const ALL: [Metric; 17] = [
-        Metric::P50,
-        Metric::P99,
-        Metric::ClientCpu,
-        Metric::ServerCpu,
-        Metric::SidecarCpu,
-        Metric::BusyClientCpu,
-        Metric::BusyServerCpu,
-        Metric::ConnectionTime,
-        Metric::ConnectionClientCpu,
-        Metric::ConnectionServerCpu,
-        Metric::ConnectionBytes,
-        Metric::ResumedTime,
-        Metric::ResumedClientCpu,
-        Metric::ResumedServerCpu,
-        Metric::ResumedBytes,
-        Metric::ServerMemory,
-        Metric::CallBytes,
-    ];
-
-    pub fn unit(self) -> Unit {
-        match self {
-            Metric::ServerMemory
-            | Metric::ConnectionBytes
-            | Metric::ResumedBytes
-            | Metric::CallBytes => Unit::Bytes,
-            _ => Unit::Micros,
-        }
-    }
-
-    /// As gates and `ladder.json` write it.
-    pub fn key(self) -> &'static str {
-        match self {
-            Metric::P50 => "p50",
-            Metric::P99 => "p99",
-            Metric::ClientCpu => "client_cpu",
-            Metric::ServerCpu => "server_cpu",
-            Metric::SidecarCpu => "sidecar_cpu",
-            Metric::ServerMemory => "server_memory",
-            Metric::BusyClientCpu => "busy_client_cpu",
-            Metric::BusyServerCpu => "busy_server_cpu",
-            Metric::ConnectionTime => "connection_time",
-            Metric::ConnectionClientCpu => "connection_client_cpu",
-            Metric::ConnectionServerCpu => "connection_server_cpu",
-            Metric::ConnectionBytes => "connection_bytes",
-            Metric::ResumedTime => "resumed_time",
-            Metric::ResumedClientCpu => "resumed_client_cpu",
-            Metric::ResumedServerCpu => "resumed_server_cpu",
-            Metric::ResumedBytes => "resumed_bytes",
-            Metric::CallBytes => "call_bytes",
-        }
-    }
-
-    /// What people call it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Metric::P50 => "p50",
-            Metric::P99 => "p99",
-            Metric::ClientCpu => "client CPU a call",
-            Metric::ServerCpu => "server CPU a call",
-            Metric::SidecarCpu => "sidecar CPU a call",
-            Metric::ServerMemory => "server memory a connection",
-            Metric::BusyClientCpu => "client CPU a call, saturated",
-            Metric::BusyServerCpu => "server CPU a call, saturated",
-            Metric::ConnectionTime => "new connection (p50)",
-            Metric::ConnectionClientCpu => "client CPU a new connection",
-            Metric::ConnectionServerCpu => "server CPU a new connection",
-            Metric::ConnectionBytes => "bytes a new connection",
-            Metric::ResumedTime => "resumed connection (p50)",
-            Metric::ResumedClientCpu => "client CPU a resumed connection",
-            Metric::ResumedServerCpu => "server CPU a resumed connection",
-            Metric::ResumedBytes => "bytes a resumed connection",
-            Metric::CallBytes => "bytes a call",
-        }
-    }
-
-    /// The slices that it is measured in, where rungs take turns; `None`: the turns.
-    pub fn part(self) -> Option<Part> {
-        Part::ALL
-            .into_iter()
-            .find(|part| part.metrics().contains(&self))
-    }
-
-    /// It is counted, so that it has no interval.
-    pub fn is_exact(self) -> bool {
-        matches!(
-            self,
-            Metric::ConnectionBytes | Metric::ResumedBytes | Metric::CallBytes
-        )
-    }
-}
-
 /// One slice of a rung: a run of its own. Times in µs; `None`: not known, or too few calls.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Slice {
     pub p50_us: Option<f64>,
     pub p99_us: Option<f64>,
@@ -241,6 +49,9 @@ pub struct Slice {
     /// Of the sidecars on the way; left out where there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sidecar_cpu_us_per_call: Option<f64>,
+    /// Of the client's heap. Left out where connections are few, or several threads made them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_bytes_per_connection: Option<f64>,
     /// Left out where the server was not started afresh for the slice, or connections are few.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_bytes_per_connection: Option<f64>,
@@ -375,6 +186,7 @@ impl Slice {
             client_cpu_us_per_call: total.client.and_then(|c| c.cpu_us_per_call),
             server_cpu_us_per_call: total.server.and_then(|s| s.cpu_us_per_call),
             sidecar_cpu_us_per_call: None,
+            client_bytes_per_connection: run.header.heap_bytes_per_connection,
             server_bytes_per_connection: None,
             connection_p50_us: run
                 .summary
@@ -411,6 +223,7 @@ impl Slice {
             | Metric::ConnectionServerCpu
             | Metric::ResumedServerCpu => self.server_cpu_us_per_call,
             Metric::SidecarCpu => self.sidecar_cpu_us_per_call,
+            Metric::ClientMemory => self.client_bytes_per_connection,
             Metric::ServerMemory => self.server_bytes_per_connection,
             Metric::ConnectionTime | Metric::ResumedTime => self.connection_p50_us,
             Metric::ConnectionBytes | Metric::ResumedBytes | Metric::CallBytes => None,
@@ -419,7 +232,7 @@ impl Slice {
 }
 
 /// One variant of the plan.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rung {
     pub name: String,
     /// What sets it apart: axis and value, as typed.
@@ -428,9 +241,12 @@ pub struct Rung {
     /// plaintext.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_tls: Option<String>,
-    /// What each of its connections asks of the cryptography, where every call has one.
+    /// What each of its new connections asks of the cryptography, where their price was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshake: Option<Handshake>,
+    /// The p99 of making a connection, over all slices together: none of them has enough for one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub connection_p99: BTreeMap<Part, Percentile>,
     /// In the order of the rounds.
     pub slices: Vec<Slice>,
     /// What was measured besides, where rungs take turns.
@@ -446,7 +262,9 @@ impl Rung {
             Some(part) => match self.parts.get(&part) {
                 Some(slices) => slices,
                 // A server that was started afresh for each slice of a ladder of slices.
-                None if metric == Metric::ServerMemory => &self.slices,
+                None if matches!(metric, Metric::ClientMemory | Metric::ServerMemory) => {
+                    &self.slices
+                }
                 None => &[],
             },
         }
@@ -486,10 +304,14 @@ impl Rung {
             _ => {}
         }
         let slices = self.slices_of(metric).iter();
-        let mut values: Vec<f64> = slices.filter_map(|s| s.value(metric)).collect();
-        values.sort_by(f64::total_cmp);
-        (!values.is_empty()).then(|| median(&values))
+        middle(slices.filter_map(|s| s.value(metric)).collect())
     }
+}
+
+/// The median of values in any order; `None` without any.
+fn middle(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    (!values.is_empty()).then(|| median(&values))
 }
 
 /// A rung that was not measured.
@@ -683,6 +505,7 @@ mod tests {
                 settings: BTreeMap::new(),
                 server_tls: None,
                 handshake: None,
+                connection_p99: BTreeMap::new(),
                 slices: Vec::new(),
                 parts: BTreeMap::new(),
             })
@@ -707,6 +530,7 @@ mod tests {
                     client_cpu_us_per_call: noisy(0.03),
                     server_cpu_us_per_call: noisy(0.03),
                     sidecar_cpu_us_per_call: None,
+                    client_bytes_per_connection: None,
                     server_bytes_per_connection: None,
                     connection_p50_us: None,
                     carried: None,

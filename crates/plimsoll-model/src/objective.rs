@@ -2,10 +2,10 @@
 //!
 //! A call that failed took longer than any limit: failing fast does not help a percentile.
 //! What the generator can have caused is not held against the target ([`blame`]), and what
-//! becomes of an objective then follows from one table ([`table`]). The binary judges the runs
-//! it makes, the report the runs it reads.
+//! becomes of an objective then follows from one table ([`table`]). The binary judges the runs it makes, the report the runs it reads.
 
 mod blame;
+mod so_far;
 mod table;
 
 use serde::{Deserialize, Serialize};
@@ -22,6 +22,7 @@ use crate::units::Rate;
 
 pub use blame::Circumstances;
 use blame::Failed;
+pub use so_far::{SoFar, plotted, value};
 pub use table::{Conclusion, Found, Standing, Verdict, verdict};
 
 /// An objective with what was measured.
@@ -163,8 +164,7 @@ pub const LOST: &str = "can no longer be met";
 pub type Expected<'a> = &'a dyn Fn(Option<&str>) -> Option<u64>;
 
 /// The first of `objectives` that can no longer be met, given what was `measured` so far:
-/// enough of the calls that are `expected` have failed or taken too long, and not for a reason
-/// of the generator's.
+/// enough of the calls that are `expected` have failed or taken too long, and not for a reason of the generator's.
 pub fn lost<'a>(
     objectives: &'a [Objective],
     measured: &Measured,
@@ -234,10 +234,10 @@ fn times(timed: Timed, record: &StageRecord) -> Option<&Times> {
         Timed::Lag => Some(&record.lag),
         Timed::Connection => Some(&record.phases.as_deref()?.total),
         Timed::FirstToken => {
-            let tokens = record.measures.as_deref();
-            tokens
-                .map(|m| m.times(TimeMeasure::FirstToken))
-                .filter(|times| !times.is_empty())
+            let of = |m| Some(record.measures.as_deref()?.times(m)).filter(|t| !t.is_empty());
+            // From when it was due, where that is measured.
+            of(TimeMeasure::TimeToFirstToken)
+                .or_else(|| of(TimeMeasure::FirstToken))
                 .or_else(|| messages.map(|m| &m.first_message))
         }
         Timed::MessageGap => Some(&messages?.inter_message),

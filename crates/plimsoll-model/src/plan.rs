@@ -3,9 +3,14 @@
 //! A [`Plan`] is made from a [`crate::spec::Spec`] (what a person typed) and never
 //! changes afterwards. It holds paths to secrets, never their contents.
 
+mod http;
+mod proxy;
+
+use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +18,13 @@ use std::time::Duration;
 use crate::fingerprint::Fingerprint;
 use crate::measure::TimeMeasure;
 use crate::spec::{BinaryMessage, Messages};
-use crate::template::{MetadataField, Template, Variation, Varying, VaryingMetadata};
-use crate::units::{Period, Size};
+use crate::template::{LiveValue, Source, Variation, Varying, VaryingMetadata};
+
+pub use http::{
+    Conversation, EventFormat, EventMatch, EventStream, FrameAnswer, FrameCall, HttpCall,
+    HttpVersion, SocketCall, VaryingBody, VaryingHttp,
+};
+pub use proxy::{Credentials, Proxy, ProxyKind};
 
 /// A resolved, immutable load test.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,9 +54,26 @@ pub struct Target {
     /// A socket of this machine: then host and port lead nowhere, and the host, `localhost`,
     /// is what requests name.
     pub socket: Option<UnixSocket>,
+    /// Connections go through it.
+    pub proxy: Option<Proxy>,
 }
 
 impl Target {
+    /// What connections are made to: the target, or the proxy before it.
+    pub fn reached(&self) -> Cow<'_, Target> {
+        let Some(proxy) = &self.proxy else {
+            return Cow::Borrowed(self);
+        };
+        Cow::Owned(Target {
+            url: self.url.clone(),
+            host: proxy.host.clone(),
+            port: proxy.port,
+            addresses: Vec::new(),
+            socket: None,
+            proxy: None,
+        })
+    }
+
     /// As `:authority` (RFC 9113 §8.3.1) and `Host` (RFC 9112 §3.2) have it.
     pub fn authority(&self) -> String {
         match (&self.socket, self.host.contains(':')) {
@@ -330,84 +357,110 @@ impl Group {
 #[derive(Clone, Debug, PartialEq)]
 pub enum CallPlan {
     Grpc(GrpcCall),
-    Bolt(BoltCall),
     Fetch(FetchCall),
     Http(HttpCall),
     Session(SessionCall),
-    Plugin(PluginCall),
-    Hold(HoldCall),
+    /// Of a protocol that is registered.
+    Of(AnyCall),
 }
 
 impl CallPlan {
+    /// Values that a command makes anew while the run goes on.
+    pub fn live_values(&self) -> Vec<Arc<LiveValue>> {
+        let fields = match self {
+            CallPlan::Grpc(call) => call.varying_metadata.as_ref().map(|all| &all.fields),
+            CallPlan::Http(call) => call.varying.as_ref().map(|all| &all.headers),
+            _ => None,
+        };
+        let sources = fields.into_iter().flatten();
+        let sources = sources.filter_map(|field| Some(&field.template.alone()?.source));
+        let live = sources.filter_map(|source| match source {
+            Source::Live(value) => Some(Arc::clone(value)),
+            _ => None,
+        });
+        live.collect()
+    }
+
+    /// Where its calls go besides the plan's target.
+    pub fn second_target(&mut self) -> Option<&mut Target> {
+        match self {
+            CallPlan::Session(call) => Some(&mut call.socket),
+            _ => None,
+        }
+    }
+
+    /// Users arrive and not calls, each with so many calls in a row over a connection of its own; `None`:
+    /// calls are due by themselves.
+    pub fn calls_in_a_row(&self) -> Option<u32> {
+        match self {
+            CallPlan::Session(call) => Some(call.queries),
+            CallPlan::Http(call) => call.calls_in_a_row(),
+            _ => None,
+        }
+    }
+
     /// The protocol's name, and of what is called the part that a person looks for.
     pub fn names(&self) -> (&'static str, Cow<'_, str>) {
         match self {
             CallPlan::Grpc(call) => ("grpc", call.method.as_str().into()),
-            CallPlan::Bolt(call) => ("bolt", call.method.as_str().into()),
             CallPlan::Fetch(call) => ("fetch", call.path.as_str().into()),
             CallPlan::Http(call) => ("http", format!("{} {}", call.method, call.path).into()),
-            CallPlan::Plugin(call) => ("plugin", call.protocol.as_str().into()),
             CallPlan::Session(call) => ("session", format!("{} queries", call.queries).into()),
-            CallPlan::Hold(call) => {
-                let when = call.keepalive.map_or_else(
-                    || "once at the end".to_owned(),
-                    |every| format!("every {}", Period(every)),
-                );
-                (
-                    "hold",
-                    format!("{} {when}", Size(call.message as u64)).into(),
-                )
-            }
+            CallPlan::Of(call) => call.names(),
         }
     }
 }
 
-/// The layout of Bolt frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BoltVersion {
-    V1,
-    V2,
-    /// Version 2 with a CRC-32 behind each frame.
-    V2Crc,
+/// One kind of call of a protocol that only its own folder knows.
+pub trait Call: Same + fmt::Debug + Send + Sync {
+    /// The protocol's name, and of what is called the part that a person looks for.
+    fn names(&self) -> (&'static str, Cow<'_, str>);
+
+    /// The name of a run of it, where the plan gives none; `None`: that of the call, and the load's kind.
+    fn run_name(&self) -> Option<&'static str> {
+        None
+    }
 }
 
-/// One kind of call over Bolt, its content encoded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BoltCall {
-    /// `service/method`, or the class of a raw call.
-    pub method: String,
-    pub version: BoltVersion,
-    pub codec: u8,
-    pub class: Vec<u8>,
-    /// The header map, encoded.
-    pub header: Vec<u8>,
-    pub content: Vec<u8>,
-    /// What the server gets as the call's timeout; `None`: none.
-    pub timeout: Option<Duration>,
-    pub oneway: bool,
-    /// Calls at once on one connection; `None`: no limit.
-    pub in_flight: Option<u32>,
-    /// Silence after which a heartbeat is sent; `None`: never.
-    pub heartbeat: Option<Duration>,
-    /// Answers with a content larger than this fail with `MESSAGE_TOO_LARGE`. Bytes.
-    pub max_content: usize,
+/// Comparing without knowing the type.
+pub trait Same: Any {
+    fn is_same(&self, other: &dyn Any) -> bool;
 }
 
-/// One kind of call in a protocol that a codec plugin brings.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PluginCall {
-    /// The shared object.
-    pub codec: PathBuf,
-    /// What the plugin calls its protocol.
-    pub protocol: String,
-    /// A whole request, with any id.
-    pub frame: Vec<u8>,
-    /// Calls at once on one connection; `None`: no limit.
-    pub in_flight: Option<u32>,
-    /// Silence after which a heartbeat is sent; `None`: never.
-    pub heartbeat: Option<Duration>,
-    /// Frames larger than this fail with `MESSAGE_TOO_LARGE`. Bytes.
-    pub max_frame: usize,
+impl<T: Any + PartialEq> Same for T {
+    fn is_same(&self, other: &dyn Any) -> bool {
+        other.downcast_ref() == Some(self)
+    }
+}
+
+/// A [`Call`] of whichever protocol.
+#[derive(Clone, Debug)]
+pub struct AnyCall(Arc<dyn Call>);
+
+impl AnyCall {
+    pub fn new(call: impl Call) -> AnyCall {
+        AnyCall(Arc::new(call))
+    }
+
+    /// The call, if it is one of this protocol.
+    pub fn of_type<C: Call>(&self) -> Option<&C> {
+        let any: &dyn Any = &*self.0;
+        any.downcast_ref()
+    }
+}
+
+impl Deref for AnyCall {
+    type Target = dyn Call;
+
+    fn deref(&self) -> &dyn Call {
+        &*self.0
+    }
+}
+
+impl PartialEq for AnyCall {
+    fn eq(&self, other: &AnyCall) -> bool {
+        self.0.is_same(&*other.0)
+    }
 }
 
 /// One file fetched over HTTP/1.1.
@@ -421,128 +474,6 @@ pub struct FetchCall {
     pub size: Option<u64>,
     /// Files that one connection fetches before it is replaced; `None`: no limit.
     pub per_connection: Option<u32>,
-}
-
-/// Which HTTP is spoken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HttpVersion {
-    /// RFC 9112.
-    #[default]
-    V1,
-    /// RFC 9113; in plaintext by prior knowledge.
-    V2,
-    /// Over TLS what the server chooses by ALPN, in plaintext 1.1.
-    Auto,
-}
-
-impl HttpVersion {
-    pub const ALL: [HttpVersion; 3] = [HttpVersion::V1, HttpVersion::V2, HttpVersion::Auto];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            HttpVersion::V1 => "1.1",
-            HttpVersion::V2 => "2",
-            HttpVersion::Auto => "auto",
-        }
-    }
-}
-
-/// One kind of request over HTTP.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HttpCall {
-    pub version: HttpVersion,
-    pub method: String,
-    /// Path and query, with the leading slash. Where they vary: as typed.
-    pub path: String,
-    /// `Host`; `None`: host:port of the target.
-    pub host: Option<String>,
-    /// In order, names in lower case. Values may be secret: the run directory keeps only the names.
-    pub headers: Vec<(String, String)>,
-    pub body: Vec<u8>,
-    /// What differs from call to call; `None`: every call sends the same.
-    pub varying: Option<VaryingHttp>,
-    /// Statuses of calls that succeed, from and to.
-    pub expect: Vec<(u16, u16)>,
-    /// Fields that an answer has to have, names in lower case.
-    pub expect_headers: Vec<(String, String)>,
-    /// Text that a body has to hold.
-    pub expect_body: Option<String>,
-    /// `None`: a body is one piece.
-    pub stream: Option<EventStream>,
-    /// Answers with a body larger than this fail with `MESSAGE_TOO_LARGE`. Bytes.
-    pub max_body: u32,
-}
-
-impl HttpCall {
-    /// The version that is spoken; `Auto` only where the server chooses.
-    pub fn version_over(&self, tls: Option<&TlsPlan>) -> HttpVersion {
-        match (self.version, tls) {
-            // What goes out with the first bytes of TLS goes out before the server has chosen.
-            (HttpVersion::Auto, Some(tls)) if !tls.early_data => HttpVersion::Auto,
-            (HttpVersion::Auto, _) => HttpVersion::V1,
-            (version, _) => version,
-        }
-    }
-}
-
-/// What of an HTTP request differs from call to call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VaryingHttp {
-    pub variation: Variation,
-    pub path: Option<Template>,
-    pub headers: Vec<MetadataField>,
-    pub body: Option<VaryingBody>,
-}
-
-/// A body whose fields are filled in anew for every call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VaryingBody {
-    pub template: Template,
-    /// As it was given.
-    pub typed: String,
-    /// Which of its parts stand within a JSON string, where columns of rows are escaped.
-    pub quoted: Vec<bool>,
-}
-
-/// An answer that comes in events.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EventStream {
-    pub format: EventFormat,
-    /// The event that ends a stream well; `None`: the end of the body does.
-    pub until: Option<EventMatch>,
-    /// The event that reports an error; `None`: one that looks like it.
-    pub error: Option<EventMatch>,
-}
-
-/// How events are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventFormat {
-    /// Server-sent events (WHATWG HTML, 9.2).
-    Sse,
-    /// A JSON document a line.
-    NdJson,
-}
-
-/// Which event is meant.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EventMatch {
-    /// Whose data are this, but for blanks at their ends.
-    Data(String),
-    /// Whose data hold this.
-    Contains(String),
-    /// Of this name.
-    Named(String),
-}
-
-/// Connections that are opened and held. A call is a message and its echo on one of them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HoldCall {
-    /// How often each connection carries a message; `None`: once, when the time is over.
-    pub keepalive: Option<Duration>,
-    /// Bytes that are echoed when a connection has come up.
-    pub greeting: usize,
-    /// Bytes of a message.
-    pub message: usize,
 }
 
 /// A scripted session: made over an HTTP API, its tokens read from a WebSocket. Each of
@@ -915,6 +846,19 @@ pub struct Stage {
     pub rate_to: f64,
 }
 
+impl Stage {
+    /// One that counts, with an even rate.
+    pub fn measured(name: &str, duration: Duration, rate: f64) -> Stage {
+        Stage {
+            name: name.to_owned(),
+            warmup: false,
+            duration: Some(duration),
+            rate_from: rate,
+            rate_to: rate,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
     /// Calls share the plan's connections.
@@ -959,7 +903,8 @@ pub enum Timed {
     Lag,
     /// All phases of a connection together.
     Connection,
-    /// From a query's, or a stream's, send to the first token or message of its answer.
+    /// To the first token or message of an answer: from when its call was due where its driver
+    /// knows tokens, otherwise from its send.
     FirstToken,
     /// From one message of a stream to the next.
     MessageGap,

@@ -6,6 +6,7 @@
 //! that is read shows what the run that was written showed. No clock is read here.
 
 mod directory;
+mod ending;
 mod error;
 pub mod header;
 pub mod health;
@@ -14,6 +15,7 @@ mod json;
 pub mod machine;
 pub mod memory;
 pub mod merge;
+mod negotiated;
 pub mod plan_text;
 pub mod rotation;
 pub mod shards;
@@ -21,16 +23,18 @@ pub mod summary;
 mod writer;
 
 pub use directory::Run;
+pub use ending::{Ending, Unsaved};
 pub use error::RunError;
-pub use header::{CertificateTaken, Handshakes, Machine, NegotiatedTls, RunHeader, Source};
+pub use header::{Machine, RunHeader, Source};
 pub use health::{HealthProblem, health};
 pub use interval::{IntervalRecord, Resources};
 pub use machine::{MachineUse, OtherProcess};
 pub use memory::{KernelMemory, MemoryReading, MemorySummary, Moment, ProcessMemory};
+pub use negotiated::{CertificateTaken, Handshakes, NegotiatedTls};
 pub use rotation::{RotationPart, RotationSummary};
 pub use shards::{ShardFigures, ShardState, ShardTotals};
 pub use summary::{StageSummary, Summary, TimesSummary, Totals};
-pub use writer::{Ending, RunWriter, Unsaved};
+pub use writer::{MANY_CONNECTIONS, RunWriter};
 
 /// A time of day, UTC.
 pub use jiff::Timestamp;

@@ -3,8 +3,7 @@
 //! In the terms of RFC 9971 (multiple loss ratio search): trials of growing length say whether a
 //! rate is below the line (the objectives are met and the queue does not grow) or above it. The
 //! rate rises until a trial fails; then every trial is made where it is worth most, given how all
-//! before it ended ([`estimate`]); the winner is confirmed by a longer trial, for which the
-//! budget keeps room.
+//! before it ended ([`estimate`]); the winner is confirmed by a longer trial, for which the budget keeps room.
 //!
 //! Invariant: [`next`] is a pure function of the goal and the trials made so far. It starts
 //! nothing and reads no clock, so a search is replayed from its record, and simulated
@@ -44,13 +43,11 @@ pub struct Goal {
     pub trials: u32,
     /// How long the trial is that confirms the winner, seconds.
     pub confirm_s: f64,
-    /// A trial has at least so many calls, and takes longer where it must: what the
-    /// objectives' percentiles need.
+    /// A trial has at least so many calls, and takes longer where it must: what the objectives' percentiles need.
     pub least_calls: u64,
     /// All trials together end within this time, seconds.
     pub budget_s: f64,
-    /// Trials at other rates, as far as the budget goes, for the curve of latency
-    /// against rate.
+    /// Trials at other rates, as far as the budget goes, for the curve of latency against rate.
     pub curve: bool,
 }
 
@@ -201,6 +198,9 @@ pub struct Trial {
     #[serde(rename = "p99.9_us")]
     pub p99_9_us: Option<f64>,
     pub mean_us: Option<f64>,
+    /// What an objective on a time limits ([`plotted`](crate::objective::plotted)); left out where unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limited_us: Option<f64>,
     /// Share of the calls that did not end ok.
     pub errors_share: Option<f64>,
     /// How the calls that wait for their answers grew; `None`: too short to tell.

@@ -8,27 +8,32 @@
 //! Paths in a spec are relative to the current directory.
 
 mod binary;
-mod bolt;
+mod call;
 mod fetch;
+mod field_value;
 mod files;
 mod find;
 mod given;
-mod hold;
+mod goodput;
 mod http;
+mod keys;
 mod ladder;
 mod lanes;
 mod objective;
-mod plugin;
+mod problem;
+mod protocol;
 mod read;
 mod resolve;
 mod saved;
 mod session;
+mod surroundings;
 mod target;
+mod users;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Range;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
@@ -37,63 +42,27 @@ use crate::units::{Period, Rate, Size};
 
 use binary::BinaryTable;
 pub use binary::{BinarySource, BinarySpec};
-pub use bolt::BoltSpec;
+pub use call::CallSpec;
 pub use fetch::FetchSpec;
+pub use field_value::MetadataSpec;
 pub use find::FindSpec;
 pub use given::give_addresses;
-pub use hold::HoldSpec;
-pub use http::{HttpSpec, StatusSpec};
+pub use goodput::GoodputSpec;
+pub use http::{HttpSpec, StatusSpec, WebSocketSpec};
 pub use ladder::{LadderSpec, Library, Network, RungSpec, Secured, Via, made_by_server};
 pub use lanes::LaneSpec;
-pub use plugin::PluginSpec;
+pub use problem::{Problem, Problems};
+pub use protocol::{Of, OwnArrivals, Protocol, Schemes, Section, register};
 pub use read::{locate, read};
 pub use resolve::{
-    BinaryMessage, EncodedBolt, EncodedCall, EncodedPlugin, Messages, Surroundings, delimited,
-    group_named, metadata, resolve, suite_named, tls_version_named, trust,
+    delimited, group_named, metadata, resolve, suite_named, tls_version_named, trust,
 };
 pub use saved::{is_secret_name, secrets};
-pub use target::{is_bare_socket, is_socket, parse_target, scheme_of, section_of, suggest};
-
-/// Something wrong with a spec.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// The key, with dots: `load.rate`. Empty: the file as a whole.
-    pub key: String,
-    /// What is wrong and what would be right: a lower-case fragment.
-    pub message: String,
-    /// What to do, where there is advice.
-    pub help: Option<String>,
-    /// Bytes of the plan file.
-    pub span: Option<Range<usize>>,
-}
-
-impl Problem {
-    pub fn new(key: impl Into<String>, message: impl Into<String>) -> Problem {
-        Problem {
-            key: key.into(),
-            message: message.into(),
-            help: None,
-            span: None,
-        }
-    }
-
-    #[must_use]
-    pub fn help(mut self, help: impl Into<String>) -> Problem {
-        self.help = Some(help.into());
-        self
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.key.is_empty() {
-            write!(f, "`{}`: ", self.key)?;
-        }
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Problem {}
+pub use surroundings::{BinaryMessage, EncodedCall, Messages, Surroundings};
+pub use target::{
+    is_bare_socket, is_socket, parse_target, scheme_of, schemes_like, section_of, suggest,
+};
+pub use users::{ConversationSpec, FrameSpec};
 
 /// A plan as typed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -139,7 +108,7 @@ impl Spec {
     }
 
     /// After which a call fails; `None`: never.
-    pub fn deadline(&self) -> Option<std::time::Duration> {
+    pub fn deadline(&self) -> Option<Duration> {
         let (_, of_call) = self.call.deadline();
         match self.load.deadline.or(of_call) {
             // A stream that is to last some time has the usual time besides.
@@ -150,10 +119,10 @@ impl Spec {
     }
 
     /// How long a stream is to last; 0 where nothing says so.
-    fn stream_duration(&self) -> std::time::Duration {
+    fn stream_duration(&self) -> Duration {
         let call = self.call.grpc.as_ref();
         let lasts = call.and_then(|call| call.stream_duration);
-        lasts.map_or(std::time::Duration::ZERO, |period| period.0)
+        lasts.map_or(Duration::ZERO, |period| period.0)
     }
 
     /// TLS sessions are to be resumed from tickets.
@@ -221,71 +190,6 @@ pub struct RowsSpec {
     pub order: Option<String>,
 }
 
-/// What one call is: one section, named after its protocol.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct CallSpec {
-    pub grpc: Option<GrpcSpec>,
-    pub bolt: Option<BoltSpec>,
-    pub fetch: Option<FetchSpec>,
-    pub http: Option<HttpSpec>,
-    pub session: Option<SessionSpec>,
-    pub plugin: Option<PluginSpec>,
-    pub hold: Option<HoldSpec>,
-}
-
-impl CallSpec {
-    /// The section's name, and the deadline that it gives itself.
-    pub fn deadline(&self) -> (&'static str, Option<Limit>) {
-        if let Some(call) = &self.bolt {
-            ("bolt", call.deadline)
-        } else if let Some(call) = &self.fetch {
-            ("fetch", call.deadline)
-        } else if let Some(call) = &self.http {
-            ("http", call.deadline)
-        } else if let Some(call) = &self.plugin {
-            ("plugin", call.deadline)
-        } else {
-            ("grpc", self.grpc.as_ref().and_then(|call| call.deadline))
-        }
-    }
-
-    /// Takes the deadline out that a section gives itself.
-    pub fn forget_deadline(&mut self) {
-        let deadlines = [
-            self.grpc.as_mut().map(|call| &mut call.deadline),
-            self.bolt.as_mut().map(|call| &mut call.deadline),
-            self.fetch.as_mut().map(|call| &mut call.deadline),
-            self.http.as_mut().map(|call| &mut call.deadline),
-            self.plugin.as_mut().map(|call| &mut call.deadline),
-        ];
-        for deadline in deadlines.into_iter().flatten() {
-            *deadline = None;
-        }
-    }
-}
-
-impl CallSpec {
-    /// The section that says what to call; gRPC where there is none yet.
-    fn section(&self) -> &'static str {
-        let given = [
-            ("bolt", self.bolt.is_some()),
-            ("fetch", self.fetch.is_some()),
-            ("http", self.http.is_some()),
-            ("session", self.session.is_some()),
-        ];
-        given
-            .into_iter()
-            .find_map(|(section, given)| given.then_some(section))
-            .unwrap_or("grpc")
-    }
-
-    /// The scheme of a target for this call, plaintext or secured.
-    pub fn scheme(&self, secured: bool) -> &'static str {
-        target::scheme_for(self.section(), secured)
-    }
-}
-
 /// A scripted session of queries whose tokens arrive on a WebSocket.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -313,18 +217,6 @@ pub struct SessionSpec {
     pub compression: Option<bool>,
     /// What a query has to meet to be counted as good, besides succeeding.
     pub goodput: Option<GoodputSpec>,
-}
-
-/// Bounds of a query's times, from when it was due. Default: none.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct GoodputSpec {
-    /// To its first token.
-    pub first_token: Option<Period>,
-    /// The mean time from one token to the next.
-    pub time_per_token: Option<Period>,
-    /// To its end.
-    pub query: Option<Period>,
 }
 
 /// One kind of gRPC call.
@@ -431,67 +323,6 @@ impl<'de> Deserialize<'de> for PaceSpec {
     }
 }
 
-/// A metadata value: typed, or taken from where secrets live.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MetadataSpec {
-    Text(String),
-    /// `{ env = "TOKEN" }`
-    Env(String),
-    /// `{ file = "token.txt" }`: the file's text without the last newline.
-    File(PathBuf),
-}
-
-#[derive(Serialize, Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-struct MetadataSource {
-    env: Option<String>,
-    file: Option<PathBuf>,
-}
-
-impl Serialize for MetadataSpec {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let source = match self {
-            MetadataSpec::Text(text) => return serializer.serialize_str(text),
-            MetadataSpec::Env(name) => MetadataSource {
-                env: Some(name.clone()),
-                file: None,
-            },
-            MetadataSpec::File(path) => MetadataSource {
-                env: None,
-                file: Some(path.clone()),
-            },
-        };
-        source.serialize(serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for MetadataSpec {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MetadataSpec, D::Error> {
-        struct Value;
-        impl<'de> Visitor<'de> for Value {
-            type Value = MetadataSpec;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string, { env = \"NAME\" } or { file = \"PATH\" }")
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<MetadataSpec, E> {
-                Ok(MetadataSpec::Text(text.into()))
-            }
-            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<MetadataSpec, M::Error> {
-                let source =
-                    MetadataSource::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                match (source.env, source.file) {
-                    (Some(name), None) => Ok(MetadataSpec::Env(name)),
-                    (None, Some(path)) => Ok(MetadataSpec::File(path)),
-                    _ => Err(de::Error::custom(
-                        "a metadata value is either { env = \"NAME\" } or { file = \"PATH\" }",
-                    )),
-                }
-            }
-        }
-        deserializer.deserialize_any(Value)
-    }
-}
-
 /// How the load arrives.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -532,6 +363,9 @@ pub struct LoadSpec {
     /// Addresses of a host, in place of those that its name resolves to:
     /// `"NAME:PORT:ADDRESS,ADDRESS"`.
     pub resolve: Option<Vec<String>>,
+    /// Connect through this proxy: `"http://HOST:PORT"` (CONNECT) or `"socks5://HOST:PORT"`; `$NAME@` before the host
+    /// names the variable that holds `USER:PASSWORD`. The proxy looks the target's name up.
+    pub proxy: Option<String>,
     /// How long the addresses of a name are used before it is looked up again. Default 30s.
     pub resolve_interval: Option<Period>,
     /// How long calls in flight may take at the end. Default: the deadline, at most 10s.
@@ -623,6 +457,27 @@ pub struct StepSpec {
 pub enum Limit {
     After(Period),
     None,
+}
+
+impl Limit {
+    /// It is given, and leaves no time.
+    pub fn is_zero(self) -> bool {
+        matches!(self, Limit::After(period) if period.0.is_zero())
+    }
+
+    /// `None`: it is off.
+    pub fn length(self) -> Option<Duration> {
+        match self {
+            Limit::After(period) => Some(period.0),
+            Limit::None => None,
+        }
+    }
+}
+
+impl From<Option<Duration>> for Limit {
+    fn from(length: Option<Duration>) -> Limit {
+        length.map_or(Limit::None, |length| Limit::After(Period(length)))
+    }
 }
 
 impl std::str::FromStr for Limit {

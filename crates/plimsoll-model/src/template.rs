@@ -7,8 +7,10 @@
 //! a run repeats exactly, and shards of it agree without talking. Protocols parse their
 //! data with this and make something that implements [`Render`] of it; a plan keeps that.
 
+mod live;
 mod moment;
 mod rows;
+mod written;
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,8 +20,10 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use thiserror::Error;
 
 use crate::spec::suggest;
+pub use live::{LiveValue, MAX_LIVE};
 pub use moment::{Moment, Variation};
 pub use rows::{Column, Order, Rows, RowsError};
+use written::{hyphenated, write_number};
 
 /// What the braces may hold.
 const NAMES: [&str; 7] = ["seq", "uuid", "random", "now", "client", "message", "row"];
@@ -42,6 +46,8 @@ pub enum Source {
     Now(Unit),
     Random(Random),
     Row(Arc<Column>),
+    /// What a command printed last; not written in braces.
+    Live(Arc<LiveValue>),
 }
 
 /// How a time is written.
@@ -171,6 +177,14 @@ pub fn quote_bare(json: &str) -> String {
 }
 
 impl Template {
+    /// What a command prints, and nothing else.
+    pub fn live(value: LiveValue) -> Template {
+        let source = Source::Live(Arc::new(value));
+        Template {
+            parts: vec![Part::Field(Field { source, slot: 0 })],
+        }
+    }
+
     /// `slots` counts the fields of all the data that a call has.
     ///
     /// # Errors
@@ -361,7 +375,7 @@ impl Field {
         match self.source {
             Source::Seq | Source::Client | Source::Message | Source::Random(_) => true,
             Source::Now(unit) => unit != Unit::Rfc3339,
-            Source::Uuid | Source::Row(_) => false,
+            Source::Uuid | Source::Row(_) | Source::Live(_) => false,
         }
     }
 
@@ -381,7 +395,7 @@ impl Field {
             Source::Message => i64::from(moment.message),
             Source::Now(Unit::Every(nanos)) => (moment.unix_ns / nanos) as i64,
             Source::Random(random) => moment.between(self.slot, random.low, random.high),
-            Source::Now(Unit::Rfc3339) | Source::Uuid | Source::Row(_) => 0,
+            Source::Now(Unit::Rfc3339) | Source::Uuid | Source::Row(_) | Source::Live(_) => 0,
         }
     }
 
@@ -396,6 +410,7 @@ impl Field {
     pub fn write(&self, moment: &Moment<'_>, out: &mut Vec<u8>) {
         match &self.source {
             Source::Row(column) => out.extend_from_slice(column.value(moment.row()).as_bytes()),
+            Source::Live(value) => value.write(out),
             Source::Uuid => out.extend_from_slice(&hyphenated(self.uuid(moment))),
             Source::Now(Unit::Rfc3339) => {
                 out.extend_from_slice(moment.rfc3339().as_bytes());
@@ -408,6 +423,7 @@ impl Field {
     pub fn bounds(&self) -> (usize, usize) {
         match &self.source {
             Source::Row(column) => column.bounds(),
+            Source::Live(_) => (1, MAX_LIVE),
             Source::Uuid => (36, 36),
             Source::Now(Unit::Rfc3339) => (20, 30),
             Source::Random(random) => {
@@ -422,39 +438,6 @@ impl Field {
             _ => (1, 20),
         }
     }
-}
-
-fn write_number(number: i64, digits: u8, out: &mut Vec<u8>) {
-    let mut buffer = itoa::Buffer::new();
-    if digits == 0 {
-        out.extend_from_slice(buffer.format(number).as_bytes());
-        return;
-    }
-    let scale = 10u64.pow(u32::from(digits));
-    let magnitude = number.unsigned_abs();
-    if number < 0 {
-        out.push(b'-');
-    }
-    out.extend_from_slice(buffer.format(magnitude / scale).as_bytes());
-    out.push(b'.');
-    let fraction = buffer.format(magnitude % scale).as_bytes();
-    out.extend(std::iter::repeat_n(
-        b'0',
-        usize::from(digits) - fraction.len(),
-    ));
-    out.extend_from_slice(fraction);
-}
-
-/// `f81d4fae-7dec-4d0e-a765-00a0c91e6bf6`
-fn hyphenated(uuid: [u8; 16]) -> [u8; 36] {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    const PLACES: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
-    let mut text = [b'-'; 36];
-    for (byte, at) in uuid.into_iter().zip(PLACES) {
-        text[at] = DIGITS[usize::from(byte >> 4)];
-        text[at + 1] = DIGITS[usize::from(byte & 15)];
-    }
-    text
 }
 
 /// Data of one message, encoded anew for every call.

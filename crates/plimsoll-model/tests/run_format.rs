@@ -1,5 +1,4 @@
-//! The run directory as others meet it: its contract page, and what is read back of runs
-//! that ended well, were killed, or were damaged.
+//! The run directory as others meet it: its contract page, and what is read back of runs that ended well, were killed, or were damaged.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -10,14 +9,12 @@ use std::time::Duration;
 
 use plimsoll_model::measure::{CallMeasures, Count, TimeMeasure};
 use plimsoll_model::record::{Interval, RequestRecord, StageRecord};
-use plimsoll_model::run::header::{
-    CertificateTaken, Handshakes, Loop, Machine, NegotiatedTls, PlannedStage, Security,
-};
+use plimsoll_model::run::header::{Loop, PlannedStage, Security};
 use plimsoll_model::run::health::ProblemKind;
 use plimsoll_model::run::{
-    Ending, IntervalRecord, KernelMemory, MachineUse, MemoryReading, Moment, OtherProcess,
-    ProcessMemory, Resources, Run, RunHeader, RunWriter, ShardTotals, Source, State, Summary,
-    Totals,
+    CertificateTaken, Ending, Handshakes, IntervalRecord, KernelMemory, Machine, MachineUse,
+    MemoryReading, Moment, NegotiatedTls, OtherProcess, ProcessMemory, Resources, Run, RunHeader,
+    RunWriter, ShardTotals, Source, State, Summary, Totals,
 };
 use plimsoll_model::{ConnectPhases, Outcome, Recorder, Sample, Time};
 use serde_json::Value;
@@ -82,6 +79,7 @@ fn header() -> RunHeader {
         processes: Some(2),
         shards: Vec::new(),
         notes: vec!["two processes: one has too few descriptors".to_owned()],
+        heap_bytes_per_connection: Some(1_812.5),
         live_view_cpu_us: Some(3_200),
         planned_stages: vec![stage("warm-up", true), stage("steady", false)],
     }
@@ -313,7 +311,7 @@ fn what_cannot_be_read_is_named() {
         text.replace("\"schema_version\": 1", "\"schema_version\": 7"),
     )
     .unwrap();
-    assert!(problem(&dir).contains("version 7 of the run format; this plimsoll reads version 1"));
+    assert!(problem(&dir).contains("written by a newer Plimsoll, in version 7"));
     fs::write(&run, &text[..100]).unwrap();
     assert!(problem(&dir).contains("run.json: not valid: EOF"));
 }

@@ -53,6 +53,7 @@ fn search(goal: &Goal, server: &mut Server<'_>) -> (Finding, Vec<Trial>) {
                     p99_us: Some(p99),
                     p99_9_us: None,
                     mean_us: None,
+                    limited_us: None,
                     errors_share: Some(0.0),
                     growth: None,
                     run: None,

@@ -16,7 +16,9 @@ pub mod hostile;
 pub mod http;
 mod http2;
 mod numbered;
+mod owned;
 pub mod plugin;
+pub mod registry;
 #[cfg(feature = "targets")]
 pub mod serving;
 pub mod session;

@@ -361,7 +361,7 @@ impl Interop {
                     Event::Message(_) => answer.messages_counted += 1,
                     Event::Sent { messages, .. } => answer.messages_sent = messages,
                     Event::Detail { text, .. } => answer.details.push(text),
-                    Event::Late => panic!("late"),
+                    other => panic!("{other:?}"),
                 }
             }
             answer.reset_sent |= has_reset(&out);

@@ -14,11 +14,9 @@ use plimsoll_model::Time;
 use plimsoll_model::plan::{CallPlan, Plan};
 use plimsoll_model::record::{Interval, StageRecord};
 use plimsoll_model::schedule::Schedule;
-use plimsoll_model::spec::{
-    self, BoltSpec, EncodedBolt, EncodedCall, EncodedPlugin, GrpcSpec, PluginSpec, Problem,
-};
+use plimsoll_model::spec::{self, EncodedCall, GrpcSpec, Problem};
 use plimsoll_model::template::Rows;
-use plimsoll_protocols::hold::HoldProtocol;
+use plimsoll_protocols::hold::{HoldCall, HoldProtocol};
 use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -99,12 +97,6 @@ impl spec::Surroundings for Nothing {
     ) -> Result<EncodedCall, Problem> {
         Err(Problem::new("call", "not of this plan"))
     }
-    fn encode_plugin(&self, _: &PluginSpec) -> Result<EncodedPlugin, Problem> {
-        Err(Problem::new("call", "not of this plan"))
-    }
-    fn encode_bolt(&self, _: &BoltSpec) -> Result<EncodedBolt, Problem> {
-        Err(Problem::new("call", "not of this plan"))
-    }
 }
 
 /// Thirty connections with client certificates, held for an hour.
@@ -116,15 +108,17 @@ fn plan(certificates: &CertificateSet, keepalive: &str) -> Plan {
          [call.hold]\nkeepalive = '{keepalive}'\n\
          [load]\nconnections = 30\nduration = '1h'\n"
     );
+    plimsoll_protocols::registry::register();
     spec::resolve(&spec::read(&text).unwrap(), &Nothing).unwrap()
 }
 
 /// What was recorded of all stages.
 fn hold(certificates: &CertificateSet, keepalive: &str, seed: u64) -> StageRecord {
     let plan = plan(certificates, keepalive);
-    let CallPlan::Hold(call) = &plan.call else {
+    let CallPlan::Of(call) = &plan.call else {
         panic!("{:?}", plan.call);
     };
+    let call: &HoldCall = call.of_type().expect("connections that are held");
     let protocol = HoldProtocol::new(call.greeting, call.message);
     let tls = TlsClient::new(plan.tls.as_ref().unwrap(), &plan.target, &[])
         .unwrap()

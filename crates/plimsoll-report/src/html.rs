@@ -9,6 +9,7 @@
 mod chart;
 mod comparison;
 mod curve;
+mod folder;
 mod heatmap;
 mod measures;
 mod memory;
@@ -16,8 +17,12 @@ mod page;
 mod phases;
 mod rungs;
 mod spectrum;
+mod sweep;
 mod tables;
 mod timeline;
+
+use std::borrow::Cow;
+use std::path::Path;
 
 use maud::{Markup, html};
 use plimsoll_model::ladder::{Added, LadderRecord, Metric};
@@ -30,7 +35,8 @@ use crate::quantity::{count, exact_rate, rate, rates_around, share, signed_time,
 use crate::search as words;
 
 pub use comparison::comparison;
-use page::{Card, Tone, page};
+pub use folder::{Item, Kind, folder, message, within};
+use page::{Card, Facts, Tone, page};
 use timeline::Timeline;
 
 /// A run with all that is drawn of it.
@@ -57,6 +63,8 @@ impl View {
 
 /// The report of one run, or of several laid over each other.
 pub fn runs(views: &[View]) -> String {
+    let views = told_apart(views);
+    let views = &views[..];
     let title = match views {
         [one] => one.run.header.name.clone(),
         several => format!("{} runs", several.len()),
@@ -79,13 +87,37 @@ pub fn runs(views: &[View]) -> String {
         (memory::memory(views))
         (tables::ends(views))
         (tables::health(views))
-        @for view in views { (tables::plan(&view.run.plan, &view.run.header.name, "run")) }
+        @for view in views { (tables::plan(&view.run.plan, &view.run.header.name, &tables::again("run", &view.run.dir))) }
     };
     page(&title, &body)
 }
 
-/// The report of a search. `plan`: the text of its plan.
-pub fn search(record: &SearchRecord, plan: &str) -> String {
+/// Runs of one name with the directories that tell them apart in their names.
+fn told_apart(views: &[View]) -> Cow<'_, [View]> {
+    let names: Vec<&str> = views.iter().map(|v| v.run.header.name.as_str()).collect();
+    let alike = |name: &str| names.iter().filter(|n| **n == name).count();
+    if names.iter().all(|name| alike(name) == 1) {
+        return Cow::Borrowed(views);
+    }
+    let renamed = views.iter().enumerate().map(|(i, view)| {
+        let mut view = view.clone();
+        let (name, dir) = (&view.run.header.name, view.run.dir.file_name());
+        if alike(name) > 1 {
+            let same_dir = |v: &&View| v.run.dir.file_name() == dir;
+            view.run.header.name = match dir {
+                Some(dir) if views.iter().filter(same_dir).count() == 1 => {
+                    format!("{name} ({})", dir.to_string_lossy())
+                }
+                _ => format!("{name} ({})", i + 1),
+            };
+        }
+        view
+    });
+    Cow::Owned(renamed.collect())
+}
+
+/// The report of a search, kept in `dir`. `plan`: the text of its plan.
+pub fn search(record: &SearchRecord, plan: &str, dir: &Path) -> String {
     let finding = record.finding.as_ref();
     let (tone, label) = match finding.map(|f| (&f.limit, f.confirmed)) {
         None => (Tone::Unsure, "not ended"),
@@ -109,17 +141,25 @@ pub fn search(record: &SearchRecord, plan: &str) -> String {
     }
     cards.push(Card::new("trials", count(record.trials.len() as u64)));
     let sentences = finding.map_or_else(Vec::new, |f| words::explanation(record, f));
+    let facts = Facts::of_record(
+        Some(&record.target),
+        record.started_at,
+        &record.tool_version,
+    );
     let body = html! {
-        (page::verdict(tone, label, &words::headline(record), Some(&record.target), &cards, &sentences))
+        (page::verdict(tone, label, &words::headline(record), &facts, &cards, &sentences))
         (curve::section(record))
         (tables::trials(record))
-        (tables::plan(plan, &record.name, "find"))
+        (tables::plan(plan, &record.name, &tables::again("find", dir)))
     };
     page(&format!("{}: the load line", record.name), &body)
 }
 
-/// The report of a ladder. `plan`: the text of its plan.
-pub fn ladder(record: &LadderRecord, plan: &str) -> String {
+/// The report of a ladder, kept in `dir`. `plan`: the text of its plan.
+pub fn ladder(record: &LadderRecord, plan: &str, dir: &Path) -> String {
+    if record.limits.is_some() {
+        return sweep::page(record, plan, dir);
+    }
     let last = record.rungs.len().saturating_sub(1);
     let added = record.added(last, 0, Metric::P50);
     let sentences = [
@@ -159,6 +199,13 @@ pub fn ladder(record: &LadderRecord, plan: &str) -> String {
         ),
         _ => record.name.clone(),
     };
+    let mut facts = Facts::of_record(Some(&record.name), record.started_at, &record.tool_version);
+    facts.made.extend(
+        record
+            .client_tls
+            .clone()
+            .map(|tls| ("TLS of the client", tls)),
+    );
     let how = match record.turns {
         Some(_) => {
             "All rungs were up together and took turns of tens of calls: each once a round, in random order, so that whatever disturbs the machine falls on all alike. Differences are taken within rounds."
@@ -168,10 +215,10 @@ pub fn ladder(record: &LadderRecord, plan: &str) -> String {
         }
     };
     let body = html! {
-        (page::verdict(tone, label, &heading, Some(&record.name), &cards, &sentences))
+        (page::verdict(tone, label, &heading, &facts, &cards, &sentences))
         (rungs::section(record))
         (page::section("The rungs", how, &html! { div.scroll { (rungs::table(record)) } }))
-        (tables::plan(plan, &record.name, "ladder"))
+        (tables::plan(plan, &record.name, &tables::again("ladder", dir)))
     };
     page(&format!("{}: the ladder", record.name), &body)
 }
@@ -237,12 +284,5 @@ fn verdict(view: &View, several: bool) -> Markup {
     } else {
         run.header.call.clone().unwrap_or_default()
     };
-    page::verdict(
-        tone,
-        label,
-        &heading,
-        run.header.target.as_deref(),
-        &cards,
-        &sentences,
-    )
+    page::verdict(tone, label, &heading, &Facts::of(run), &cards, &sentences)
 }

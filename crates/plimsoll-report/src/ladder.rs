@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use plimsoll_model::ladder::{Added, Gated, LadderRecord, Metric, Part, Passage, Rung, Unit};
+use plimsoll_model::limits::Handshake;
 use plimsoll_model::objective::Verdict;
 use plimsoll_model::statistics::paired::Paired;
 
@@ -95,47 +96,68 @@ pub(crate) fn libraries(ladder: &LadderRecord) -> Option<String> {
     })
 }
 
-/// What new connections cost at each rung: the head of the table, and a row a rung. `None` where rungs
-/// do not differ in their certificates.
+/// What new connections cost at each rung: the head of the table, and a row a kind of connection. `None`
+/// where rungs do not differ in their certificates.
 pub fn prices(ladder: &LadderRecord) -> Option<(&'static [&'static str], Vec<Vec<String>>)> {
     const HEAD: &[&str] = &[
         "a new connection with a call",
+        "connection p50",
+        "connection p99",
         "client CPU",
         "of it cryptography",
         "cores at 1,000/s",
         "server CPU",
         "of it cryptography",
         "cores at 1,000/s",
+        "bytes without the call",
     ];
     let primitives = ladder.primitives.as_ref()?;
     let none = || "–".to_owned();
-    let rows = ladder.rungs.iter().filter_map(|rung| {
-        let handshake = rung.handshake.as_ref()?;
-        // What another library takes at the server was not measured.
-        let is_ours = rung.server_tls == ladder.client_tls;
-        let ends = [
-            (Metric::ClientCpu, primitives.of_client(handshake)),
-            (
-                Metric::ServerCpu,
-                primitives.of_server(handshake).filter(|_| is_ours),
-            ),
-        ];
-        let mut row = vec![rung.name.clone()];
-        for (metric, explained) in ends {
-            let cpu = rung.median(metric);
-            row.push(cpu.map_or_else(none, time));
-            row.push(match (cpu, explained) {
-                (Some(cpu), Some(us)) if cpu > 0.0 => {
-                    format!("{} ({:.0} %)", time(us), us / cpu * 100.0)
-                }
-                _ => none(),
-            });
-            // A core has a thousand times a thousand µs a second.
-            row.push(cpu.map_or_else(none, |us| format!("{:.2}", us / 1e3)));
+    let mut rows = Vec::new();
+    for rung in &ladder.rungs {
+        let prices = rung.prices();
+        let Some(handshake) = &rung.handshake else {
+            continue;
+        };
+        let several = prices.len() > 1;
+        for price in prices {
+            let handshake = Handshake {
+                resumed: price.resumed,
+                ..handshake.clone()
+            };
+            // What another library takes at the server was not measured.
+            let is_ours = rung.server_tls == ladder.client_tls;
+            let of_server = primitives.of_server(&handshake).filter(|_| is_ours);
+            let ends = [
+                (price.client_cpu_us, primitives.of_client(&handshake)),
+                (price.server_cpu_us, of_server),
+            ];
+            let mut row = vec![match (several, price.resumed) {
+                (true, true) => format!("{}, resumed", rung.name),
+                (true, false) => format!("{}, full", rung.name),
+                (false, _) => rung.name.clone(),
+            }];
+            row.push(price.p50_us.map_or_else(none, time));
+            row.push(price.p99.map_or_else(none, |p99| {
+                let (low, high) = (time(p99.low_us), time(p99.high_us));
+                format!("{} ({low} to {high})", time(p99.us))
+            }));
+            for (cpu, explained) in ends {
+                row.push(cpu.map_or_else(none, time));
+                row.push(match (cpu, explained) {
+                    (Some(cpu), Some(us)) if cpu > 0.0 => {
+                        format!("{} ({:.0} %)", time(us), us / cpu * 100.0)
+                    }
+                    _ => none(),
+                });
+                // A core has a thousand times a thousand µs a second.
+                row.push(cpu.map_or_else(none, |us| format!("{:.2}", us / 1e3)));
+            }
+            row.push(price.bytes.map_or_else(none, |b| bytes(b.round() as u64)));
+            rows.push(row);
         }
-        Some(row)
-    });
-    Some((HEAD, rows.collect()))
+    }
+    Some((HEAD, rows))
 }
 
 /// Of these [`notes`], what holds for sweeps too: those have no rate to be late for, bulk no
@@ -171,8 +193,7 @@ pub(crate) fn limits(ladder: &LadderRecord) -> Vec<String> {
     notes
 }
 
-/// Objectives that slices did not meet, and the verdict on all of them, in sentences; empty
-/// where the plan has none.
+/// Objectives that slices did not meet, and the verdict on all of them; empty where the plan has none.
 pub fn objectives(ladder: &LadderRecord) -> Vec<String> {
     let verdict = ladder
         .conclusion()
@@ -252,11 +273,12 @@ pub struct Group {
 pub fn groups(ladder: &LadderRecord) -> Vec<Group> {
     let in_slices = ladder.turns.is_none();
     let column = |m: Metric| match m {
-        Metric::ServerMemory if in_slices => m.name(),
+        Metric::ClientMemory | Metric::ServerMemory if in_slices => m.name(),
         Metric::ConnectionTime | Metric::ResumedTime => "time (p50)",
         Metric::ConnectionClientCpu | Metric::ResumedClientCpu => "client CPU",
         Metric::ConnectionServerCpu | Metric::ResumedServerCpu => "server CPU",
         Metric::ConnectionBytes | Metric::ResumedBytes => "bytes",
+        Metric::ClientMemory => "client memory",
         Metric::ServerMemory => "server memory",
         Metric::BusyClientCpu => Metric::ClientCpu.name(),
         Metric::BusyServerCpu => Metric::ServerCpu.name(),
@@ -422,9 +444,14 @@ fn cpu_at_both_ends(ladder: &LadderRecord, of: usize, ends: Ends, each: &str) ->
     ))
 }
 
-/// A difference with half the width of its interval, or with the farther bound where that is farther.
+/// A difference with half the width of its interval, or with the farther bound where that is farther;
+/// with both bounds where `±` would include zero, which the interval doesn't.
 fn about(shift: f64, d: Paired) -> String {
     let off = (d.high - shift).max(shift - d.low);
+    if off >= shift.abs() {
+        let [of, low, high] = [shift, d.low, d.high].map(|us| signed(us, time));
+        return format!("{} ({low} … {high})", of.trim_start_matches('+'));
+    }
     let shift = signed(shift, time);
     format!("{} ± {}", shift.trim_start_matches('+'), time(off))
 }
@@ -506,6 +533,8 @@ pub fn render(ladder: &LadderRecord, options: &Options) -> String {
         .map(|(metric, _)| metric)
         .filter(|m| is_compared(ladder, *m))
         .collect();
+    let lengths = metrics.iter().map(|m| m.name().chars().count());
+    let width = lengths.max().unwrap_or_default().max(28);
     for (of, rung) in ladder.rungs.iter().enumerate().skip(1) {
         let bases: &[usize] = if of == 1 { &[0] } else { &[of - 1, 0] };
         for &to in bases {
@@ -518,7 +547,7 @@ pub fn render(ladder: &LadderRecord, options: &Options) -> String {
             for metric in &metrics {
                 let _ = writeln!(
                     out,
-                    "  {:<28} {}",
+                    "  {:<width$} {}",
                     metric.name(),
                     added(*metric, ladder.added(of, to, *metric))
                 );

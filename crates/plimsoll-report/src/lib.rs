@@ -2,12 +2,17 @@
 //!
 //! Everything here is a pure function of run directories: [`terminal`] for people,
 //! [`json`] for programs, [`bolt`] as SOFARPC's tools lay it out, [`lines`] for the line-per-request files of other harnesses,
+//! [`aiperf`] as AIPerf names its metrics, [`bencher`] as Bencher takes them, [`data`] as tables for notebooks,
 //! and [`compare`] for two groups of runs. Nothing here measures, decides or opens a
 //! socket; the binary prints what these functions return.
 
+pub mod aiperf;
+pub mod bencher;
 pub mod bolt;
 pub mod compare;
+pub mod data;
 pub mod distribution;
+mod facts;
 pub mod hdr_log;
 pub mod html;
 pub mod json;
@@ -19,6 +24,7 @@ pub mod loadtest;
 pub mod markdown;
 mod measures;
 mod memory;
+pub mod ongoing;
 pub mod prometheus;
 pub mod quantity;
 mod rotation;

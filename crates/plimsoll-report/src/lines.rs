@@ -247,6 +247,7 @@ pub(crate) fn imported(name: &str, tool_version: &str, started_at: Timestamp) ->
         processes: None,
         shards: Vec::new(),
         notes: Vec::new(),
+        heap_bytes_per_connection: None,
         live_view_cpu_us: None,
         planned_stages: vec![PlannedStage {
             name: "imported".to_owned(),

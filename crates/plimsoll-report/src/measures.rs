@@ -13,7 +13,7 @@ pub(crate) const STREAMS: &str =
     "a call is a whole stream: response and service time end with its status";
 
 /// The bytes of all connections, as the kernel counts them.
-pub(crate) const ON_THE_LINK: &str = "on the link";
+pub(crate) const ON_THE_LINK: &str = "link bytes";
 
 /// What was counted, in words.
 pub(crate) struct Fact {
@@ -61,12 +61,25 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     let mut besides = Vec::new();
     if taken + again > 0 {
         let text = format!("{} taken, {} sent again", count(taken), count(again));
-        besides.push(Fact::new("0-RTT requests", text));
+        besides.push(Fact::new("0-RTT", text));
     }
     let (sent, received) = (of(Count::LinkBytesSent), of(Count::LinkBytesReceived));
     if sent + received > 0 {
         let text = format!("{} sent, {} received", bytes(sent), bytes(received));
         besides.push(Fact::new(ON_THE_LINK, text));
+    }
+    let (packed, unpacked) = (of(Count::BytesPacked), of(Count::BytesUnpacked));
+    if packed + unpacked > 0 {
+        let text = format!("{} received, {} unpacked", bytes(packed), bytes(unpacked));
+        besides.push(Fact::new("packed", text));
+    }
+    let users = (of(Count::UsersOk), of(Count::UsersFailed));
+    if users.0 + users.1 > 0 {
+        let text = format!("{} ok, {} failed", count(users.0), count(users.1));
+        besides.push(Fact::new("users", text));
+    }
+    if of(Count::SessionsOk) + of(Count::SessionsFailed) == 0 && of(Count::TokensReceived) > 0 {
+        besides.extend(answers(run, measures, of));
     }
     if !besides.is_empty() {
         return besides;
@@ -96,6 +109,34 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
         );
         facts.push(Fact::new("reconnects", text));
     }
+    facts
+}
+
+/// The tokens of streamed answers: the service's own count, or where it has none the pieces that came.
+fn answers(run: &Run, measures: &MeasuresSummary, of: impl Fn(Count) -> u64) -> Vec<Fact> {
+    let (prompt, counted) = (of(Count::TokensPrompt), of(Count::TokensAnswer));
+    let (pieces, missing) = (of(Count::TokensReceived), of(Count::UsageMissing));
+    let mut text = match counted {
+        0 => format!("{} pieces", count(pieces)),
+        _ => format!("{} out", count(counted)),
+    };
+    text.push_str(&per_second(run, if counted > 0 { counted } else { pieces }));
+    let each = measures.times.get(TimeMeasure::TokenMean.key());
+    if let Some(p50_us) = each.and_then(|times| times.p50_us).filter(|us| *us > 0.0) {
+        let _ = write!(text, ", {} for a user (p50)", rate(1e6 / p50_us));
+    }
+    if prompt > 0 {
+        let _ = write!(text, ", {} in", count(prompt));
+    }
+    if missing > 0 {
+        let _ = write!(text, ", {} answers without usage", count(missing));
+    }
+    let tokens = Fact {
+        is_loud: missing > 0 && counted > 0,
+        ..Fact::new("tokens", text)
+    };
+    let mut facts = vec![tokens];
+    facts.extend(goodput(run, of(Count::QueriesGood)));
     facts
 }
 
@@ -129,7 +170,8 @@ fn tokens(run: &Run, of: impl Fn(Count) -> u64) -> Fact {
 /// Queries that met every bound, where the plan has bounds.
 fn goodput(run: &Run, good: u64) -> Option<Fact> {
     let spec = plimsoll_model::spec::read(&run.plan).ok()?;
-    let bounds = spec.call.session?.goodput?;
+    let of_session = spec.call.session.and_then(|call| call.goodput);
+    let bounds = of_session.or_else(|| spec.call.http?.goodput)?;
     let total = &run.summary.total;
     let mut text = format!(
         "{} of {} queries",

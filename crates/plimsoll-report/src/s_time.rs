@@ -293,6 +293,7 @@ fn header(
         processes: None,
         shards: Vec::new(),
         notes: Vec::new(),
+        heap_bytes_per_connection: None,
         live_view_cpu_us: None,
         planned_stages: vec![PlannedStage {
             name: "imported".to_owned(),

@@ -1,7 +1,7 @@
 //! A sweep of TLS links on the terminal and as JSON: what each carried, what that cost both
 //! ends, and how near it came to what the machine can do in memory.
 
-mod links;
+pub(crate) mod links;
 mod metrics;
 
 use std::fmt::Write as _;
@@ -24,7 +24,7 @@ pub fn render(record: &LadderRecord, options: &Options) -> String {
     out += &carried(&links, options).to_string();
     if let Some(limits) = &record.limits {
         out.push('\n');
-        out += &wall(limits, options);
+        out += &(wrap(&wall(limits), options.width).join("\n") + "\n");
     }
     let table = metrics(record);
     if !table.is_empty() {
@@ -142,7 +142,7 @@ fn carried(links: &[Link], options: &Options) -> Table {
 }
 
 /// What the limit is made of.
-fn wall(limits: &Limits, options: &Options) -> String {
+pub(crate) fn wall(limits: &Limits) -> String {
     let speeds: Vec<String> = limits
         .open_bytes_per_s
         .iter()
@@ -156,17 +156,16 @@ fn wall(limits: &Limits, options: &Options) -> String {
             format!("{group} {} (server {})", time(*us), time(server))
         })
         .collect();
-    let text = format!(
+    format!(
         "The limit is what crypto alone costs on a core of this machine, measured in memory: {}; key exchange {}; ECDSA P-256 signed in {}, checked in {}. Hashing, the key schedule, system calls and TCP come on top, so a link comes near it and never reaches it.",
         speeds.join(", "),
         exchanges.join(", "),
         time(limits.sign_us),
         time(limits.verify_us),
-    );
-    wrap(&text, options.width).join("\n") + "\n"
+    )
 }
 
-fn notes(record: &LadderRecord, links: &[Link]) -> Vec<String> {
+pub(crate) fn notes(record: &LadderRecord, links: &[Link]) -> Vec<String> {
     let mut notes = ladder::objectives(record);
     for link in links {
         if link.mode == Mode::Resumed && link.full > 0 {

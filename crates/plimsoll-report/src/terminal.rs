@@ -16,11 +16,12 @@ use std::time::Duration;
 
 use plimsoll_model::measure::Count;
 use plimsoll_model::objective::{Conclusion, judge_run};
-use plimsoll_model::run::header::{Loop, NegotiatedTls, Security};
+use plimsoll_model::run::header::Loop;
 use plimsoll_model::run::summary::{ErrorSummary, ResourcesSummary};
 use plimsoll_model::run::{Run, Source, State, TimesSummary};
 use plimsoll_model::statistics::quantile::is_supported;
 
+use crate::facts;
 use crate::json::overhead;
 use crate::measures::STREAMS;
 use crate::quantity::{bytes, count, known, plural, rate, share, signed_time, time};
@@ -154,55 +155,7 @@ fn headline(out: &mut String, run: &Run, options: &Options) {
     if !what.is_empty() {
         let _ = writeln!(out, "{}", what.join(" "));
     }
-    let mut parts: Vec<String> = Vec::new();
-    match h.load_loop {
-        Some(Loop::Open) => {
-            let arrivals = h.arrivals.as_deref().unwrap_or("");
-            parts.push(format!("open loop, {arrivals} arrivals"));
-        }
-        Some(Loop::Closed) => {
-            let clients = plural(u64::from(h.clients.unwrap_or(0)), "client");
-            parts.push(format!("closed loop, {clients}"));
-        }
-        None => {}
-    }
-    if h.cold {
-        parts.push("a new connection for every call".to_owned());
-    } else if let Some(n) = h.connections {
-        parts.push(plural(u64::from(n), "connection"));
-    }
-    parts.extend(
-        h.processes
-            .map(|n| format!("from {} processes", count(u64::from(n)))),
-    );
-    if !h.shards.is_empty() {
-        parts.push(format!("from {} shards", count(h.shards.len() as u64)));
-    }
-    parts.extend(
-        h.http_version
-            .as_ref()
-            .map(|version| format!("HTTP/{version}")),
-    );
-    parts.extend(h.security.map(|s| {
-        let name = match s {
-            Security::Plaintext => "plaintext",
-            Security::Tls => "TLS",
-            Security::MutualTls => "mutual TLS",
-        };
-        let name = match h.insecure {
-            true => format!("INSECURE {name}"),
-            false => name.to_owned(),
-        };
-        match &h.tls {
-            Some(NegotiatedTls {
-                suite,
-                group: Some(group),
-                ..
-            }) => format!("{name} ({suite}, {group})"),
-            Some(NegotiatedTls { suite, .. }) => format!("{name} ({suite})"),
-            None => name,
-        }
-    }));
+    let mut parts = facts::how(h);
     let warmup: u64 = h
         .planned_stages
         .iter()
@@ -242,14 +195,17 @@ fn asked(run: &Run) -> Option<String> {
     })
 }
 
-/// Whether it was sessions that arrived, their queries being the calls.
-fn is_of_sessions(run: &Run) -> bool {
-    let of = |count: Count| {
-        let measures = run.summary.total.measures.as_ref();
-        measures.and_then(|m| m.counts.get(count.key()).copied())
+/// What arrived where it was not the calls, and what the calls are then called.
+fn arriving(run: &Run) -> Option<(&'static str, &'static str)> {
+    let measures = run.summary.total.measures.as_ref();
+    let any = |counts: [Count; 2]| {
+        let of = |count: Count| measures.and_then(|m| m.counts.get(count.key()).copied());
+        counts.into_iter().filter_map(of).any(|n| n > 0)
     };
-    let ended = [Count::SessionsOk, Count::SessionsFailed].map(of);
-    ended.into_iter().flatten().any(|n| n > 0)
+    if any([Count::SessionsOk, Count::SessionsFailed]) {
+        return Some((" sessions", " queries"));
+    }
+    any([Count::UsersOk, Count::UsersFailed]).then_some((" users", " calls"))
 }
 
 fn totals(out: &mut String, run: &Run, options: &Options) {
@@ -281,10 +237,7 @@ fn totals(out: &mut String, run: &Run, options: &Options) {
     row(out, "calls", &calls.join(", "), options);
     if let Some(achieved) = t.achieved_per_s {
         let mut text = String::new();
-        let (arriving, ending) = match is_of_sessions(run) {
-            true => (" sessions", " queries"),
-            false => ("", ""),
-        };
+        let (arriving, ending) = arriving(run).unwrap_or_default();
         if run.header.is_open()
             && let Some(asked) = asked(run)
         {
@@ -378,6 +331,7 @@ fn totals(out: &mut String, run: &Run, options: &Options) {
 /// A name and its text, wrapped under itself.
 fn row(out: &mut String, name: &str, text: &str, options: &Options) {
     const INDENT: usize = 11;
+    debug_assert!(name.chars().count() < INDENT, "`{name}` runs into its text");
     for (i, line) in wrap(text, options.width.saturating_sub(INDENT))
         .iter()
         .enumerate()

@@ -5,6 +5,9 @@ mod records;
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod runs;
 
+use std::path::Path;
+
+use plimsoll_model::limits::Limits;
 use plimsoll_model::run::Ending;
 use plimsoll_model::search::{Purpose, Trial};
 use plimsoll_report::compare::compare;
@@ -125,11 +128,99 @@ fn several_runs_are_laid_over_each_other() {
     assert!(page.contains("before, response time") && page.contains("after, response time"));
 }
 
+/// Legends and tables number runs of one name.
+#[test]
+fn runs_of_one_name_are_told_apart() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let view = |name: &str| {
+        let run = finished_in(
+            &dir.path().join(name),
+            Fixture::steady("steady"),
+            Ending::complete(),
+        );
+        View::of(run).expect("a view")
+    };
+    let page = html::runs(&[view("monday"), view("tuesday")]);
+    check(&page);
+    for words in [
+        "steady (monday), response time",
+        "steady (tuesday), response time",
+    ] {
+        assert!(page.contains(words), "{words}");
+    }
+}
+
+/// The head says when, how, over which link and on which machine; the foot how to do it again.
+#[test]
+fn a_page_says_how_its_run_was_made_and_how_to_repeat_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let run = finished_in(
+        &dir.path().join("a run"),
+        Fixture::steady("steady"),
+        Ending::complete(),
+    );
+    let again = format!("plimsoll run '{}/plan.toml'", run.dir.display());
+    let page = html::runs(&[View::of(run).expect("a view")]);
+    check(&page);
+    for words in [
+        "<dt>began</dt>",
+        " UTC</dd>",
+        "open loop, constant arrivals",
+        "<dt>measured by</dt>",
+        &again,
+    ] {
+        assert!(page.contains(words), "{words}");
+    }
+    // Values to point at, boxes to reach by keyboard, ticks without the rest of a binary fraction.
+    assert!(
+        page.contains("<title>response time, 99.0 %: ")
+            || page.contains("<title>response time, 99 %: ")
+    );
+    assert!(page.contains("class=\"scroll\" tabindex=\"0\""));
+    assert!(!page.contains("00000001<"));
+}
+
+#[test]
+fn a_sweep_has_a_page_of_its_own() {
+    let mut record = records::sweep();
+    record.limits = Some(Limits::default());
+    let page = html::ladder(&record, "[load]\n", Path::new("runs/sweep"));
+    check(&page);
+    for words in [
+        "<h2>Bytes a second</h2>",
+        "<h2>Files a second</h2>",
+        "share of cryptography",
+        "plimsoll sweep runs/sweep/plan.toml",
+    ] {
+        assert!(page.contains(words), "{words}");
+    }
+}
+
+/// A search for a p95 shows p95s.
+#[test]
+fn a_search_plots_what_its_objective_limits() {
+    let mut record = records::search();
+    record.objectives = vec!["p95 < 10ms".to_owned()];
+    for trial in &mut record.trials {
+        trial.limited_us = trial.p99_us.map(|us| us / 2.0);
+    }
+    let page = html::search(&record, "", Path::new("runs/search"));
+    check(&page);
+    assert!(
+        page.contains("what &quot;p95 &lt; 10ms&quot; limits"),
+        "{page}"
+    );
+}
+
 #[test]
 fn a_search_shows_its_line_and_every_trial() {
-    check(&html::search(&records::begun(), ""));
+    check(&html::search(
+        &records::begun(),
+        "",
+        Path::new("runs/search"),
+    ));
     let record = records::search();
-    let page = html::search(&record, "[load]\n");
+    let page = html::search(&record, "[load]\n", Path::new("runs/search"));
     check(&page);
     assert!(
         page.contains("is the load line (p99 &lt; 10ms)"),
@@ -142,7 +233,7 @@ fn a_search_shows_its_line_and_every_trial() {
 
 #[test]
 fn a_ladder_shows_its_rungs() {
-    let page = html::ladder(&records::ladder(), "");
+    let page = html::ladder(&records::ladder(), "", Path::new("runs/ladder"));
     check(&page);
     for words in [
         "tls mutual, via two sidecars adds ",

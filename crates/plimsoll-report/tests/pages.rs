@@ -13,6 +13,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use browser::{Browser, Look};
+use plimsoll_model::ladder::LadderRecord;
+use plimsoll_model::limits::Limits;
 use plimsoll_model::run::Ending;
 use plimsoll_report::compare::compare;
 use plimsoll_report::html::{self, View};
@@ -45,6 +47,12 @@ const LOOKS: [Look; 4] = [
         ..DESK
     },
 ];
+
+fn sweep() -> LadderRecord {
+    let mut record = records::sweep();
+    record.limits = Some(Limits::default());
+    record
+}
 
 fn pages(dir: &Path) -> Vec<(&'static str, String)> {
     let run =
@@ -91,13 +99,26 @@ fn pages(dir: &Path) -> Vec<(&'static str, String)> {
         ),
         (
             "search",
-            html::search(&records::search(), "[load]\nrate = \"100/s\"\n"),
+            html::search(
+                &records::search(),
+                "[load]\nrate = \"100/s\"\n",
+                Path::new("runs/search"),
+            ),
         ),
         (
             "ladder",
             html::ladder(
                 &records::ladder(),
                 "[ladder]\ntls = [\"off\", \"server\"]\n",
+                Path::new("runs/ladder"),
+            ),
+        ),
+        (
+            "sweep",
+            html::ladder(
+                &sweep(),
+                "[ladder]\nsize = [\"1KiB\", \"100KiB\"]\n",
+                Path::new("runs/sweep"),
             ),
         ),
     ]

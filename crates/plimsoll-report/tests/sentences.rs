@@ -1,6 +1,5 @@
 //! No sentence of a search contradicts the table below it: tables of searches over noisy servers,
-//! whose trials and confirmations fail at random, and tables drawn at random, most of them such as no
-//! search would make.
+//! whose trials and confirmations fail at random, and tables drawn at random, most of them such as no search would make.
 //!
 //! A sentence is taken apart as a reader would, by its words and figures, and each claim is looked
 //! up among the trials. A sentence that this test does not know fails it.
@@ -56,6 +55,7 @@ fn trial() -> impl Strategy<Value = Trial> {
             p99_us: Some(1_000.0 * (rate * rate + length) as f64),
             p99_9_us: None,
             mean_us: None,
+            limited_us: None,
             errors_share: None,
             growth: None,
             run: None,
@@ -166,6 +166,7 @@ fn searched(
             p99_us: Some(1_000.0 / (1.0 - (rate_per_s / 1.2 / carries).min(0.99))),
             p99_9_us: None,
             mean_us: None,
+            limited_us: None,
             errors_share: None,
             growth: (kind == 0 && length_s >= 2.0).then_some(growth),
             run: None,
@@ -245,8 +246,7 @@ impl Reader<'_> {
         self.any(met, "no trial there met the objectives")
     }
 
-    /// The target failed at no rate above the line, up to `below`: or only in trials that are
-    /// outnumbered at their rate.
+    /// The target failed at no rate above the line, up to `below`: or only in trials that are outnumbered at their rate.
     fn carries_all(&self, below: f64) -> Result<(), Wrong> {
         // Of the longest trials of the target at a rate.
         let outnumbered = |rate: f64| {

@@ -3,55 +3,35 @@
 use std::time::Duration;
 
 use plimsoll_model::Plan;
-use plimsoll_model::objective::{self, Circumstances, LOST, Measured, Part};
+use plimsoll_model::objective::{self, LOST, SoFar};
 use plimsoll_model::run::IntervalRecord;
 
 /// Watches a run's intervals for an objective that can no longer be met.
 pub(crate) struct Abort<'a> {
     plan: &'a Plan,
     after: Duration,
-    measured: Measured,
+    so_far: SoFar,
 }
 
 impl<'a> Abort<'a> {
     /// Not before `after`, from the start of the run.
     pub(crate) fn new(plan: &'a Plan, after: Duration) -> Abort<'a> {
-        let stages = plan.load.stages.iter().filter(|s| !s.warmup);
         Abort {
             plan,
             after,
-            measured: Measured {
-                all: Part::default(),
-                stages: stages.map(|s| (s.name.clone(), Part::default())).collect(),
-                circumstances: Circumstances {
-                    deadline: plan.load.deadline,
-                    ..Circumstances::default()
-                },
-            },
+            so_far: SoFar::begun(plan),
         }
     }
 
     /// Why the run ends here, where it does.
     pub(crate) fn interval(&mut self, interval: &IntervalRecord) -> Option<String> {
-        for (stage, record) in &interval.stages {
-            let Some(planned) = self.plan.load.stages.get(usize::from(*stage)) else {
-                continue;
-            };
-            if planned.warmup {
-                continue;
-            }
-            self.measured.all.record.merge(record);
-            let name = &planned.name;
-            if let Some((_, part)) = self.measured.stages.iter_mut().find(|(n, _)| n == name) {
-                part.record.merge(record);
-            }
-        }
+        self.so_far.add(interval);
         let end = interval.end_offset();
         if end < self.after {
             return None;
         }
         let expected = |stage: Option<&str>| expected(self.plan, stage);
-        let lost = objective::lost(&self.plan.objectives, &self.measured, &expected)?;
+        let lost = objective::lost(&self.plan.objectives, &self.so_far.measured, &expected)?;
         Some(format!(
             "stopped after {:.1} s: \"{}\" {LOST}",
             end.as_secs_f64(),

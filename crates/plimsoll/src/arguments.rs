@@ -49,7 +49,6 @@ pub(crate) struct Cli {
     #[arg(
         long,
         global = true,
-        env = "PLIMSOLL_PROGRESS",
         value_name = "HOW",
         value_enum,
         default_value_t,
@@ -60,22 +59,26 @@ pub(crate) struct Cli {
     pub(crate) progress: Wish,
 
     /// Only results and errors: no progress.
-    #[arg(short, long, global = true, env = "PLIMSOLL_QUIET", value_parser = boolish(), help_heading = "Messages")]
+    #[arg(short, long, global = true, help_heading = "Messages")]
     pub(crate) quiet: bool,
 
     /// Report what happens: connections, TLS, decisions.
-    #[arg(short, long, global = true, env = "PLIMSOLL_VERBOSE", value_parser = boolish(), help_heading = "Messages")]
+    #[arg(short, long, global = true, help_heading = "Messages")]
     pub(crate) verbose: bool,
 
     /// Report everything: TLS events, frames and state changes of each connection.
-    #[arg(long, global = true, env = "PLIMSOLL_TRACE", value_parser = boolish(), help_heading = "Messages")]
+    #[arg(long, global = true, help_heading = "Messages")]
     pub(crate) trace: bool,
+
+    /// Tell programs what a run does while it goes on: HOST:PORT to answer scrapes with OpenMetrics at /metrics, or
+    /// the URL of an OTLP collector to post metrics to.
+    #[arg(long, global = true, value_name = "WHERE", help_heading = "Messages")]
+    pub(crate) telemetry: Option<String>,
 
     /// Messages as text, or json: an object a line [default: text].
     #[arg(
         long,
         global = true,
-        env = "PLIMSOLL_LOG_FORMAT",
         value_name = "FORMAT",
         value_enum,
         default_value_t,
@@ -86,9 +89,27 @@ pub(crate) struct Cli {
     pub(crate) log_format: Format,
 }
 
-/// `1` and `yes` as well as `true`, since flags come from variables too.
-pub(crate) fn boolish() -> BoolishValueParser {
-    BoolishValueParser::new()
+/// Every command. A flag's variable is its name, and one that is given or not takes `1` and `yes` as well as
+/// `true`, since flags come from variables too.
+pub(crate) fn command() -> Command {
+    with_variables(Cli::command())
+}
+
+fn with_variables(command: Command) -> Command {
+    let command = command.mut_args(|arg| {
+        let arg = match arg.get_action() {
+            ArgAction::SetTrue => arg.value_parser(BoolishValueParser::new()),
+            _ => arg,
+        };
+        match (arg.get_long(), arg.get_env()) {
+            (Some(long), None) => {
+                let name = long.replace('-', "_").to_uppercase();
+                arg.env(format!("PLIMSOLL_{name}"))
+            }
+            _ => arg,
+        }
+    });
+    command.mut_subcommands(with_variables)
 }
 
 /// Where to listen, as typed for a flag.
@@ -121,18 +142,20 @@ pub(crate) enum Chosen {
     Ladder(Box<commands::ladder::Arguments>),
     Sweep(commands::sweep::Arguments),
     Grpc(Box<commands::grpc::Arguments>),
-    Bolt(Box<commands::bolt::Arguments>),
+    #[command(flatten)]
+    Call(Box<commands::calling::Arguments>),
     Http(Box<commands::http::Arguments>),
+    Llm(Box<commands::llm::Arguments>),
+    Ws(Box<commands::ws::Arguments>),
     Fetch(Box<commands::fetch::Arguments>),
-    Hold(Box<commands::hold::Arguments>),
     Session(Box<commands::session::Arguments>),
-    Plugin(Box<commands::plugin::Arguments>),
     Shard(commands::shard::Arguments),
     Report(commands::report::Arguments),
     Compare(commands::compare::Arguments),
     Import(commands::import::Arguments),
     Merge(commands::merge::Arguments),
     Watch(commands::watch::Arguments),
+    View(commands::view::Arguments),
     Slurm(commands::slurm::Arguments),
     Kubernetes(commands::kubernetes::Arguments),
     Check(commands::check::Arguments),
@@ -154,12 +177,12 @@ impl Chosen {
             Chosen::Ladder(arguments) => Some(&arguments.climb.documents),
             Chosen::Sweep(arguments) => Some(&arguments.climb.documents),
             Chosen::Grpc(arguments) => Some(arguments.output.documents()),
-            Chosen::Bolt(arguments) => Some(arguments.output.documents()),
             Chosen::Http(arguments) => Some(arguments.output.documents()),
+            Chosen::Llm(arguments) => Some(arguments.output.documents()),
+            Chosen::Ws(arguments) => Some(arguments.output.documents()),
             Chosen::Fetch(arguments) => Some(arguments.output.documents()),
-            Chosen::Hold(arguments) => Some(arguments.output.documents()),
             Chosen::Session(arguments) => Some(arguments.output.documents()),
-            Chosen::Plugin(arguments) => Some(arguments.output.documents()),
+            Chosen::Call(arguments) => Some(arguments.output.documents()),
             Chosen::Merge(arguments) => Some(&arguments.documents),
             Chosen::Stack(arguments) => arguments.documents(),
             Chosen::Shard(_)
@@ -167,6 +190,7 @@ impl Chosen {
             | Chosen::Compare(_)
             | Chosen::Import(_)
             | Chosen::Watch(_)
+            | Chosen::View(_)
             | Chosen::Slurm(_)
             | Chosen::Kubernetes(_)
             | Chosen::Check(_)
@@ -184,7 +208,7 @@ impl Chosen {
 #[derive(Debug, Args)]
 pub(crate) struct Json {
     /// Print the result as JSON.
-    #[arg(long, env = "PLIMSOLL_JSON", value_parser = boolish())]
+    #[arg(long)]
     pub(crate) json: bool,
 }
 
@@ -229,7 +253,7 @@ pub(crate) fn parse(
     };
     let typed = words::ours(typed.into_iter().collect()).map_err(reported)?;
     let mut stand_ins = BTreeMap::new();
-    let mut command = with_stand_ins(Cli::command(), "", environment, &mut stand_ins);
+    let mut command = with_stand_ins(self::command(), "", environment, &mut stand_ins);
     let own = |word: &&OsString| *word != "--";
     if typed.iter().take_while(own).any(|word| word == "-h") {
         command = help::short(command);
@@ -269,7 +293,7 @@ fn check_places(matches: &ArgMatches) -> Result<(), clap::Error> {
         chosen.try_contains_id(id.as_str()).unwrap_or(false)
             && chosen.value_source(id.as_str()) == Some(ValueSource::CommandLine)
             // They mean the same everywhere.
-            && !["progress", "quiet", "verbose", "trace", "log_format"].contains(&id.as_str())
+            && !["progress", "quiet", "verbose", "trace", "log_format", "telemetry"].contains(&id.as_str())
     };
     match chosen.ids().find(|id| is_typed(id)) {
         None => Ok(()),
@@ -340,10 +364,10 @@ fn origins(command: &Command, matches: &ArgMatches, stand_ins: &StandIns) -> Ori
         let origin = match matches.value_source(id) {
             None => continue,
             Some(ValueSource::CommandLine) => (Strength::CommandLine, String::new()),
-            Some(ValueSource::EnvVariable) => (
-                Strength::Variable,
-                format!("PLIMSOLL_{}", id.to_uppercase()),
-            ),
+            Some(ValueSource::EnvVariable) => {
+                let variable = arg.get_env().unwrap_or_default();
+                (Strength::Variable, variable.to_string_lossy().into_owned())
+            }
             _ => match stand_ins.get(id) {
                 Some(stand_in) => stand_in.clone(),
                 None => continue,
@@ -387,7 +411,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]
@@ -397,22 +421,22 @@ mod tests {
                 .get_arguments()
                 .filter(|arg| arg.get_long().is_some())
             {
-                let id = arg.get_id().as_str();
-                if ["help", "version"].contains(&id) {
+                let long = arg.get_long().unwrap_or_default();
+                if ["help", "version"].contains(&long) {
                     continue;
                 }
+                let name = long.replace('-', "_").to_uppercase();
                 assert_eq!(
                     arg.get_env().and_then(|v| v.to_str()),
-                    Some(format!("PLIMSOLL_{}", id.to_uppercase()).as_str()),
-                    "{path} --{}",
-                    arg.get_long().unwrap_or_default()
+                    Some(format!("PLIMSOLL_{name}").as_str()),
+                    "{path} --{long}"
                 );
             }
             for sub in command.get_subcommands() {
                 check(sub, &format!("{path} {}", sub.get_name()));
             }
         }
-        check(&Cli::command(), "plimsoll");
+        check(&command(), "plimsoll");
     }
 
     /// Whatever puts a load writes its documents itself.
@@ -429,7 +453,7 @@ mod tests {
                 .sum::<usize>()
                 + usize::from(loads)
         }
-        assert!(check(&Cli::command(), "plimsoll") > 10);
+        assert!(check(&command(), "plimsoll") > 10);
     }
 
     #[test]
@@ -444,6 +468,6 @@ mod tests {
                 check(sub, &format!("{path} {}", sub.get_name()));
             }
         }
-        check(&Cli::command(), "plimsoll");
+        check(&command(), "plimsoll");
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Rungs that can be up together take turns of tens of calls ([`turning`]), each with one run for
 //! all its turns. Others have rounds of short slices, every rung once a round in random order; each
-//! slice is a run of its own in one directory.
+//! slice is a run of its own in one directory. On several machines rungs have slices ([`slices`]).
 //!
 //! Servers of ours are child processes of the same program, so that both
 //! ends' CPU can be told apart; they end with the climb, however it ends.
@@ -14,6 +14,7 @@ mod parts;
 mod prices;
 mod servers;
 mod sidecars;
+mod slices;
 mod testbed;
 mod turning;
 
@@ -23,12 +24,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::Plan;
-use plimsoll_model::ladder::{self, Gate, LadderRecord, Part, Rung, Slice, turns};
-use plimsoll_model::limits::Handshake;
+use plimsoll_model::ladder::{Gate, LadderRecord, Part, Rung, Slice, turns};
+use plimsoll_model::record::Times;
 use plimsoll_model::run::{Run, SCHEMA_VERSION, file};
-use plimsoll_model::spec::{RungSpec, Secured, Spec};
+use plimsoll_model::spec::{LadderSpec, RungSpec, Secured, Spec, Via};
 use plimsoll_model::units::Period;
 
 use crate::console;
@@ -38,11 +38,12 @@ use crate::failure::Failure;
 use crate::planning;
 use crate::presentation;
 use crate::problems::{self, Source};
-use crate::progress::Series;
+use crate::shards::Team;
 use crate::version;
 
 pub(crate) use flags::ClimbFlags;
 use servers::Servers;
+use slices::Rounds;
 use testbed::Testbed;
 use turning::Turning;
 
@@ -71,15 +72,10 @@ pub(crate) struct Asked<'a> {
     pub(crate) budget: Option<Period>,
     pub(crate) gates: &'a [Gate],
     pub(crate) out: Option<&'a Path>,
-}
-
-/// Slices of all rungs, round by round.
-struct Rounds {
-    /// `None`: the rungs' own load.
-    part: Option<Part>,
-    /// One a rung.
-    loads: Vec<(Spec, Plan)>,
-    rounds: usize,
+    /// Several machines make the load.
+    pub(crate) over_shards: bool,
+    /// They, once they are joined.
+    pub(crate) team: Option<&'a Team<'a>>,
 }
 
 /// Everything made ready: directory, servers, plans.
@@ -95,6 +91,8 @@ pub(crate) struct Climb {
     turning: Option<Turning>,
     /// What is measured after the turns.
     parts: Vec<Rounds>,
+    /// How long connections took to make, rung by rung.
+    connections: Vec<BTreeMap<Part, Times>>,
     /// Dropped, and so stopped, with the climb.
     testbed: Testbed,
 }
@@ -125,6 +123,7 @@ impl Outline {
         if let Some(resolution) = take_resolution(&mut spec) {
             spec.ladder.get_or_insert_default().resolution = Some(resolution);
         }
+        asked.note(&mut spec);
         let options = spec.ladder.clone().unwrap_or_default();
         let length = asked.slice.or(options.slice).map_or(SLICE, |p| p.0);
         if length < Duration::from_millis(100) {
@@ -138,10 +137,13 @@ impl Outline {
             rungs.map_err(|problem| problems::failure(vec![problem], source))
         };
         let gates = match asked.gates {
-            [] => options.fail_if.unwrap_or_default(),
+            [] => options.fail_if.clone().unwrap_or_default(),
             gates => gates.to_vec(),
         };
         let unserved = listed(&spec)?;
+        if asked.over_shards {
+            check_for_shards(&options, &unserved)?;
+        }
         let turning = Turning::of(&spec, &unserved, asked)?;
         let parts = parts::wanted(&spec, &unserved, asked, turning)?;
         let length = match turning {
@@ -149,9 +151,9 @@ impl Outline {
             Some(turning) => spec.load.duration.map_or(turning.length, |given| given.0),
         };
         (spec.load.duration, spec.load.calls) = (Some(Period(length)), None);
-        spec.load
-            .warmup
-            .get_or_insert(Period((length / 4).min(LONGEST_WARMUP)));
+        let warmup = Period((length / 4).min(LONGEST_WARMUP));
+        let warmup = spec.call.has_warmup().then_some(warmup);
+        spec.load.warmup = spec.load.warmup.or(warmup);
         let rungs = listed(&spec)?;
         let name = spec.name.clone().unwrap_or_else(|| asked.kind.to_owned());
         let rounds = asked
@@ -299,10 +301,7 @@ impl Climb {
             .into_iter()
             .map(|part| parts::rounds(part, metrics, &rungs, environment, source))
             .collect::<Result<Vec<Rounds>, Failure>>()?;
-        let handshakes: Vec<Option<Handshake>> = match prices::are_asked(&rungs) {
-            true => rungs.iter().zip(&plans).map(prices::handshake).collect(),
-            false => vec![None; rungs.len()],
-        };
+        let handshakes = prices::handshakes(&rungs, &plans, &parts);
         let record = LadderRecord {
             schema_version: SCHEMA_VERSION,
             name,
@@ -324,6 +323,7 @@ impl Climb {
                     settings: rung.settings.clone(),
                     server_tls: library,
                     handshake,
+                    connection_p99: BTreeMap::new(),
                     slices: Vec::new(),
                     parts: BTreeMap::new(),
                 })
@@ -335,6 +335,7 @@ impl Climb {
             gates,
         };
         Ok(Climb {
+            connections: vec![BTreeMap::new(); rungs.len()],
             record,
             dir,
             rungs,
@@ -353,13 +354,14 @@ impl Climb {
     }
 
     /// Measures round by round; what was measured is kept after every slice, whatever ends
-    /// the climb. `slice` makes of a run what the record keeps.
+    /// the climb. `team`: the shards that make each slice. `slice` makes of a run what the record keeps.
     ///
     /// # Errors
     /// When a slice could not be measured, or the record can't be kept.
     pub(crate) fn run(
         &mut self,
         process: &Process,
+        team: Option<&Team<'_>>,
         slice: impl Fn(&Plan, &Run, String) -> Slice,
     ) -> Result<(), Failure> {
         let outcome = match self.turning {
@@ -372,12 +374,17 @@ impl Climb {
                         .collect(),
                     rounds: self.rounds,
                 };
-                self.climb(&rounds, process, &slice)
+                self.climb(&rounds, process, team, &slice)
             }
             Some(turning) => self.turns_and_parts(turning, process, &slice),
         };
         self.keep()?;
         outcome
+    }
+
+    fn note_connections(&mut self, rung: usize, plan: &Plan, run: &Run) {
+        let measured = &mut self.record.rungs[rung];
+        prices::note_connections(plan, run, &mut self.connections[rung], measured);
     }
 
     fn keep(&self) -> Result<(), Failure> {
@@ -398,66 +405,7 @@ impl Climb {
                 break;
             }
             self.keep()?;
-            self.climb(&rounds, process, slice)?;
-        }
-        Ok(())
-    }
-
-    fn climb(
-        &mut self,
-        all: &Rounds,
-        process: &Process,
-        slice: &impl Fn(&Plan, &Run, String) -> Slice,
-    ) -> Result<(), Failure> {
-        let orders = ladder::order(self.rungs.len(), all.rounds, self.record.seed);
-        // Dropped at the end, it gives the terminal back before anything else is shown.
-        let series = Series::new(process.progress);
-        if let Some(part) = all.part {
-            series.notice(format_args!("{}: {} rounds", part.words(), all.rounds));
-        }
-        for (round, order) in orders.into_iter().enumerate() {
-            for (nth, rung) in order.into_iter().enumerate() {
-                let (spec, mut plan) = all.loads[rung].clone();
-                let alone = matches!(all.part, None | Some(Part::Memory));
-                let before = self.testbed.before(rung, &mut plan, alone)?;
-                let plan = &plan;
-                let toml = spec.filled_in(plan).to_toml().map_err(Failure::error)?;
-                let name = format!("rung-{}/slice-{:02}", rung + 1, round + 1);
-                let name = match all.part {
-                    None => name,
-                    Some(part) => format!("{}/{name}", part.name()),
-                };
-                let context = format!(
-                    "{}round {} of {}, slice {} of {}: {}",
-                    all.part
-                        .map_or_else(String::new, |part| format!("{}, ", part.name())),
-                    round + 1,
-                    all.rounds,
-                    nth + 1,
-                    self.rungs.len(),
-                    self.rungs[rung].name
-                );
-                let progress = series.one(plan, vec![context]);
-                let dir = self.dir.join(&name);
-                let run = execution::carry_out(plan, &toml, &dir, progress, None, process);
-                if process.stop.level() != StopLevel::Run {
-                    self.record.interrupted = true;
-                    return Ok(());
-                }
-                let run = run?;
-                // The k-th slices of two rungs are of the same round: each has one a round.
-                let mut slice = slice(plan, &run, name);
-                self.testbed.after(rung, &before, &run, &mut slice);
-                let measured = &mut self.record.rungs[rung];
-                match all.part {
-                    None => measured.slices.push(slice),
-                    Some(part) => measured.parts.entry(part).or_default().push(slice),
-                }
-                self.keep()?;
-            }
-            if all.part.is_none() {
-                series.notice((self.round_line)(&self.record, round + 1, all.rounds));
-            }
+            self.climb(&rounds, process, None, slice)?;
         }
         Ok(())
     }
@@ -494,6 +442,26 @@ fn make_directory(dir: &Path, spec: &Spec) -> Result<(), Failure> {
                 "give a directory on a disk with room, which this user may write to, with --out",
             )
         })
+}
+
+/// What runs beside shard 0 is not there for the others.
+fn check_for_shards(options: &LadderSpec, rungs: &[RungSpec]) -> Result<(), Failure> {
+    if options.serve.is_some() {
+        return Err(Failure::usage(
+            "ladder.serve with --rendezvous: servers that a ladder starts are reached from their own machine only",
+            "start the server yourself, and name it with --target, or a target for each rung",
+        ));
+    }
+    match rungs.iter().find(|rung| rung.via != Via::Direct) {
+        None => Ok(()),
+        Some(rung) => Err(Failure::usage(
+            format_args!(
+                "ladder.via with --rendezvous: the sidecars of rung \"{}\" are reached from their own machine only",
+                rung.name
+            ),
+            "start relays yourself (plimsoll relay sidecar), and give each a rung with its target",
+        )),
+    }
 }
 
 /// Mutual TLS without a certificate would quietly be another rung.

@@ -20,7 +20,6 @@ use plimsoll_report::html::{self, View};
 use plimsoll_report::{json, junit, markdown, sweep};
 use serde_json::Value;
 
-use crate::arguments::boolish;
 use crate::console;
 use crate::environment::Environment;
 use crate::failure::{Failure, chain};
@@ -32,34 +31,19 @@ const JOB_SUMMARY: &str = "GITHUB_STEP_SUMMARY";
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct DocumentFlags {
     /// Print the result as JSON.
-    #[arg(long, env = "PLIMSOLL_JSON", value_parser = boolish(), help_heading = "Output")]
+    #[arg(long, help_heading = "Output")]
     json: bool,
 
     /// Write objectives, gates and validity as JUnit XML ("-": stdout).
-    #[arg(
-        long,
-        env = "PLIMSOLL_JUNIT",
-        value_name = "FILE",
-        help_heading = "Output"
-    )]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     junit: Option<PathBuf>,
 
     /// Write a summary in Markdown ("-": stdout).
-    #[arg(
-        long,
-        env = "PLIMSOLL_MARKDOWN",
-        value_name = "FILE",
-        help_heading = "Output"
-    )]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     markdown: Option<PathBuf>,
 
     /// Write a page in HTML ("-": stdout). It needs no network.
-    #[arg(
-        long,
-        env = "PLIMSOLL_HTML",
-        value_name = "FILE",
-        help_heading = "Output"
-    )]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     html: Option<PathBuf>,
 }
 
@@ -362,11 +346,11 @@ pub(crate) fn page(dirs: &[PathBuf]) -> Result<String, Failure> {
         };
         if SearchRecord::is_in(dir) {
             let record = SearchRecord::load(dir).map_err(unreadable)?;
-            return Ok(html::search(&record, &plan()));
+            return Ok(html::search(&record, &plan(), dir));
         }
         if LadderRecord::is_in(dir) {
             let record = LadderRecord::load(dir).map_err(unreadable)?;
-            return Ok(html::ladder(&record, &plan()));
+            return Ok(html::ladder(&record, &plan(), dir));
         }
     }
     check_kinds(dirs)?;

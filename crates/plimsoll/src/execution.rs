@@ -15,7 +15,6 @@ use plimsoll_model::run::{self, Ending, Run, RunHeader, RunWriter, State};
 use plimsoll_model::spec::Spec;
 
 use crate::abort::Abort;
-use crate::arguments::boolish;
 use crate::console;
 use crate::descriptors;
 use crate::documents::{self, DocumentFlags, Made, Screen};
@@ -32,33 +31,25 @@ use crate::together::Barrier;
 #[derive(Debug, Default, Args)]
 pub(crate) struct OutputFlags {
     /// The run directory [default: runs/<UTC time>-<name>].
-    #[arg(
-        long,
-        env = "PLIMSOLL_OUT",
-        value_name = "DIR",
-        help_heading = "Output"
-    )]
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
     out: Option<PathBuf>,
 
     #[command(flatten)]
     documents: DocumentFlags,
 
     /// A progress line every so many calls.
-    #[arg(long, env = "PLIMSOLL_PROGRESS_EVERY", value_name = "CALLS", help_heading = "Output",
-        value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        long, value_name = "CALLS", help_heading = "Output",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     progress_every: Option<u64>,
 
     /// Write what was asked as a plan file, too.
-    #[arg(
-        long,
-        env = "PLIMSOLL_SAVE_PLAN",
-        value_name = "FILE",
-        help_heading = "Output"
-    )]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     save_plan: Option<PathBuf>,
 
     /// Show the plan with every default filled in, and don't run it.
-    #[arg(long, env = "PLIMSOLL_DRY_RUN", value_parser = boolish(), help_heading = "Output")]
+    #[arg(long, help_heading = "Output")]
     dry_run: bool,
 }
 
@@ -137,6 +128,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
+    /// `load`: it makes one, which a signal stops.
+    ///
     /// # Errors
     /// When signals can't be listened to.
     pub(crate) fn start(
@@ -144,11 +137,16 @@ impl Process {
         verbose: bool,
         trace: bool,
         made: Made,
+        load: bool,
     ) -> Result<Process, Failure> {
         descriptors::raise_limit()?;
         let stop = Stop::new();
         let pulled = stop.clone();
-        stopping::on_signal(move |_| pulled.request())?;
+        match load {
+            true => stopping::on_signal(move |_| pulled.request())?,
+            // What goes on elsewhere does not stop by itself.
+            false => stopping::on_signal_reported("", move |_| pulled.request())?,
+        }
         Ok(Process {
             progress,
             verbose,
@@ -306,8 +304,7 @@ impl From<ExecutionError> for Failure {
 }
 
 /// Measures `plan`, whose text without secrets is `plan_toml`, into the run directory `dir`.
-/// Where `abort_after` is given, the run ends when after that time an objective can no longer
-/// be met.
+/// Where `abort_after` is given, the run ends when after that time an objective can no longer be met.
 ///
 /// # Errors
 /// When the load could not begin, or its results can't be kept.
@@ -328,6 +325,23 @@ pub(crate) fn carry_out(
         process,
         By::Machine,
     )
+}
+
+/// The same with a load that `carry` makes, as [`execute_led`] has it.
+///
+/// # Errors
+/// As [`carry_out`].
+pub(crate) fn carry_out_led(
+    plan: &Plan,
+    plan_toml: &str,
+    dir: &Path,
+    progress: Progress,
+    abort_after: Option<Duration>,
+    process: &Process,
+    load: &mut Carry<'_>,
+) -> Result<Run, ExecutionError> {
+    let by = By::Other(load);
+    carry(plan, plan_toml, dir, progress, abort_after, process, by)
 }
 
 /// The same for one of several loads of this process, which begin together at `barrier`.
@@ -449,8 +463,7 @@ pub(crate) fn exit(run: &Run, judged: &[Judged], process: &Process) -> Exit {
     exit_of(interrupted, ok, run.state, Conclusion::of(judged))
 }
 
-/// The exit code of a run that was interrupted or not, had so many calls that succeeded, and came
-/// to this.
+/// The exit code of a run that was interrupted or not, had so many calls that succeeded, and came to this.
 fn exit_of(interrupted: bool, ok: u64, state: State, conclusion: Option<Conclusion>) -> Exit {
     match conclusion {
         _ if interrupted => Exit::Interrupted,
@@ -495,6 +508,7 @@ fn record(
         .map_err(|e| cannot_keep(&e, dir))?;
     let mut intervals = 0u64;
     let stop = process.stop.for_one();
+    crate::telemetry::begin(plan);
     let mut lost = None;
     let mut precision = PrecisionMonitor::new(plan);
     let mut known = None;
@@ -513,6 +527,7 @@ fn record(
         Observation::Shards(shards) => writer.shards(shards.to_vec()),
         Observation::Interval(interval, requests) => {
             intervals += 1;
+            crate::telemetry::interval(plan, interval);
             fault::point("interval");
             if let Err(e) = writer.interval(interval, requests) {
                 let text = format!(
@@ -611,6 +626,7 @@ fn note(finished: &Finished, writer: &mut RunWriter) {
     if let Some(tls) = finished.negotiated.clone() {
         writer.negotiated(tls);
     }
+    writer.connecting_took(established.open, established.heap_bytes);
     if established.failed > 0 {
         let why = established
             .failure
@@ -626,11 +642,9 @@ fn note(finished: &Finished, writer: &mut RunWriter) {
         writer.log(&text);
         console::notice(&text);
     }
-    if !finished.watched_pids.is_empty() {
-        writer.log(&format!(
-            "server processes watched: {:?}",
-            finished.watched_pids
-        ));
+    let watched = &finished.watched_pids;
+    if !watched.is_empty() {
+        writer.log(&format!("server processes watched: {watched:?}"));
     }
 }
 

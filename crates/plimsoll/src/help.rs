@@ -5,7 +5,7 @@
 use clap::Command;
 
 /// The flags, by their ids, that most lines need of commands that put load and have dozens.
-const COMMON: [&str; 34] = [
+const COMMON: [&str; 38] = [
     // What is called, in one command or another.
     "method",
     "data",
@@ -17,6 +17,10 @@ const COMMON: [&str; 34] = [
     "queries",
     "query",
     "rows",
+    "model",
+    "prompt",
+    "max_tokens",
+    "goodput",
     "for",
     "target",
     // How much of it.
@@ -116,10 +120,9 @@ fn first(examples: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
 
     use super::*;
-    use crate::arguments::Cli;
+    use crate::arguments;
 
     /// Of 100 columns.
     const SCREEN: usize = 60;
@@ -139,7 +142,7 @@ mod tests {
                 check(sub, &path, long);
             }
         }
-        let mut command = short(Cli::command()).term_width(100);
+        let mut command = short(arguments::command()).term_width(100);
         command.build();
         let mut long = Vec::new();
         check(&mut command, "plimsoll", &mut long);

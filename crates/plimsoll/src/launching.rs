@@ -1,6 +1,7 @@
 //! What starts the shards of a run: a batch script for Slurm, objects for Kubernetes. Both are printed, for
-//! a person to read and the cluster's own commands to take; nothing is started here.
+//! a person to read and the cluster's own commands to take; on request `kubectl` is run with the latter.
 
+mod apply;
 mod kubernetes;
 mod slurm;
 
@@ -13,6 +14,7 @@ use crate::commands::run;
 use crate::execution::slug;
 use crate::failure::Failure;
 
+pub(crate) use apply::Job;
 pub(crate) use kubernetes::{Meeting, Objects};
 pub(crate) use slurm::Script;
 

@@ -17,7 +17,6 @@ use plimsoll_protocols::grpc::client::{ConnectError, Connection, Server};
 use plimsoll_protocols::grpc::reflection;
 use plimsoll_protocols::grpc::schema::Schema;
 
-use crate::arguments::boolish;
 use crate::console;
 use crate::environment::Environment;
 use crate::failure::Failure;
@@ -43,14 +42,13 @@ pub(crate) struct LinkFlags {
     pub(crate) target: String,
 
     /// Trusted CA certificates (PEM or DER), or the server's own [default: the system's].
-    #[arg(long, env = "PLIMSOLL_CA", value_name = "FILE", help_heading = "TLS")]
+    #[arg(long, value_name = "FILE", help_heading = "TLS")]
     ca: Option<PathBuf>,
 
     /// Accept the server certificate with this fingerprint, sha256:…, whatever its name and issuer;
     /// may be given again. In place of --ca.
     #[arg(
         long,
-        env = "PLIMSOLL_PIN",
         value_name = "FINGERPRINT",
         conflicts_with = "ca",
         help_heading = "TLS"
@@ -60,8 +58,6 @@ pub(crate) struct LinkFlags {
     /// Accept any server certificate.
     #[arg(
         long,
-        env = "PLIMSOLL_INSECURE",
-        value_parser = boolish(),
         conflicts_with_all = ["ca", "pin"],
         help_heading = "TLS"
     )]
@@ -69,57 +65,35 @@ pub(crate) struct LinkFlags {
 
     /// Reject a server certificate that is on these lists of revoked ones (CRL, PEM or DER), one of
     /// every issuer in its chain.
-    #[arg(long, env = "PLIMSOLL_CRL", value_name = "FILE", help_heading = "TLS")]
+    #[arg(long, value_name = "FILE", help_heading = "TLS")]
     crl: Option<PathBuf>,
 
     /// Client certificate (PEM), for mutual TLS.
-    #[arg(
-        long,
-        env = "PLIMSOLL_CERT",
-        value_name = "FILE",
-        requires = "key",
-        help_heading = "TLS"
-    )]
+    #[arg(long, value_name = "FILE", requires = "key", help_heading = "TLS")]
     cert: Option<PathBuf>,
 
     /// Private key (PEM) of --cert.
-    #[arg(
-        long,
-        env = "PLIMSOLL_KEY",
-        value_name = "FILE",
-        requires = "cert",
-        help_heading = "TLS"
-    )]
+    #[arg(long, value_name = "FILE", requires = "cert", help_heading = "TLS")]
     key: Option<PathBuf>,
 
     /// The name to check the certificate against [default: the target's host].
-    #[arg(
-        long,
-        env = "PLIMSOLL_SERVER_NAME",
-        value_name = "NAME",
-        help_heading = "TLS"
-    )]
+    #[arg(long, value_name = "NAME", help_heading = "TLS")]
     server_name: Option<String>,
 
     /// The :authority to send [default: host:port of the target].
-    #[arg(long, env = "PLIMSOLL_AUTHORITY")]
+    #[arg(long)]
     authority: Option<String>,
 
     /// Metadata, 'name: value'; may be given again. 'name: $VARIABLE' takes it from the environment.
-    #[arg(long, env = "PLIMSOLL_METADATA", value_name = "NAME: VALUE")]
+    #[arg(long, value_name = "NAME: VALUE")]
     metadata: Vec<String>,
 
     /// Addresses of the target's name, NAME:PORT:ADDRESS,ADDRESS, in place of those that it resolves to.
-    #[arg(long, env = "PLIMSOLL_RESOLVE", value_name = "NAME:PORT:ADDRESSES")]
+    #[arg(long, value_name = "NAME:PORT:ADDRESSES")]
     resolve: Vec<String>,
 
     /// How long TCP, TLS and the server's greeting may take together.
-    #[arg(
-        long,
-        env = "PLIMSOLL_CONNECT_TIMEOUT",
-        value_name = "TIME",
-        default_value = "10s"
-    )]
+    #[arg(long, value_name = "TIME", default_value = "10s")]
     connect_timeout: Period,
 }
 
@@ -165,7 +139,7 @@ impl LinkFlags {
             ..TlsSpec::default()
         });
         let call = GrpcSpec {
-            metadata: quick::metadata(&self.metadata)?,
+            metadata: quick::fields("--metadata", &self.metadata)?,
             ..GrpcSpec::default()
         };
         let metadata = planning::metadata(&call, environment)?;
@@ -291,6 +265,11 @@ pub(crate) fn reflected(
     let (mut target, secured) = grpc_target(url).map_err(|e| no_answer(&e))?;
     let given = spec.load.resolve.as_deref().unwrap_or_default();
     give_addresses(given, &mut [&mut target]).map_err(|(_, problem)| no_answer(&problem))?;
+    if spec.load.proxy.is_some() {
+        return Err(no_answer(
+            &"it is not asked through a proxy: give --proto or --descriptor-set",
+        ));
+    }
     let secured = secured || spec.tls.is_some() && is_bare_socket(url);
     let tls = secured.then(|| spec.tls.clone().unwrap_or_default());
     let call = spec.call.grpc.as_ref();

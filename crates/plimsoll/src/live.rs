@@ -15,6 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use plimsoll_engine::fault;
+use plimsoll_engine::resources::thread_cpu;
 use plimsoll_model::Plan;
 use plimsoll_model::run::IntervalRecord;
 use ratatui::Terminal;
@@ -26,7 +27,6 @@ use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use rustix::process::{Signal, getpid, kill_process, setpriority_process};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::console;
 use board::{Board, Phase};
@@ -179,9 +179,8 @@ fn show(mut terminal: Terminal<CrosstermBackend<BufWriter<Stderr>>>, shared: &Sh
             {
                 return;
             }
-            let used = clock_gettime(ClockId::ThreadCPUTime);
-            let ns = used.tv_sec.unsigned_abs() * 1_000_000_000 + used.tv_nsec.unsigned_abs();
-            shared.cpu_ns.store(ns, Ordering::Relaxed);
+            let used_ns = thread_cpu().as_nanos() as u64;
+            shared.cpu_ns.store(used_ns, Ordering::Relaxed);
         }
         match event::poll(TURN) {
             Ok(false) => continue,

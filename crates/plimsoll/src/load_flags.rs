@@ -1,4 +1,6 @@
 //! The flags that mean the same as keys of a plan. Applied to a spec they override it.
+//!
+//! Long because it is one list of flags, and one table of the keys that they mean.
 
 use std::cmp::Ordering;
 use std::path::PathBuf;
@@ -7,70 +9,42 @@ use clap::Args;
 use plimsoll_model::spec::{Limit, RateSpec, Spec, TlsSpec, WatchSpec};
 use plimsoll_model::units::{Period, Rate, Size};
 
-use crate::arguments::{Origins, boolish};
+use crate::arguments::Origins;
 use crate::failure::Failure;
 
 /// Flags of every command that puts load on a target.
 #[derive(Debug, Default, Args)]
 pub(crate) struct LoadFlags {
     /// Calls a second, whatever the target does (open loop): "1000/s".
-    #[arg(long, env = "PLIMSOLL_RATE", help_heading = "Load")]
+    #[arg(long, help_heading = "Load")]
     pub(crate) rate: Option<Rate>,
 
     /// How arrivals are spaced: constant or poisson.
-    #[arg(
-        long,
-        env = "PLIMSOLL_ARRIVALS",
-        value_name = "SPACING",
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "SPACING", help_heading = "Load")]
     pub(crate) arrivals: Option<String>,
 
     /// The number of clients, each waiting for its answer before its next call (closed loop).
-    #[arg(
-        long,
-        alias = "concurrency",
-        env = "PLIMSOLL_CLIENTS",
-        value_name = "N",
-        help_heading = "Load"
-    )]
+    #[arg(long, alias = "concurrency", value_name = "N", help_heading = "Load")]
     pub(crate) clients: Option<u32>,
 
     /// A client's pause between its calls: "10ms".
-    #[arg(
-        long,
-        env = "PLIMSOLL_THINK",
-        value_name = "TIME",
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "TIME", help_heading = "Load")]
     pub(crate) think: Option<Period>,
 
     /// Connections kept open [default: 1].
-    #[arg(
-        short = 'c',
-        long,
-        env = "PLIMSOLL_CONNECTIONS",
-        value_name = "N",
-        help_heading = "Load"
-    )]
+    #[arg(short = 'c', long, value_name = "N", help_heading = "Load")]
     pub(crate) connections: Option<u32>,
 
     /// A new connection for every call; without --rate, one a second.
-    #[arg(long, env = "PLIMSOLL_COLD", value_parser = boolish(), help_heading = "Load")]
+    #[arg(long, help_heading = "Load")]
     pub(crate) cold: bool,
 
     /// This many clients, each with a connection of its own: --clients N --connections N.
-    #[arg(long, alias = "no-of-clients", env = "PLIMSOLL_FLEET", value_name = "N", conflicts_with_all = ["cold", "clients"], help_heading = "Load")]
+    #[arg(long, alias = "no-of-clients", value_name = "N", conflicts_with_all = ["cold", "clients"], help_heading = "Load")]
     pub(crate) fleet: Option<u32>,
 
     /// How long to measure: "30s".
-    #[arg(
-        short = 'z',
-        long,
-        env = "PLIMSOLL_DURATION",
-        value_name = "TIME",
-        help_heading = "Load"
-    )]
+    #[arg(short = 'z', long, value_name = "TIME", help_heading = "Load")]
     pub(crate) duration: Option<Period>,
 
     /// Stop after this many calls, not counting the warm-up's.
@@ -78,7 +52,6 @@ pub(crate) struct LoadFlags {
         short = 'n',
         long,
         aliases = ["total", "count"],
-        env = "PLIMSOLL_CALLS",
         value_name = "N",
         help_heading = "Load"
     )]
@@ -86,54 +59,28 @@ pub(crate) struct LoadFlags {
 
     /// Closed loop: stop as soon as the rate is known this precisely, at the latest after --duration:
     /// "1%" (half the width of its 95 % confidence interval).
-    #[arg(
-        long,
-        env = "PLIMSOLL_RATE_PRECISION",
-        value_name = "PERCENT",
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "PERCENT", help_heading = "Load")]
     pub(crate) rate_precision: Option<String>,
 
     /// Warm up for this long first, left out of the totals: "5s".
-    #[arg(
-        long,
-        env = "PLIMSOLL_WARMUP",
-        value_name = "TIME",
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "TIME", help_heading = "Load")]
     pub(crate) warmup: Option<Period>,
 
     /// A call fails when its answer takes longer; "none" to wait for ever [default: 10s].
-    #[arg(
-        long,
-        env = "PLIMSOLL_DEADLINE",
-        value_name = "TIME",
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "TIME", help_heading = "Load")]
     pub(crate) deadline: Option<Limit>,
 
     /// For TCP, TLS and the first frames together [default: 10s].
-    #[arg(
-        long,
-        env = "PLIMSOLL_CONNECT_TIMEOUT",
-        value_name = "TIME",
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "TIME", help_heading = "Load")]
     pub(crate) connect_timeout: Option<Period>,
 
     /// New connections a second while connecting [default: as fast as they come up].
-    #[arg(
-        long,
-        env = "PLIMSOLL_CONNECT_RATE",
-        value_name = "RATE",
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "RATE", help_heading = "Load")]
     pub(crate) connect_rate: Option<Rate>,
 
     /// Replace a connection when it has been open for this long: "30s".
     #[arg(
         long,
-        env = "PLIMSOLL_CONNECTION_LIFETIME",
         value_name = "TIME",
         conflicts_with = "cold",
         help_heading = "Load"
@@ -141,201 +88,129 @@ pub(crate) struct LoadFlags {
     pub(crate) connection_lifetime: Option<Period>,
 
     /// Replace a connection after this many calls.
-    #[arg(
-        long,
-        env = "PLIMSOLL_CALLS_PER_CONNECTION",
-        value_name = "N",
-        conflicts_with = "cold",
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "N", conflicts_with = "cold", help_heading = "Load")]
     pub(crate) calls_per_connection: Option<u32>,
 
     /// Addresses of the target's name, NAME:PORT:ADDRESS,ADDRESS, in place of those that it
     /// resolves to; may be given again.
-    #[arg(
-        long,
-        env = "PLIMSOLL_RESOLVE",
-        value_name = "NAME:PORT:ADDRESSES",
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "NAME:PORT:ADDRESSES", help_heading = "Load")]
     pub(crate) resolve: Vec<String>,
 
+    /// Connect through a proxy: http://HOST:PORT (CONNECT) or socks5://HOST:PORT; with $NAME@ before the host the variable
+    /// NAME holds USER:PASSWORD.
+    #[arg(long, value_name = "URL", help_heading = "Load")]
+    pub(crate) proxy: Option<String>,
+
     /// How long a name's addresses are used before it is looked up again [default: 30s].
-    #[arg(
-        long,
-        env = "PLIMSOLL_RESOLVE_INTERVAL",
-        value_name = "TIME",
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "TIME", help_heading = "Load")]
     pub(crate) resolve_interval: Option<Period>,
 
     /// How long calls in flight may take at the end [default: the deadline, at most 10s].
-    #[arg(
-        long,
-        env = "PLIMSOLL_DRAIN",
-        value_name = "TIME",
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "TIME", help_heading = "Load")]
     pub(crate) drain: Option<Period>,
 
     /// An objective, such as "p99 < 10ms", "errors < 0.1%", "ttft.p99 < 1s", "resumed >= 100%"
     /// or, of one stage, "p99 at step 2 < 20ms"; may be given again.
-    #[arg(
-        long,
-        env = "PLIMSOLL_OBJECTIVE",
-        value_name = "OBJECTIVE",
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "OBJECTIVE", help_heading = "Load")]
     pub(crate) objective: Vec<String>,
 
     /// Stop as soon as an objective can no longer be met, but not before this time: "5s".
-    #[arg(
-        long,
-        env = "PLIMSOLL_ABORT_AFTER",
-        value_name = "TIME",
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "TIME", help_heading = "Load")]
     pub(crate) abort_after: Option<Period>,
 
     /// Trusted CA certificates (PEM or DER), or the server's own [default: the system's].
-    #[arg(long, env = "PLIMSOLL_CA", value_name = "FILE", help_heading = "TLS")]
+    #[arg(long, value_name = "FILE", help_heading = "TLS")]
     pub(crate) ca: Option<PathBuf>,
 
     /// Accept the server certificate with this fingerprint, sha256:…, whatever its name and issuer;
     /// may be given again. In place of --ca.
-    #[arg(
-        long,
-        env = "PLIMSOLL_PIN",
-        value_name = "FINGERPRINT",
-        help_heading = "TLS"
-    )]
+    #[arg(long, value_name = "FINGERPRINT", help_heading = "TLS")]
     pub(crate) pin: Vec<String>,
 
     /// Accept any server certificate. Every report of the run says so.
-    #[arg(long, env = "PLIMSOLL_INSECURE", value_parser = boolish(), help_heading = "TLS")]
+    #[arg(long, help_heading = "TLS")]
     pub(crate) insecure: bool,
 
     /// Reject a server certificate that is on these lists of revoked ones (CRL, PEM or DER), one of
     /// every issuer in its chain.
-    #[arg(long, env = "PLIMSOLL_CRL", value_name = "FILE", help_heading = "TLS")]
+    #[arg(long, value_name = "FILE", help_heading = "TLS")]
     pub(crate) crl: Option<PathBuf>,
 
     /// Client certificate (PEM), for mutual TLS.
-    #[arg(long, env = "PLIMSOLL_CERT", value_name = "FILE", help_heading = "TLS")]
+    #[arg(long, value_name = "FILE", help_heading = "TLS")]
     pub(crate) cert: Option<PathBuf>,
 
     /// Private key (PEM) of --cert.
-    #[arg(long, env = "PLIMSOLL_KEY", value_name = "FILE", help_heading = "TLS")]
+    #[arg(long, value_name = "FILE", help_heading = "TLS")]
     pub(crate) key: Option<PathBuf>,
 
     /// The name to check the certificate against [default: the target's host].
-    #[arg(
-        long,
-        env = "PLIMSOLL_SERVER_NAME",
-        value_name = "NAME",
-        help_heading = "TLS"
-    )]
+    #[arg(long, value_name = "NAME", help_heading = "TLS")]
     pub(crate) server_name: Option<String>,
 
     /// A version of TLS to offer, 1.3 or 1.2; may be given again [default: 1.3].
-    #[arg(
-        long,
-        env = "PLIMSOLL_TLS_VERSION",
-        value_name = "VERSION",
-        help_heading = "TLS"
-    )]
+    #[arg(long, value_name = "VERSION", help_heading = "TLS")]
     pub(crate) tls_version: Vec<String>,
 
     /// A cipher suite to offer, such as TLS_AES_128_GCM_SHA256; may be given again.
-    #[arg(
-        long,
-        env = "PLIMSOLL_SUITE",
-        value_name = "SUITE",
-        help_heading = "TLS"
-    )]
+    #[arg(long, value_name = "SUITE", help_heading = "TLS")]
     pub(crate) suite: Vec<String>,
 
     /// A key-exchange group to offer, such as X25519; may be given again.
-    #[arg(
-        long,
-        env = "PLIMSOLL_GROUP",
-        value_name = "GROUP",
-        help_heading = "TLS"
-    )]
+    #[arg(long, value_name = "GROUP", help_heading = "TLS")]
     pub(crate) group: Vec<String>,
 
     /// Resume TLS sessions from tickets.
-    #[arg(long, env = "PLIMSOLL_RESUME", value_parser = boolish(), help_heading = "TLS")]
+    #[arg(long, help_heading = "TLS")]
     pub(crate) resume: bool,
 
     /// This part of new connections makes a full handshake, "10%", and the others resume
     /// sessions.
-    #[arg(
-        long,
-        env = "PLIMSOLL_FULL",
-        value_name = "PERCENT",
-        help_heading = "TLS"
-    )]
+    #[arg(long, value_name = "PERCENT", help_heading = "TLS")]
     pub(crate) full: Option<String>,
 
     /// Send requests with the first bytes of a resumed session (0-RTT), where the server allows
     /// it; needs --resume. Such requests can be replayed.
-    #[arg(long, env = "PLIMSOLL_EARLY_DATA", value_parser = boolish(), help_heading = "TLS")]
+    #[arg(long, help_heading = "TLS")]
     pub(crate) early_data: bool,
 
     /// Who opens and seals TLS records: own (in place) or library [default: own].
-    #[arg(
-        long,
-        env = "PLIMSOLL_RECORDS",
-        value_name = "WHOSE",
-        help_heading = "TLS"
-    )]
+    #[arg(long, value_name = "WHOSE", help_heading = "TLS")]
     pub(crate) records: Option<String>,
 
     /// When to check the server's certificate chain: each full handshake, or once a minute
     /// for all connections that are shown the same [default: each].
-    #[arg(
-        long,
-        env = "PLIMSOLL_CHAIN",
-        value_name = "WHEN",
-        help_heading = "TLS"
-    )]
+    #[arg(long, value_name = "WHEN", help_heading = "TLS")]
     pub(crate) chain: Option<String>,
 
     /// Accept compressed certificates, and compress the client's (RFC 8879).
-    #[arg(long, env = "PLIMSOLL_COMPRESSED_CERTIFICATES", value_parser = boolish(), help_heading = "TLS")]
+    #[arg(long, help_heading = "TLS")]
     pub(crate) compressed_certificates: bool,
 
     /// Append the secrets of all connections to this file, for Wireshark; SSLKEYLOGFILE is the
     /// same. Anyone who has the file can read the traffic.
-    #[arg(
-        long,
-        env = "PLIMSOLL_KEY_LOG",
-        value_name = "FILE",
-        help_heading = "TLS"
-    )]
+    #[arg(long, value_name = "FILE", help_heading = "TLS")]
     pub(crate) key_log: Option<PathBuf>,
 
     /// The run's name.
-    #[arg(long, env = "PLIMSOLL_NAME", help_heading = "Run")]
+    #[arg(long, help_heading = "Run")]
     pub(crate) name: Option<String>,
 
     /// The seed of random choices [default: 1].
-    #[arg(long, env = "PLIMSOLL_SEED", value_name = "N", help_heading = "Run")]
+    #[arg(long, value_name = "N", help_heading = "Run")]
     pub(crate) seed: Option<u64>,
 
     /// Keep one record a call in the run directory.
-    #[arg(long, env = "PLIMSOLL_REQUESTS", value_parser = boolish(), help_heading = "Run")]
+    #[arg(long, help_heading = "Run")]
     pub(crate) requests: bool,
 
     /// Watch CPU and memory of this process and those it started [default: the one that listens on the target's port].
-    #[arg(long, env = "PLIMSOLL_PID", value_name = "PID", help_heading = "Run")]
+    #[arg(long, value_name = "PID", help_heading = "Run")]
     pub(crate) pid: Option<u32>,
 
     /// Watch the process that listens on this port of this machine, or "off".
     #[arg(
         long,
-        env = "PLIMSOLL_WATCH",
         value_name = "PORT",
         conflicts_with = "pid",
         help_heading = "Run"
@@ -343,179 +218,30 @@ pub(crate) struct LoadFlags {
     pub(crate) watch: Option<String>,
 
     /// Processes that share the load [default: as many as the limit of descriptors demands].
-    #[arg(
-        long,
-        env = "PLIMSOLL_PROCESSES",
-        value_name = "N",
-        help_heading = "Run"
-    )]
+    #[arg(long, value_name = "N", help_heading = "Run")]
     pub(crate) processes: Option<u16>,
 
     /// Threads that generate load, in each process [default: as many as help].
-    #[arg(long, env = "PLIMSOLL_WORKERS", value_name = "N", help_heading = "Run")]
+    #[arg(long, value_name = "N", help_heading = "Run")]
     pub(crate) workers: Option<u16>,
 
     /// Busy-wait this long before an arrival, for precision; "0s" saves CPU [default: 50us].
-    #[arg(long, env = "PLIMSOLL_SPIN", value_name = "TIME", help_heading = "Run")]
+    #[arg(long, value_name = "TIME", help_heading = "Run")]
     pub(crate) spin: Option<Period>,
 
     /// Let calls that are due within TIME leave together, at its end: fewer wake-ups, and so less CPU a call.
     /// Response times still count from when each was due [default: each leaves when it is due].
-    #[arg(long, env = "PLIMSOLL_TICK", value_name = "TIME", help_heading = "Run")]
+    #[arg(long, value_name = "TIME", help_heading = "Run")]
     pub(crate) tick: Option<Period>,
 
     /// How much to read from a socket at a time [default: 128KiB; to fetch files 256KiB].
-    #[arg(
-        long,
-        env = "PLIMSOLL_READ_BUFFER",
-        value_name = "SIZE",
-        help_heading = "Run"
-    )]
+    #[arg(long, value_name = "SIZE", help_heading = "Run")]
     pub(crate) read_buffer: Option<Size>,
 
     /// Local address to connect from, or a range 127.0.0.2-127.0.0.9; may be given again.
-    #[arg(
-        long,
-        env = "PLIMSOLL_SOURCE",
-        value_name = "ADDRESS",
-        help_heading = "Run"
-    )]
+    #[arg(long, value_name = "ADDRESS", help_heading = "Run")]
     pub(crate) source: Vec<String>,
 }
-
-/// Keys of a plan and the flags that mean the same; a key that begins another comes after it.
-pub(crate) const FLAGS: &[(&str, &str)] = &[
-    ("load.source_addresses", "--source"),
-    ("load.connect_timeout", "--connect-timeout"),
-    ("load.abort_after", "--abort-after"),
-    ("load.connect_rate", "--connect-rate"),
-    ("load.connection_lifetime", "--connection-lifetime"),
-    ("load.calls_per_connection", "--calls-per-connection"),
-    ("load.resolve_interval", "--resolve-interval"),
-    ("load.resolve", "--resolve"),
-    ("load.connections", "--connections"),
-    ("load.read_buffer", "--read-buffer"),
-    ("load.arrivals", "--arrivals"),
-    ("load.duration", "--duration"),
-    ("load.deadline", "--deadline"),
-    ("load.clients", "--clients"),
-    ("load.processes", "--processes"),
-    ("load.precision", "--rate-precision"),
-    ("load.workers", "--workers"),
-    ("load.warmup", "--warmup"),
-    ("load.calls", "--calls"),
-    ("load.think", "--think"),
-    ("load.drain", "--drain"),
-    ("load.reuse", "--cold"),
-    ("load.rate", "--rate"),
-    ("load.spin", "--spin"),
-    ("load.tick", "--tick"),
-    ("load", "--rate or --clients"),
-    ("tls.server_name", "--server-name"),
-    ("tls.versions", "--tls-version"),
-    ("tls.compressed", "--compressed-certificates"),
-    ("tls.key_log", "--key-log"),
-    ("tls.suites", "--suite"),
-    ("tls.groups", "--group"),
-    ("tls.records", "--records"),
-    ("tls.resume", "--resume"),
-    ("tls.full", "--full"),
-    ("tls.early_data", "--early-data"),
-    ("tls.chain", "--chain"),
-    ("tls.cert", "--cert"),
-    ("tls.key", "--key"),
-    ("tls.ca", "--ca"),
-    ("tls.crl", "--crl"),
-    ("tls.pin", "--pin"),
-    ("tls.insecure", "--insecure"),
-    ("tls", "--ca, --cert, --key …"),
-    ("call.grpc.descriptor_set", "--descriptor-set"),
-    ("call.grpc.cancel_after", "--cancel-after"),
-    ("call.grpc.stream_duration", "--stream-duration"),
-    ("call.grpc.messages", "--messages"),
-    ("call.grpc.expect", "--expect"),
-    ("call.grpc.reflection", "--reflection"),
-    ("call.grpc.pace", "--pace"),
-    (
-        "call.grpc.message_binary",
-        "--data-binary or --data-delimited",
-    ),
-    ("call.grpc.message_file", "--data"),
-    ("call.grpc.import_path", "--import-path"),
-    ("call.grpc.max_message", "--max-message"),
-    ("call.grpc.metadata", "--metadata"),
-    ("call.grpc.compression", "--compression"),
-    ("call.grpc.user_agent", "--user-agent"),
-    ("call.grpc.authority", "--authority"),
-    ("call.grpc.message", "--data"),
-    ("call.grpc.method", "--method"),
-    ("call.grpc.proto", "--proto"),
-    ("call.bolt.content_file", "--content"),
-    ("call.bolt.max_content", "--max-content"),
-    ("call.bolt.signature", "--signature"),
-    ("call.bolt.arguments", "--data"),
-    ("call.bolt.in_flight", "--in-flight"),
-    ("call.bolt.heartbeat", "--heartbeat"),
-    ("call.bolt.version", "--bolt-version"),
-    ("call.bolt.timeout", "--timeout"),
-    ("call.bolt.service", "--service"),
-    ("call.bolt.content", "--content"),
-    ("call.bolt.header", "--header"),
-    ("call.bolt.method", "--method"),
-    ("call.bolt.oneway", "--oneway"),
-    ("call.bolt.class", "--class"),
-    ("call.bolt.codec", "--codec"),
-    (
-        "call.session.reconnect_pause_most",
-        "--reconnect-pause-most",
-    ),
-    ("call.session.compression", "--compression"),
-    ("call.session.reconnect_pause", "--reconnect-pause"),
-    ("call.session.reconnects", "--reconnects"),
-    ("call.session.expect_tokens", "--expect-tokens"),
-    ("call.session.queries", "--queries"),
-    ("call.session.query", "--query"),
-    ("call.session.socket", "--socket"),
-    ("call.session.agent", "--agent"),
-    ("call.http.expect_headers", "--expect-header"),
-    ("call.http.expect_body", "--expect-body"),
-    ("call.http.stream_until", "--stream-until"),
-    ("call.http.stream_error", "--stream-error"),
-    ("call.http.body_file", "--data"),
-    ("call.http.max_body", "--max-body"),
-    ("call.http.version", "--http-version"),
-    ("call.http.headers", "--header"),
-    ("call.http.expect", "--expect"),
-    ("call.http.method", "--method"),
-    ("call.http.stream", "--stream"),
-    ("call.http.body", "--data"),
-    ("call.http.host", "--host"),
-    ("call.http.path", "URL"),
-    ("call.fetch.per_connection", "--per-connection"),
-    ("call.fetch.size", "--size"),
-    ("call.fetch.host", "--host"),
-    ("call.fetch.path", "URL"),
-    ("call.plugin.payload_file", "--data"),
-    ("call.plugin.frame_file", "--frame"),
-    ("call.plugin.in_flight", "--in-flight"),
-    ("call.plugin.heartbeat", "--heartbeat"),
-    ("call.plugin.max_frame", "--max-frame"),
-    ("call.plugin.payload", "--data"),
-    ("call.plugin.frame", "--frame"),
-    ("call.plugin.codec", "--codec"),
-    ("rows.order", "--rows-order"),
-    ("rows", "--rows"),
-    ("call.hold.keepalive", "--keepalive"),
-    ("call.hold.greeting", "--greeting"),
-    ("call.hold.message", "--message"),
-    ("objective", "--objective"),
-    ("watch.pid", "--pid"),
-    ("watch", "--watch"),
-    ("target", "URL"),
-    ("seed", "--seed"),
-    ("name", "--name"),
-    ("requests", "--requests"),
-];
 
 /// Copies what was given.
 macro_rules! apply {
@@ -626,6 +352,9 @@ impl LoadFlags {
         apply!(self.calls_per_connection => load.calls_per_connection);
         if !self.resolve.is_empty() {
             load.resolve = Some(self.resolve.clone());
+        }
+        if self.proxy.is_some() {
+            load.proxy.clone_from(&self.proxy);
         }
         apply!(self.resolve_interval => load.resolve_interval);
         apply!(self.drain => load.drain);

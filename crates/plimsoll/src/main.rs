@@ -9,12 +9,15 @@ mod arguments;
 mod climbing;
 mod commands;
 mod console;
+mod credentials;
 mod defects;
 mod descriptors;
 mod documents;
 mod environment;
 mod execution;
 mod failure;
+mod flag_names;
+mod goodput;
 mod help;
 mod lanes;
 mod launching;
@@ -35,6 +38,7 @@ mod session_flags;
 mod shards;
 mod spread;
 mod stopping;
+mod telemetry;
 mod together;
 mod variables;
 mod version;
@@ -47,6 +51,7 @@ use plimsoll_engine::defect;
 
 fn main() -> ExitCode {
     defects::watch();
+    plimsoll_protocols::registry::register();
     let exit = match defect::caught(run) {
         Ok(Ok(exit)) => exit,
         Ok(Err(failure)) => {

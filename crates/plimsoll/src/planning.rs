@@ -3,22 +3,17 @@
 use std::cell::RefCell;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use plimsoll_engine::resources::Watched;
 use plimsoll_model::Plan;
 use plimsoll_model::input;
 use plimsoll_model::plan::Watch;
-use plimsoll_model::spec::{
-    self, BoltSpec, EncodedBolt, EncodedCall, EncodedPlugin, GrpcSpec, Messages, PluginSpec,
-    Problem, Spec, Surroundings,
-};
+use plimsoll_model::spec::{self, EncodedCall, GrpcSpec, Messages, Problem, Spec, Surroundings};
 use plimsoll_model::template::Rows;
-use plimsoll_plugin::Codec;
-use plimsoll_protocols::bolt::typed;
 use plimsoll_protocols::grpc::schema::{Schema, SchemaError};
-use plimsoll_protocols::plugin::{Content, frame_of};
 
+use crate::credentials;
 use crate::environment::Environment;
 use crate::failure::Failure;
 use crate::link_flags::{Unreflected, reflected};
@@ -97,7 +92,17 @@ impl Surroundings for World<'_> {
         self.environment.get(name).map(|found| found.value)
     }
 
+    fn printed(&self, command: &str) -> Result<String, String> {
+        credentials::printed(command)
+    }
+
     fn read(&self, path: &Path) -> io::Result<String> {
+        if path == Path::new("-") {
+            // A plan is made several times of the same rows.
+            static STDIN: OnceLock<Result<String, String>> = OnceLock::new();
+            let text = STDIN.get_or_init(|| input::stdin_to_string().map_err(|e| e.to_string()));
+            return text.clone().map_err(io::Error::other);
+        }
         input::read_to_string(path)
     }
 
@@ -153,69 +158,6 @@ impl Surroundings for World<'_> {
             messages: requests.messages,
             varying: requests.varying,
             answer: Some(Arc::new(schema.answer(&method))),
-        })
-    }
-
-    fn encode_bolt(&self, call: &BoltSpec) -> Result<EncodedBolt, Problem> {
-        let wrong = |key: &str| {
-            let key = format!("call.bolt.{key}");
-            move |problem: String| Problem::new(key, problem)
-        };
-        let extra = call.header.iter().map(|(k, v)| (k.as_str(), v.as_str()));
-        let typed = if let Some(class) = &call.class {
-            let content = match (&call.content, &call.content_file) {
-                (Some(json), _) => typed::content(json).map_err(wrong("content"))?,
-                (None, Some(path)) => input::read(path).map_err(|e| {
-                    wrong("content_file")(format!("can't read {}: {e}", path.display()))
-                })?,
-                (None, None) => Vec::new(),
-            };
-            typed::raw(class, content, extra)
-        } else {
-            typed::service(
-                call.service.as_deref().unwrap_or_default(),
-                call.method.as_deref().unwrap_or_default(),
-                call.arguments.as_deref().unwrap_or("[]"),
-                call.signature.as_deref(),
-                extra,
-            )
-            .map_err(|(key, problem)| wrong(key)(problem))?
-        };
-        Ok(EncodedBolt {
-            method: typed.name,
-            class: typed.class,
-            header: typed.header,
-            content: typed.content,
-        })
-    }
-
-    fn encode_plugin(&self, call: &PluginSpec) -> Result<EncodedPlugin, Problem> {
-        let wrong =
-            |key: &str, problem: String| Problem::new(format!("call.plugin.{key}"), problem);
-        let path = call.codec.as_deref().unwrap_or(Path::new(""));
-        let codec = Codec::load(path).map_err(|e| {
-            wrong("codec", e.to_string()).help("docs/plugin.md says how a plugin is built")
-        })?;
-        let read = |key: &str, path: &Path| {
-            input::read(path).map_err(|e| wrong(key, format!("can't read {}: {e}", path.display())))
-        };
-        let bytes;
-        let (key, content) = if let Some(digits) = &call.frame {
-            ("frame", Content::Hex(digits))
-        } else if let Some(path) = &call.frame_file {
-            bytes = read("frame_file", path)?;
-            ("frame_file", Content::Frame(&bytes))
-        } else if let Some(path) = &call.payload_file {
-            bytes = read("payload_file", path)?;
-            ("payload_file", Content::Payload(&bytes))
-        } else {
-            let text = call.payload.as_deref().unwrap_or_default();
-            ("payload", Content::Payload(text.as_bytes()))
-        };
-        let frame = frame_of(&codec, content).map_err(|e| wrong(key, e.to_string()))?;
-        Ok(EncodedPlugin {
-            protocol: codec.name().to_owned(),
-            frame,
         })
     }
 }

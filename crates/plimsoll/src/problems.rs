@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use miette::{Diagnostic, LabeledSpan, NamedSource, Report, SourceCode};
 use plimsoll_model::spec::Problem;
+use plimsoll_protocols::registry;
 
 use crate::failure::{Exit, Failure};
-use crate::load_flags::FLAGS;
+use crate::flag_names::FLAGS;
 
 /// One problem, in miette's terms.
 #[derive(Debug)]
@@ -170,10 +172,21 @@ fn shortened(span: Range<usize>, text: &str) -> Range<usize> {
     }
 }
 
+/// The keys of a plan with their flags, in the order in which they are replaced.
+fn flags() -> &'static [(String, String)] {
+    static ALL: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
+        let known = FLAGS.iter();
+        let known = known.map(|(key, flag)| ((*key).to_owned(), (*flag).to_owned()));
+        let of_protocols = registry::ENTRIES.iter().flat_map(registry::Entry::flags);
+        of_protocols.chain(known).collect()
+    });
+    &ALL
+}
+
 /// The keys of a text as flags.
 fn as_flags(text: &str) -> String {
     let mut text = text.to_owned();
-    for (key, flag) in FLAGS {
+    for (key, flag) in flags() {
         // Quoted keys may go on (`tls.groups.0`); in running text only dotted keys are certain.
         while let Some(at) = text.find(&format!("`{key}.")).filter(|_| key.contains('.')) {
             let end = text[at + 1..].find('`').map_or(text.len(), |e| at + 1 + e);
@@ -189,7 +202,7 @@ fn as_flags(text: &str) -> String {
 
 /// `rate = "1000/s"`, as a plan says it, is `--rate 1000/s` where it is typed.
 fn typed_assignments(mut text: String) -> String {
-    for (key, flag) in FLAGS {
+    for (key, flag) in flags() {
         let name = key.rsplit('.').next().unwrap_or(key);
         let assignment = format!(" {name} = ");
         while let Some(at) = text.find(&assignment) {

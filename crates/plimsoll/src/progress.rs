@@ -215,8 +215,10 @@ impl Progress {
         self.take_terminal();
         match &self.shown {
             Shown::Live(live) => live.connecting(open, wanted),
-            Shown::Lines => console::notice(format_args!("connecting: {open} of {wanted}")),
-            Shown::No | Shown::Soon => {}
+            Shown::Lines if wanted > 0 => {
+                console::notice(format_args!("connecting: {open} of {wanted}"));
+            }
+            Shown::Lines | Shown::No | Shown::Soon => {}
         }
     }
 

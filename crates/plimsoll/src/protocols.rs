@@ -1,34 +1,34 @@
 //! The one choice of protocol: what the engine needs for a plan's call section.
 
+use plimsoll_engine::script::user::{Course, Users};
 use plimsoll_engine::tls::TlsClient;
-use plimsoll_engine::{EngineError, Finished, Observation, Place, Protocol, Stop};
+use plimsoll_engine::{EngineError, Protocol};
 use plimsoll_model::Plan;
 use plimsoll_model::plan::{
-    Arrivals, BoltCall, BoltVersion, CallPlan, HttpVersion, Reuse, SessionCall, Shard, Target,
+    Arrivals, CallPlan, HttpCall, HttpVersion, Reuse, SessionCall, Shard, Target,
 };
-use plimsoll_plugin::Codec;
-use plimsoll_protocols::bolt::{BoltProtocol, BoltRequest, Form};
 use plimsoll_protocols::fetch::{FetchProtocol, FetchRequest};
 use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
-use plimsoll_protocols::hold::HoldProtocol;
-use plimsoll_protocols::http::{Http1Protocol, Http2Protocol, HttpProtocol, HttpRequest};
-use plimsoll_protocols::plugin::{PluginProtocol, PluginRequest};
+use plimsoll_protocols::http::{
+    Conversations, FrameScripts, Http1Protocol, Http2Protocol, HttpProtocol, HttpRequest,
+    SocketProtocol,
+};
+use plimsoll_protocols::registry::{self, Asked, driven};
 use plimsoll_protocols::session::{SessionOptions, Sessions};
 
-use crate::advice;
-use crate::failure::{Exit, Failure};
+pub(crate) use plimsoll_protocols::registry::Load;
 
-/// Called once, it puts the load of this process on the target.
-pub(crate) type Load<'a> = Box<
-    dyn FnOnce(Place<'_>, &Stop, &mut dyn FnMut(Observation<'_>)) -> Result<Finished, EngineError>
-        + 'a,
->;
+use crate::advice;
+use crate::credentials;
+use crate::failure::{Exit, Failure};
 
 /// Everything that can be wrong before the load, checked.
 ///
 /// # Errors
 /// Where the protocol can't make the calls that the plan asks for.
 pub(crate) fn prepare(plan: &Plan, trace: bool) -> Result<Load<'_>, Failure> {
+    credentials::keep_fresh(plan);
+    let asked = Asked { plan, trace };
     match &plan.call {
         CallPlan::Grpc(call) => {
             let authority = plan.target.authority();
@@ -39,11 +39,7 @@ pub(crate) fn prepare(plan: &Plan, trace: bool) -> Result<Load<'_>, Failure> {
                 deadline: plan.load.deadline,
             })
             .map_err(Failure::error)?;
-            Ok(driven(plan, trace, protocol))
-        }
-        CallPlan::Bolt(call) => {
-            let protocol = BoltProtocol::new(&bolt_request(call)).map_err(Failure::error)?;
-            Ok(driven(plan, trace, protocol))
+            Ok(driven(asked, protocol))
         }
         CallPlan::Fetch(call) => {
             let authority = plan.target.authority();
@@ -56,7 +52,7 @@ pub(crate) fn prepare(plan: &Plan, trace: bool) -> Result<Load<'_>, Failure> {
                     Reuse::Always => call.per_connection,
                 },
             });
-            Ok(driven(plan, trace, protocol))
+            Ok(driven(asked, protocol))
         }
         CallPlan::Http(call) => {
             let authority = plan.target.authority();
@@ -65,30 +61,29 @@ pub(crate) fn prepare(plan: &Plan, trace: bool) -> Result<Load<'_>, Failure> {
                 authority: &authority,
                 closes: plan.load.reuse == Reuse::Never,
             };
+            if let Some(socket) = &call.socket {
+                let protocol = SocketProtocol::new(&request, socket);
+                return match socket.script.is_empty() {
+                    true => Ok(driven(asked, protocol)),
+                    false => used(plan, FrameScripts::new(protocol, socket)),
+                };
+            }
+            if call.conversation.is_some() {
+                return conversations(plan, call, &request);
+            }
             Ok(match call.version_over(plan.tls.as_ref()) {
-                HttpVersion::V1 => driven(plan, trace, Http1Protocol::new(&request)),
+                HttpVersion::V1 => driven(asked, Http1Protocol::new(&request)),
                 HttpVersion::V2 => {
                     let protocol = Http2Protocol::new(&request, plan.tls.is_some());
-                    driven(plan, trace, protocol)
+                    driven(asked, protocol)
                 }
-                HttpVersion::Auto => driven(plan, trace, HttpProtocol::new(&request)),
+                HttpVersion::Auto => driven(asked, HttpProtocol::new(&request)),
             })
         }
-        CallPlan::Plugin(call) => {
-            let codec = Codec::load(&call.codec).map_err(Failure::error)?;
-            let protocol = PluginProtocol::new(&PluginRequest {
-                codec: &codec,
-                frame: &call.frame,
-                in_flight: call.in_flight.unwrap_or(u32::MAX),
-                heartbeat: call.heartbeat,
-                max_frame: call.max_frame,
-            })
-            .map_err(Failure::error)?;
-            Ok(driven(plan, trace, protocol))
-        }
-        CallPlan::Hold(call) => {
-            let protocol = HoldProtocol::new(call.greeting, call.message);
-            Ok(driven(plan, trace, protocol))
+        CallPlan::Of(_) => {
+            let load = registry::load(asked);
+            load.unwrap_or_else(|| Err("this program has no such protocol".to_owned()))
+                .map_err(Failure::error)
         }
         CallPlan::Session(call) => {
             let sessions = Sessions::new(sessions(plan, call)?);
@@ -99,15 +94,50 @@ pub(crate) fn prepare(plan: &Plan, trace: bool) -> Result<Load<'_>, Failure> {
     }
 }
 
-/// The load of a protocol whose calls share connections, or have one each.
-fn driven<'a, P>(plan: &'a Plan, trace: bool, protocol: P) -> Load<'a>
+/// Users who talk to a model.
+fn conversations<'a>(
+    plan: &'a Plan,
+    call: &HttpCall,
+    request: &HttpRequest<'_>,
+) -> Result<Load<'a>, Failure> {
+    let nothing = || Failure::error("a conversation without messages");
+    match call.version_over(plan.tls.as_ref()) {
+        HttpVersion::V2 => {
+            let protocol = Http2Protocol::new(request, plan.tls.is_some());
+            used(
+                plan,
+                Conversations::new(call, protocol).ok_or_else(nothing)?,
+            )
+        }
+        _ => {
+            let protocol = Http1Protocol::new(request);
+            used(
+                plan,
+                Conversations::new(call, protocol).ok_or_else(nothing)?,
+            )
+        }
+    }
+}
+
+/// The load of users, who have a connection each.
+fn used<C: Course>(plan: &Plan, course: C) -> Result<Load<'_>, Failure>
 where
-    P: Protocol + 'a,
-    P::Driver: Send,
+    <C::Protocol as Protocol>::Driver: Send,
 {
-    Box::new(move |place, stop, observe| {
-        plimsoll_engine::run(plan, protocol, place, trace, stop, observe)
-    })
+    let offered: Vec<&[u8]> = course.protocol().alpn().into_iter().collect();
+    let tls = match &plan.tls {
+        None => None,
+        Some(tls) => {
+            let client = TlsClient::new(tls, &plan.target, &offered);
+            Some(client.map_err(|e| could_not_begin(e.into()))?)
+        }
+    };
+    // A name that does not resolve is reported before the load.
+    plimsoll_engine::resolve(&plan.target).map_err(could_not_begin)?;
+    let users = Users::new(course, &plan.target, tls, plan.load.deadline);
+    Ok(Box::new(move |place, stop, observe| {
+        plimsoll_engine::run_scripts(plan, users, place, stop, observe)
+    }))
 }
 
 /// What a load needs of the machine that makes it.
@@ -125,7 +155,7 @@ impl Needs {
             Arrivals::Open(_) => u32::MAX,
             Arrivals::Closed { clients, .. } => clients,
         };
-        if let CallPlan::Session(_) = plan.call {
+        if plan.call.calls_in_a_row().is_some() {
             return Needs {
                 connections: plimsoll_engine::connections_of_scripts(plan),
                 parts: clients,
@@ -149,25 +179,6 @@ impl Needs {
             connections: shard.part(self.connections),
             parts: self.parts / shard.of.max(1),
         }
-    }
-}
-
-fn bolt_request(call: &BoltCall) -> BoltRequest<'_> {
-    BoltRequest {
-        form: match call.version {
-            BoltVersion::V1 => Form::V1,
-            BoltVersion::V2 => Form::V2,
-            BoltVersion::V2Crc => Form::V2_CRC,
-        },
-        codec: call.codec,
-        class: &call.class,
-        header: &call.header,
-        content: &call.content,
-        timeout: call.timeout,
-        oneway: call.oneway,
-        in_flight: call.in_flight.unwrap_or(u32::MAX),
-        heartbeat: call.heartbeat,
-        max_content: call.max_content,
     }
 }
 
@@ -214,7 +225,7 @@ pub(crate) fn could_not_begin(error: EngineError) -> Failure {
         EngineError::NoConnection { outcome, url, .. } => {
             Some(advice::on_no_connection(*outcome, url))
         }
-        EngineError::Resolve { .. } => Some("check the host name of the target"),
+        EngineError::Resolve { .. } => Some("check the host name of the target".to_owned()),
         _ => None,
     };
     let report = match help {

@@ -55,19 +55,12 @@ pub(crate) fn run(
 pub(crate) fn text_or_file(
     typed: Option<&str>,
 ) -> Result<(Option<String>, Option<PathBuf>), Failure> {
-    let typed = typed.map(|text| if text == "-" { "@-" } else { text });
-    match typed.map(|text| (text, text.strip_prefix('@'))) {
-        None => Ok((None, None)),
-        Some((_, Some("-"))) => match input::stdin_to_string() {
-            Ok(text) => Ok((Some(text), None)),
-            Err(e) => Err(Failure::usage(
-                format_args!("@-: can't read stdin: {e}"),
-                "pipe the text into this command, or name a file: @FILE",
-            )),
-        },
-        Some((_, Some(path))) => Ok((None, Some(path.into()))),
-        Some((text, None)) => Ok((Some(text.to_owned()), None)),
-    }
+    input::text_or_file(typed).map_err(|e| {
+        Failure::usage(
+            format_args!("@-: can't read stdin: {e}"),
+            "pipe the text into this command, or name a file: @FILE",
+        )
+    })
 }
 
 /// What `--data-binary` and `--data-delimited` were given: files, or what stdin holds.
@@ -122,13 +115,16 @@ pub(crate) fn binary(
     Ok(sources)
 }
 
-/// What `--metadata` was given.
+/// What `flag`, `--metadata` or `--header`, was given.
 ///
 /// # Errors
 /// As [`named`].
-pub(crate) fn metadata(typed: &[String]) -> Result<BTreeMap<String, MetadataSpec>, Failure> {
+pub(crate) fn fields(
+    flag: &str,
+    typed: &[String],
+) -> Result<BTreeMap<String, MetadataSpec>, Failure> {
     let entry = |typed: &String| {
-        let (name, value) = named("--metadata", typed, "x-tenant: 7")?;
+        let (name, value) = named(flag, typed, "x-tenant: 7")?;
         let value = match value.strip_prefix('$') {
             Some(variable) => MetadataSpec::Env(variable.into()),
             None => MetadataSpec::Text(value.into()),

@@ -10,21 +10,11 @@ use plimsoll_model::spec::{RowsSpec, Spec};
 #[derive(Debug, Default, Args)]
 pub(crate) struct RowFlags {
     /// A file of rows for {{row.NAME}} in the message or query: CSV with a line of names, or a JSON object a line.
-    #[arg(
-        long,
-        env = "PLIMSOLL_ROWS",
-        value_name = "FILE",
-        help_heading = "Call"
-    )]
+    #[arg(long, value_name = "FILE", help_heading = "Call")]
     rows: Option<PathBuf>,
 
     /// Which row a call has: round-robin, random or unique (none twice) [default: round-robin].
-    #[arg(
-        long,
-        env = "PLIMSOLL_ROWS_ORDER",
-        value_name = "ORDER",
-        help_heading = "Call"
-    )]
+    #[arg(long, value_name = "ORDER", help_heading = "Call")]
     rows_order: Option<String>,
 }
 

@@ -7,7 +7,6 @@ use plimsoll_model::run::Run;
 use plimsoll_model::spec::{SessionSpec, Spec};
 use plimsoll_model::units::Period;
 
-use crate::arguments::boolish;
 use crate::commands::report;
 use crate::failure::Failure;
 use crate::row_flags::RowFlags;
@@ -16,79 +15,39 @@ use crate::row_flags::RowFlags;
 #[derive(Debug, Args)]
 pub(crate) struct SessionFlags {
     /// Queries in each session [default: 1].
-    #[arg(
-        long,
-        env = "PLIMSOLL_QUERIES",
-        value_name = "N",
-        help_heading = "Session"
-    )]
+    #[arg(long, value_name = "N", help_heading = "Session")]
     queries: Option<u32>,
 
     /// The text of a query, with fields such as {{seq}} or {{row.NAME}} where it varies.
-    #[arg(
-        long,
-        env = "PLIMSOLL_QUERY",
-        value_name = "TEXT",
-        help_heading = "Session"
-    )]
+    #[arg(long, value_name = "TEXT", help_heading = "Session")]
     query: Option<String>,
 
     /// Tokens that each query has to bring, where the service does not say how many it sends;
     /// a query that brings fewer fails with TOKENS_SHORT [default: any number].
-    #[arg(
-        long,
-        env = "PLIMSOLL_EXPECT_TOKENS",
-        value_name = "N",
-        help_heading = "Session"
-    )]
+    #[arg(long, value_name = "N", help_heading = "Session")]
     expect_tokens: Option<u64>,
 
     #[command(flatten)]
     rows: RowFlags,
 
     /// How often in a row to try to reopen a lost socket; 0: never [default: 5].
-    #[arg(
-        long,
-        env = "PLIMSOLL_RECONNECTS",
-        value_name = "N",
-        help_heading = "Session"
-    )]
+    #[arg(long, value_name = "N", help_heading = "Session")]
     reconnects: Option<u32>,
 
     /// The longest first pause before that; it doubles each time [default: 1s].
-    #[arg(
-        long,
-        env = "PLIMSOLL_RECONNECT_PAUSE",
-        value_name = "TIME",
-        help_heading = "Session"
-    )]
+    #[arg(long, value_name = "TIME", help_heading = "Session")]
     reconnect_pause: Option<Period>,
 
     /// The longest pause of all [default: 30s].
-    #[arg(
-        long,
-        env = "PLIMSOLL_RECONNECT_PAUSE_MOST",
-        value_name = "TIME",
-        help_heading = "Session"
-    )]
+    #[arg(long, value_name = "TIME", help_heading = "Session")]
     reconnect_pause_most: Option<Period>,
 
     /// Offer to have the sockets' messages compressed (permessage-deflate); each costs CPU.
-    #[arg(
-        long,
-        env = "PLIMSOLL_COMPRESSION",
-        value_parser = boolish(),
-        help_heading = "Session"
-    )]
+    #[arg(long, help_heading = "Session")]
     compression: bool,
 
     /// Write loadtest_TIME.csv, a row a query, and loadtest_TIME_summary.json there, too.
-    #[arg(
-        long,
-        env = "PLIMSOLL_OUTPUT_DIR",
-        value_name = "DIR",
-        help_heading = "Output"
-    )]
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
     output_dir: Option<PathBuf>,
 }
 

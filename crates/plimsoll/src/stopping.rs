@@ -4,10 +4,12 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::pin::Pin;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use plimsoll_protocols::serving::runtime;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -55,7 +57,50 @@ fn make(wished: &Mutex<impl FnMut(Wish)>, wish: Wish) {
 ///
 /// # Errors
 /// When the system refuses the handlers.
-pub(crate) fn on_signal(mut wished: impl FnMut(Wish) + Send + 'static) -> Result<(), Failure> {
+pub(crate) fn on_signal(wished: impl FnMut(Wish) + Send + 'static) -> Result<(), Failure> {
+    on_signal_reported(CALLS_MAY_END, wished)
+}
+
+/// What the first signal is answered with.
+pub(crate) const CALLS_MAY_END: &str = "stopping: calls in flight may end (once more: at once)";
+
+/// Completes when a server is to stop.
+pub(crate) type Stopped = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Runs `serve` on `workers` threads until a signal, which is answered with `report`; a second one ends the
+/// process.
+///
+/// # Errors
+/// Those of `serve`, and when the system refuses handlers or threads.
+pub(crate) fn until_stopped<T>(
+    workers: Option<usize>,
+    report: &'static str,
+    serve: impl AsyncFnOnce(Stopped) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    let mut sender = Some(sender);
+    on_signal_reported(report, move |wish| {
+        let stopped = sender.take().is_some_and(|sender| sender.send(()).is_ok());
+        if wish == Wish::AtOnce || !stopped {
+            std::process::exit(i32::from(Exit::Interrupted.code()));
+        }
+    })?;
+    let stopped = Box::pin(async {
+        let _ = receiver.await;
+    });
+    runtime(workers)
+        .map_err(Failure::error)?
+        .block_on(serve(stopped))
+}
+
+/// The same; the first signal is answered with `report`, where that says something.
+///
+/// # Errors
+/// As [`on_signal`].
+pub(crate) fn on_signal_reported(
+    report: &'static str,
+    mut wished: impl FnMut(Wish) + Send + 'static,
+) -> Result<(), Failure> {
     let failed = |e| Failure::error(format_args!("can't listen for signals: {e}"));
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
     let mut asked = false;
@@ -81,7 +126,9 @@ pub(crate) fn on_signal(mut wished: impl FnMut(Wish) + Send + 'static) -> Result
             for (count, _) in signals.forever().enumerate() {
                 match count {
                     0 => {
-                        console::notice("stopping: calls in flight may end (once more: at once)");
+                        if !report.is_empty() {
+                            console::notice(report);
+                        }
                         make(&wished, Wish::Gracefully);
                     }
                     1 => make(&wished, Wish::AtOnce),

@@ -61,14 +61,13 @@ fn is_a_clusters(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
 
     use super::*;
-    use crate::arguments::Cli;
+    use crate::arguments;
 
     fn error_of(name: &str) -> Option<String> {
         let environment = Environment::of(&[(name, "1")]);
-        let failure = check(&Cli::command(), &environment).err()?;
+        let failure = check(&arguments::command(), &environment).err()?;
         Some(failure.to_string())
     }
 

@@ -101,6 +101,15 @@ fn a_steady_run_over_mutual_tls_accounts_for_every_call() {
     );
 }
 
+const HALF_A_SECOND: [&str; 6] = [
+    "--rate",
+    "500/s",
+    "--warmup",
+    "100ms",
+    "--duration",
+    "500ms",
+];
+
 #[test]
 fn ready_plans_run() {
     let place = Place::new();
@@ -119,6 +128,7 @@ fn ready_plans_run() {
     let orders = place.serve(&["orders", "--pool", "10"]);
     let bolt = place.serve(&["bolt"]);
     let http = place.serve(&["http"]);
+    let llm = place.serve(&["llm", "--token-delay", "1ms"]);
     let echo = place.serve(&["echo"]);
     let files = place.serve(&[&["files"], &SERVER_TLS[..]].concat());
     built::c_example(&place.path("."));
@@ -137,9 +147,8 @@ fn ready_plans_run() {
         }
         let name = path
             .file_stem()
-            .expect("a name")
-            .to_string_lossy()
-            .into_owned();
+            .map(|name| name.to_string_lossy().into_owned());
+        let name = name.expect("a name");
         let (target, shorter, calls): (_, &[&str], u64) = match name.as_str() {
             "score-steady" => (
                 score.tls(),
@@ -154,7 +163,7 @@ fn ready_plans_run() {
                 50,
             ),
             // One rung of it; a small ladder is in identity.rs.
-            "identity" => (
+            "identity" | "identity-compressed" => (
                 score.tls(),
                 &[
                     "--ca",
@@ -210,31 +219,22 @@ fn ready_plans_run() {
             ),
             "sofa-echo" => (
                 bolt.plaintext().replace("grpc://", "sofa://"),
-                &[
-                    "--rate",
-                    "500/s",
-                    "--warmup",
-                    "100ms",
-                    "--duration",
-                    "500ms",
-                ],
+                &HALF_A_SECOND,
                 250,
             ),
-            "http-search" => (
+            "http-search" | "http-ladder" | "http-sidecars" => (
                 format!("http://127.0.0.1:{}", http.port),
                 &["--rate", "200/s", "--warmup", "100ms", "--calls", "100"],
                 100,
             ),
+            "llm-chat" | "llm-sidecars" | "llm-talks" => (
+                format!("http://127.0.0.1:{}", llm.port),
+                &["--rate", "20/s", "--duration", "500ms"],
+                if name == "llm-talks" { 40 } else { 10 },
+            ),
             "plugin-echo" => (
                 plugin.plaintext().replace("grpc://", "plugin://"),
-                &[
-                    "--rate",
-                    "500/s",
-                    "--warmup",
-                    "100ms",
-                    "--duration",
-                    "500ms",
-                ],
+                &HALF_A_SECOND,
                 250,
             ),
             "echo-streams" => (echo.plaintext(), &["--rate", "20/s", "--calls", "10"], 10),

@@ -40,17 +40,21 @@ struct Page {
 
 const SECONDS: &[(&str, &str)] = &[("--duration 10s", "--duration 1s")];
 
+const fn page(file: &'static str, shorter: &'static [(&'static str, &'static str)]) -> Page {
+    Page {
+        file,
+        in_clone: false,
+        shorter,
+    }
+}
+
 const PAGES: &[Page] = &[
     Page {
         file: "docs/tutorial.md",
         in_clone: false,
         shorter: &[("--duration 20s", "--duration 3s")],
     },
-    Page {
-        file: "docs/install.md",
-        in_clone: false,
-        shorter: &[],
-    },
+    page("docs/install.md", &[]),
     Page {
         file: "docs/coming-from.md",
         in_clone: false,
@@ -66,31 +70,16 @@ const PAGES: &[Page] = &[
         in_clone: false,
         shorter: &[("-z 10s", "-z 1s"), ("--rate 2000/s", "--rate 200/s")],
     },
-    Page {
-        file: "docs/environment.md",
-        in_clone: false,
-        shorter: &[],
-    },
-    Page {
-        file: "docs/fetch.md",
-        in_clone: false,
-        shorter: SECONDS,
-    },
-    Page {
-        file: "docs/gateway.md",
-        in_clone: false,
-        shorter: &[],
-    },
+    page("docs/environment.md", &[]),
+    page("docs/exports.md", SECONDS),
+    page("docs/fetch.md", SECONDS),
+    page("docs/gateway.md", &[]),
     Page {
         file: "docs/hold.md",
         in_clone: false,
         shorter: &[("--connections 18000 --for 10s", "--connections 50 --for 1s")],
     },
-    Page {
-        file: "docs/hostile.md",
-        in_clone: false,
-        shorter: &[],
-    },
+    page("docs/hostile.md", &[]),
     Page {
         file: "docs/plugin.md",
         in_clone: true,
@@ -106,11 +95,7 @@ const PAGES: &[Page] = &[
         in_clone: true,
         shorter: &[],
     },
-    Page {
-        file: "docs/sidecar.md",
-        in_clone: false,
-        shorter: SECONDS,
-    },
+    page("docs/sidecar.md", SECONDS),
     Page {
         file: "docs/unix.md",
         in_clone: false,
@@ -119,11 +104,7 @@ const PAGES: &[Page] = &[
             ("--rate 1000/s", "--rate 200/s"),
         ],
     },
-    Page {
-        file: "docs/certificates.md",
-        in_clone: false,
-        shorter: SECONDS,
-    },
+    page("docs/certificates.md", SECONDS),
     Page {
         file: "docs/grpc.md",
         in_clone: false,
@@ -148,15 +129,15 @@ const PAGES: &[Page] = &[
         ],
     },
     Page {
-        file: "docs/faq.md",
+        file: "docs/llm.md",
         in_clone: false,
-        shorter: &[],
+        shorter: &[
+            ("--duration 10s", "--duration 1s"),
+            ("duration    = \"10s\"", "duration    = \"1s\""),
+        ],
     },
-    Page {
-        file: "docs/cookbook.md",
-        in_clone: false,
-        shorter: SECONDS,
-    },
+    page("docs/faq.md", &[]),
+    page("docs/cookbook.md", SECONDS),
 ];
 
 fn root() -> PathBuf {
@@ -365,11 +346,16 @@ impl<'a> Reader<'a> {
     fn bash(&self, script: &str) -> Command {
         let mut command = Command::new("bash");
         let path = std::env::var("PATH").unwrap_or_default();
+        // What a notebook imports.
+        let python = root().join(".peers/venv/bin");
         command
             .args(["-c", &format!("{}{script}", self.exports)])
             .current_dir(self.place.path("."))
             .env_clear()
-            .env("PATH", format!("{}:{path}", self.bin.display()))
+            .env(
+                "PATH",
+                format!("{}:{}:{path}", self.bin.display(), python.display()),
+            )
             .env("HOME", self.place.path("."))
             .env("NO_COLOR", "1");
         command
@@ -639,6 +625,7 @@ followed! {
     certificates: "docs/certificates.md",
     grpc: "docs/grpc.md",
     environment: "docs/environment.md",
+    exports: "docs/exports.md",
     fetch: "docs/fetch.md",
     gateway: "docs/gateway.md",
     hold: "docs/hold.md",
@@ -649,6 +636,7 @@ followed! {
     sidecar: "docs/sidecar.md",
     unix: "docs/unix.md",
     http: "docs/http.md",
+    language_models: "docs/llm.md",
     installing: "docs/install.md",
     the_faq: "docs/faq.md",
     the_cookbook: "docs/cookbook.md",

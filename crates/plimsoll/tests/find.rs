@@ -18,8 +18,9 @@ struct Server {
 impl Server {
     fn start(arguments: &[&str]) -> Server {
         let mut child = Command::new(PLIMSOLL)
-            .args(["serve", "score", "--listen", "127.0.0.1:0", "--json"])
+            .arg("serve")
             .args(arguments)
+            .args(["--listen", "127.0.0.1:0", "--json"])
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -69,7 +70,15 @@ curve = false
 #[test]
 fn the_line_of_a_server_with_fifty_places_is_what_littles_law_says() {
     // 50 calls at a time, 500 ms each: 100 a second.
-    let server = Server::start(&["--delay", "500ms", "--max-streams", "50", "--workers", "1"]);
+    let server = Server::start(&[
+        "score",
+        "--delay",
+        "500ms",
+        "--max-streams",
+        "50",
+        "--workers",
+        "1",
+    ]);
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("plan.toml");
     std::fs::write(&file, plan(&server.address)).unwrap();
@@ -114,6 +123,71 @@ fn the_line_of_a_server_with_fifty_places_is_what_littles_law_says() {
     }
     let took: f64 = record.trials.iter().map(|t| t.took_s).sum();
     assert!(took <= 100.0, "{took} s");
+}
+
+#[test]
+fn the_line_of_a_model_is_that_of_its_slots() {
+    // 16 answers at a time, of 20 tokens 25 ms apart: 32 a second.
+    let server = Server::start(&[
+        "llm",
+        "--slots",
+        "16",
+        "--token-delay",
+        "25ms",
+        "--tokens",
+        "20",
+    ]);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("plan.toml");
+    let plan = format!(
+        r#"
+name = "model, sixteen at a time"
+target = "http://{}"
+[call.http]
+method = "POST"
+path = "/v1/chat/completions"
+body = '{{"model": "m", "stream": true, "messages": [{{"role": "user", "content": "{{{{seq}}}}"}}]}}'
+stream = "openai"
+[load]
+rate = "20/s"
+connections = 400
+[objective]
+"ttft.p90" = "< 500ms"
+[find]
+precision = "10%"
+probe = "1s"
+trial = "4s"
+confirm = "5s"
+budget = "90s"
+curve = false
+"#,
+        server.address
+    );
+    std::fs::write(&file, plan).unwrap();
+    let out = dir.path().join("search");
+    let mut find = Command::new(PLIMSOLL);
+    let output = find
+        .arg("find")
+        .arg(&file)
+        .arg("--out")
+        .arg(&out)
+        .output()
+        .unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let record = SearchRecord::load(&out).unwrap_or_else(|e| panic!("{e}: {stdout}\n{stderr}"));
+    let found = record.finding.as_ref().unwrap();
+    let line = found.line_per_s.unwrap();
+    // In a trial of 4 s a queue of half a second is one of 16 calls, 4 a second above the capacity.
+    assert!(line <= 38.0, "{line}/s\n{stdout}\n{stderr}");
+    if !matches!(found.limit, Limit::Generator { .. }) {
+        // A busy machine answers later, and its line is lower.
+        assert!(line >= 16.0, "{line}/s\n{stdout}\n{stderr}");
+        assert!(
+            stdout.contains("is the load line (ttft.p90 < 500ms)"),
+            "{stdout}"
+        );
+    }
 }
 
 #[test]

@@ -45,6 +45,22 @@ fn each(run: &Value, end: &str) -> f64 {
         .unwrap_or_else(|| panic!("{end}: {}", run["memory"]))
 }
 
+/// Neither a warm-up nor a scheme that nobody wrote gets in the way.
+#[test]
+fn a_ladder_of_held_connections_starts_its_servers() {
+    let place = Place::new();
+    let plan = "[call.hold]\nkeepalive = \"200ms\"\n[load]\nconnections = 20\n[ladder]\nserve = [\"hold\"]\n\
+                tls = [\"off\", \"server\"]\nslice = \"1s\"\nrounds = 2\nparts = [\"none\"]\n";
+    fs::write(place.path("plan.toml"), plan).expect("writable");
+    let typed = ["ladder", "plan.toml", "-q", "--json", "--out", "ladder"];
+    let ladder = place.expect_json(0, &typed);
+    let rungs = ladder["rungs"].as_array().expect("rungs");
+    assert_eq!(rungs.len(), 2, "{ladder}");
+    for rung in rungs {
+        assert_eq!(rung["slices"].as_array().map(Vec::len), Some(2), "{rung}");
+    }
+}
+
 #[test]
 fn connections_are_held_measured_and_tried_out_on_every_link() {
     let place = Place::new();

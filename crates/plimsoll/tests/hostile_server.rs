@@ -79,23 +79,95 @@ fn idle(wire: Wire) -> &'static str {
     match wire {
         Wire::Http2 => "h2-no-answer",
         Wire::Http1 => "http-silent",
+        Wire::Events => "sse-stall-at-once",
         Wire::WebSocket => "ws-stall",
         Wire::Bolt => "bolt-silent",
         Wire::Tls => "tls-silent-after-handshake",
     }
 }
 
+/// What a client of plain HTTP reports of a behaviour, where that is no gRPC, or no file.
+fn of_plain_http(behaviour: &Behaviour) -> Outcome {
+    let differs = match behaviour.name {
+        "http-204" => "OK",
+        "http-404" => "HTTP_404",
+        "http-301" => "HTTP_301",
+        "http-503" => "HTTP_503_RETRY_AFTER",
+        "grpc-http-503" => "HTTP_503",
+        "grpc-http-302" => "HTTP_302",
+        // The codes are gRPC's to interpret.
+        "h2-reset-stream-cancel" | "h2-reset-stream-calm" | "h2-reset-stream-security" => {
+            "STREAM_RESET"
+        }
+        name => {
+            // HTTP does not look into messages, nor at their status.
+            let is_of_messages = name.starts_with("grpc-")
+                && !matches!(
+                    behaviour.outcome,
+                    Outcome::DeadlineExceeded
+                        | Outcome::ConnectionClosed
+                        | Outcome::Reset
+                        | Outcome::ProtocolError
+                );
+            match is_of_messages {
+                true => "OK",
+                false => behaviour.outcome.code(),
+            }
+        }
+    };
+    Outcome::from_code(differs).expect("a code")
+}
+
+/// The client of a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Client {
+    /// The protocol's own.
+    Own,
+    /// `plimsoll http`.
+    PlainHttp,
+}
+
+/// One load, and what it has to report.
+struct Case {
+    wire: Wire,
+    name: String,
+    load: Vec<String>,
+    outcome: Outcome,
+}
+
+impl Case {
+    fn new(wire: Wire, behaviour: &Behaviour, url: &str, client: Client) -> Case {
+        let (name, outcome) = match client {
+            Client::Own => (behaviour.name.to_owned(), behaviour.outcome),
+            Client::PlainHttp => (
+                format!("{} by http", behaviour.name),
+                of_plain_http(behaviour),
+            ),
+        };
+        Case {
+            wire,
+            load: load(wire, behaviour.name, outcome, url, client),
+            name,
+            outcome,
+        }
+    }
+}
+
 /// A load of two calls, over a connection each. It waits no longer than it has to where waiting
 /// is what a behaviour is about, and for ever so long where it is not: a busy machine must not
 /// make a timeout of it.
-fn load(wire: Wire, behaviour: &Behaviour, url: &str) -> Vec<String> {
-    let time = |outcome: Outcome| match behaviour.outcome == outcome {
+fn load(wire: Wire, name: &str, expected: Outcome, url: &str, client: Client) -> Vec<String> {
+    let time = |outcome: Outcome| match expected == outcome {
         true => "1s",
         // Enough to learn it on a busy machine.
-        false if WAITED_OUT.contains(&behaviour.name) => "5s",
+        false if WAITED_OUT.contains(&name) => "5s",
         false => "60s",
     };
+    let plain = url.replace("grpc://", "http://");
     let mut flags: Vec<&str> = match wire {
+        Wire::Http2 if client == Client::PlainHttp => vec!["http", &plain, "--http-version", "2"],
+        Wire::Http1 if client == Client::PlainHttp => vec!["http", url],
+        Wire::Events => vec!["llm", url, "--model", "m"],
         Wire::Http2 => [&["grpc", url][..], &SCORE].concat(),
         Wire::Http1 => vec!["fetch", url],
         Wire::Tls => [&["fetch", url][..], &CLIENT_TLS].concat(),
@@ -141,7 +213,7 @@ fn run(place: &Place, name: &str, load: &[String]) -> (Output, u64) {
 }
 
 /// What is wrong with what the load reported.
-fn wrong(place: &Place, behaviour: &Behaviour, output: &Output) -> String {
+fn wrong(place: &Place, case: &Case, output: &Output) -> String {
     let printed = stderr_of(output);
     let Some(code) = output.status.code() else {
         return format!("ended by a signal: {printed}");
@@ -149,7 +221,7 @@ fn wrong(place: &Place, behaviour: &Behaviour, output: &Output) -> String {
     if printed.contains("panicked") {
         return printed;
     }
-    let Ok(text) = fs::read_to_string(place.path(behaviour.name).join("run.json")) else {
+    let Ok(text) = fs::read_to_string(place.path(&case.name).join("run.json")) else {
         return format!("exit code {code} and no run: {printed}");
     };
     let run: Value = match serde_json::from_str(&text) {
@@ -172,7 +244,7 @@ fn wrong(place: &Place, behaviour: &Behaviour, output: &Output) -> String {
     // call is nobody's.
     let not_started = total["not_started"].as_u64().unwrap_or(0);
     let begun = CALLS.saturating_sub(not_started).max(1);
-    let expected = BTreeMap::from([(behaviour.outcome.code(), begun)]);
+    let expected = BTreeMap::from([(case.outcome.code(), begun)]);
     if seen != expected || total["due"] != CALLS {
         let due = &total["due"];
         let _ = write!(problems, "{seen:?} of {due}, expected {expected:?}; ");
@@ -202,8 +274,8 @@ fn every_behaviour_ends_is_counted_and_has_its_code() {
         .into_iter()
         .map(|wire| {
             let (_, behaviour, url) = server.of(idle(wire));
-            let load = load(wire, behaviour, url);
-            let (output, peak) = run(&place, "idle", &load);
+            let case = Case::new(wire, behaviour, url, Client::Own);
+            let (output, peak) = run(&place, "idle", &case.load);
             let printed = stderr_of(&output);
             assert!(peak > 1 << 20, "{wire:?}: {peak} B, {printed}");
             fs::remove_dir_all(place.path("idle")).unwrap_or_else(|e| panic!("{e}: {printed}"));
@@ -211,27 +283,32 @@ fn every_behaviour_ends_is_counted_and_has_its_code() {
         })
         .collect();
     let only = std::env::var("HOSTILE").unwrap_or_default();
-    let chosen: Vec<_> = server
+    let chosen: Vec<Case> = server
         .served
         .iter()
         .filter(|(_, behaviour, _)| behaviour.name.starts_with(&only))
+        .flat_map(|(wire, behaviour, url)| {
+            let is_http = matches!(wire, Wire::Http1 | Wire::Http2);
+            let clients = [Client::Own]
+                .into_iter()
+                .chain(is_http.then_some(Client::PlainHttp));
+            clients.map(|client| Case::new(*wire, behaviour, url, client))
+        })
         .collect();
     assert!(!chosen.is_empty(), "no behaviour begins with {only}");
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
-                while let Some((wire, behaviour, url)) =
-                    chosen.get(next.fetch_add(1, Ordering::Relaxed))
-                {
-                    let load = load(*wire, behaviour, url);
-                    let (output, peak) = run(&place, behaviour.name, &load);
-                    let mut problems = wrong(&place, behaviour, &output);
-                    if peak > idle[wire] + ROOM {
-                        let _ = write!(problems, "held {peak} B, idle {} B", idle[wire]);
+                while let Some(case) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let (output, peak) = run(&place, &case.name, &case.load);
+                    let mut problems = wrong(&place, case, &output);
+                    let idle = idle[&case.wire];
+                    if peak > idle + ROOM {
+                        let _ = write!(problems, "held {peak} B, idle {idle} B");
                     }
                     if !problems.is_empty() {
-                        let line = format!("{}: {problems}", behaviour.name);
+                        let line = format!("{}: {problems}", case.name);
                         failed.lock().expect("nobody panics with it").push(line);
                     }
                 }

@@ -192,12 +192,13 @@ fn a_hybrid_and_its_classical_part_both_have_a_key_share() {
 
 /// Kinds of certificates by our names, and the signature with which a server that has one proves
 /// itself.
-const KINDS: [(&str, &str); 8] = [
+const KINDS: [(&str, &str); 9] = [
     ("ed25519", "ed25519"),
     ("ecdsa-p256", "ecdsa_secp256r1_sha256"),
     ("ecdsa-p384", "ecdsa_secp384r1_sha384"),
     ("rsa-2048", "rsa_pss_rsae_sha"),
     ("rsa-3072", "rsa_pss_rsae_sha"),
+    ("rsa-4096", "rsa_pss_rsae_sha"),
     ("ml-dsa-44", "mldsa44"),
     ("ml-dsa-65", "mldsa65"),
     ("ml-dsa-87", "mldsa87"),
@@ -460,6 +461,60 @@ fn a_ladder_makes_certificates_of_each_kind_and_serves_with_them() {
             .collect::<Vec<_>>()
             .join(" ");
         assert!(said.contains(why), "{why}: {said}");
+    }
+}
+
+#[test]
+fn a_ladder_in_turns_lists_what_new_and_resumed_connections_cost() {
+    let place = Place::new();
+    let plan = "[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\nmessage = { json = \"[1]\" }\n\
+        [load]\nrate = \"400/s\"\nduration = \"1s\"\n\
+        [ladder]\nserve = [\"score\", \"--delay\", \"0s\"]\nparts = [\"connections\", \"resumed\"]\n\
+        tls = [\"server\", \"mutual\"]\ncertificate = [\"ecdsa-p256\"]\n";
+    fs::write(place.path("plan.toml"), plan).expect("a file");
+    let climb = ["ladder", "plan.toml", "--out", "ladder", "--json"];
+    let document = place.expect_json(0, &climb);
+    for rung in document["rungs"].as_array().expect("rungs") {
+        // The p99 is of the connections of all rounds together.
+        for part in ["connections", "resumed"] {
+            let slices = rung["parts"][part].as_array().expect("slices");
+            let made: u64 = slices
+                .iter()
+                .map(|slice| slice["carried"]["connections"].as_u64().expect("a count"))
+                .sum();
+            let p99 = &rung["connection_p99"][part];
+            let Some(of) = p99["count"].as_u64() else {
+                // 368 of them have one, warm-up and the rounds' ends aside.
+                assert!(made < 1_000, "{part}: {made} connections: {rung}");
+                continue;
+            };
+            assert!(of >= 368 && of <= made, "{part}: {of} of {made}: {rung}");
+            let at = |key: &str| p99[key].as_f64().expect("a time");
+            assert!(
+                at("low_us") <= at("us") && at("us") <= at("high_us"),
+                "{p99}"
+            );
+        }
+    }
+    let shown = place.expect(0, &["report", "ladder", "--markdown", "-"]);
+    let prices: Vec<&str> = shown
+        .lines()
+        .skip_while(|line| !line.starts_with("| a new connection with a call"))
+        .skip(2)
+        .take_while(|line| line.starts_with('|'))
+        .collect();
+    let names = [
+        "tls server, full",
+        "tls server, resumed",
+        "tls mutual, full",
+        "tls mutual, resumed",
+    ];
+    assert_eq!(prices.len(), names.len(), "{shown}");
+    for (row, name) in prices.iter().zip(names) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        assert!(cells[0].ends_with(name), "{row}");
+        let known = |i: usize| i == 2 || cells[i] != "–";
+        assert!((1..cells.len()).all(known), "{row}");
     }
 }
 

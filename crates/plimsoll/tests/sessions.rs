@@ -505,9 +505,9 @@ fn what_is_wrong_with_sessions_is_reported() {
                 "--clients",
                 "1",
                 "--goodput",
-                "ttft=1s",
+                "speed=1s",
             ],
-            "not one of first_token, time_per_token, query",
+            "not one of first_token (ttft), time_per_token (tpot), query (e2e)",
         ),
         (
             vec![
@@ -535,7 +535,6 @@ fn what_is_wrong_with_sessions_is_reported() {
             vec!["session", "session://a:1", "--rate", "1/s", "--think", "1s"],
             "a pause between a session's queries",
         ),
-        (vec!["serve", "llm"], "--with-gateway"),
         (vec!["relay", "gateway"], "--redis is missing"),
     ] {
         let output = place.run(&arguments);

@@ -243,7 +243,7 @@ fn turns_that_cannot_be_taken_are_refused_with_the_reason() {
 /// What rungs are measured by besides their turns: bytes are exact, so a handshake and TLS records show.
 #[test]
 fn new_connections_bytes_memory_and_a_busy_server_are_in_the_bill() {
-    const MEASURED: [Metric; 12] = [
+    const MEASURED: [Metric; 13] = [
         Metric::CallBytes,
         Metric::ConnectionBytes,
         Metric::ResumedBytes,
@@ -255,6 +255,7 @@ fn new_connections_bytes_memory_and_a_busy_server_are_in_the_bill() {
         Metric::ResumedTime,
         Metric::ResumedClientCpu,
         Metric::ResumedServerCpu,
+        Metric::ClientMemory,
         Metric::ServerMemory,
     ];
     const WORDS: [&str; 6] = [
@@ -302,6 +303,9 @@ fn new_connections_bytes_memory_and_a_busy_server_are_in_the_bill() {
     // A session that is resumed shows no certificate.
     let resumed = of(1, Metric::ResumedBytes) - of(0, Metric::ResumedBytes);
     assert!((200.0..mutual).contains(&resumed), "{resumed}: {out}");
+    // Counted, and TLS has buffers and keys of its own.
+    let heap = of(1, Metric::ClientMemory) - of(0, Metric::ClientMemory);
+    assert!((1_000.0..50_000.0).contains(&heap), "{heap}: {out}");
     let page = place.read("ladder/report.html");
     assert!(page.contains("What each adds: a new connection"), "{page}");
 }

@@ -19,10 +19,12 @@ use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::tunnels::Tunnels;
 use super::{Carried, Found, Lookup, Network, Ready, Token, Wake, low_water, tcp_info};
 use crate::address::{Address, socket_address};
 use crate::clock::Clock;
 use crate::resolver::Resolver;
+use crate::tunnel::Tunnel;
 
 const WAKER: u64 = u64::MAX;
 const MAX_EVENTS: usize = 512;
@@ -64,6 +66,9 @@ pub struct OsNetwork {
     next_source: usize,
     window: SpinWindow,
     resolvers: Vec<Resolver>,
+    /// By target.
+    ways: Vec<Option<Arc<Tunnel>>>,
+    tunnels: Tunnels,
 }
 
 impl OsNetwork {
@@ -100,6 +105,8 @@ impl OsNetwork {
             next_source: first_source,
             window,
             resolvers,
+            ways: targets.iter().map(|target| Tunnel::to(target)).collect(),
+            tunnels: Tunnels::default(),
         })
     }
 
@@ -187,12 +194,16 @@ impl OsNetwork {
                 continue;
             }
             let failed = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
-            ready.push(Ready {
+            let event = Ready {
                 token: Token(data),
                 readable: failed || flags.contains(epoll::EventFlags::IN),
                 writable: failed || flags.contains(epoll::EventFlags::OUT),
                 hangup: failed || flags.contains(epoll::EventFlags::RDHUP),
-            });
+            };
+            match self.tunnels.is_empty() {
+                true => ready.push(event),
+                false => ready.extend(self.tunnels.ready(event)),
+            }
         }
         Ok(woken || !ready.is_empty())
     }
@@ -238,7 +249,20 @@ impl Network for OsNetwork {
         Ok(stream)
     }
 
+    fn connect_for(&mut self, target: usize, to: &Address, token: Token) -> io::Result<TcpStream> {
+        let socket = self.connect(to, token)?;
+        if let Some(Some(way)) = self.ways.get(target) {
+            self.tunnels.begin(&socket, token, way)?;
+        }
+        Ok(socket)
+    }
+
     fn connected(&mut self, socket: &mut TcpStream) -> io::Result<()> {
+        if !self.tunnels.is_empty()
+            && let Some(e) = self.tunnels.end(socket)
+        {
+            return Err(e);
+        }
         match socket.take_error()? {
             Some(e) => Err(e),
             None => Ok(()),
@@ -246,6 +270,7 @@ impl Network for OsNetwork {
     }
 
     fn rename(&mut self, socket: &TcpStream, token: Token) -> io::Result<()> {
+        self.tunnels.rename(socket, token);
         // What is ready is signalled anew, as when it was added.
         Ok(epoll::modify(
             &self.epoll,
@@ -280,6 +305,9 @@ impl Network for OsNetwork {
     }
 
     fn close(&mut self, socket: TcpStream) {
+        if !self.tunnels.is_empty() {
+            self.tunnels.end(&socket);
+        }
         // Closing the descriptor takes it out of the epoll set.
         drop(socket);
     }

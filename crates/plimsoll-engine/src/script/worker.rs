@@ -125,7 +125,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             free: Vec::new(),
             next_generation: 0,
             to_connect: VecDeque::new(),
-            addresses: Default::default(),
+            addresses: std::array::from_fn(Addresses::of),
             resolving: [false; LINKS],
             races: Races::default(),
             connecting: 0,

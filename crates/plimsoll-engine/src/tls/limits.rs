@@ -2,6 +2,8 @@
 //! compared with. Measured in CPU time of this thread, so that a busy machine shows in the
 //! time it takes and hardly in the figures.
 
+use std::time::Duration;
+
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::rand::SystemRandom;
@@ -11,44 +13,38 @@ use aws_lc_rs::signature::{
 };
 use plimsoll_model::limits::{Limits, Primitives};
 use plimsoll_model::plan::{Group, Identity, Suite};
-use rustix::time::{ClockId, clock_gettime};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::sign::CertifiedKey;
 
 use super::files::{self, Named};
 use super::version_1::parse;
 use super::{TlsSetupError, provider};
+use crate::resources::thread_cpu;
 
 /// Each speed is the best of so many stretches: what else runs can only slow one down.
 const STRETCHES: usize = 5;
 /// CPU time of a stretch.
-const STRETCH_NS: u64 = 15_000_000;
+const STRETCH: Duration = Duration::from_millis(15);
 /// A full-size record: plaintext with its type, and the tag.
 const RECORD: usize = super::record::MAX_PLAINTEXT + 1 + 16;
-
-/// CPU time of this thread, nanoseconds.
-fn cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + time.tv_nsec.unsigned_abs()
-}
 
 /// Nanoseconds of CPU that `work` takes.
 fn cost_ns<E>(mut work: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
     let mut best = f64::INFINITY;
     for _ in 0..STRETCHES {
-        let begun = cpu_ns();
+        let begun = thread_cpu();
         let mut times = 0u32;
         let spent = loop {
             for _ in 0..8 {
                 work()?;
             }
             times += 8;
-            let spent = cpu_ns() - begun;
-            if spent >= STRETCH_NS {
+            let spent = thread_cpu() - begun;
+            if spent >= STRETCH {
                 break spent;
             }
         };
-        best = best.min(spent as f64 / f64::from(times));
+        best = best.min(spent.as_nanos() as f64 / f64::from(times));
     }
     Ok(best)
 }
@@ -208,8 +204,46 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_stretch_has_its_cpu_time() {
+        let begun = thread_cpu();
+        let mut times = 0;
+        let ns = cost_ns(|| {
+            times += 1;
+            Ok::<(), ()>(())
+        });
+        let spent = thread_cpu() - begun;
+        assert!(spent >= STRETCH * STRETCHES as u32, "{spent:?}");
+        let each = spent.as_nanos() as f64 / f64::from(times);
+        assert!(ns.unwrap() <= each, "the best of them, {each} ns each");
+    }
+
+    #[test]
     fn nanoseconds_are_reported_in_microseconds() {
         assert!((us(41_500.0) - 41.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn signing_with_rsa_costs_many_times_what_checking_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let key =
+            rcgen::KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, rcgen::RsaKeySize::_2048);
+        let key = key.unwrap();
+        let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        let identity = Identity {
+            cert: folder.path().join("server.crt"),
+            key: folder.path().join("server.key"),
+        };
+        std::fs::write(&identity.cert, params.self_signed(&key).unwrap().pem()).unwrap();
+        std::fs::write(&identity.key, key.serialize_pem()).unwrap();
+        let found = primitives(&[Group::X25519], &[("rsa".to_owned(), identity)]).unwrap();
+        let (sign, verify) = (found.sign_us["rsa"], found.verify_us["rsa"]);
+        // Some thirty times, in CPU time that a busy machine hardly shows in.
+        assert!(
+            verify > 0.5 && sign > 5.0 * verify,
+            "{sign} µs, {verify} µs"
+        );
+        let exchange = [&found.client_exchange_us, &found.server_exchange_us];
+        assert!(exchange.iter().all(|end| end["X25519"] > 0.5), "{found:?}");
     }
 
     #[test]

@@ -287,6 +287,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_printed_names_the_cipher_and_no_secret() {
+        let printed = format!("{:?}", secrets(Cipher::Aes128Gcm, &"ab".repeat(MAX_SECRET)));
+        assert!(printed.contains("Aes128Gcm"), "{printed}");
+        assert!(
+            !printed.contains("171") && !printed.contains("ab"),
+            "{printed}"
+        );
+    }
+
+    #[test]
     fn an_update_changes_one_direction_and_every_time() {
         for cipher in [
             Cipher::Aes128Gcm,

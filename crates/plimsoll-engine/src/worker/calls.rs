@@ -152,6 +152,11 @@ impl Calls {
         (call.stage, before, call.sent)
     }
 
+    /// A call in flight.
+    pub(crate) fn get(&self, id: CallId) -> &Call {
+        &self.slots[id.0 as usize]
+    }
+
     /// The stage that a call in flight belongs to.
     pub(crate) fn stage_of(&self, id: CallId) -> u8 {
         self.slots[id.0 as usize].stage

@@ -21,7 +21,7 @@ use super::calls::Call;
 use super::connection::{Attempt, Early, Loss, Role};
 use super::control::{Control, StopLevel};
 use super::{GRACE, Phase, Worker};
-use crate::driver::{CallId, Done, Driver, Event, Protocol};
+use crate::driver::{CallId, Done, Driver, Protocol};
 use crate::fault;
 use crate::network::{Network, Token};
 
@@ -454,35 +454,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// What the driver reported.
     #[inline]
-    pub(super) fn take_events(&mut self, role: Role, phases: ConnectPhases, now: Time) {
-        if self.events.is_empty() {
-            return;
-        }
-        let mut events = std::mem::take(&mut self.events);
-        for event in events.drain(..) {
-            match event {
-                Event::Done(done) => self.call_ended(&done, role, phases, now),
-                Event::Message(call) => match self.calls.message(call, now) {
-                    (stage, Time::NEVER, sent) => {
-                        self.recorder.first_message(stage, now.since(sent));
-                    }
-                    (stage, before, _) => self.recorder.inter_message(stage, now.since(before)),
-                },
-                Event::Sent { call, messages } => {
-                    let stage = self.calls.stage_of(call);
-                    self.recorder.messages_sent(stage, u64::from(messages));
-                }
-                Event::Late => self.recorder.late(self.stage),
-                Event::Detail { outcome, text } => self.recorder.detail(outcome, &text),
-            }
-        }
-        self.events = events;
-    }
-
-    #[inline]
-    fn call_ended(&mut self, done: &Done, role: Role, phases: ConnectPhases, now: Time) {
+    pub(super) fn call_ended(&mut self, done: &Done, role: Role, phases: ConnectPhases, now: Time) {
         let call = self.calls.remove(done.call);
         // Between two tables: the worst place there is.
         fault::point("call");
@@ -523,8 +496,19 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             bytes_sent: done.bytes_sent,
             bytes_received: done.bytes_received,
         };
+        let measured = self.tokens.ended(done.call, &call, now);
+        let measured = measured.filter(|_| outcome.is_ok());
+        if let Some(measured) = &measured {
+            measured.add_to(call.stage, &mut self.recorder);
+        }
         match role {
-            Role::Lane(_) => self.recorder.call(&sample),
+            Role::Lane(_) => match measured {
+                None => self.recorder.call(&sample),
+                Some(measured) => {
+                    let (counts, times) = (measured.counts(), measured.times());
+                    self.recorder.measured_call(&sample, counts, times);
+                }
+            },
             Role::Attempt(_) => {
                 self.attempts -= 1;
                 self.recorder.cold_call(&sample, &phases);

@@ -173,8 +173,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return self.raced(control, raced, now);
         };
         connection.place = place;
-        let address = self.addresses.at(place);
-        match self.network.connect(address, token) {
+        match self.addresses.connect(place, token, &mut self.network) {
             Ok(socket) => connection.socket = Some(socket),
             Err(e) => {
                 let loss = self.connect_loss(place, &e);
@@ -424,7 +423,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             Role::Attempt(attempt) if connection.state == State::Open => {
                 if connection.attempt_started {
                     if connection.in_flight == 0 {
-                        self.retire(control, index);
+                        self.retire(index);
                         return;
                     }
                 } else if connection.driver.is_draining() {
@@ -522,7 +521,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
         let finished = connection.state == State::Draining && connection.in_flight == 0;
         if finished {
-            self.retire(control, index);
+            self.retire(index);
         }
     }
 
@@ -694,16 +693,13 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// A connection that has done its work is closed in good order.
-    fn retire(&mut self, control: &mut impl Control, index: u32) {
+    /// A connection that has done its work is closed in good order: one call's own, or one that
+    /// another has replaced.
+    fn retire(&mut self, index: u32) {
         self.unqueue(index);
         let Some(mut connection) = self.connections[index as usize].take() else {
             return;
         };
-        if let (Role::Lane(_), State::Open) = (connection.role, connection.state) {
-            self.open_connections -= 1;
-            control.connections(-1);
-        }
         if let (Role::Lane(_), false) = (connection.role, connection.has_carried) {
             self.recorder.connection_unused(self.stage);
         }

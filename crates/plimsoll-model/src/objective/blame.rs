@@ -10,6 +10,7 @@
 
 use std::time::Duration;
 
+use crate::measure::TimeMeasure;
 use crate::plan::Timed;
 use crate::record::{StageRecord, Times};
 
@@ -104,7 +105,7 @@ pub(super) fn surely_over(
         true => Failed::of(record),
         false => Failed::default(),
     };
-    if is_anothers(timed, circumstances) {
+    if is_anothers(timed, record, circumstances) {
         return failed.sure;
     }
     let deadline = circumstances.deadline.unwrap_or(FALLBACK_DEADLINE);
@@ -127,11 +128,14 @@ pub(super) fn surely_over(
 }
 
 /// Times that are long for a reason of the client's machine, or are not those asked for.
-fn is_anothers(timed: Timed, circumstances: &Circumstances) -> bool {
-    let waits_for_connection = matches!(
-        timed,
-        Timed::Response | Timed::Lag | Timed::Connection | Timed::Measure(_)
-    );
+fn is_anothers(timed: Timed, record: &StageRecord, circumstances: &Circumstances) -> bool {
+    let measures = record.measures.as_deref();
+    let from_due = measures.map(|all| all.times(TimeMeasure::TimeToFirstToken));
+    let waits_for_connection = match timed {
+        Timed::Response | Timed::Lag | Timed::Connection | Timed::Measure(_) => true,
+        Timed::FirstToken => from_due.is_some_and(|times| !times.is_empty()),
+        _ => false,
+    };
     circumstances.short && waits_for_connection || circumstances.not_resumed
 }
 

@@ -19,7 +19,8 @@ pub enum RunError {
     #[error("{0}: not a run directory: it has no run.json; give the directory that a run printed")]
     NotARun(PathBuf),
     #[error(
-        "{path}: written in version {found} of the run format; this plimsoll reads version {expected}"
+        "{path}: written by {age} Plimsoll, in version {found} of the run format; this one reads version {expected}",
+        age = if *found > u64::from(*expected) { "a newer" } else { "an older" }
     )]
     Version {
         path: PathBuf,

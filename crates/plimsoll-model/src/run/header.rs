@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::plan::{Arrivals, CallPlan, Plan, Reuse, Spacing, Trust};
 
 use super::SCHEMA_VERSION;
+use super::negotiated::NegotiatedTls;
 use super::shards::ShardFigures;
 
 /// Where a run's figures come from.
@@ -104,198 +105,14 @@ pub struct RunHeader {
     /// What was decided for this run without being asked for, in sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// What each connection that came up before the load took of the client's heap, bytes. Left out
+    /// where there were fewer than a hundred, or where they were made by more than one thread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heap_bytes_per_connection: Option<f64>,
     /// CPU that the live view took of the client, µs; left out where there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub live_view_cpu_us: Option<u64>,
     pub planned_stages: Vec<PlannedStage>,
-}
-
-/// What the TLS handshakes of a run agreed on, by the names of the TLS registries. A handshake's
-/// cost depends on it several times over: runs that differ in it are not of the same link.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NegotiatedTls {
-    /// This and the next two: of the first connection.
-    pub version: String,
-    pub suite: String,
-    /// `None` where a resumed session took its keys from the ticket alone.
-    pub group: Option<String>,
-    /// What was out of the ordinary about the server's certificate. Left out where nothing was.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub certificate: Vec<CertificateTaken>,
-    /// How often the client's certificate was read again in mid-run, since it was replaced on disk.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub renewed: u64,
-    /// All connections, the warm-up's too, by what their handshakes agreed on; the most frequent
-    /// first. Left out where it is not known.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub handshakes: Vec<Handshakes>,
-}
-
-impl NegotiatedTls {
-    /// With those of another worker or process.
-    #[must_use]
-    pub fn with(mut self, other: NegotiatedTls) -> NegotiatedTls {
-        for how in other.certificate {
-            if !self.certificate.contains(&how) {
-                self.certificate.push(how);
-            }
-        }
-        // Of the same files.
-        self.renewed = self.renewed.max(other.renewed);
-        for theirs in other.handshakes {
-            match self
-                .handshakes
-                .iter_mut()
-                .find(|ours| ours.is_like(&theirs))
-            {
-                Some(ours) => ours.count += theirs.count,
-                None => self.handshakes.push(theirs),
-            }
-        }
-        // A stable order, whichever worker ends first.
-        self.handshakes.sort_by(|a, b| {
-            b.count
-                .cmp(&a.count)
-                .then_with(|| a.sentence().cmp(&b.sentence()))
-        });
-        self
-    }
-}
-
-/// Handshakes that agreed on the same.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Handshakes {
-    pub count: u64,
-    pub version: String,
-    pub suite: String,
-    /// `None` where a resumed session took its keys from the ticket alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub group: Option<String>,
-    /// By which the server proved that it holds its certificate's key (RFC 8446 §4.4.3). `None`
-    /// in resumed sessions, as the next three: they show no certificate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub signature: Option<String>,
-    /// The kind of key in the server's certificate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub certificate: Option<String>,
-    /// Certificates that the server sent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub chain: Option<u32>,
-    /// Their bytes (DER) together.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub chain_bytes: Option<u64>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub resumed: bool,
-    /// After a HelloRetryRequest (RFC 8446 §4.1.4).
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub retried: bool,
-    /// The server took early data (0-RTT).
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub early_data: bool,
-    /// What the server chose by ALPN, where it had a choice: the version of HTTP.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub chosen: Option<String>,
-}
-
-impl Handshakes {
-    fn is_like(&self, other: &Handshakes) -> bool {
-        let same = |h: &Handshakes| Handshakes {
-            count: 0,
-            ..h.clone()
-        };
-        same(self) == same(other)
-    }
-
-    /// What they agreed on, for people.
-    pub fn sentence(&self) -> String {
-        let mut parts = vec![self.version.as_str(), &self.suite];
-        parts.extend(self.group.as_deref());
-        let chain = match (&self.certificate, self.chain, self.chain_bytes) {
-            (Some(kind), Some(1), Some(bytes)) => format!("{kind} certificate of {bytes} B"),
-            (Some(kind), Some(n), Some(bytes)) => {
-                format!("{kind} certificate in a chain of {n}, {bytes} B")
-            }
-            _ => String::new(),
-        };
-        let signature = match (&self.signature, chain.is_empty()) {
-            (Some(scheme), false) => format!("{chain}, signed with {scheme}"),
-            _ => chain,
-        };
-        if !signature.is_empty() {
-            parts.push(&signature);
-        }
-        let chosen = self
-            .chosen
-            .as_ref()
-            .map(|version| format!("HTTP/{version}"));
-        parts.extend(chosen.as_deref());
-        let life = self.life();
-        parts.push(&life);
-        parts.join(", ")
-    }
-
-    /// Whether they were full ones, and what came with that.
-    pub fn life(&self) -> String {
-        let mut parts = vec![if self.resumed { "resumed" } else { "full" }];
-        if self.retried {
-            parts.push("retried");
-        }
-        if self.early_data {
-            parts.push("early data");
-        }
-        parts.join(", ")
-    }
-}
-
-fn is_zero(n: &u64) -> bool {
-    *n == 0
-}
-
-/// How a certificate was taken that is not of X.509 version 3, signed by a trusted CA and for one
-/// of its subject alternative names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CertificateTaken {
-    /// It is in the CA file itself.
-    InCaFile,
-    /// It has a fingerprint that was asked for.
-    Pinned,
-    /// Nothing was checked.
-    Unchecked,
-    /// It is of version 1, and a certificate of the CA file signed it.
-    #[serde(rename = "version_1")]
-    Version1,
-    /// It has no subject alternative name, and its common name is the server's.
-    CommonName,
-}
-
-impl CertificateTaken {
-    pub const ALL: [CertificateTaken; 5] = [
-        CertificateTaken::InCaFile,
-        CertificateTaken::Pinned,
-        CertificateTaken::Unchecked,
-        CertificateTaken::Version1,
-        CertificateTaken::CommonName,
-    ];
-
-    /// For people, after "the server's certificate".
-    pub fn sentence(self) -> &'static str {
-        match self {
-            CertificateTaken::InCaFile => {
-                "is in the CA file itself: that it has not expired was checked, its name and CA flag were not"
-            }
-            CertificateTaken::Pinned => {
-                "has a pinned fingerprint: that it has not expired was checked, its name and issuer were not"
-            }
-            CertificateTaken::Unchecked => "was not checked",
-            CertificateTaken::Version1 => {
-                "is of X.509 version 1, which most clients refuse; a certificate of the CA file signed it"
-            }
-            CertificateTaken::CommonName => {
-                "has no subject alternative name, so that its common name was taken for its name; most clients refuse that"
-            }
-        }
-    }
 }
 
 /// A stage as planned.
@@ -371,7 +188,8 @@ impl RunHeader {
         };
         let rate = |r: f64| (load_loop == Loop::Open).then_some(r);
         let cold = plan.load.reuse == Reuse::Never;
-        let arriving = load_loop == Loop::Open && matches!(plan.call, CallPlan::Session(_));
+        let in_a_row = plan.call.calls_in_a_row();
+        let arriving = load_loop == Loop::Open && in_a_row.is_some();
         RunHeader {
             schema_version: SCHEMA_VERSION,
             source: Source::Measured,
@@ -394,20 +212,15 @@ impl RunHeader {
             load_loop: Some(load_loop),
             arrivals: arrivals.map(str::to_owned),
             clients,
-            // Sessions that arrive bring their own, as many as there are.
+            // Users that arrive bring their own, as many as there are.
             connections: (!cold && !arriving).then_some(plan.load.connections),
             cold,
             calls_per_connection: match &plan.call {
                 _ if cold => Some(1),
                 _ if plan.load.calls_per_connection.is_some() => plan.load.calls_per_connection,
                 CallPlan::Fetch(call) => call.per_connection,
-                CallPlan::Session(call) => Some(call.queries),
-                // None of these replaces a connection that works.
-                CallPlan::Grpc(_)
-                | CallPlan::Bolt(_)
-                | CallPlan::Http(_)
-                | CallPlan::Plugin(_)
-                | CallPlan::Hold(_) => None,
+                // The others replace no connection that works.
+                _ => in_a_row,
             },
             connection_lifetime_us: plan.load.connection_lifetime.map(micros),
             tick_us: (!plan.load.tick.is_zero()).then(|| micros(plan.load.tick)),
@@ -422,6 +235,7 @@ impl RunHeader {
             processes: None,
             shards: Vec::new(),
             notes: Vec::new(),
+            heap_bytes_per_connection: None,
             live_view_cpu_us: None,
             planned_stages: plan
                 .load

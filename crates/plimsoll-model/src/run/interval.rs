@@ -199,6 +199,7 @@ fn measure_key(measure: TimeMeasure) -> &'static str {
     match measure {
         TimeMeasure::SessionCreate => "session_create_ns",
         TimeMeasure::SocketOpen => "socket_open_ns",
+        TimeMeasure::TimeToFirstToken => "time_to_first_token_ns",
         TimeMeasure::FirstToken => "first_token_ns",
         TimeMeasure::TokenGap => "token_gap_ns",
         TimeMeasure::TokenMean => "time_per_token_ns",
@@ -207,14 +208,11 @@ fn measure_key(measure: TimeMeasure) -> &'static str {
 }
 
 fn measured_counts(record: &StageRecord) -> BTreeMap<String, u64> {
-    let Some(measures) = &record.measures else {
-        return BTreeMap::new();
-    };
-    Count::ALL
-        .iter()
-        .map(|count| (count.key().to_owned(), measures.of(*count)))
-        .filter(|(_, n)| *n > 0)
-        .collect()
+    let all = record.measures.iter().flat_map(|measures| {
+        let of = |count: &Count| (count.key().to_owned(), measures.of(*count));
+        Count::ALL.iter().map(of)
+    });
+    all.filter(|(_, n)| *n > 0).collect()
 }
 
 fn histogram_mut<'a>(record: &'a mut StageRecord, key: &str) -> Option<&'a mut Times> {

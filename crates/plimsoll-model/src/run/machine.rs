@@ -31,22 +31,32 @@ impl MachineUse {
     /// With what another interval saw.
     pub fn add(&mut self, other: &MachineUse) {
         let stolen_us = self.stolen_us + other.stolen_us;
+        let used_us = match (&self.busiest, &other.busiest) {
+            (Some(before), Some(now)) if before.pid == now.pid => Some(before.cpu_us + now.cpu_us),
+            _ => None,
+        };
         self.beside(other);
         self.stolen_us = stolen_us;
+        if let (Some(busiest), Some(used_us)) = (&mut self.busiest, used_us) {
+            busiest.cpu_us = used_us;
+        }
     }
 
-    /// With what another process of the same load saw in the same interval. On one machine both see the
-    /// same time stolen.
+    /// With what another process of the same load saw in the same interval, in whatever order: of
+    /// two that used as much, the one of the larger number stays. On one machine both see the same
+    /// time stolen, and the same process at work.
     pub fn beside(&mut self, other: &MachineUse) {
         self.cores = self.cores.max(other.cores);
         self.stolen_us = self.stolen_us.max(other.stolen_us);
         self.waited_us += other.waited_us;
-        let cpu = |found: &Option<OtherProcess>| found.as_ref().map_or(0, |p| p.cpu_us);
-        match (&mut self.busiest, &other.busiest) {
-            (Some(ours), Some(theirs)) if ours.pid == theirs.pid => ours.cpu_us += theirs.cpu_us,
-            (ours, theirs) if cpu(theirs) > cpu(ours) => ours.clone_from(theirs),
-            _ => {}
+        if Self::rank(&other.busiest) > Self::rank(&self.busiest) {
+            self.busiest.clone_from(&other.busiest);
         }
+    }
+
+    /// CPU time is counted in ticks of 10 ms, so that two often used as much.
+    fn rank(found: &Option<OtherProcess>) -> Option<(u64, i32, &str)> {
+        found.as_ref().map(|p| (p.cpu_us, p.pid, p.name.as_str()))
     }
 }
 
@@ -146,6 +156,13 @@ mod tests {
         both.add(&other);
         assert_eq!((both.stolen_us, both.waited_us), (11_000, 22_000));
         assert_eq!(both.busiest.as_ref().unwrap().cpu_us, 3_800_000);
+        both.beside(&other);
+        assert_eq!(
+            both.busiest.as_ref().unwrap().cpu_us,
+            3_800_000,
+            "not twice"
+        );
+        both.waited_us = 22_000;
         other.busiest = None;
         both.add(&other);
         other.stolen_us = 50_000;

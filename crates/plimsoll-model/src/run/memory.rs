@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 /// What a process, or several together, held. Bytes, as /proc/PID/smaps_rollup has them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProcessMemory {
     /// Resident: pages in memory, shared ones included.
     pub rss_bytes: u64,
@@ -31,7 +31,7 @@ impl ProcessMemory {
 }
 
 /// What the kernel held. It belongs to no process, so it can't be attributed to either end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct KernelMemory {
     /// TCP sockets of the network namespace (/proc/net/sockstat: alloc).
     pub tcp_sockets: u64,
@@ -170,24 +170,15 @@ impl MemoryReading {
         self.connections += other.connections;
         self.client = self.client.zip(other.client).map(|(a, b)| a.plus(b));
         let most = self.moment == Moment::Held;
-        self.server = of_both(self.server, other.server, most, |m| m.rss_bytes);
-        self.kernel = of_both(self.kernel, other.kernel, most, |m| m.tcp_sockets);
+        self.server = of_both(self.server, other.server, most);
+        self.kernel = of_both(self.kernel, other.kernel, most);
     }
 }
 
-/// The larger of two, or the smaller.
-fn of_both<T: Copy>(
-    a: Option<T>,
-    b: Option<T>,
-    larger: bool,
-    size: impl Fn(&T) -> u64,
-) -> Option<T> {
+/// The larger of two by their first field, or the smaller. `None` where either was not read.
+fn of_both<T: Ord>(a: Option<T>, b: Option<T>, larger: bool) -> Option<T> {
     let (a, b) = (a?, b?);
-    Some(if (size(&a) < size(&b)) == larger {
-        b
-    } else {
-        a
-    })
+    Some(if larger { a.max(b) } else { a.min(b) })
 }
 
 #[cfg(test)]

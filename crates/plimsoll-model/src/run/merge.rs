@@ -5,7 +5,7 @@
 //! that is late takes it as it is. Pure; the conductor and the
 //! command that spreads a run over processes call it.
 
-use crate::record::add_detail;
+use crate::record::merge_details;
 
 use super::interval::{IntervalRecord, Resources};
 use super::memory::merge_readings;
@@ -87,8 +87,8 @@ impl Resources {
 }
 
 impl IntervalRecord {
-    /// Add what another process recorded in the same interval. The interval reaches from
-    /// the earlier beginning to the later end.
+    /// Add what another process recorded in the same interval, in whatever order. The interval
+    /// reaches from the earlier beginning to the later end.
     pub fn merge(&mut self, other: &IntervalRecord) {
         let end = self.end_offset().max(other.end_offset());
         self.start_offset = match self.length.is_zero() {
@@ -117,9 +117,7 @@ impl IntervalRecord {
             (ours, theirs) => *ours = ours.take().or_else(|| theirs.clone()),
         }
         merge_readings(&mut self.memory, &other.memory);
-        for (outcome, text) in &other.details {
-            add_detail(&mut self.details, *outcome, text);
-        }
+        merge_details(&mut self.details, &other.details);
     }
 }
 
@@ -128,6 +126,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::run::{MachineUse, MemoryReading, Moment, OtherProcess, ProcessMemory};
     use crate::{Outcome, Recorder, Sample, Time};
 
     #[test]
@@ -206,6 +205,44 @@ mod tests {
                 }
                 assert_eq!(merged, whole, "{of} shards, turned by {turn}");
             }
+        }
+    }
+
+    #[test]
+    fn texts_and_processes_of_equal_weight_are_the_same_in_whatever_order() {
+        let part = |shard: u32| IntervalRecord {
+            length: Duration::from_secs(1),
+            machine: Some(MachineUse {
+                busiest: Some(OtherProcess {
+                    name: "plimsoll".to_owned(),
+                    pid: 100 + shard as i32,
+                    cpu_us: 200_000,
+                }),
+                ..MachineUse::default()
+            }),
+            memory: vec![MemoryReading {
+                moment: Moment::Held,
+                connections: 1,
+                client: None,
+                server: Some(ProcessMemory {
+                    rss_bytes: 4_096,
+                    pss_bytes: u64::from(shard),
+                    private_bytes: 0,
+                }),
+                kernel: None,
+            }],
+            details: (0..4)
+                .map(|text| (Outcome::Reset, format!("{}", (text * 7 + shard) % 9)))
+                .collect(),
+            ..IntervalRecord::default()
+        };
+        let mut parts: Vec<IntervalRecord> = (0..5).map(part).collect();
+        let mut first = None;
+        for _ in 0..parts.len() {
+            parts.rotate_left(1);
+            let mut merged = IntervalRecord::default();
+            parts.iter().for_each(|part| merged.merge(part));
+            assert_eq!(*first.get_or_insert_with(|| merged.clone()), merged);
         }
     }
 

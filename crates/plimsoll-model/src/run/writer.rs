@@ -18,48 +18,13 @@ use crate::{ConnectPhases, Outcome, Sample, Time};
 
 use super::json::Document;
 use super::{
-    CertificateTaken, IntervalRecord, NegotiatedTls, Run, RunError, RunHeader, ShardFigures, State,
-    Summary, Totals, file,
+    CertificateTaken, Ending, IntervalRecord, NegotiatedTls, Run, RunError, RunHeader,
+    ShardFigures, State, Summary, Totals, Unsaved, file,
 };
 
-/// How a run ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ending {
-    pub state: State,
-    /// Why, where the state is not [`State::Complete`].
-    pub reason: Option<String>,
-}
-
-impl Ending {
-    pub fn complete() -> Ending {
-        Ending {
-            state: State::Complete,
-            reason: None,
-        }
-    }
-
-    pub fn aborted(reason: impl Into<String>) -> Ending {
-        Ending {
-            state: State::Aborted,
-            reason: Some(reason.into()),
-        }
-    }
-
-    pub fn partial(reason: impl Into<String>) -> Ending {
-        Ending {
-            state: State::Partial,
-            reason: Some(reason.into()),
-        }
-    }
-}
-
-/// A run that has ended and whose `run.json` could not be written.
-#[derive(Debug)]
-pub struct Unsaved {
-    /// Its figures are whole.
-    pub run: Box<Run>,
-    pub error: RunError,
-}
+/// With fewer connections a page of memory more or less, and what a process needs once, decide what
+/// a connection seems to take.
+pub const MANY_CONNECTIONS: u32 = 100;
 
 /// One call in `requests.jsonl.zst`.
 #[derive(Serialize, Deserialize)]
@@ -315,6 +280,15 @@ impl RunWriter {
         &self.header
     }
 
+    /// So many connections that came up before the load took so many bytes of the client's heap, where
+    /// that is known. Of few nothing is kept: what a process needs once would be most of it.
+    pub fn connecting_took(&mut self, connections: u32, heap_bytes: Option<u64>) {
+        if let Some(bytes) = heap_bytes.filter(|_| connections >= MANY_CONNECTIONS) {
+            let each = bytes as f64 / f64::from(connections);
+            self.header.heap_bytes_per_connection = Some((each * 10.0).round() / 10.0);
+        }
+    }
+
     /// What the TLS handshakes agreed on.
     pub fn negotiated(&mut self, tls: NegotiatedTls) {
         // Of one that was not checked a note would be too little.
@@ -531,6 +505,7 @@ mod tests {
             processes: None,
             shards: Vec::new(),
             notes: Vec::new(),
+            heap_bytes_per_connection: None,
             live_view_cpu_us: None,
             planned_stages: vec![PlannedStage {
                 name: "steady".to_owned(),

@@ -102,6 +102,7 @@ mod tests {
             p99_us: None,
             p99_9_us: None,
             mean_us: None,
+            limited_us: None,
             errors_share: None,
             growth: None,
             run: None,

@@ -80,6 +80,7 @@ mod tests {
             p99_us: None,
             p99_9_us: None,
             mean_us: None,
+            limited_us: None,
             errors_share: Some(0.0),
             growth: None,
             run: Some("001".into()),

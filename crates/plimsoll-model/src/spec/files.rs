@@ -19,16 +19,21 @@ impl Spec {
         if let Some(rows) = &self.rows {
             add("rows.file", &rows.file);
         }
-        if let Some(bolt) = &self.call.bolt {
-            add("call.bolt.content_file", &bolt.content_file);
-        }
         if let Some(http) = &self.call.http {
             add("call.http.body_file", &http.body_file);
+            let script = http
+                .websocket
+                .as_ref()
+                .and_then(|socket| socket.script.as_ref());
+            for frame in script.into_iter().flatten() {
+                add("call.http.websocket.script", &frame.body_file);
+            }
         }
-        if let Some(plugin) = &self.call.plugin {
-            add("call.plugin.codec", &plugin.codec);
-            add("call.plugin.payload_file", &plugin.payload_file);
-            add("call.plugin.frame_file", &plugin.frame_file);
+        for (protocol, section) in self.call.registered() {
+            for (key, path) in protocol.files(section) {
+                let key = format!("call.{}.{key}", protocol.schemes().section);
+                add(&key, &Some(path));
+            }
         }
         if let Some(grpc) = &self.call.grpc {
             add("call.grpc.descriptor_set", &grpc.descriptor_set);

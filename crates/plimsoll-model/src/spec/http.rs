@@ -7,8 +7,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::{Limit, MetadataSpec};
-use crate::plan::{HttpCall, HttpVersion};
+use super::{ConversationSpec, FrameSpec, GoodputSpec, Limit, MetadataSpec};
+use crate::plan::{FrameCall, HttpCall, HttpVersion};
 use crate::units::Size;
 
 /// One kind of request over HTTP.
@@ -31,23 +31,60 @@ pub struct HttpSpec {
     pub expect: Option<Vec<StatusSpec>>,
     /// Text that the body of an answer has to hold.
     pub expect_body: Option<String>,
-    /// The answer comes in events: `"sse"` or `"ndjson"`.
+    /// The answer comes in events: `"sse"`, `"ndjson"`, or `"openai"`, server-sent events that hold tokens.
     pub stream: Option<String>,
-    /// The event that ends a stream well: its data, `event:NAME` or `contains:TEXT`. Default: the end of the body.
+    /// The event that ends a stream well: its data, `event:NAME` or `contains:TEXT`. Default: the end of the body;
+    /// with `"openai"` `[DONE]`.
     pub stream_until: Option<String>,
     /// The event that reports an error, written like `stream_until`. Default: one named `error`, or an object that
     /// begins with the key `error`.
     pub stream_error: Option<String>,
+    /// Ask for packed answers (gzip, deflate, br, zstd), and unpack them. Default: no; packed answers that have to be
+    /// looked into are unpacked all the same.
+    pub compressed: Option<bool>,
     /// Larger answers fail with `MESSAGE_TOO_LARGE`. Default: no limit below 4GiB.
     pub max_body: Option<Size>,
     /// The call's deadline, or "none". Default 10s.
     pub deadline: Option<Limit>,
+    /// What an answer of tokens has to meet to be counted as good, besides succeeding.
+    pub goodput: Option<GoodputSpec>,
+    /// Each user makes several such calls, and each carries what was said before.
+    pub conversation: Option<ConversationSpec>,
+    /// Open a WebSocket, and send the body over it as a frame with each call.
+    pub websocket: Option<WebSocketSpec>,
     /// Header fields, whose values may have fields.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, MetadataSpec>,
     /// Header fields that an answer has to have, with these values.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub expect_headers: BTreeMap<String, String>,
+}
+
+/// The WebSocket that a request opens. Its answer are messages: the first, or all up to the one that
+/// `stream_until` names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WebSocketSpec {
+    /// Offer this subprotocol. Default: none.
+    pub subprotocol: Option<String>,
+    /// Send binary frames. Default: text.
+    pub binary: Option<bool>,
+    /// A frame that is sent once on each socket, before its first call.
+    pub greeting: Option<String>,
+    /// In place of the body: what each user sends, over a socket of its own.
+    pub script: Option<Vec<FrameSpec>>,
+}
+
+impl HttpSpec {
+    /// The calls that each user makes in a row; `None`: calls know nothing of each other.
+    pub(super) fn calls_in_a_row(&self) -> Option<u32> {
+        if let Some(talk) = &self.conversation {
+            return Some(talk.turns.unwrap_or(1));
+        }
+        let script = self.websocket.as_ref()?.script.as_ref()?;
+        let answered = script.iter().filter(|frame| frame.answer != Some(false));
+        (!script.is_empty()).then(|| answered.count() as u32)
+    }
 }
 
 impl FromStr for HttpVersion {
@@ -167,12 +204,12 @@ pub(super) fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
         true => call.path.clone(),
         false => call.path.replace("{{", "{{{{"),
     });
-    let statuses = call.expect.iter();
-    spec.expect = Some(
-        statuses
-            .map(|&(from, to)| StatusSpec { from, to })
-            .collect(),
-    );
+    // A socket is opened with 101.
+    if call.socket.is_none() {
+        let statuses = call.expect.iter();
+        let spec_of = |&(from, to): &(u16, u16)| StatusSpec { from, to };
+        spec.expect = Some(statuses.map(spec_of).collect());
+    }
     // The body itself, so that the run stays the same when the file changes.
     if spec.body_file.is_some() {
         let varying = call.varying.as_ref().and_then(|all| all.body.as_ref());
@@ -186,8 +223,32 @@ pub(super) fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
             (spec.body, spec.body_file) = (Some(typed), None);
         }
     }
+    let frames = spec
+        .websocket
+        .as_mut()
+        .and_then(|socket| socket.script.as_mut());
+    let resolved = call.socket.iter().flat_map(|socket| &socket.script);
+    for (frame, resolved) in frames.into_iter().flatten().zip(resolved) {
+        fill_in_frame(frame, resolved);
+    }
     spec.max_body = Some(Size(call.max_body.into()));
     spec.deadline = None;
+}
+
+/// Writes the frame itself out, so that the run stays the same when its file changes.
+fn fill_in_frame(spec: &mut FrameSpec, frame: &FrameCall) {
+    if spec.body_file.is_none() {
+        return;
+    }
+    let typed = match &frame.varying {
+        Some(body) => Some(body.typed.clone()),
+        None => std::str::from_utf8(&frame.payload)
+            .ok()
+            .map(|text| text.replace("{{", "{{{{")),
+    };
+    if typed.is_some() {
+        (spec.body, spec.body_file) = (typed, None);
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use super::target::path_of;
+use super::target::{is_secured, path_of, scheme_for, scheme_of, section_of};
 use super::{Problem, Spec, suggest};
 use crate::ladder::Gate;
 use crate::units::{Period, Size, UnitError};
@@ -133,7 +133,7 @@ impl Spec {
         let secured = match (&self.tls, self.target.as_deref()) {
             (Some(tls), _) if tls.cert.is_some() => Secured::Mutual,
             (Some(_), _) => Secured::Server,
-            (None, Some(url)) if is_secure(url) => Secured::Server,
+            (None, Some(url)) if is_secured(url) => Secured::Server,
             _ => Secured::Off,
         };
         let bare = RungSpec {
@@ -270,7 +270,7 @@ impl RungSpec {
         let mut rung = self.clone();
         if let Some(target) = settings.get("target") {
             rung = rung.with("target", target)?;
-            let secure = rung.spec.target.as_deref().is_some_and(is_secure);
+            let secure = rung.spec.target.as_deref().is_some_and(is_secured);
             if !secure {
                 rung.spec.tls = None;
             }
@@ -468,7 +468,11 @@ fn set(spec: &Spec, path: &str, value: &Value) -> Result<Spec, String> {
             .as_table_mut()
             .ok_or_else(|| format!("`{path}`: {part} is not a section"))?;
     }
-    Spec::deserialize(whole).map_err(|e| e.message().to_owned())
+    let spec = Spec::deserialize(whole).map_err(|e| e.message().to_owned())?;
+    for (protocol, section) in spec.call.registered() {
+        protocol.check(section).map_err(|problem| problem.message)?;
+    }
+    Ok(spec)
 }
 
 /// The size of a file that a server makes: of `/bytes/SIZE`.
@@ -478,19 +482,11 @@ pub fn made_by_server(path: &str) -> Option<u64> {
     bytes.or_else(|| Some(size.parse::<Size>().ok()?.0))
 }
 
-fn is_secure(url: &str) -> bool {
-    url.split_once("://")
-        .is_some_and(|(scheme, _)| scheme.ends_with('s'))
-}
-
 /// The URL with the scheme of a secured, or a plain, link.
 fn with_security(url: &str, secure: bool) -> String {
-    match url.split_once("://") {
-        Some((scheme, rest)) => {
-            let plain = scheme.strip_suffix('s').unwrap_or(scheme);
-            format!("{plain}{}://{rest}", if secure { "s" } else { "" })
-        }
-        None => url.to_owned(),
+    match (section_of(url), scheme_of(url)) {
+        (Some(section), Some((_, rest))) => format!("{}{rest}", scheme_for(section, secure)),
+        _ => url.to_owned(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use toml::{Table, Value};
 
+use super::target::{is_secured, scheme_of};
 use super::{Problem, Spec, read};
 
 /// One lane, ready to be resolved.
@@ -123,10 +124,7 @@ fn lane(plan: &Table, name: &str, own: &Table) -> Result<LaneSpec, Problem> {
     if !protocols(&own).is_empty() && protocols(&own) != protocols(&merged) {
         merged.remove("call");
     }
-    let plaintext = |target: &str| {
-        let secured = ["grpcs://", "sofas://", "https://", "tls://"];
-        target.contains("://") && !secured.iter().any(|scheme| target.starts_with(scheme))
-    };
+    let plaintext = |target: &str| scheme_of(target).is_some() && !is_secured(target);
     if own
         .get("target")
         .and_then(Value::as_str)
@@ -144,7 +142,7 @@ fn lane(plan: &Table, name: &str, own: &Table) -> Result<LaneSpec, Problem> {
         problem.span = None;
         problem
     })?;
-    if spec.call.session.is_some() || spec.call.hold.is_some() {
+    if spec.call.schedules_itself() {
         return Err(Problem::new(
             key,
             "sessions and held connections have no arrivals that lanes could share",
@@ -183,21 +181,21 @@ mod tests {
     #[test]
     fn a_lane_has_from_the_plan_what_it_does_not_say() {
         let found = lanes(
-            "[lanes.browse]\nweight = 9\n[lanes.checkout]\ntarget = \"grpc://b:2\"\ncall.grpc.method = \"a.B/D\"\nload.connections = 5\nobjective.p99 = \"< 20ms\"\n[lanes.rpc]\ntarget = \"sofa://c:3\"\ncall.bolt = { service = \"s\", method = \"m\" }",
+            "[lanes.browse]\nweight = 9\n[lanes.checkout]\ntarget = \"grpc://b:2\"\ncall.grpc.method = \"a.B/D\"\nload.connections = 5\nobjective.p99 = \"< 20ms\"\n[lanes.files]\ntarget = \"http://c:3\"\ncall.fetch.path = \"/x\"",
         )
         .unwrap();
         let names: Vec<(&str, u32)> = found.iter().map(|l| (l.name.as_str(), l.weight)).collect();
-        assert_eq!(names, [("browse", 9), ("checkout", 1), ("rpc", 1)]);
-        let (browse, checkout, rpc) = (&found[0].spec, &found[1].spec, &found[2].spec);
+        assert_eq!(names, [("browse", 9), ("checkout", 1), ("files", 1)]);
+        let (browse, checkout, files) = (&found[0].spec, &found[1].spec, &found[2].spec);
         assert_eq!(browse.target.as_deref(), Some("grpcs://a:1"));
-        assert!(browse.tls.is_some() && checkout.tls.is_none() && rpc.tls.is_none());
+        assert!(browse.tls.is_some() && checkout.tls.is_none() && files.tls.is_none());
         let grpc = checkout.call.grpc.as_ref().unwrap();
         assert_eq!(grpc.method.as_deref(), Some("a.B/D"));
         assert!(grpc.message.is_some());
         assert_eq!(checkout.load.connections, Some(5));
         assert_eq!(browse.load.connections, Some(2));
         assert_eq!(checkout.objective.len(), 2);
-        assert!(rpc.call.grpc.is_none() && rpc.call.bolt.is_some());
+        assert!(files.call.grpc.is_none() && files.call.fetch.is_some());
     }
 
     #[test]

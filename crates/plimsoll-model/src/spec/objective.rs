@@ -8,7 +8,7 @@ use crate::units::{Period, Rate, Size};
 const METRICS: &str = "p50 … p99.99, mean, errors, rate, resumed, or a percentile or mean of another time, such as lag.p99 or ttft.mean; of connections that are held client.memory and server.memory";
 
 /// The times by the names they have in an objective, besides those of [`TimeMeasure`].
-const TIMES: [(&str, Timed); 7] = [
+const TIMES: [(&str, Timed); 9] = [
     ("response", Timed::Response),
     ("service", Timed::Service),
     ("first_byte", Timed::FirstByte),
@@ -16,6 +16,8 @@ const TIMES: [(&str, Timed); 7] = [
     ("connection", Timed::Connection),
     ("ttft", Timed::FirstToken),
     ("message_gap", Timed::MessageGap),
+    ("tpot", Timed::Measure(TimeMeasure::TokenMean)),
+    ("itl", Timed::Measure(TimeMeasure::TokenGap)),
 ];
 
 /// Reads one line of `[objective]`: `p99`, `lag.p99`, `ttft.p99 at step 2`.
@@ -207,6 +209,16 @@ mod tests {
                 "token_gap.p99",
                 Timed::Measure(TimeMeasure::TokenGap),
                 Statistic::Percentile(99.0),
+            ),
+            (
+                "itl.p99",
+                Timed::Measure(TimeMeasure::TokenGap),
+                Statistic::Percentile(99.0),
+            ),
+            (
+                "tpot.mean",
+                Timed::Measure(TimeMeasure::TokenMean),
+                Statistic::Mean,
             ),
         ] {
             let found = parse(text, "< 5ms").expect(text);

@@ -2,15 +2,17 @@
 //!
 //! The keys that exist are asked of the types themselves, so they can't disagree.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
-use serde::de::{self, Deserialize, Deserializer, Visitor};
 use toml::de::{DeTable, DeValue};
 
+use super::field_value::MetadataSource;
+use super::keys::keys_of;
 use super::{
-    BinaryTable, BoltSpec, CallSpec, FetchSpec, FindSpec, GoodputSpec, GrpcSpec, HoldSpec,
-    HttpSpec, LoadSpec, MetadataSource, PluginSpec, Problem, RampSpec, RowsSpec, SessionSpec, Spec,
-    StepSpec, TlsSpec, WatchSpec, suggest,
+    BinaryTable, CallSpec, ConversationSpec, FetchSpec, FindSpec, FrameSpec, GoodputSpec, GrpcSpec,
+    HttpSpec, LoadSpec, Problem, RampSpec, RowsSpec, SessionSpec, Spec, StepSpec, TlsSpec,
+    WatchSpec, WebSocketSpec, protocol, suggest,
 };
 
 /// Reads a plan file's text.
@@ -24,7 +26,15 @@ pub fn read(text: &str) -> Result<Spec, Vec<Problem>> {
     if !problems.is_empty() {
         return Err(problems);
     }
-    toml::from_str(text).map_err(|e| vec![from_toml(&e, Some(document.get_ref()))])
+    let spec: Spec =
+        toml::from_str(text).map_err(|e| vec![from_toml(&e, Some(document.get_ref()))])?;
+    for (protocol, section) in spec.call.registered() {
+        protocol.check(section).map_err(|mut problem| {
+            problem.span = place(document.get_ref(), &problem.key);
+            vec![problem]
+        })?;
+    }
+    Ok(spec)
 }
 
 /// Points `problems` at the places of their keys in the text they were read from.
@@ -98,49 +108,21 @@ fn place(table: &DeTable<'_>, path: &str) -> Option<Range<usize>> {
     }
 }
 
-/// The keys a struct has, as its derived `Deserialize` lists them.
-fn keys_of<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
-    struct Listener<'a>(&'a mut &'static [&'static str]);
-    impl<'de> Deserializer<'de> for Listener<'_> {
-        type Error = de::value::Error;
-        fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
-            Err(de::Error::custom("only asked for its keys"))
-        }
-        fn deserialize_struct<V: Visitor<'de>>(
-            self,
-            _: &'static str,
-            fields: &'static [&'static str],
-            visitor: V,
-        ) -> Result<V::Value, Self::Error> {
-            *self.0 = fields;
-            self.deserialize_any(visitor)
-        }
-        serde::forward_to_deserialize_any! {
-            bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
-            option unit unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
-        }
-    }
-    let mut keys: &'static [&'static str] = &[];
-    let refused = T::deserialize(Listener(&mut keys)).is_err();
-    debug_assert!(refused);
-    keys
-}
-
 /// The keys of the table at `path`; `None`: anything goes.
-fn known_keys(path: &str) -> Option<&'static [&'static str]> {
-    Some(match path {
+fn known_keys(path: &str) -> Option<Cow<'static, [&'static str]>> {
+    let keys = match path {
+        "call" => return Some(CallSpec::names().collect()),
         "" => keys_of::<Spec>(),
         "tls" => keys_of::<TlsSpec>(),
-        "call" => keys_of::<CallSpec>(),
         "call.grpc" => keys_of::<GrpcSpec>(),
-        "call.bolt" => keys_of::<BoltSpec>(),
         "call.fetch" => keys_of::<FetchSpec>(),
         "call.http" => keys_of::<HttpSpec>(),
         "call.session" => keys_of::<SessionSpec>(),
-        "call.plugin" => keys_of::<PluginSpec>(),
         "rows" => keys_of::<RowsSpec>(),
-        "call.session.goodput" => keys_of::<GoodputSpec>(),
-        "call.hold" => keys_of::<HoldSpec>(),
+        "call.http.websocket" => keys_of::<WebSocketSpec>(),
+        "call.http.websocket.script" => keys_of::<FrameSpec>(),
+        "call.http.conversation" => keys_of::<ConversationSpec>(),
+        "call.session.goodput" | "call.http.goodput" => keys_of::<GoodputSpec>(),
         "load" => keys_of::<LoadSpec>(),
         "load.rate" => keys_of::<RampSpec>(),
         "load.steps" => keys_of::<StepSpec>(),
@@ -152,8 +134,9 @@ fn known_keys(path: &str) -> Option<&'static [&'static str]> {
         {
             keys_of::<MetadataSource>()
         }
-        _ => return None,
-    })
+        path => protocol::named(path.strip_prefix("call.")?)?.keys(),
+    };
+    Some(keys.into())
 }
 
 fn unknown_keys(table: &DeTable<'_>, path: &str, problems: &mut Vec<Problem>) {
@@ -161,7 +144,7 @@ fn unknown_keys(table: &DeTable<'_>, path: &str, problems: &mut Vec<Problem>) {
     for (key, value) in table {
         let name = key.get_ref().as_ref();
         let here = join(path, name);
-        if let Some(known) = known.filter(|known| !known.contains(&name)) {
+        if let Some(known) = known.as_ref().filter(|known| !known.contains(&name)) {
             let table = if path.is_empty() {
                 "at the top of a plan".to_owned()
             } else {
@@ -197,31 +180,22 @@ fn unknown_keys(table: &DeTable<'_>, path: &str, problems: &mut Vec<Problem>) {
 }
 
 /// The section that does have a key of this name, or one like it.
-fn elsewhere(name: &str) -> Option<(&'static str, &'static str)> {
-    let sections = [
-        "load",
-        "call.grpc",
-        "call.bolt",
-        "call.fetch",
-        "call.http",
-        "call.session",
-        "call.plugin",
-        "call.hold",
-        "tls",
-        "rows",
-        "watch",
-        "find",
-    ];
-    let keys = || {
-        sections
-            .into_iter()
-            .flat_map(|s| known_keys(s).into_iter().flatten().map(move |k| (s, *k)))
+fn elsewhere(name: &str) -> Option<(String, &'static str)> {
+    let mut sections = vec!["load".to_owned()];
+    sections.extend(CallSpec::names().map(|section| format!("call.{section}")));
+    sections.extend(["tls", "rows", "watch", "find"].map(str::to_owned));
+    let keys: Vec<(String, &'static str)> = sections
+        .iter()
+        .flat_map(|section| {
+            let known = known_keys(section).unwrap_or_default().into_owned();
+            known.into_iter().map(|key| (section.clone(), key))
+        })
+        .collect();
+    let key = match keys.iter().find(|(_, key)| *key == name) {
+        Some((_, key)) => key,
+        None => suggest(name, &keys.iter().map(|(_, key)| *key).collect::<Vec<_>>())?,
     };
-    keys().find(|(_, key)| *key == name).or_else(|| {
-        let all: Vec<&'static str> = keys().map(|(_, key)| key).collect();
-        let nearest = suggest(name, &all)?;
-        keys().find(|(_, key)| *key == nearest)
-    })
+    keys.iter().find(|(_, known)| *known == key).cloned()
 }
 
 #[cfg(test)]
@@ -230,8 +204,8 @@ mod tests {
 
     #[test]
     fn a_key_of_another_section_is_found_there() {
-        assert_eq!(elsewhere("ca"), Some(("tls", "ca")));
-        assert_eq!(elsewhere("raet"), Some(("load", "rate")));
+        assert_eq!(elsewhere("ca"), Some(("tls".to_owned(), "ca")));
+        assert_eq!(elsewhere("raet"), Some(("load".to_owned(), "rate")));
         assert_eq!(elsewhere("nothing_like_it"), None);
     }
 
@@ -254,11 +228,11 @@ mod tests {
                 "targt = \"x\"\n[load]\nraet = \"1/s\"\nca = 3\n[call.grpc]\nzzz = 1\n[foo]\n"
             ),
             [
+                "`targt`: unknown key at the top of a plan [targt] did you mean `target`?",
+                "`load.raet`: unknown key in [load] [raet] did you mean `rate`?",
+                "`load.ca`: unknown key in [load] [ca] `ca` belongs in [tls]",
                 "`call.grpc.zzz`: unknown key in [call.grpc] [zzz] the keys here are method, proto, import_path, descriptor_set, reflection, message, messages, pace, expect, cancel_after, stream_duration, message_file, message_binary, metadata, authority, user_agent, compression, max_message, deadline",
                 "`foo`: unknown key at the top of a plan [foo] the keys here are name, target, seed, requests, tls, rows, call, load, objective, watch, find, ladder, lanes",
-                "`load.ca`: unknown key in [load] [ca] `ca` belongs in [tls]",
-                "`load.raet`: unknown key in [load] [raet] did you mean `rate`?",
-                "`targt`: unknown key at the top of a plan [targt] did you mean `target`?",
             ]
         );
         assert_eq!(
@@ -266,9 +240,9 @@ mod tests {
                 "[load]\nsteps = [{ rate = \"1/s\", fro = \"10s\", duration = \"1s\" }]\nrate = { form = \"1/s\" }"
             ),
             [
-                "`load.rate.form`: unknown key in [load.rate] [form] did you mean `from`?",
-                "`load.steps.duration`: unknown key in [load.steps] [duration] did you mean `for`?",
                 "`load.steps.fro`: unknown key in [load.steps] [fro] did you mean `for`?",
+                "`load.steps.duration`: unknown key in [load.steps] [duration] did you mean `for`?",
+                "`load.rate.form`: unknown key in [load.rate] [form] did you mean `from`?",
             ]
         );
     }

@@ -1,35 +1,33 @@
 //! Spec → plan: every default filled in, every contradiction reported, all problems at once.
 
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
+use super::problem::{Problem, Problems};
+use super::surroundings::Surroundings;
 use super::target::{
-    goes_with, is_bare_socket, parse_target, path_of, scheme_for, scheme_of, section_of,
+    goes_with, how_to_write, is_bare_socket, parse_target, path_of, scheme_for, scheme_of,
+    section_of,
 };
-use super::{BoltSpec, GrpcSpec, Limit, PluginSpec, Problem, Spec, give_addresses};
-use crate::plan::{
-    Arrivals, CallPlan, Load, MethodKind, Plan, Reuse, Shapes, Target, TlsPlan, Watch,
-};
-use crate::template::{Render, Rows};
+use super::{Spec, give_addresses};
+use crate::plan::{Arrivals, CallPlan, Load, Plan, Reuse, Target, TlsPlan, Watch};
 
+mod answers;
 mod binary;
-mod bolt;
 mod fetch;
 mod grpc;
 mod http;
 mod load;
 mod metadata;
 mod objectives;
-mod plugin;
+mod payload;
+mod proxy;
 mod rows;
-pub(super) use load::stage;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod users;
 
-pub use binary::{BinaryMessage, delimited};
-pub(super) use bolt::VERSIONS;
+pub use binary::delimited;
 pub use metadata::metadata;
 pub(super) use tls::{GROUPS, SUITES, VERSIONS as TLS_VERSIONS};
 pub use tls::{group_named, suite_named, tls_version_named, trust};
@@ -37,96 +35,19 @@ pub use tls::{group_named, suite_named, tls_version_named, trust};
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 const SEED: u64 = 1;
 
-/// What resolving needs of the world: kept behind a trait, so that it is pure itself.
-pub trait Surroundings {
-    /// An environment variable.
-    fn variable(&self, name: &str) -> Option<String>;
-    /// A file's text.
-    ///
-    /// # Errors
-    /// The file system's.
-    fn read(&self, path: &Path) -> std::io::Result<String>;
-    /// A file's bytes.
-    ///
-    /// # Errors
-    /// The file system's.
-    fn read_bytes(&self, path: &Path) -> std::io::Result<Vec<u8>>;
-    /// Finds the method, and encodes or checks its messages. `metadata` are the call's, for a
-    /// server that has to be asked.
-    ///
-    /// # Errors
-    /// A problem that names its key below `call.grpc`.
-    fn encode_grpc(
-        &self,
-        call: &GrpcSpec,
-        method: &str,
-        messages: Messages<'_>,
-        rows: Option<&Rows>,
-        metadata: &[(String, String)],
-    ) -> Result<EncodedCall, Problem>;
-    /// Encodes class, header map and content of a Bolt call.
-    ///
-    /// # Errors
-    /// A problem that names its key below `call.bolt`.
-    fn encode_bolt(&self, call: &BoltSpec) -> Result<EncodedBolt, Problem>;
-    /// Loads a codec plugin, and makes or checks the request.
-    ///
-    /// # Errors
-    /// A problem that names its key below `call.plugin`.
-    fn encode_plugin(&self, call: &PluginSpec) -> Result<EncodedPlugin, Problem>;
-}
-
-/// What a gRPC call is to send.
-#[derive(Clone, Copy, Debug)]
-pub enum Messages<'a> {
-    /// JSON text, which may have the fields of a [`crate::template::Template`].
-    Json(&'a str),
-    Binary(&'a [BinaryMessage]),
-}
-
-/// What a codec plugin made of a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EncodedPlugin {
-    /// What the plugin calls its protocol.
-    pub protocol: String,
-    /// A whole request.
-    pub frame: Vec<u8>,
-}
-
-/// A Bolt call's variable parts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EncodedBolt {
-    /// `service/method`, or the class of a raw call.
-    pub method: String,
-    pub class: Vec<u8>,
-    pub header: Vec<u8>,
-    pub content: Vec<u8>,
-}
-
-/// A method that exists and a message that fits it.
-#[derive(Clone, Debug)]
-pub struct EncodedCall {
-    /// `package.Service/Method`.
-    pub method: String,
-    pub kind: MethodKind,
-    /// One; or several for a stream, where the JSON was a list. Where they vary: as the
-    /// first call has them.
-    pub messages: Vec<Vec<u8>>,
-    /// What makes each call's own of them; empty: every call sends the same.
-    pub varying: Vec<Arc<dyn Render>>,
-    /// What an answer has to be; `None`: anything.
-    pub answer: Option<Arc<Shapes>>,
-}
-
 /// Makes the plan that `spec` means.
 ///
 /// # Errors
 /// Everything that is wrong with it, each with its key; see [`super::locate`] for places.
 pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec<Problem>> {
-    let mut problems = Problems(Vec::new());
-    let with_defaults =
-        super::session::with_defaults(spec).or_else(|| super::hold::with_defaults(spec));
-    let spec = with_defaults.as_ref().unwrap_or(spec);
+    let mut problems = Problems::default();
+    let with_defaults = super::session::with_defaults(spec);
+    let mut spec = with_defaults.unwrap_or_else(|| spec.clone());
+    for (protocol, section) in spec.call.registered() {
+        protocol.apply_defaults(section, &mut spec.load);
+    }
+    apply_user_defaults(&mut spec);
+    let spec = &spec;
     let mut target = problems.target(spec);
     let tls = problems.tls(
         spec.tls.as_ref(),
@@ -139,6 +60,12 @@ pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec
         spec,
         target.as_mut().map(|(target, _)| target),
         call.as_mut(),
+    );
+    problems.proxy(
+        spec.load.proxy.as_deref(),
+        target.as_mut().map(|(target, _)| target),
+        call.as_mut(),
+        surroundings,
     );
     problems.server_name(tls.as_ref(), target.as_ref(), call.as_ref());
     let load = problems.load(spec);
@@ -170,18 +97,69 @@ pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec
     }
 }
 
+/// Writes out what a load of users means: each client is one, unless a duration or a number of calls is
+/// given, and has one connection.
+fn apply_user_defaults(spec: &mut Spec) {
+    let Some(calls) = spec.call.calls_in_a_row() else {
+        return;
+    };
+    let load = &mut spec.load;
+    if let Some(clients) = load.clients {
+        if load.duration.is_none() && load.calls.is_none() {
+            load.calls = Some(u64::from(clients) * u64::from(calls));
+        }
+        if load.connections.is_none() && load.reuse.is_none() {
+            load.connections = Some(clients);
+        }
+    }
+}
+
+impl Problems {
+    /// What no load of users can have.
+    fn users(&mut self, spec: &Spec) {
+        let Some(calls) = spec.call.calls_in_a_row().filter(|calls| *calls > 0) else {
+            return;
+        };
+        if spec.load.reuse.is_some() {
+            self.add(
+                "load.reuse",
+                "not used where each user makes several calls: each has a connection of its own",
+            );
+        }
+        if spec.tls.as_ref().is_some_and(|tls| tls.resume.is_some()) {
+            self.add(
+                "tls.resume",
+                "not used where each user makes several calls: every connection makes a full handshake",
+            );
+        }
+        if let (Some(all), Some(_)) = (spec.load.calls, spec.load.clients)
+            && !all.is_multiple_of(u64::from(calls))
+        {
+            self.add(
+                "load.calls",
+                format!("{all} calls are no whole number of users with {calls} each"),
+            );
+        }
+        if spec.load.clients.is_none() && spec.load.think.is_some() && calls == 1 {
+            self.add(
+                "load.think",
+                "a pause between a user's calls, and there is one",
+            );
+        }
+    }
+}
+
 /// `GetScore, steady`
 fn name_for(call: &CallPlan, load: &Load) -> String {
     let names = call.names();
     let method = match call {
-        CallPlan::Hold(_) => return "connections, held".to_owned(),
+        CallPlan::Of(call) => match call.run_name() {
+            Some(name) => return name.to_owned(),
+            None => last_part(&names.1),
+        },
         CallPlan::Session(_) => "sessions",
         CallPlan::Http(_) => names.1.split(['?', '#']).next().unwrap_or(&names.1),
-        CallPlan::Grpc(_) | CallPlan::Bolt(_) | CallPlan::Fetch(_) | CallPlan::Plugin(_) => names
-            .1
-            .rsplit('/')
-            .find(|part| !part.is_empty())
-            .unwrap_or(&names.1),
+        CallPlan::Grpc(_) | CallPlan::Fetch(_) => last_part(&names.1),
     };
     let kind = match (load.reuse, load.arrivals) {
         (Reuse::Never, _) => "cold",
@@ -192,17 +170,13 @@ fn name_for(call: &CallPlan, load: &Load) -> String {
     format!("{method}, {kind}")
 }
 
-pub(super) struct Problems(pub(super) Vec<Problem>);
+/// `GetScore` of `score.ScoreService/GetScore`
+fn last_part(name: &str) -> &str {
+    let mut parts = name.rsplit('/');
+    parts.find(|part| !part.is_empty()).unwrap_or(name)
+}
 
 impl Problems {
-    pub(super) fn add(&mut self, key: impl Into<String>, message: impl Into<String>) {
-        self.0.push(Problem::new(key, message));
-    }
-
-    pub(super) fn keep<T>(&mut self, key: &str, result: Result<T, String>) -> Option<T> {
-        result.map_err(|message| self.add(key, message)).ok()
-    }
-
     fn target(&mut self, spec: &Spec) -> Option<(Target, bool)> {
         match &spec.target {
             Some(url) => {
@@ -222,10 +196,7 @@ impl Problems {
                 Some((target, secured))
             }
             None => {
-                self.add(
-                    "target",
-                    "missing: write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS; sofa:// or sofas:// for SOFARPC; http:// or https://HOST:PORT/PATH for HTTP; session:// or sessions:// for sessions; plugin:// or plugins:// for a codec plugin's protocol; tcp:// or tls:// to hold connections",
-                );
+                self.add("target", format!("missing: write {}", how_to_write()));
                 None
             }
         }
@@ -261,11 +232,9 @@ impl Problems {
         let (Some(entries), Some(target)) = (&spec.load.resolve, target) else {
             return;
         };
-        let given = match call {
-            Some(CallPlan::Session(call)) => {
-                give_addresses(entries, &mut [target, &mut call.socket])
-            }
-            _ => give_addresses(entries, &mut [target]),
+        let given = match call.and_then(CallPlan::second_target) {
+            Some(second) => give_addresses(entries, &mut [target, second]),
+            None => give_addresses(entries, &mut [target]),
         };
         if let Err((number, problem)) = given {
             self.add(format!("load.resolve.{number}"), problem);
@@ -273,18 +242,7 @@ impl Problems {
     }
 
     fn call(&mut self, spec: &Spec, surroundings: &dyn Surroundings) -> Option<CallPlan> {
-        let given: Vec<&str> = [
-            ("grpc", spec.call.grpc.is_some()),
-            ("bolt", spec.call.bolt.is_some()),
-            ("fetch", spec.call.fetch.is_some()),
-            ("http", spec.call.http.is_some()),
-            ("session", spec.call.session.is_some()),
-            ("plugin", spec.call.plugin.is_some()),
-            ("hold", spec.call.hold.is_some()),
-        ]
-        .into_iter()
-        .filter_map(|(section, given)| given.then_some(section))
-        .collect();
+        let given = spec.call.given();
         let wanted = spec.target.as_deref().and_then(section_of);
         match given.as_slice() {
             [] => {
@@ -328,9 +286,6 @@ impl Problems {
                 ),
             );
         }
-        if let Some(call) = &spec.call.bolt {
-            return self.bolt_call(spec, call, surroundings);
-        }
         if let Some(call) = &spec.call.fetch {
             return self.fetch_call(spec, call);
         }
@@ -340,11 +295,9 @@ impl Problems {
         if let Some(call) = &spec.call.session {
             return self.session(spec, call, surroundings);
         }
-        if let Some(call) = &spec.call.hold {
-            return self.hold(call);
-        }
-        if let Some(call) = &spec.call.plugin {
-            return self.plugin_call(call, surroundings);
+        if let Some((protocol, section)) = spec.call.registered().next() {
+            let call = protocol.resolve(section, spec, self, surroundings);
+            return call.map(CallPlan::Of);
         }
         self.grpc_call(spec, spec.call.grpc.as_ref()?, surroundings)
     }

@@ -1,13 +1,13 @@
 //! Plan → the TOML that a run directory keeps: every default written out, no secret.
 
-use super::bolt::limit;
-use super::resolve::{GROUPS, SUITES, TLS_VERSIONS, VERSIONS};
+use super::protocol;
+use super::resolve::{GROUPS, SUITES, TLS_VERSIONS};
 use super::{
-    BinarySource, BinarySpec, Limit, MessageSpec, MetadataSpec, PaceSpec, Spec, TlsSpec, WatchSpec,
+    BinarySource, BinarySpec, MessageSpec, MetadataSpec, PaceSpec, Spec, TlsSpec, WatchSpec,
 };
 use crate::plan::{
     Arrivals, CallPlan, ChainCheck, Compression, GivenMessages, Pace, Plan, RecordLayer, Reuse,
-    Spacing, Trust, Watch,
+    Spacing, TlsPlan, Trust, Watch,
 };
 use crate::units::{Period, Size};
 
@@ -46,7 +46,9 @@ pub fn secrets(plan: &Plan) -> Vec<(String, String)> {
     // As they are typed: what reads them there looks for fields again.
     let constant = constant.iter();
     let constant = constant.map(|(name, value)| (name, value.replace("{{", "{{{{")));
+    // What a command prints is printed anew.
     let varying = varying.into_iter().flatten();
+    let varying = varying.filter(|field| !field.typed.is_empty());
     constant
         .chain(varying.map(|field| (&field.name, field.typed.clone())))
         .filter(|(name, _)| is_secret_name(name))
@@ -65,53 +67,28 @@ impl Spec {
         spec.target = Some(plan.target.url.clone());
         spec.seed = Some(plan.seed);
         spec.requests = Some(plan.keep_requests);
-        spec.tls = plan.tls.as_ref().map(|tls| TlsSpec {
-            ca: match &tls.trust {
-                Trust::Ca(path) => Some(path.clone()),
-                _ => None,
-            },
-            pin: match &tls.trust {
-                Trust::Pinned(known) => Some(known.iter().map(ToString::to_string).collect()),
-                _ => None,
-            },
-            insecure: (tls.trust == Trust::Unchecked).then_some(true),
-            crl: tls.crl.clone(),
-            cert: tls.identity.as_ref().map(|i| i.cert.clone()),
-            key: tls.identity.as_ref().map(|i| i.key.clone()),
-            server_name: tls.server_name.clone(),
-            versions: Some(names(&tls.versions, &TLS_VERSIONS)),
-            compressed: Some(tls.compressed),
-            key_log: tls.key_log.clone(),
-            suites: Some(names(&tls.suites, &SUITES)),
-            groups: Some(names(&tls.groups, &GROUPS)),
-            resume: Some(tls.resume),
-            full: tls.full.map(|share| format!("{}%", share * 100.0)),
-            early_data: Some(tls.early_data),
-            records: Some(
-                match tls.records {
-                    RecordLayer::Own => "own",
-                    RecordLayer::Library => "library",
-                }
-                .into(),
-            ),
-            chain: Some(
-                match tls.chain {
-                    ChainCheck::Each => "each",
-                    ChainCheck::Once => "once",
-                }
-                .into(),
-            ),
-        });
+        spec.tls = plan.tls.as_ref().map(tls_of);
+        spec.fill_in_call(plan);
+        spec.fill_in_load(plan);
+        spec.watch = Some(watch_of(plan));
+        spec
+    }
+
+    fn fill_in_call(&mut self, plan: &Plan) {
         if let CallPlan::Session(call) = &plan.call {
-            spec.call.session = Some(super::session::filled_in(call));
-            if let (Some(varying), Some(rows)) = (&call.query.varying, &mut spec.rows) {
+            self.call.session = Some(super::session::filled_in(call));
+            if let (Some(varying), Some(rows)) = (&call.query.varying, &mut self.rows) {
                 rows.order = Some(varying.variation.order().name().to_owned());
             }
         }
-        if let CallPlan::Hold(call) = &plan.call {
-            spec.call.hold = Some(super::hold::filled_in(call));
+        if let CallPlan::Of(call) = &plan.call {
+            for (name, section) in &mut self.call.sections {
+                if let Some(protocol) = protocol::named(name) {
+                    *section = protocol.filled_in(section, call);
+                }
+            }
         }
-        if let (CallPlan::Grpc(call), Some(grpc)) = (&plan.call, &mut spec.call.grpc) {
+        if let (CallPlan::Grpc(call), Some(grpc)) = (&plan.call, &mut self.call.grpc) {
             grpc.method = Some(call.method.clone());
             // The messages themselves, so that the run stays the same when the file changes.
             (grpc.message, grpc.message_file, grpc.message_binary) = (None, None, None);
@@ -131,7 +108,7 @@ impl Spec {
                     Pace::Every(gap) => PaceSpec::Every(Period(gap)),
                 });
             }
-            if let (Some(variation), Some(rows)) = (call.variation(), &mut spec.rows) {
+            if let (Some(variation), Some(rows)) = (call.variation(), &mut self.rows) {
                 rows.order = Some(variation.order().name().to_owned());
             }
             grpc.compression = Some(match call.compression {
@@ -141,34 +118,21 @@ impl Spec {
             grpc.max_message = Some(Size(call.max_message as u64));
             grpc.deadline = None;
         }
-        if let (CallPlan::Bolt(call), Some(bolt)) = (&plan.call, &mut spec.call.bolt) {
-            bolt.version = VERSIONS
-                .iter()
-                .find(|(_, version)| *version == call.version)
-                .map(|(name, _)| (*name).to_owned());
-            bolt.timeout = Some(limit(call.timeout));
-            bolt.heartbeat = Some(limit(call.heartbeat));
-            bolt.oneway = Some(call.oneway);
-            bolt.max_content = Some(Size(call.max_content as u64));
-            bolt.deadline = None;
-        }
-        if let (CallPlan::Fetch(call), Some(fetch)) = (&plan.call, &mut spec.call.fetch) {
+        if let (CallPlan::Fetch(call), Some(fetch)) = (&plan.call, &mut self.call.fetch) {
             fetch.path = Some(call.path.clone());
             fetch.size = call.size.map(Size);
             fetch.deadline = None;
         }
-        if let (CallPlan::Http(call), Some(http)) = (&plan.call, &mut spec.call.http) {
+        if let (CallPlan::Http(call), Some(http)) = (&plan.call, &mut self.call.http) {
             super::http::fill_in(http, call);
-            if let (Some(varying), Some(rows)) = (&call.varying, &mut spec.rows) {
+            if let (Some(varying), Some(rows)) = (&call.varying, &mut self.rows) {
                 rows.order = Some(varying.variation.order().name().to_owned());
             }
         }
-        if let (CallPlan::Plugin(call), Some(plugin)) = (&plan.call, &mut spec.call.plugin) {
-            plugin.heartbeat = Some(limit(call.heartbeat));
-            plugin.max_frame = Some(Size(call.max_frame as u64));
-            plugin.deadline = None;
-        }
-        let load = &mut spec.load;
+    }
+
+    fn fill_in_load(&mut self, plan: &Plan) {
+        let load = &mut self.load;
         match plan.load.arrivals {
             Arrivals::Open(spacing) => {
                 load.arrivals = Some(
@@ -178,9 +142,8 @@ impl Spec {
                     }
                     .into(),
                 );
-                if let CallPlan::Session(call) = &plan.call {
-                    load.think = (!call.think.is_zero()).then_some(Period(call.think));
-                }
+                // Users that arrive pause, too; the plan keeps that with their calls.
+                load.think = load.think.filter(|think| !think.0.is_zero());
             }
             Arrivals::Closed { clients, think } => {
                 load.clients = Some(clients);
@@ -188,8 +151,10 @@ impl Spec {
             }
         }
         match plan.load.reuse {
-            // A session has the connections it needs.
-            Reuse::Always if spec.call.session.is_some() => load.calls = plan.load.calls,
+            // A user has the connections it needs.
+            Reuse::Always if plan.call.calls_in_a_row().is_some() => {
+                load.calls = plan.load.calls;
+            }
             Reuse::Always => {
                 load.reuse = Some("always".into());
                 load.connections = Some(plan.load.connections);
@@ -204,11 +169,7 @@ impl Spec {
             .filter_map(|s| s.duration)
             .sum();
         load.warmup = Some(Period(warmup));
-        load.deadline = Some(
-            plan.load
-                .deadline
-                .map_or(Limit::None, |d| Limit::After(Period(d))),
-        );
+        load.deadline = Some(plan.load.deadline.into());
         load.connection_lifetime = plan.load.connection_lifetime.map(Period);
         load.calls_per_connection = plan.load.calls_per_connection;
         load.connect_timeout = Some(Period(plan.load.connect_timeout));
@@ -217,29 +178,6 @@ impl Spec {
         load.spin = Some(Period(plan.load.spin));
         load.tick = (!plan.load.tick.is_zero()).then_some(Period(plan.load.tick));
         load.read_buffer = Some(Size(plan.load.read_buffer as u64));
-        let has_socket = plan.target.socket.is_some();
-        spec.watch = Some(match plan.watch {
-            // Found by the socket, again.
-            Watch::TargetPort | Watch::Started if has_socket => WatchSpec::default(),
-            // Who runs the plan again has started nothing for it.
-            Watch::TargetPort | Watch::Started => WatchSpec {
-                port: Some(plan.target.port),
-                ..WatchSpec::default()
-            },
-            Watch::Port(port) => WatchSpec {
-                port: Some(port),
-                ..WatchSpec::default()
-            },
-            Watch::Pid(pid) => WatchSpec {
-                pid: Some(pid),
-                ..WatchSpec::default()
-            },
-            Watch::Nothing => WatchSpec {
-                off: Some(true),
-                ..WatchSpec::default()
-            },
-        });
-        spec
     }
 
     /// This spec with secrets replaced by the environment variable to give them in.
@@ -262,6 +200,71 @@ impl Spec {
     /// Where a path is not UTF-8.
     pub fn to_toml(&self) -> Result<String, String> {
         toml::to_string(self).map_err(|e| e.to_string())
+    }
+}
+
+fn tls_of(tls: &TlsPlan) -> TlsSpec {
+    TlsSpec {
+        ca: match &tls.trust {
+            Trust::Ca(path) => Some(path.clone()),
+            _ => None,
+        },
+        pin: match &tls.trust {
+            Trust::Pinned(known) => Some(known.iter().map(ToString::to_string).collect()),
+            _ => None,
+        },
+        insecure: (tls.trust == Trust::Unchecked).then_some(true),
+        crl: tls.crl.clone(),
+        cert: tls.identity.as_ref().map(|i| i.cert.clone()),
+        key: tls.identity.as_ref().map(|i| i.key.clone()),
+        server_name: tls.server_name.clone(),
+        versions: Some(names(&tls.versions, &TLS_VERSIONS)),
+        compressed: Some(tls.compressed),
+        key_log: tls.key_log.clone(),
+        suites: Some(names(&tls.suites, &SUITES)),
+        groups: Some(names(&tls.groups, &GROUPS)),
+        resume: Some(tls.resume),
+        full: tls.full.map(|share| format!("{}%", share * 100.0)),
+        early_data: Some(tls.early_data),
+        records: Some(
+            match tls.records {
+                RecordLayer::Own => "own",
+                RecordLayer::Library => "library",
+            }
+            .into(),
+        ),
+        chain: Some(
+            match tls.chain {
+                ChainCheck::Each => "each",
+                ChainCheck::Once => "once",
+            }
+            .into(),
+        ),
+    }
+}
+
+fn watch_of(plan: &Plan) -> WatchSpec {
+    let has_socket = plan.target.socket.is_some();
+    match plan.watch {
+        // Found by the socket, again.
+        Watch::TargetPort | Watch::Started if has_socket => WatchSpec::default(),
+        // Who runs the plan again has started nothing for it.
+        Watch::TargetPort | Watch::Started => WatchSpec {
+            port: Some(plan.target.port),
+            ..WatchSpec::default()
+        },
+        Watch::Port(port) => WatchSpec {
+            port: Some(port),
+            ..WatchSpec::default()
+        },
+        Watch::Pid(pid) => WatchSpec {
+            pid: Some(pid),
+            ..WatchSpec::default()
+        },
+        Watch::Nothing => WatchSpec {
+            off: Some(true),
+            ..WatchSpec::default()
+        },
     }
 }
 

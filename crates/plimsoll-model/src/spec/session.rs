@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::resolve::{Problems, Surroundings, target_of};
+use super::problem::Problems;
+use super::resolve::target_of;
+use super::surroundings::Surroundings;
 use super::target::is_bare_socket;
 use super::{GoodputSpec, Limit, SessionSpec, Spec};
 use crate::plan::{CallPlan, Goodput, QueryText, SessionCall};
@@ -108,19 +110,7 @@ impl Problems {
                     })
             }
         };
-        let goodput = session.goodput.clone().unwrap_or_default();
-        for (key, bound) in [
-            ("first_token", goodput.first_token),
-            ("time_per_token", goodput.time_per_token),
-            ("query", goodput.query),
-        ] {
-            if bound.is_some_and(|bound| bound.0.is_zero()) {
-                self.add(
-                    format!("call.session.goodput.{key}"),
-                    "a bound of 0, which no query meets: use a longer time, or leave it out",
-                );
-            }
-        }
+        let goodput = self.goodput("call.session.goodput", session.goodput.as_ref());
         let agent = session.agent.clone().unwrap_or_else(|| "agent".to_owned());
         let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.~".contains(&b);
         if agent.is_empty() || !agent.bytes().all(is_plain) {
@@ -191,11 +181,7 @@ impl Problems {
                 .reconnect_pause_most
                 .map_or(RECONNECT_PAUSE_MOST, |p| p.0),
             compression: session.compression.unwrap_or(false),
-            goodput: Goodput {
-                first_token: goodput.first_token.map(|p| p.0),
-                time_per_token: goodput.time_per_token.map(|p| p.0),
-                query: goodput.query.map(|p| p.0),
-            },
+            goodput,
         }))
     }
 

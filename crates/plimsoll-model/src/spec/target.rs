@@ -1,5 +1,6 @@
 //! Target URLs: whose scheme says the protocol and whether the link is secured.
 
+use super::protocol::{Schemes, registered};
 use crate::plan::{Target, UnixSocket};
 
 /// The nearest of `known` to what was typed, where one is near enough to be meant.
@@ -18,23 +19,6 @@ pub fn suggest<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
         .map(|(_, nearest)| nearest)
 }
 
-/// A protocol's schemes.
-struct Schemes {
-    /// The section of a plan that says what to call: `call.SECTION`.
-    section: &'static str,
-    /// Another one that goes with them, too.
-    also: Option<&'static str>,
-    plain: &'static str,
-    /// `None`: there is none over TLS.
-    secured: Option<&'static str>,
-    /// Schemes that mean the same elsewhere, and what to write here.
-    elsewhere: &'static [(&'static str, &'static str)],
-    /// The ports that may be left out.
-    ports: Option<(u16, u16)>,
-    /// The URL may go on with a path, which says what to call.
-    with_path: bool,
-}
-
 impl Schemes {
     fn is_of(&self, section: &str) -> bool {
         self.section == section || self.also == Some(section)
@@ -44,6 +28,7 @@ impl Schemes {
 const SCHEMES: &[Schemes] = &[
     Schemes {
         section: "grpc",
+        purpose: "for gRPC",
         also: None,
         plain: "grpc",
         secured: Some("grpcs"),
@@ -52,16 +37,8 @@ const SCHEMES: &[Schemes] = &[
         with_path: false,
     },
     Schemes {
-        section: "bolt",
-        also: None,
-        plain: "sofa",
-        secured: Some("sofas"),
-        elsewhere: &[("sofarpc", "sofa"), ("bolt", "sofa")],
-        ports: None,
-        with_path: false,
-    },
-    Schemes {
         section: "http",
+        purpose: "for HTTP",
         also: Some("fetch"),
         plain: "http",
         secured: Some("https"),
@@ -71,6 +48,7 @@ const SCHEMES: &[Schemes] = &[
     },
     Schemes {
         section: "session",
+        purpose: "for sessions",
         also: None,
         plain: "session",
         secured: Some("sessions"),
@@ -78,28 +56,44 @@ const SCHEMES: &[Schemes] = &[
         ports: None,
         with_path: false,
     },
-    Schemes {
-        section: "plugin",
-        also: None,
-        plain: "plugin",
-        secured: Some("plugins"),
-        elsewhere: &[],
-        ports: None,
-        with_path: false,
-    },
-    Schemes {
-        section: "hold",
-        also: None,
-        plain: "tcp",
-        secured: Some("tls"),
-        elsewhere: &[("mtls", "tls")],
-        ports: None,
-        with_path: false,
-    },
 ];
 
+/// Those of registered protocols come last.
+fn all() -> impl Iterator<Item = &'static Schemes> {
+    SCHEMES
+        .iter()
+        .chain(registered().map(|protocol| protocol.schemes()))
+}
+
+/// `grpc://HOST:PORT, or grpcs://HOST:PORT for TLS`, and so on for each protocol.
+pub(super) fn how_to_write() -> String {
+    let mut all = all();
+    let mut text = all.next().map_or_else(String::new, |first| {
+        let secured = first.secured.unwrap_or(first.plain);
+        format!(
+            "{}://HOST:PORT, or {secured}://HOST:PORT for TLS",
+            first.plain
+        )
+    });
+    for Schemes {
+        plain,
+        secured,
+        purpose,
+        with_path,
+        ..
+    } in all
+    {
+        let path = if *with_path { "HOST:PORT/PATH" } else { "" };
+        text += &match secured {
+            Some(secured) => format!("; {plain}:// or {secured}://{path} {purpose}"),
+            None => format!("; {plain}://{path} {purpose}"),
+        };
+    }
+    text
+}
+
 fn schemes_of(scheme: &str) -> Option<(&'static Schemes, bool)> {
-    SCHEMES.iter().find_map(|schemes| {
+    all().find_map(|schemes| {
         let secured = schemes
             .secured
             .is_some_and(|secured| scheme.eq_ignore_ascii_case(secured));
@@ -141,6 +135,12 @@ pub fn scheme_of(url: &str) -> Option<(&str, &str)> {
     }
 }
 
+/// Whether a URL's scheme is one over TLS.
+pub(super) fn is_secured(url: &str) -> bool {
+    let schemes = scheme_of(url).and_then(|(scheme, _)| schemes_of(scheme));
+    schemes.is_some_and(|(_, secured)| secured)
+}
+
 /// The section of `call` that goes with a target of this URL's scheme.
 pub fn section_of(url: &str) -> Option<&'static str> {
     Some(schemes_of(scheme_of(url)?.0)?.0.section)
@@ -153,10 +153,17 @@ pub(super) fn goes_with(section: &str, url: &str) -> bool {
     known.is_none_or(|(schemes, _)| schemes.is_of(section))
 }
 
+/// The schemes of the protocol that `url` names, plaintext and over TLS; those of gRPC where it names none.
+pub fn schemes_like(url: &str) -> (&'static str, &'static str) {
+    let known = scheme_of(url).and_then(|(scheme, _)| schemes_of(scheme));
+    known.map_or(("grpc", "grpcs"), |(schemes, _)| {
+        (schemes.plain, schemes.secured.unwrap_or(schemes.plain))
+    })
+}
+
 /// The scheme to write for `section`, plaintext or secured.
 pub(super) fn scheme_for(section: &str, secured: bool) -> &'static str {
-    SCHEMES
-        .iter()
+    all()
         .find(|schemes| schemes.is_of(section))
         .map_or("grpc", |s| s.secured.filter(|_| secured).unwrap_or(s.plain))
 }
@@ -186,7 +193,7 @@ pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
         format!("`{url}` has no scheme: write grpc://{url} (plaintext) or grpcs://{url} (TLS), http:// or https:// to fetch files")
     })?;
     let Some((schemes, secured)) = schemes_of(scheme) else {
-        let elsewhere = SCHEMES.iter().flat_map(|schemes| schemes.elsewhere);
+        let elsewhere = all().flat_map(|schemes| schemes.elsewhere);
         if let Some((_, ours)) = elsewhere
             .into_iter()
             .find(|(name, _)| scheme.eq_ignore_ascii_case(name))
@@ -195,8 +202,7 @@ pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
                 "scheme `{scheme}` is not one of a target: write {ours}://{rest}"
             ));
         }
-        let known: Vec<String> = SCHEMES
-            .iter()
+        let known: Vec<String> = all()
             .map(|s| match s.secured {
                 Some(secured) => format!("{}:// (over TLS {secured}://)", s.plain),
                 None => format!("{}://", s.plain),
@@ -269,6 +275,7 @@ pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
             port,
             addresses: Vec::new(),
             socket: None,
+            proxy: None,
         },
         secured,
     ))
@@ -281,7 +288,7 @@ fn unix_target(url: &str, scheme: Option<&str>, name: &str) -> Result<(Target, b
         None => false,
         Some((_, Some((_, secured)))) => secured,
         Some((scheme, None)) => {
-            let known: Vec<&str> = SCHEMES.iter().map(|s| s.plain).collect();
+            let known: Vec<&str> = all().map(|s| s.plain).collect();
             return Err(format!(
                 "unknown scheme `{scheme}` before `+unix`: use {}, or none",
                 known.join(", ")
@@ -299,6 +306,7 @@ fn unix_target(url: &str, scheme: Option<&str>, name: &str) -> Result<(Target, b
         port: 0,
         addresses: Vec::new(),
         socket: Some(socket),
+        proxy: None,
     };
     Ok((target, secured))
 }
@@ -321,12 +329,6 @@ mod tests {
         assert_eq!(path_of("https://a:1"), None);
         assert_eq!(path_of("grpc://a:1/"), None);
         assert_eq!(
-            split("sofas://localhost:12200"),
-            Ok(("localhost".into(), 12200, true))
-        );
-        assert_eq!(split("tls://a:1"), Ok(("a".into(), 1, true)));
-        assert_eq!(split("tcp://a:1"), Ok(("a".into(), 1, false)));
-        assert_eq!(
             split("GRPCS://10.0.0.1:1"),
             Ok(("10.0.0.1".into(), 1, true))
         );
@@ -346,8 +348,8 @@ mod tests {
         assert_eq!(split("http+unix:/a:/b?c"), socket("unix:/a", false));
         assert_eq!(path_of("unix:///a:/b?c"), Some("/b?c"));
         assert_eq!(path_of("unix:/a"), None);
-        assert_eq!(section_of("tls+unix:/a"), Some("hold"));
         assert_eq!(section_of("unix:/a"), None);
+        assert_eq!(section_of("grpcs+unix:/a"), Some("grpc"));
         assert_eq!(scheme_of("tls+unix:/a"), Some(("tls", "+unix:/a")));
         assert_eq!((scheme_of("unix:///a"), scheme_of("a:1")), (None, None));
         assert!(is_bare_socket("unix:/a") && !is_bare_socket("grpc+unix:/a"));
@@ -367,9 +369,6 @@ mod tests {
     fn wrong_urls_say_what_is_right() {
         for (url, needle) in [
             ("localhost:50051", "write grpc://localhost:50051"),
-            ("sofarpc://a:1", "write sofa://a:1"),
-            ("bolt://a:1", "write sofa://a:1"),
-            ("mtls://a:1", "write tls://a:1"),
             ("http://a:0/x", "`0` is not a port"),
             ("https://me@a:1/x", "don't belong"),
             ("ftp://a:1", "unknown scheme `ftp`"),

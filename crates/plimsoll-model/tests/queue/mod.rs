@@ -1,5 +1,4 @@
-//! Simulated servers with a queue, for the search: calls are served in their order, one at a time,
-//! and service times and the server's mood vary.
+//! Simulated servers with a queue, for the search: calls are served in their order, one at a time, and service times and the server's mood vary.
 //!
 //! The line of a server without an objective on time is its capacity, 1 / E(service time): the
 //! highest rate at which its queue does not grow without end. With a limit on a percentile it is
@@ -403,6 +402,7 @@ fn search(server: &mut Server<'_>, budget_s: f64) -> (Finding, Vec<Trial>) {
             p99_us: None,
             p99_9_us: None,
             mean_us: None,
+            limited_us: None,
             errors_share: Some(0.0),
             growth,
             run: None,

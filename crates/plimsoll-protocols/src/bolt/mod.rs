@@ -5,17 +5,18 @@ mod driver;
 pub mod frame;
 pub mod header;
 pub mod hessian;
+mod options;
 mod request;
 pub mod sofa;
 pub mod status;
 #[cfg(feature = "targets")]
 pub mod target;
 mod trace;
-#[cfg(feature = "schema")]
 pub mod typed;
 
 pub use driver::{BoltDriver, BoltProtocol};
 pub use frame::{Command, Form, Frame, FrameError, Head, Kind};
+pub use options::{BoltCall, BoltFlags, BoltOptions};
 pub use request::{BoltRequest, RequestError};
 pub use status::Status;
 pub use trace::FrameTracer;

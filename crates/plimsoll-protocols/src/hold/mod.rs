@@ -4,7 +4,9 @@
 //! client side, `target` the server.
 
 mod driver;
+mod options;
 #[cfg(feature = "targets")]
 pub mod target;
 
 pub use driver::{HoldDriver, HoldProtocol};
+pub use options::{HoldCall, HoldFlags, HoldOptions};

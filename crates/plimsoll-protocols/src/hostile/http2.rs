@@ -1,6 +1,6 @@
 //! gRPC over HTTP/2 (RFC 9113, RFC 7541), done wrong.
 //!
-//! Longer than most files: it is one list.
+//! Long because it is one list.
 
 use std::io;
 

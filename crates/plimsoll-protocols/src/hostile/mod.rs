@@ -1,5 +1,5 @@
 //! A reference server that misbehaves on purpose: a list of named behaviours over HTTP/2,
-//! HTTP/1.1, WebSocket, Bolt and TLS, each with the code that a good client reports.
+//! HTTP/1.1, server-sent events, WebSocket, Bolt and TLS, each with the code that a good client reports.
 //!
 //! A behaviour is what happens to one connection whose client makes one call: raw bytes, and
 //! what to do with the socket. None of it is a protocol machine: a script reads as much of the
@@ -12,6 +12,7 @@ use std::io;
 use plimsoll_model::Outcome;
 
 mod bolt;
+mod events;
 mod http1;
 mod http2;
 mod peer;
@@ -29,6 +30,8 @@ pub enum Wire {
     Http2,
     /// A file over HTTP/1.1.
     Http1,
+    /// A language model's answer over HTTP/1.1.
+    Events,
     /// A session: its API over HTTP/1.1 and its socket, at one address.
     WebSocket,
     Bolt,
@@ -37,9 +40,10 @@ pub enum Wire {
 }
 
 impl Wire {
-    pub const ALL: [Wire; 5] = [
+    pub const ALL: [Wire; 6] = [
         Wire::Http2,
         Wire::Http1,
+        Wire::Events,
         Wire::WebSocket,
         Wire::Bolt,
         Wire::Tls,
@@ -50,6 +54,7 @@ impl Wire {
         match self {
             Wire::Http2 => "HTTP/2",
             Wire::Http1 => "HTTP/1.1",
+            Wire::Events => "Server-sent events",
             Wire::WebSocket => "WebSocket",
             Wire::Bolt => "Bolt",
             Wire::Tls => "TLS",
@@ -60,7 +65,7 @@ impl Wire {
     pub fn scheme(self) -> &'static str {
         match self {
             Wire::Http2 => "grpc",
-            Wire::Http1 => "http",
+            Wire::Http1 | Wire::Events => "http",
             Wire::WebSocket => "session",
             Wire::Bolt => "sofa",
             Wire::Tls => "https",
@@ -71,6 +76,7 @@ impl Wire {
         match self {
             Wire::Http2 => http2::BEHAVIOURS,
             Wire::Http1 => http1::BEHAVIOURS,
+            Wire::Events => events::BEHAVIOURS,
             Wire::WebSocket => websocket::BEHAVIOURS,
             Wire::Bolt => bolt::BEHAVIOURS,
             Wire::Tls => tls::BEHAVIOURS,

@@ -1,7 +1,8 @@
 //! A token-streaming session, its API and its WebSocket (RFC 6455), done wrong.
 //!
-//! API and sockets share an address: a connection is what its first request makes of it. Longer
-//! than most files: it is one list.
+//! API and sockets share an address: a connection is what its first request makes of it.
+//!
+//! Long because it is one list.
 
 use std::io;
 

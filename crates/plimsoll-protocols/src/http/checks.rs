@@ -1,12 +1,16 @@
 //! What a plan expects of answers.
 
 use plimsoll_model::Outcome;
-use plimsoll_model::plan::{EventStream, HttpCall};
+use plimsoll_model::plan::{EventStream, Goodput, HttpCall};
 
 use super::needle::Needle;
+use super::unpacking::Coding;
 
 /// Texts from the network that are shown to a person, at most. Bytes.
 const MAX_TEXT: usize = 200;
+
+/// What may come out of a packed body where the plan sets no limit of its own. Bytes.
+const MAX_UNPACKED: u64 = 256 << 20;
 
 /// Made once for all connections.
 #[derive(Debug)]
@@ -17,7 +21,13 @@ pub(super) struct Checks {
     headers: Vec<(String, String)>,
     pub(super) body: Option<Needle>,
     pub(super) stream: Option<EventStream>,
+    /// The text of an answer is reported.
+    pub(super) keeps_text: bool,
     pub(super) max_body: u64,
+    /// What may come out of a packed one. Bytes.
+    pub(super) max_unpacked: u64,
+    /// Packed answers are asked for, and unpacked whether they are looked into or not.
+    unpacks: bool,
     /// Answers have no body, whatever their fields say (RFC 9110, 9.3.2).
     pub(super) bodiless: bool,
 }
@@ -30,7 +40,13 @@ impl Checks {
             headers: call.expect_headers.clone(),
             body: call.expect_body.as_deref().map(Needle::new),
             stream: call.stream.clone(),
+            keeps_text: call.conversation.is_some(),
             max_body: call.max_body.into(),
+            max_unpacked: match call.max_body {
+                u32::MAX => MAX_UNPACKED,
+                limit => limit.into(),
+            },
+            unpacks: call.compressed,
             bodiless: call.method == "HEAD",
         }
     }
@@ -40,8 +56,35 @@ impl Checks {
         self.body.is_some() || self.stream.is_some()
     }
 
-    /// What the head of an answer makes of its call.
+    /// Bodies are only counted, whatever the answer.
+    pub(super) fn receive_lightly(&self) -> bool {
+        !self.look_into_bodies() && !self.unpacks
+    }
+
+    /// What a call has to meet to be counted as good.
+    pub(super) fn goodput(&self) -> Goodput {
+        let stream = self.stream.as_ref();
+        stream.and_then(|stream| stream.tokens).unwrap_or_default()
+    }
+
+    /// What the head of an answer makes of its call, and how its body has to be unpacked.
     pub(super) fn head<'a>(
+        &self,
+        status: u16,
+        fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
+    ) -> (Outcome, Coding) {
+        let coding =
+            field(fields.clone(), b"content-encoding").map_or(Coding::Identity, Coding::of);
+        let outcome = self.status(status, fields);
+        match (outcome, coding) {
+            // Of a failure the beginning is shown.
+            (Outcome::Ok, _) if self.receive_lightly() => (Outcome::Ok, Coding::Identity),
+            (Outcome::Ok, Coding::Unknown) => (Outcome::CompressionUnsupported, coding),
+            judged => judged,
+        }
+    }
+
+    fn status<'a>(
         &self,
         status: u16,
         fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
@@ -56,14 +99,9 @@ impl Checks {
             let mut all = fields.clone().filter(of_name);
             all.any(|(_, found)| found == value.as_bytes())
         };
-        if !self.headers.iter().all(has) {
-            return Outcome::HttpHeader;
-        }
-        // What is packed can't be looked into.
-        let coding = field(fields, b"content-encoding").unwrap_or(b"identity");
-        match self.look_into_bodies() && !coding.eq_ignore_ascii_case(b"identity") {
-            true => Outcome::CompressionUnsupported,
-            false => Outcome::Ok,
+        match self.headers.iter().all(has) {
+            true => Outcome::Ok,
+            false => Outcome::HttpHeader,
         }
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use plimsoll_engine::driver::{
     CallId, Direction, Driver, Event, Exchanged, Protocol, ProtocolError, Tracer,
 };
+use plimsoll_model::plan::Goodput;
 use plimsoll_model::{Outcome, Time};
 
 use super::driver::{Http1Driver, Http1Protocol};
@@ -58,6 +59,10 @@ impl Protocol for HttpProtocol {
             two: Some(Box::new(self.two.driver())),
             one: self.one.driver(),
         }
+    }
+
+    fn goodput(&self) -> Goodput {
+        self.one.goodput()
     }
 
     fn tracer(&self) -> Option<Box<dyn Tracer>> {

@@ -2,10 +2,15 @@
 //!
 //! One connection, or stream, has one of these and uses it again for each answer.
 
+use plimsoll_engine::driver::{CallId, Event};
 use plimsoll_model::Outcome;
+use plimsoll_model::measure::Count;
+use plimsoll_model::plan::EventStream;
 
 use super::checks::{Checks, printable};
 use super::events::{EventReader, Kind};
+use super::tokens::{self, Chunk};
+use super::unpacking::{Coding, UnpackError, Unpacker};
 
 /// Of the body of an answer that failed, so much is shown. Bytes.
 const EXCERPT: usize = 200;
@@ -13,38 +18,86 @@ const EXCERPT: usize = 200;
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(super) struct Content {
+    unpacker: Option<Box<Unpacker>>,
+    /// Bytes of a packed body, as they came.
+    packed: u64,
     events: EventReader,
     /// Of the text that is looked for.
     matched: usize,
     found: bool,
+    /// A token has come.
+    has_tokens: bool,
+    /// What the tokens say, where that is asked for.
+    text: String,
     /// How the answer ended, where that is known before its end, and the text of its failure.
     settled: Option<(Outcome, Option<String>)>,
     /// The beginning of a body that nobody expected.
     excerpt: Vec<u8>,
+    /// The rest of it can't be read.
+    excerpt_is_over: bool,
 }
 
 impl Content {
-    pub(super) fn restart(&mut self) {
+    pub(super) fn restart(&mut self, checks: &Checks, coding: Coding) {
+        self.unpacker = Unpacker::new(coding, checks.max_unpacked);
+        self.packed = 0;
         self.events.restart();
         self.matched = 0;
         self.found = false;
+        self.has_tokens = false;
+        self.text.clear();
         self.settled = None;
         self.excerpt.clear();
+        self.excerpt_is_over = false;
     }
 
-    /// Takes a part of the body of an answer that is good so far; `on_event` is called for each
-    /// event.
-    pub(super) fn take(&mut self, checks: &Checks, data: &[u8], on_event: &mut impl FnMut()) {
+    /// Takes a part of the body of an answer of `call` that is good so far.
+    pub(super) fn take(
+        &mut self,
+        checks: &Checks,
+        data: &[u8],
+        call: CallId,
+        events: &mut Vec<Event>,
+    ) {
+        if self.settled.is_some() {
+            return;
+        }
+        let Some(mut unpacker) = self.unpacker.take() else {
+            return self.look(checks, data, call, events);
+        };
+        self.packed += data.len() as u64;
+        let taken = unpacker.take(data, &mut |piece| self.look(checks, piece, call, events));
+        self.unpacker = Some(unpacker);
+        self.note_unpacked(taken);
+    }
+
+    fn note_unpacked(&mut self, result: Result<(), UnpackError>) {
+        let outcome = match &result {
+            Ok(()) => return,
+            Err(UnpackError::TooLarge(_)) => Outcome::MessageTooLarge,
+            Err(UnpackError::Corrupt(_)) => Outcome::BadAnswer,
+        };
+        let text = result.err().map(|e| e.to_string());
+        // What settled the call before the body was broken, stands.
+        self.settled.get_or_insert((outcome, text));
+    }
+
+    /// Looks at a part of the body as it reads.
+    fn look(&mut self, checks: &Checks, data: &[u8], call: CallId, events: &mut Vec<Event>) {
         if self.settled.is_some() {
             return;
         }
         let mut read = data.len();
         if let Some(stream) = &checks.stream {
-            let settled = &mut self.settled;
-            let taken = self.events.take(stream, data, |kind, data| {
-                on_event();
-                note(settled, kind, data)
-            });
+            let mut notes = Notes {
+                stream,
+                call,
+                has_tokens: &mut self.has_tokens,
+                text: checks.keeps_text.then_some(&mut self.text),
+                settled: &mut self.settled,
+                events,
+            };
+            let taken = (self.events).take(stream, data, |kind, data| notes.event(kind, data));
             match taken {
                 Ok(taken) => read = taken,
                 Err(error) => {
@@ -61,13 +114,22 @@ impl Content {
 
     /// Takes a part of the body of an answer that failed by its head.
     pub(super) fn keep(&mut self, data: &[u8]) {
-        let room = EXCERPT.saturating_sub(self.excerpt.len()).min(data.len());
-        self.excerpt.extend_from_slice(&data[..room]);
+        let excerpt = &mut self.excerpt;
+        let mut add = |data: &[u8]| {
+            let room = EXCERPT.saturating_sub(excerpt.len()).min(data.len());
+            excerpt.extend_from_slice(&data[..room]);
+        };
+        match &mut self.unpacker {
+            _ if self.excerpt_is_over => {}
+            None => add(data),
+            // What can't be unpacked is not shown.
+            Some(unpacker) => self.excerpt_is_over = unpacker.take(data, &mut add).is_err(),
+        }
     }
 
     /// Bytes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
-        self.events.heap_bytes() + self.excerpt.capacity()
+        self.events.heap_bytes() + self.excerpt.capacity() + self.text.capacity()
     }
 
     pub(super) fn excerpt(&self) -> &[u8] {
@@ -83,20 +145,47 @@ impl Content {
     pub(super) fn end(
         &mut self,
         checks: &Checks,
-        on_event: &mut impl FnMut(),
+        call: CallId,
+        events: &mut Vec<Event>,
     ) -> (Outcome, Option<String>) {
+        if let Some(mut unpacker) = self.unpacker.take() {
+            // A stream may end before its body.
+            if self.settled.is_none() {
+                let ended = unpacker.end(&mut |piece| self.look(checks, piece, call, events));
+                self.note_unpacked(ended);
+            }
+            for (count, n) in [
+                (Count::BytesPacked, self.packed),
+                (Count::BytesUnpacked, unpacker.unpacked()),
+            ] {
+                events.push(Event::Count { call, count, n });
+            }
+        }
         if let (Some(stream), None) = (&checks.stream, &self.settled) {
-            let settled = &mut self.settled;
-            let read = self.events.end(stream, |kind, data| {
-                on_event();
-                note(settled, kind, data)
-            });
+            let mut notes = Notes {
+                stream,
+                call,
+                has_tokens: &mut self.has_tokens,
+                text: checks.keeps_text.then_some(&mut self.text),
+                settled: &mut self.settled,
+                events,
+            };
+            let read = (self.events).end(stream, |kind, data| notes.event(kind, data));
             if let Err(error) = read {
                 self.settled = Some((Outcome::BadAnswer, Some(error.to_string())));
             }
         }
+        if checks.keeps_text {
+            let text = std::mem::take(&mut self.text);
+            events.push(Event::Answer { call, text });
+        }
         let held = checks.body.is_none() || self.found;
+        let counts_tokens = (checks.stream.as_ref()).is_some_and(|stream| stream.tokens.is_some());
         match self.settled.take() {
+            Some((Outcome::Ok, _)) if counts_tokens && !self.has_tokens => {
+                let why = "the stream ended well, and held no token";
+                (Outcome::StreamShort, Some(why.to_owned()))
+            }
             Some((Outcome::Ok, _)) if held => (Outcome::Ok, None),
             Some((outcome, text)) if outcome != Outcome::Ok => (outcome, text),
             None if held => match &checks.stream {
@@ -114,15 +203,62 @@ impl Content {
     }
 }
 
-/// Whether more events are wanted after one.
-fn note(settled: &mut Option<(Outcome, Option<String>)>, kind: Kind, data: &[u8]) -> bool {
-    match kind {
-        Kind::Usual => return true,
-        Kind::Last => *settled = Some((Outcome::Ok, None)),
-        Kind::Error => {
-            let text = format!("an event reports: {}", printable(data));
-            *settled = Some((Outcome::EventError, Some(text)));
+/// Where what is found in an answer goes.
+struct Notes<'a> {
+    stream: &'a EventStream,
+    call: CallId,
+    has_tokens: &'a mut bool,
+    text: Option<&'a mut String>,
+    settled: &'a mut Option<(Outcome, Option<String>)>,
+    events: &'a mut Vec<Event>,
+}
+
+impl Notes<'_> {
+    /// Whether more events are wanted after one.
+    fn event(&mut self, kind: Kind, data: &[u8]) -> bool {
+        let counts_tokens = self.stream.tokens.is_some();
+        if !counts_tokens {
+            self.events.push(Event::Message(self.call));
         }
+        match kind {
+            Kind::Usual if counts_tokens => return self.chunk(data),
+            Kind::Usual => return true,
+            Kind::Last => *self.settled = Some((Outcome::Ok, None)),
+            Kind::Error => self.error(data),
+        }
+        false
     }
-    false
+
+    fn error(&mut self, data: &[u8]) {
+        let text = format!("an event reports: {}", printable(data));
+        *self.settled = Some((Outcome::EventError, Some(text)));
+    }
+
+    fn chunk(&mut self, data: &[u8]) -> bool {
+        let Some(chunk) = Chunk::read(data) else {
+            let text = format!("an event that holds no tokens: {}", printable(data));
+            *self.settled = Some((Outcome::BadAnswer, Some(text)));
+            return false;
+        };
+        if chunk.is_error {
+            self.error(data);
+            return false;
+        }
+        if chunk.has_tokens {
+            *self.has_tokens = true;
+            if let Some(text) = &mut self.text {
+                tokens::said(data, text);
+            }
+            self.events.push(Event::Token(self.call));
+        }
+        if let Some((prompt, answer)) = chunk.usage {
+            let call = self.call;
+            self.events.push(Event::Usage {
+                call,
+                prompt,
+                answer,
+            });
+        }
+        true
+    }
 }

@@ -13,13 +13,16 @@ use std::time::Duration;
 use plimsoll_engine::driver::{
     CallId, Done, Driver, Event, Exchanged, Protocol, ProtocolError, Tracer,
 };
+use plimsoll_model::plan::Goodput;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http1::{Body, FieldSpace, Framing, Http1Error, MAX_HEAD, ResponseHead};
 
 use super::checks::Checks;
 use super::content::Content;
+use super::errors::broken;
 use super::request::{HttpRequest, Prepared};
 use super::trace::HeadTracer;
+use super::unpacking::Coding;
 
 /// The longest head that is remembered. Bytes.
 const MEMO: usize = 4096;
@@ -80,9 +83,14 @@ impl Protocol for Http1Protocol {
             memo: Vec::new(),
             memo_meaning: HeadMeaning::NOTHING,
             scratch: Vec::new(),
+            given: None,
             rest_until: None,
             details: Vec::new(),
         }
+    }
+
+    fn goodput(&self) -> Goodput {
+        self.0.checks.goodput()
     }
 
     fn tracer(&self) -> Option<Box<dyn Tracer>> {
@@ -101,6 +109,7 @@ struct InFlight {
 #[derive(Clone, Copy, Debug)]
 struct HeadMeaning {
     outcome: Outcome,
+    coding: Coding,
     framing: Framing,
     closes: bool,
 }
@@ -108,9 +117,15 @@ struct HeadMeaning {
 impl HeadMeaning {
     const NOTHING: HeadMeaning = HeadMeaning {
         outcome: Outcome::Ok,
+        coding: Coding::Identity,
         framing: Framing::Length(0),
         closes: false,
     };
+
+    /// More than its length matters of a good answer's body.
+    fn looks(&self, checks: &Checks) -> bool {
+        checks.look_into_bodies() || self.coding != Coding::Identity
+    }
 }
 
 /// See the module's text.
@@ -132,6 +147,8 @@ pub struct Http1Driver {
     memo: Vec<u8>,
     memo_meaning: HeadMeaning,
     scratch: Vec<u8>,
+    /// The body of the call that is started next.
+    pub(super) given: Option<Vec<u8>>,
     /// The body of an answer whose call is over has to be read by then.
     rest_until: Option<Time>,
     details: Vec<(Outcome, u8)>,
@@ -191,13 +208,13 @@ impl Http1Driver {
                 return Err(Http1Error::HeadTooLong(MAX_HEAD));
             }
         } else {
-            let fields = head
-                .fields
-                .iter()
-                .map(|(name, value)| (name.as_bytes(), value));
+            let fields = head.fields.iter();
+            let fields = fields.map(|(name, value)| (name.as_bytes(), value));
             let fields: Vec<(&[u8], &[u8])> = fields.collect();
+            let (outcome, coding) = self.shared.checks.head(head.status, fields.iter().copied());
             let head = HeadMeaning {
-                outcome: self.shared.checks.head(head.status, fields.iter().copied()),
+                outcome,
+                coding,
                 framing: match self.shared.checks.bodiless {
                     true => Framing::Length(0),
                     false => head.body,
@@ -225,8 +242,9 @@ impl Http1Driver {
         self.interim = 0;
         self.body
             .restart(head.framing, self.shared.checks.max_body)?;
-        if head.outcome != Outcome::Ok || self.shared.checks.look_into_bodies() {
-            self.content.restart();
+        let checks = &self.shared.checks;
+        if head.outcome != Outcome::Ok || head.looks(checks) {
+            self.content.restart(checks, head.coding);
         }
         self.head = Some(head);
         Ok(())
@@ -241,23 +259,24 @@ impl Http1Driver {
         events: &mut Vec<Event>,
     ) -> Result<usize, Http1Error> {
         let checks = &self.shared.checks;
-        if head.outcome == Outcome::Ok && !checks.look_into_bodies() {
+        if head.outcome == Outcome::Ok && !head.looks(checks) {
             return self.body.take(bytes, &mut |_| ());
         }
         let (content, call) = (&mut self.content, self.call);
-        self.body.take(bytes, &mut |data| match head.outcome {
-            Outcome::Ok => content.take(checks, data, &mut || {
-                events.extend(call.map(|call| Event::Message(call.call)));
-            }),
-            _ => content.keep(data),
-        })
+        self.body
+            .take(bytes, &mut |data| match (head.outcome, call) {
+                (Outcome::Ok, Some(call)) => content.take(checks, data, call.call, events),
+                // The rest of a body whose call is over.
+                (Outcome::Ok, None) => {}
+                _ => content.keep(data),
+            })
     }
 
     /// The answer is over, or all that matters of it.
     #[inline]
     fn answered(&mut self, head: HeadMeaning, events: &mut Vec<Event>) {
         let Some(call) = self.call.take() else { return };
-        let looked = self.shared.checks.look_into_bodies();
+        let looked = head.looks(&self.shared.checks);
         let outcome = match head.outcome {
             Outcome::Ok if !looked => Outcome::Ok,
             _ => self.judge(head, call.call, events),
@@ -284,9 +303,7 @@ impl Http1Driver {
             }
             return head.outcome;
         }
-        let (outcome, why) = self
-            .content
-            .end(checks, &mut || events.push(Event::Message(call)));
+        let (outcome, why) = self.content.end(checks, call, events);
         if let Some(why) = why
             && self.wants_detail(outcome)
         {
@@ -336,23 +353,6 @@ impl Http1Driver {
     }
 }
 
-/// What an error of the messages on a connection is to its calls.
-pub(crate) fn broken(e: &Http1Error) -> ProtocolError {
-    let outcome = match e {
-        Http1Error::Short { .. } | Http1Error::EndedInChunks { .. } => Outcome::BodyLength,
-        Http1Error::EndedInHead => Outcome::ConnectionClosed,
-        Http1Error::BodyTooLong(_) => Outcome::MessageTooLarge,
-        Http1Error::Head(_) | Http1Error::HeadTooLong(_) | Http1Error::Switching => {
-            Outcome::ProtocolError
-        }
-        _ => Outcome::BadAnswer,
-    };
-    ProtocolError {
-        outcome,
-        detail: format!("http: {e}"),
-    }
-}
-
 impl Driver for Http1Driver {
     fn open(&mut self, _now: Time, _out: &mut Vec<u8>) {
         // HTTP/1.1 has no greeting.
@@ -360,7 +360,7 @@ impl Driver for Http1Driver {
     }
 
     fn receives_lightly(&self) -> bool {
-        !self.shared.checks.look_into_bodies()
+        self.shared.checks.receive_lightly()
     }
 
     fn is_ready(&self) -> bool {
@@ -379,9 +379,8 @@ impl Driver for Http1Driver {
     #[inline]
     fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
         let before = out.len();
-        self.shared
-            .request
-            .write(number, now, &mut self.scratch, out);
+        let (given, request) = (self.given.take(), &self.shared.request);
+        request.write(given, number, now, &mut self.scratch, out);
         self.call = Some(InFlight {
             call,
             first_byte: Time::NEVER,

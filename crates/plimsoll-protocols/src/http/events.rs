@@ -196,7 +196,7 @@ fn kind(stream: &EventStream, name: &[u8], data: &[u8]) -> Kind {
     }
 }
 
-fn is_meant(meant: &EventMatch, name: &[u8], data: &[u8]) -> bool {
+pub(super) fn is_meant(meant: &EventMatch, name: &[u8], data: &[u8]) -> bool {
     match meant {
         EventMatch::Data(text) => data.trim_ascii() == text.as_bytes(),
         EventMatch::Named(text) => name == text.as_bytes(),
@@ -222,6 +222,7 @@ mod tests {
             format,
             until,
             error: None,
+            tokens: None,
         }
     }
 

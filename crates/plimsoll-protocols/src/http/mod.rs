@@ -2,22 +2,33 @@
 //! expects of them, and taken apart into events where they stream.
 //!
 //! [`Http1Protocol`] and [`Http2Protocol`] are the client side: `request` makes what is sent, `checks` knows what an
-//! answer has to be, `content` looks into bodies, [`events`] into streams. `target` is the server.
+//! answer has to be, `content` looks into bodies, [`events`] into streams. [`SocketProtocol`] turns the request into a
+//! WebSocket (RFC 6455). `target` is the server.
 
 mod checks;
 mod choosing;
 mod content;
+mod conversation;
 mod driver;
+mod errors;
 pub mod events;
+mod fields;
 mod multiplexed;
 mod needle;
 mod request;
+mod script;
+mod socket;
 #[cfg(feature = "targets")]
 pub mod target;
+mod tokens;
 mod trace;
+mod unpacking;
 
 pub use choosing::HttpProtocol;
-pub(crate) use driver::broken;
+pub use conversation::Conversations;
 pub use driver::{Http1Driver, Http1Protocol};
+pub(crate) use errors::broken;
 pub use multiplexed::{Http2Driver, Http2Protocol};
 pub use request::HttpRequest;
+pub use script::FrameScripts;
+pub use socket::{SocketDriver, SocketProtocol};

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use plimsoll_engine::driver::{Done, Event, Exchanged, Protocol, ProtocolError, Tracer};
-use plimsoll_model::plan::{HttpCall, VaryingBody, VaryingHttp};
+use plimsoll_model::plan::{Goodput, HttpCall, VaryingBody, VaryingHttp};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::hpack::{
     DEFAULT_TABLE_SIZE, Decoder, HpackError, begin_literal, prefix_with_length,
@@ -24,8 +24,12 @@ use plimsoll_wire::http2::{ErrorCode, MAX_HEADER_LIST, Violation, write};
 
 use super::checks::Checks;
 use super::content::Content;
-use super::driver::{REST, broken};
+use super::conversation::GivesBodies;
+use super::driver::REST;
+use super::errors::broken;
+use super::fields::FieldList;
 use super::request::{HttpRequest, constant_fields, decimal, write_body};
+use super::unpacking::Coding;
 use crate::http2::{
     self, AnswerRules, Bodies, Calls, Connection, FrameTracer, Memo, NO_CALL, NO_SLOT, Request,
     State, VaryingFields, WINDOW_STEP, content_length, lost_compression,
@@ -117,8 +121,13 @@ impl Protocol for Http2Protocol {
             kept: Vec::new(),
             free: Vec::new(),
             scratch: Vec::new(),
+            is_given: false,
             rests: VecDeque::new(),
         })
+    }
+
+    fn goodput(&self) -> Goodput {
+        self.0.checks.goodput()
     }
 
     fn tracer(&self) -> Option<Box<dyn Tracer>> {
@@ -142,6 +151,8 @@ pub struct HttpCalls {
     free: Vec<u32>,
     /// The body of the call that is being started, where each has its own.
     scratch: Vec<u8>,
+    /// It was given.
+    is_given: bool,
     /// Streams whose call is over, and when they are reset.
     rests: VecDeque<(Time, u32)>,
 }
@@ -162,6 +173,7 @@ struct HeadMeaning {
     /// 0: there is none, as in trailers.
     status: u16,
     outcome: Outcome,
+    coding: Coding,
     length: Option<u64>,
     malformed: Option<&'static str>,
 }
@@ -191,34 +203,6 @@ impl http2::Answer for Answer {
     #[inline(always)]
     fn is_new(&self) -> bool {
         self.first_byte == Time::NEVER
-    }
-}
-
-/// The fields of a block, one behind the other.
-#[derive(Debug, Default)]
-struct FieldList {
-    bytes: Vec<u8>,
-    /// Where a name ends, and its value.
-    ends: Vec<(usize, usize)>,
-}
-
-impl FieldList {
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.ends.clear();
-    }
-
-    fn push(&mut self, name: &[u8], value: &[u8]) {
-        self.bytes.extend_from_slice(name);
-        let end = self.bytes.len();
-        self.bytes.extend_from_slice(value);
-        self.ends.push((end, self.bytes.len()));
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
-        let starts = std::iter::once(0).chain(self.ends.iter().map(|(_, end)| *end));
-        let places = starts.zip(&self.ends);
-        places.map(|(start, &(middle, end))| (&self.bytes[start..middle], &self.bytes[middle..end]))
     }
 }
 
@@ -257,12 +241,14 @@ impl HttpCalls {
             malformed = Some("a field list over 65536 bytes (RFC 9113, 6.5.2)");
         }
         let checks = &self.shared.checks;
+        let (outcome, coding) = match rules.status {
+            ..200 => (Outcome::Ok, Coding::Identity),
+            status => checks.head(status, self.fields.iter()),
+        };
         let head = HeadMeaning {
             status: rules.status,
-            outcome: match rules.status {
-                ..200 => Outcome::Ok,
-                status => checks.head(status, self.fields.iter()),
-            },
+            outcome,
+            coding,
             length,
             malformed,
         };
@@ -276,13 +262,13 @@ impl HttpCalls {
     }
 
     /// Makes room for what is kept of a stream's answer.
-    fn keep(&mut self, stream: &mut Stream, text: Option<String>) {
+    fn keep(&mut self, stream: &mut Stream, coding: Coding, text: Option<String>) {
         stream.slot = self.free.pop().unwrap_or_else(|| {
             self.kept.push(Kept::default());
             self.kept.len() as u32 - 1
         });
         let kept = &mut self.kept[stream.slot as usize];
-        kept.content.restart();
+        kept.content.restart(&self.shared.checks, coding);
         kept.text = text;
     }
 }
@@ -341,7 +327,8 @@ impl Http2Driver {
             }
             answer.length = Some(length as u32);
         }
-        if head.outcome != Outcome::Ok || checks.look_into_bodies() {
+        let looks = checks.look_into_bodies() || head.coding != Coding::Identity;
+        if head.outcome != Outcome::Ok || looks {
             self.keep_answer(id, &head);
         }
         match end_stream {
@@ -361,7 +348,7 @@ impl Http2Driver {
                 .text_of_head(head.outcome, head.status, "", fields)
         });
         if let Some(stream) = self.streams.find(id) {
-            self.calls.keep(stream, text);
+            self.calls.keep(stream, head.coding, text);
         }
     }
 
@@ -401,9 +388,7 @@ impl Http2Driver {
         let mut is_settled = false;
         if let Some(kept) = self.calls.kept.get_mut(stream.slot as usize) {
             match answer.outcome {
-                Outcome::Ok => kept.content.take(checks, data, &mut || {
-                    events.push(Event::Message(stream.call));
-                }),
+                Outcome::Ok => kept.content.take(checks, data, stream.call, events),
                 _ => kept.content.keep(data),
             }
             is_settled = kept.content.is_settled();
@@ -487,8 +472,7 @@ impl Http2Driver {
                 text.map(|text| Checks::with_excerpt(text, outcome, excerpt)),
             );
         }
-        let on_event = &mut || events.push(Event::Message(stream.call));
-        let (outcome, why) = kept.content.end(checks, on_event);
+        let (outcome, why) = kept.content.end(checks, stream.call, events);
         (outcome, why.map(|why| checks.text_of_body(&why)))
     }
 
@@ -530,6 +514,12 @@ impl Http2Driver {
     }
 }
 
+impl GivesBodies for Http2Driver {
+    fn give(&mut self, body: Vec<u8>) {
+        (self.calls.scratch, self.calls.is_given) = (body, true);
+    }
+}
+
 impl Calls for HttpCalls {
     type Answer = Answer;
 
@@ -541,6 +531,9 @@ impl Calls for HttpCalls {
     const OWN_FIELDS: bool = true;
 
     fn prepare(&mut self, number: u64, now: Time) {
+        if std::mem::take(&mut self.is_given) {
+            return;
+        }
         if let Some((varying, body)) = self.shared.varying_body() {
             let unix_ns = self.shared.request.unix_ns(now);
             self.scratch.clear();
@@ -638,7 +631,7 @@ impl Calls for HttpCalls {
     }
 
     fn receives_lightly(&self) -> bool {
-        !self.shared.checks.look_into_bodies()
+        self.shared.checks.receive_lightly()
     }
 
     fn deadline(&self) -> Option<Time> {
@@ -669,8 +662,7 @@ impl Calls for HttpCalls {
         let contents = self.kept.iter().map(|kept| kept.content.heap_bytes());
         self.decoder.heap_bytes()
             + self.memo.heap_bytes()
-            + self.fields.bytes.capacity()
-            + self.fields.ends.capacity() * size_of::<(usize, usize)>()
+            + self.fields.heap_bytes()
             + self.kept.capacity() * size_of::<Kept>()
             + contents.sum::<usize>()
             + self.free.capacity() * size_of::<u32>()

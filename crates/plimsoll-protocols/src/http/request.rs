@@ -4,8 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use plimsoll_model::Time;
 use plimsoll_model::plan::{HttpCall, VaryingBody, VaryingHttp};
-use plimsoll_model::template::{Moment, Part, Source};
+use plimsoll_model::template::{Moment, Part, Source, Variation};
 use plimsoll_wire::http1::put_request;
+
+use super::unpacking::ACCEPTED;
 
 /// What a connection needs to know of the calls that it will carry.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +43,9 @@ pub(super) fn constant_fields<'a>(
         if !given(name) {
             fields.push((name, value));
         }
+    }
+    if call.compressed && !given("accept-encoding") {
+        fields.push(("accept-encoding", ACCEPTED));
     }
     fields.extend(call.headers.iter().map(|(n, v)| (n.as_str(), v.as_str())));
     let body_varies = call
@@ -103,51 +108,170 @@ impl Prepared {
     }
 
     /// Appends the request of call `number`; `scratch` is for its body, which has to be as long as
-    /// the head says.
+    /// the head says. Where bodies vary, one may be `given`.
     #[inline]
-    pub(super) fn write(&self, number: u64, now: Time, scratch: &mut Vec<u8>, out: &mut Vec<u8>) {
-        match &self.varying {
-            None => out.extend_from_slice(&self.bytes),
-            Some(varying) => self.write_varying(varying, number, now, scratch, out),
-        }
-    }
-
-    fn write_varying(
+    pub(super) fn write(
         &self,
-        varying: &VaryingHttp,
+        given: Option<Vec<u8>>,
         number: u64,
         now: Time,
         scratch: &mut Vec<u8>,
         out: &mut Vec<u8>,
     ) {
+        let Some(varying) = &self.varying else {
+            return out.extend_from_slice(&self.bytes);
+        };
         let unix_ns = self.unix_zero.load(Ordering::Relaxed).wrapping_add(now.0);
         let moment = varying.variation.moment(number, 0, unix_ns);
+        match (given, &varying.body) {
+            (Some(body), _) => *scratch = body,
+            (None, Some(body)) => {
+                scratch.clear();
+                write_body(body, &moment, scratch);
+            }
+            (None, None) => {}
+        }
+        self.write_varying(varying, &moment, scratch, out);
+    }
+
+    fn write_varying(
+        &self,
+        varying: &VaryingHttp,
+        moment: &Moment<'_>,
+        body: &[u8],
+        out: &mut Vec<u8>,
+    ) {
         match &varying.path {
             None => out.extend_from_slice(&self.bytes),
             Some(path) => {
                 out.extend_from_slice(&self.bytes[..self.path.0]);
-                path.write(&moment, out);
+                path.write(moment, out);
                 out.extend_from_slice(&self.bytes[self.path.1..]);
             }
         }
         for field in &varying.headers {
             out.extend_from_slice(field.name.as_bytes());
             out.extend_from_slice(b": ");
-            field.write(&moment, out);
+            field.write(moment, out);
             out.extend_from_slice(b"\r\n");
         }
-        let Some(body) = &varying.body else {
+        if varying.body.is_none() {
             out.extend_from_slice(b"\r\n");
             out.extend_from_slice(&self.body);
             return;
-        };
-        scratch.clear();
-        write_body(body, &moment, scratch);
+        }
         out.extend_from_slice(b"content-length: ");
         let mut digits = [0; 20];
-        out.extend_from_slice(decimal(scratch.len(), &mut digits));
+        out.extend_from_slice(decimal(body.len(), &mut digits));
         out.extend_from_slice(b"\r\n\r\n");
-        out.extend_from_slice(scratch);
+        out.extend_from_slice(body);
+    }
+}
+
+/// The request that opens a WebSocket, encoded as far as it is the same for all.
+#[derive(Debug)]
+pub(super) struct Upgrade {
+    path: String,
+    fields: Vec<(String, String)>,
+    varying: Option<VaryingHttp>,
+    unix_zero: AtomicU64,
+}
+
+impl Upgrade {
+    pub(super) fn new(request: &HttpRequest<'_>) -> Upgrade {
+        let call = request.call;
+        let mut fields = vec![("host", request.host())];
+        let own = concat!("plimsoll/", env!("CARGO_PKG_VERSION"));
+        if !call.headers.iter().any(|(name, _)| name == "user-agent") {
+            fields.push(("user-agent", own));
+        }
+        // A type is one of a body, and a frame has none.
+        let given = call
+            .headers
+            .iter()
+            .filter(|(name, _)| name != "content-type");
+        fields.extend(given.map(|(name, value)| (name.as_str(), value.as_str())));
+        let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        Upgrade {
+            path: call.path.clone(),
+            fields: fields.into_iter().map(owned).collect(),
+            varying: call.varying.clone(),
+            unix_zero: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn set_unix_zero(&self, unix_ns: u64) {
+        self.unix_zero.store(unix_ns, Ordering::Relaxed);
+    }
+
+    /// Appends the request of socket `number`, with the `handshake`'s fields.
+    pub(super) fn write(
+        &self,
+        number: u64,
+        now: Time,
+        handshake: &[(&str, &str)],
+        out: &mut Vec<u8>,
+    ) {
+        let unix_ns = self.unix_zero.load(Ordering::Relaxed).wrapping_add(now.0);
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let mut path = self.path.clone();
+        let mut varied = Vec::new();
+        if let Some(varying) = &self.varying {
+            let moment = varying.variation.moment(number, 0, unix_ns);
+            if let Some(template) = &varying.path {
+                let mut bytes = Vec::new();
+                template.write(&moment, &mut bytes);
+                path = text(bytes);
+            }
+            for field in &varying.headers {
+                let mut bytes = Vec::new();
+                field.write(&moment, &mut bytes);
+                varied.push((field.name.clone(), text(bytes)));
+            }
+        }
+        let all = self.fields.iter().chain(&varied);
+        let all = all.map(|(name, value)| (name.as_str(), value.as_str()));
+        let fields: Vec<(&str, &str)> = all.chain(handshake.iter().copied()).collect();
+        put_request(out, "GET", &path, &fields);
+    }
+}
+
+/// What a call sends over a WebSocket.
+#[derive(Debug)]
+pub(super) struct FrameText {
+    constant: Vec<u8>,
+    varying: Option<(Variation, VaryingBody)>,
+    unix_zero: AtomicU64,
+}
+
+impl FrameText {
+    /// `varying`: what it holds instead of `constant`, chosen by what the other parts of `call` are.
+    pub(super) fn new(
+        call: &HttpCall,
+        constant: &[u8],
+        varying: Option<&VaryingBody>,
+    ) -> FrameText {
+        let chosen_by = call.varying.as_ref().map(|all| all.variation.clone());
+        FrameText {
+            constant: constant.to_vec(),
+            varying: chosen_by.zip(varying.cloned()),
+            unix_zero: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn set_unix_zero(&self, unix_ns: u64) {
+        self.unix_zero.store(unix_ns, Ordering::Relaxed);
+    }
+
+    /// That of call `number`; `scratch` is for one that varies.
+    pub(super) fn of<'a>(&'a self, number: u64, now: Time, scratch: &'a mut Vec<u8>) -> &'a [u8] {
+        let Some((variation, body)) = &self.varying else {
+            return &self.constant;
+        };
+        let unix_ns = self.unix_zero.load(Ordering::Relaxed).wrapping_add(now.0);
+        scratch.clear();
+        write_body(body, &variation.moment(number, 0, unix_ns), scratch);
+        scratch
     }
 }
 

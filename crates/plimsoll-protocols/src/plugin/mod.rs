@@ -2,11 +2,13 @@
 //! reference server. What a frame is, only the plugin knows.
 
 mod driver;
+mod options;
 mod request;
 #[cfg(feature = "targets")]
 pub mod target;
 mod trace;
 
 pub use driver::{PluginDriver, PluginProtocol};
+pub use options::{PluginCall, PluginFlags, PluginOptions};
 pub use request::{Content, PluginRequest, RequestError, frame_of};
 pub use trace::FrameTracer;

@@ -384,6 +384,7 @@ fn both_ends(certificates: &CertificateSet, records: RecordLayer) -> (TlsClient,
         port: 1,
         addresses: Vec::new(),
         socket: None,
+        proxy: None,
     };
     let client = TlsClient::new(&plan, &target, &[]).unwrap().for_worker();
     let chain = CertificateDer::pem_file_iter(cert).unwrap();

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use plimsoll_engine::network::simulated::{Action, Peer, Server, Weather};
+use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::{
-    Arrivals, EventFormat, EventMatch, EventStream, HttpCall, Load, Reuse, Spacing,
+    Arrivals, EventFormat, EventMatch, EventStream, Goodput, HttpCall, Load, Reuse, Spacing,
 };
 use plimsoll_model::record::{StageRecord, Times};
 use plimsoll_model::{Outcome, Time};
@@ -24,6 +25,8 @@ const CALLS: u64 = 200;
 struct OneAtATime {
     free_at: Time,
     heads: BTreeMap<Peer, Vec<u8>>,
+    /// Answers are tokens.
+    has_tokens: bool,
 }
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
@@ -50,7 +53,8 @@ impl Server for OneAtATime {
     }
 
     fn timer(&mut self, _peer: Peer, _tag: u64, _now: Time, actions: &mut Vec<Action>) {
-        actions.push(Action::Send(ANSWER.to_vec()));
+        let answer = if self.has_tokens { TOKENS } else { ANSWER };
+        actions.push(Action::Send(answer.to_vec()));
     }
 
     fn closed(&mut self, peer: Peer, _now: Time) {
@@ -58,15 +62,25 @@ impl Server for OneAtATime {
     }
 }
 
+const TOKENS: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+    41\r\ndata: {\"choices\":[{\"delta\":{\"content\":\"Load \"}}]}\n\n\
+    data: [DONE]\n\n\r\n0\r\n\r\n";
+
 fn protocol(streams: bool) -> Http1Protocol {
+    of_stream(streams.then_some(None))
+}
+
+/// `None`: answers are no streams; streams may hold tokens.
+fn of_stream(stream: Option<Option<Goodput>>) -> Http1Protocol {
     let call = HttpCall {
         method: "GET".into(),
         path: "/".into(),
         expect: vec![(200, 200)],
-        stream: streams.then(|| EventStream {
+        stream: stream.map(|tokens| EventStream {
             format: EventFormat::Sse,
             until: Some(EventMatch::Data("[DONE]".into())),
             error: None,
+            tokens,
         }),
         max_body: 1_000,
         ..HttpCall::default()
@@ -79,6 +93,10 @@ fn protocol(streams: bool) -> Http1Protocol {
 }
 
 fn measured(connections: u32, streams: bool) -> StageRecord {
+    measured_of(connections, OneAtATime::default(), protocol(streams))
+}
+
+fn measured_of(connections: u32, mut server: OneAtATime, protocol: Http1Protocol) -> StageRecord {
     let mut load = Load {
         arrivals: Arrivals::Open(Spacing::Constant),
         connections,
@@ -90,9 +108,8 @@ fn measured(connections: u32, streams: bool) -> StageRecord {
     };
     load.stages[0].duration = Some(Duration::from_secs(10));
     (load.stages[0].rate_from, load.stages[0].rate_to) = (1_000.0 / GAP_MS, 1_000.0 / GAP_MS);
-    let mut server = OneAtATime::default();
     let weather = Weather::calm(1);
-    let mut total = run_in(weather, load, &mut server, protocol(streams), None);
+    let mut total = run_in(weather, load, &mut server, protocol, None);
     total.stage_mut(0).clone()
 }
 
@@ -127,6 +144,40 @@ fn times_count_from_when_a_call_was_due_wherever_it_waits() {
                 assert!((first / 100.0 - 1.0).abs() < 0.01, "{first} ms");
             }
         }
+    }
+}
+
+#[test]
+fn the_time_to_the_first_token_counts_from_when_its_request_was_due() {
+    // As above: call k waits 50 k ms before it is sent, or at the server.
+    let expected = 100.0 + (CALLS - 1) as f64 * GAP_MS / 2.0;
+    let goodput = Goodput {
+        // Of the first 58: 100 + 50 k is at most 2,990.
+        first_token: Some(Duration::from_millis(2_990)),
+        ..Goodput::default()
+    };
+    for connections in [1, 300] {
+        let server = OneAtATime {
+            has_tokens: true,
+            ..OneAtATime::default()
+        };
+        let record = measured_of(connections, server, of_stream(Some(Some(goodput))));
+        assert_eq!((record.due, record.ok()), (CALLS, CALLS));
+        let measures = record.measures.as_deref().unwrap();
+        assert_eq!(measures.of(Count::TokensReceived), CALLS);
+        assert_eq!(measures.of(Count::UsageMissing), CALLS);
+        let mean = mean_ms(measures.times(TimeMeasure::TimeToFirstToken));
+        assert!(
+            (mean / expected - 1.0).abs() < 0.01,
+            "{mean} ms instead of {expected} ms"
+        );
+        assert_eq!(measures.of(Count::QueriesGood), 58);
+        // What the server took itself, where it has one request at a time.
+        let first = mean_ms(measures.times(TimeMeasure::FirstToken));
+        assert!(
+            connections != 1 || (first / 100.0 - 1.0).abs() < 0.01,
+            "{first} ms"
+        );
     }
 }
 

@@ -11,6 +11,8 @@ mod fetch;
 mod grpc;
 mod honesty;
 mod http;
+mod shards;
+mod users;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -205,6 +207,20 @@ fn check(seed: u64, mut total: Interval, broken: &[String]) -> Result<StageRecor
 /// Runs every seed, or the one of the environment; `expected`: outcomes that the seeds
 /// together must come to.
 fn every_seed(simulate: impl Fn(u64) -> (Interval, Vec<String>), expected: &[Outcome]) {
+    let Some((late, not_started)) = all_seeds(simulate, expected) else {
+        return;
+    };
+    assert!(
+        late > 0 && not_started > 0,
+        "late {late}, not started {not_started}"
+    );
+}
+
+/// The same; how many calls were answered late, and how many not started. `None`: there was one seed.
+fn all_seeds(
+    simulate: impl Fn(u64) -> (Interval, Vec<String>),
+    expected: &[Outcome],
+) -> Option<(u64, u64)> {
     let check = |seed| {
         let (total, broken) = simulate(seed);
         check(seed, total, &broken)
@@ -212,7 +228,7 @@ fn every_seed(simulate: impl Fn(u64) -> (Interval, Vec<String>), expected: &[Out
     if let Ok(seed) = std::env::var("SIMULATION_SEED") {
         let record = check(seed.parse().unwrap()).unwrap();
         eprintln!("{record:#?}");
-        return;
+        return None;
     }
     let mut seen: BTreeMap<Outcome, u64> = BTreeMap::new();
     let (mut failures, mut late, mut not_started) = (Vec::new(), 0, 0);
@@ -239,8 +255,5 @@ fn every_seed(simulate: impl Fn(u64) -> (Interval, Vec<String>), expected: &[Out
             "{outcome:?} never happened: {seen:?}"
         );
     }
-    assert!(
-        late > 0 && not_started > 0,
-        "late {late}, not started {not_started}"
-    );
+    Some((late, not_started))
 }

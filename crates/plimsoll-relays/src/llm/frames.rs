@@ -27,6 +27,16 @@ impl Text {
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
+
+    /// Token `index` of an answer that is cut to `tokens`.
+    pub(super) fn token(&self, index: usize, tokens: usize) -> String {
+        let encoded = &self.0[index % self.0.len()];
+        let token: String = serde_json::from_str(encoded).unwrap_or_default();
+        match index + 1 < tokens {
+            true => token,
+            false => token.trim_end().to_owned(),
+        }
+    }
 }
 
 /// How a run ended, as its `done` frame has it.

@@ -27,6 +27,8 @@ pub(super) fn kind(path: &str) -> &'static str {
         Some("create") => "create",
         Some("run") => "run",
         Some("close") => "close",
+        Some("completions") => "completions",
+        Some("models") => "models",
         Some("health" | "ready" | "metrics") => "observation",
         _ => "other",
     }

@@ -1,5 +1,6 @@
 //! `serve llm`: a service that answers like a language model behind an agent platform.
-//! Its HTTP API makes sessions and runs; a run's tokens go to the bus at a set pace.
+//! Its HTTP API makes sessions and runs; a run's tokens go to the bus at a set pace. Beside them it
+//! has OpenAI's routes, whose answers stream over the same connection and need no bus.
 //!
 //! Invariant: a frame's number is one more than the one before it in its session, over
 //! all runs and all instances, and the last frame of a run is its `done`. Instances
@@ -9,6 +10,7 @@
 mod connection;
 mod frames;
 mod metrics;
+mod openai;
 mod run;
 
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Json;
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -24,7 +26,7 @@ use axum::routing::{get, post};
 use plimsoll_protocols::serving::accepting::accept;
 use plimsoll_protocols::serving::{Bound, Proxies, ServeError};
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::bus::{BeginError, Bus, BusError, new_epoch};
@@ -55,6 +57,10 @@ pub struct LlmOptions {
     pub text: String,
     /// How many tokens, the text repeated or cut; `None`: as many as the text has words.
     pub tokens: Option<usize>,
+    /// Answers over OpenAI's routes that go on at once, the others wait; `None`: any number.
+    pub slots: Option<usize>,
+    /// Runs of sessions have somebody to send their tokens to.
+    pub has_sessions: bool,
     /// From accept to the end of the first request's head, and from any head to the end of its
     /// body.
     pub request_timeout: Duration,
@@ -72,6 +78,8 @@ impl Default for LlmOptions {
             jitter: Duration::ZERO,
             text: RESPONSE_TEXT.to_owned(),
             tokens: None,
+            slots: None,
+            has_sessions: true,
             request_timeout: Duration::from_secs(10),
             trusted_proxies: Proxies::default(),
             lame_duck: Duration::ZERO,
@@ -98,6 +106,7 @@ pub struct Llm {
     keys: Keys,
     text: Text,
     options: LlmOptions,
+    slots: Option<Arc<Semaphore>>,
     metrics: Metrics,
     shown: Registry,
     refusals: Refusals,
@@ -120,6 +129,7 @@ impl Llm {
             bus,
             keys,
             text: Text::new(&options.text, options.tokens),
+            slots: options.slots.map(|slots| Arc::new(Semaphore::new(slots))),
             options,
             halt: watch::Sender::new(false),
             leaving: AtomicBool::new(false),
@@ -144,10 +154,17 @@ impl Llm {
         let drain = bound.drain();
         let llm = Arc::new(self);
         let adopting = run::adopt_offered(&llm).await;
-        let router = axum::Router::new()
-            .route("/session/create", post(create))
-            .route("/session/{id}/run", post(start_run))
-            .route("/session/{id}/close", post(close))
+        let sessions = match llm.options.has_sessions {
+            true => axum::Router::new()
+                .route("/session/create", post(create))
+                .route("/session/{id}/run", post(start_run))
+                .route("/session/{id}/close", post(close)),
+            false => axum::Router::new().route("/session/create", post(no_sessions)),
+        };
+        let router = sessions
+            .route("/v1/models", get(openai::models))
+            .route("/v1/chat/completions", post(openai::chat))
+            .route("/v1/completions", post(openai::completions))
             .route("/health", get(health))
             .route("/ready", get(health))
             .route("/metrics", get(show_metrics))
@@ -215,6 +232,31 @@ async fn create(State(llm): State<Arc<Llm>>) -> Response {
     }
 }
 
+async fn no_sessions() -> Response {
+    let text = "no sessions: nothing could receive their tokens; serve llm has them with --with-gateway or --redis";
+    problem(StatusCode::NOT_FOUND, "path", text)
+}
+
+/// The body of a request, if it comes in time and is not too long.
+async fn whole_body(llm: &Llm, body: Body) -> Result<Bytes, Response> {
+    match timeout(llm.options.request_timeout, to_bytes(body, MAX_BODY)).await {
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(e)) => {
+            let text = format!("the body: {e}");
+            Err(problem(StatusCode::BAD_REQUEST, "body", &text))
+        }
+        Err(_) => {
+            let close = [(header::CONNECTION, "close")];
+            let late = problem(
+                StatusCode::REQUEST_TIMEOUT,
+                "body_late",
+                "the body did not come in time",
+            );
+            Err((close, late).into_response())
+        }
+    }
+}
+
 /// What a run is asked for with.
 #[derive(serde::Deserialize)]
 struct Asked {
@@ -231,18 +273,9 @@ async fn start_run(
     if !is_session_id(&session) {
         return problem(StatusCode::NOT_FOUND, "unknown_session", "no such session");
     }
-    let body = match timeout(llm.options.request_timeout, to_bytes(body, MAX_BODY)).await {
-        Ok(Ok(body)) => body,
-        Ok(Err(e)) => return problem(StatusCode::BAD_REQUEST, "body", &format!("the body: {e}")),
-        Err(_) => {
-            let close = [(header::CONNECTION, "close")];
-            let late = problem(
-                StatusCode::REQUEST_TIMEOUT,
-                "body_late",
-                "the body did not come in time",
-            );
-            return (close, late).into_response();
-        }
+    let body = match whole_body(&llm, body).await {
+        Ok(body) => body,
+        Err(refused) => return refused,
     };
     if !body.is_empty()
         && let Err(e) = serde_json::from_slice::<Asked>(&body)
@@ -299,8 +332,14 @@ async fn health(State(llm): State<Arc<Llm>>) -> Response {
 #[derive(Clone, Copy)]
 struct Reason(&'static str);
 
+impl Reason {
+    fn of(reason: &'static str) -> axum::Extension<Reason> {
+        axum::Extension(Reason(reason))
+    }
+}
+
 fn problem(status: StatusCode, reason: &'static str, message: &str) -> Response {
-    let reason = axum::Extension(Reason(reason));
+    let reason = Reason::of(reason);
     (status, reason, Json(json!({ "error": message }))).into_response()
 }
 

@@ -140,12 +140,16 @@ impl Sink for Offers {
 }
 
 /// Counts the run as going on until dropped.
-struct Running(Arc<Llm>);
+pub(super) struct Running(Arc<Llm>);
 
 impl Running {
-    fn new(llm: &Arc<Llm>) -> Running {
+    pub(super) fn new(llm: &Arc<Llm>) -> Running {
         llm.running.send_modify(|running| *running += 1);
         Running(Arc::clone(llm))
+    }
+
+    pub(super) fn llm(&self) -> &Arc<Llm> {
+        &self.0
     }
 }
 
@@ -216,7 +220,7 @@ async fn stream(
 }
 
 /// Evenly spread over ± `jitter`, by a seed (splitmix64).
-fn jittered(due: Instant, jitter: Duration, seed: u64) -> Instant {
+pub(super) fn jittered(due: Instant, jitter: Duration, seed: u64) -> Instant {
     if jitter.is_zero() {
         return due;
     }

@@ -1,5 +1,6 @@
-//! The sidecar's TOML file. Longer than others: each key stands with its default, its check and
-//! its description.
+//! The sidecar's TOML file.
+//!
+//! Long because each key stands with its default, its check and its description.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;

@@ -13,6 +13,7 @@ use plimsoll_model::plan::{
     Watch,
 };
 use plimsoll_model::record::StageRecord;
+use plimsoll_model::spec::parse_target;
 use plimsoll_protocols::session::{SessionOptions, Sessions};
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_relays::llm::LlmOptions;
@@ -23,13 +24,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::stack::{GatewayProcess, Stack, quick};
 
 fn target(address: SocketAddr) -> Target {
-    Target {
-        url: format!("session://{address}"),
-        host: address.ip().to_string(),
-        port: address.port(),
-        addresses: Vec::new(),
-        socket: None,
-    }
+    parse_target(&format!("session://{address}")).unwrap().0
 }
 
 pub(crate) struct Loading {

@@ -136,7 +136,10 @@ impl Scale {
             .unwrap_or(unit * 10.0);
         let first = (self.low / step).ceil() as i64;
         let last = (self.high / step + 1e-9).floor() as i64;
-        (first..=last).map(|i| i as f64 * step).collect()
+        // 3 × 0.2 is no 0.6 in binary.
+        (first..=last)
+            .map(|i| ((i as f64 * step) / unit * 10.0).round() * unit / 10.0)
+            .collect()
     }
 }
 

@@ -6,7 +6,7 @@ use plimsoll_model::run::State;
 
 use super::View;
 use super::chart::{Frame, Key, Scale, legend, px, x_axis};
-use super::page::{self, Card, Tone, figure, page, section as part};
+use super::page::{self, Card, Facts, Tone, figure, page, section as part};
 use super::spectrum::{self, Calls};
 use super::tables;
 use crate::compare::{Comparison, Row};
@@ -24,7 +24,7 @@ pub fn comparison(c: &Comparison, a: &[View], b: &[View]) -> String {
         (plans(c))
         (runs(a, b))
         @for (name, side) in [("A", a), ("B", b)] {
-            @if let Some(first) = side.first() { (tables::plan(&first.run.plan, name, "run")) }
+            @if let Some(first) = side.first() { (tables::plan(&first.run.plan, name, &tables::again("run", &first.run.dir))) }
         }
     };
     page(&format!("{} against {}", c.a.name, c.b.name), &body)
@@ -94,7 +94,11 @@ fn verdict(c: &Comparison) -> Markup {
     } else {
         format!("{} against {}", c.b.name, c.a.name)
     };
-    page::verdict(tone, label, &heading, Some(&sides), &cards, &sentences)
+    let facts = Facts {
+        target: Some(sides),
+        ..Facts::default()
+    };
+    page::verdict(tone, label, &heading, &facts, &cards, &sentences)
 }
 
 /// Every metric's difference, in per cent of A, as a bar with its interval.

@@ -1,7 +1,8 @@
 //! The load-line curve: latency against rate, every trial a mark, the line where it breaks.
 
 use maud::{Markup, html};
-use plimsoll_model::plan::{Metric, Timed};
+use plimsoll_model::objective;
+use plimsoll_model::plan::Objective;
 use plimsoll_model::search::{SearchRecord, Trial, Verdict};
 use plimsoll_model::spec;
 
@@ -30,20 +31,29 @@ pub(super) fn section(record: &SearchRecord) -> Markup {
         &legend(&entries),
         &super::tables::trials_table(record),
     );
-    part(
-        "Latency against rate",
-        "Each mark is a trial: the p99 of its response times (where a trial had too few calls for a p99, the highest percentile it supports). The line joins the trials that count by their medians.",
-        &picture,
+    part("Latency against rate", &lead(record), &picture)
+}
+
+/// What the marks are.
+fn lead(record: &SearchRecord) -> String {
+    let named = record.trials.iter().any(|t| t.limited_us.is_some());
+    let what = match objective(record).filter(|_| named) {
+        Some(objective) => format!("what \"{}\" limits", objective.text),
+        None => "the p99 of its response times".to_owned(),
+    };
+    format!(
+        "Each mark is a trial: {what} (where a trial had too few calls for that, the highest percentile it supports). The line joins the trials that count by their medians."
     )
 }
 
-/// The highest percentile that a trial supports, µs.
+/// The time that the objective limits, or the highest percentile that a trial supports, µs.
 fn latency(trial: &Trial) -> Option<f64> {
-    trial.p99_us.or(trial.p50_us).filter(|us| *us > 0.0)
+    let known = trial.limited_us.or(trial.p99_us).or(trial.p50_us);
+    known.filter(|us| *us > 0.0)
 }
 
-/// The tightest limit on a percentile or mean among the objectives, µs.
-fn limit(record: &SearchRecord) -> Option<f64> {
+/// The objective on a time that the marks stand for.
+fn objective(record: &SearchRecord) -> Option<Objective> {
     let mut spec = spec::Spec::default();
     for text in &record.objectives {
         if let Some(at) = text.find(['<', '>']) {
@@ -52,16 +62,12 @@ fn limit(record: &SearchRecord) -> Option<f64> {
                 .insert(metric.trim().to_owned(), limit.to_owned());
         }
     }
-    spec.objectives()
-        .iter()
-        .filter(|o| o.below && matches!(o.metric, Metric::Time(Timed::Response, _)))
-        .map(|o| o.limit / 1e3)
-        .min_by(f64::total_cmp)
+    objective::plotted(&spec.objectives()).cloned()
 }
 
 fn draw(frame: &Frame, record: &SearchRecord, points: &[(&Trial, f64)]) -> Markup {
     let finding = record.finding.as_ref();
-    let limit = limit(record);
+    let limit = objective(record).map(|o| o.limit / 1e3);
     let fastest = points.iter().map(|p| p.1).fold(f64::INFINITY, f64::min);
     let slowest = points.iter().map(|p| p.1).fold(0.0, f64::max);
     let most = points.iter().map(|p| p.0.rate_per_s).fold(0.0, f64::max);

@@ -7,7 +7,7 @@ use plimsoll_model::statistics::quantile::quantile;
 
 use super::View;
 use super::chart::{Frame, Key, Scale, legend, path, px, short_time, x_axis, y_axis};
-use super::page::{figure, section as part};
+use super::page::{section as part, zoomed_figure};
 use super::timeline::Column;
 use crate::quantity::{count, rate, time};
 
@@ -46,7 +46,7 @@ pub(super) fn section(view: &View, several: bool) -> Markup {
     if whole.iter().any(|c| c.errors > 0) {
         entries.push(("errors".to_owned(), 4, Key::Block));
     }
-    let picture = figure(
+    let picture = zoomed_figure(
         &draw_in(&Frame::wide(430.0), COLUMNS_WIDE, ROWS_WIDE),
         &draw_in(&Frame::narrow(390.0), COLUMNS_NARROW, ROWS_NARROW),
         &legend(&entries),
@@ -59,7 +59,7 @@ pub(super) fn section(view: &View, several: bool) -> Markup {
     };
     part(
         &heading,
-        "Every call that ended ok, by when it ended and how long it took from when it was due. Warm-up is shaded and not in the figures.",
+        "Every call that ended ok, by when it ended and how long it took from when it was due. Warm-up is shaded and not in the figures. Point at a column for its figures.",
         &picture,
     )
 }
@@ -85,7 +85,7 @@ fn draw(frame: &Frame, columns: &[Column], rows: usize, warmup_s: f64) -> Markup
     let seconds: Vec<(f64, String)> = x
         .ticks(if frame.is_narrow() { 5 } else { 10 })
         .into_iter()
-        .map(|s| (x.at(s), format!("{s}")))
+        .map(|s| (x.at(s), s.to_string()))
         .collect();
     // The last column may be a rest too short to be a rate.
     let rates = |of: fn(&Column) -> u64| {
@@ -125,11 +125,38 @@ fn draw(frame: &Frame, columns: &[Column], rows: usize, warmup_s: f64) -> Markup
                     }
                 }
             }
+            @for column in columns { (hover(frame, &x, column)) }
             path class="line stroke c2" d=(rates(|c| c.ended)) {}
             path class="line dash stroke c5" d=(rates(|c| c.due)) {}
             (x_axis(frame, &seconds, "seconds since the load began"))
         },
     )
+}
+
+/// A column to point at, with its figures.
+fn hover(frame: &Frame, x: &Scale, column: &Column) -> Markup {
+    let from = x.at(column.from_s);
+    let spread = |p: f64| Some(us(quantile(column.response.histogram()?, p)?));
+    let mut text = format!(
+        "{:.0}–{:.0} s: {} due, {} ended, {} errors",
+        column.from_s,
+        column.to_s,
+        count(column.due),
+        count(column.ended),
+        count(column.errors)
+    );
+    for (name, p) in [("p50", 0.5), ("p99", 0.99)] {
+        if let Some(us) = spread(p) {
+            text += &format!(", {name} {}", time(us));
+        }
+    }
+    if let Some(h) = column.response.histogram() {
+        text += &format!(", max {}", time(us(h.max())));
+    }
+    html! {
+        rect class="hover" x=(px(from)) y=(frame.top) width=(px(x.at(column.to_s) - from))
+            height=(px(frame.y_end() - frame.top)) { title { (text) } }
+    }
 }
 
 /// One column of the heatmap.

@@ -1,6 +1,9 @@
 //! The page around a report: its head, its style, and the verdict at its top.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use plimsoll_model::run::{Run, Timestamp};
+
+use crate::facts;
 
 /// What a verdict feels like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,12 +52,51 @@ impl Card {
     }
 }
 
+/// What was measured, and how that was made: in the head of a page.
+#[derive(Default)]
+pub(super) struct Facts {
+    pub(super) target: Option<String>,
+    pub(super) made: Vec<(&'static str, String)>,
+}
+
+impl Facts {
+    /// Of a run.
+    pub(super) fn of(run: &Run) -> Facts {
+        let h = &run.header;
+        let how = facts::how(h);
+        let version = h.tls.as_ref().map(|tls| tls.version.as_str());
+        let mut made = vec![("began", facts::when(h.started_at))];
+        if !how.is_empty() {
+            made.push(("load", how.join(", ")));
+        }
+        made.extend(version.map(|version| ("negotiated", version.to_owned())));
+        made.extend(h.machine.as_ref().map(|m| ("machine", facts::machine(m))));
+        made.push(("measured by", format!("plimsoll {}", h.tool_version)));
+        made.retain(|(_, text)| !text.is_empty());
+        Facts {
+            target: h.target.clone(),
+            made,
+        }
+    }
+
+    /// Of several runs under one head.
+    pub(super) fn of_record(target: Option<&str>, began: Timestamp, tool_version: &str) -> Facts {
+        Facts {
+            target: target.map(str::to_owned),
+            made: vec![
+                ("began", facts::when(began)),
+                ("measured by", format!("plimsoll {tool_version}")),
+            ],
+        }
+    }
+}
+
 /// The verdict: what was found, in words and a few figures.
 pub(super) fn verdict(
     tone: Tone,
     label: &str,
     heading: &str,
-    target: Option<&str>,
+    facts: &Facts,
     cards: &[Card],
     sentences: &[String],
 ) -> Markup {
@@ -62,7 +104,10 @@ pub(super) fn verdict(
         section class={ "verdict " (tone.class()) } {
             p.badge { span.sign aria-hidden="true" { (tone.sign()) } " " (label) }
             h1 { (heading) }
-            @if let Some(target) = target { p.target { (target) } }
+            @if let Some(target) = &facts.target { p.target { (target) } }
+            @if !facts.made.is_empty() {
+                dl.facts { @for (name, text) in &facts.made { div { dt { (name) } dd { (text) } } } }
+            }
             dl.cards {
                 @for card in cards {
                     div {
@@ -91,11 +136,33 @@ pub(super) fn section(heading: &str, lead: &str, content: &Markup) -> Markup {
 
 /// A picture for wide and one for narrow screens, with the figures behind it.
 pub(super) fn figure(wide: &Markup, narrow: &Markup, legend: &Markup, table: &Markup) -> Markup {
+    let picture = html! {
+        div.wide { (wide) }
+        div.narrow { (narrow) }
+    };
+    with_figures(legend, &picture, table)
+}
+
+/// A picture that can be stretched, and then scrolls sideways in its own box.
+pub(super) fn zoomed_figure(
+    wide: &Markup,
+    narrow: &Markup,
+    legend: &Markup,
+    table: &Markup,
+) -> Markup {
+    let picture = html! {
+        label.zoom { input type="checkbox"; " stretch the time axis" }
+        div.wide { div.scroll { (wide) } }
+        div.narrow { div.scroll { (narrow) } }
+    };
+    with_figures(legend, &picture, table)
+}
+
+fn with_figures(legend: &Markup, picture: &Markup, table: &Markup) -> Markup {
     html! {
         figure {
             (legend)
-            div.wide { (wide) }
-            div.narrow { (narrow) }
+            (picture)
             details {
                 summary { "The figures" }
                 div.scroll { (table) }
@@ -135,6 +202,11 @@ pub(super) fn page(title: &str, body: &Markup) -> String {
         }
     }
     .into_string()
+    // A box that scrolls is reached by keyboard, too. Text of runs is escaped, so that this is markup.
+    .replace(
+        "<div class=\"scroll\">",
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"scrolls sideways\">",
+    )
 }
 
 /// The load line's mark: a ring and a line through it.

@@ -82,7 +82,7 @@ fn draw(frame: &Frame, ladder: &LadderRecord, metric: Metric, colour: usize) -> 
                 text class="strong" x=(frame.left) y=(px(frame.top + ROW * (of - 1) as f64 + 15.0)) { (rung.name) }
             }
             @for (row, a) in rows.iter().enumerate() {
-                (bar(&x, frame.top + ROW * row as f64 + 22.0, colour, *a))
+                (bar(&x, frame.top + ROW * row as f64 + 22.0, colour, *a, &added(metric, *a)))
             }
             path class="axis" d={ "M" (zero) " " (frame.top) "V" (px(frame.y_end())) } {}
             (x_axis(&frame, &ticks, &format!("added to {}", ladder.rungs[0].name)))
@@ -90,7 +90,7 @@ fn draw(frame: &Frame, ladder: &LadderRecord, metric: Metric, colour: usize) -> 
     )
 }
 
-fn bar(x: &Scale, y: f64, colour: usize, added: Added) -> Markup {
+fn bar(x: &Scale, y: f64, colour: usize, added: Added, words: &str) -> Markup {
     let (d, opacity) = match added {
         Added::Clear(d) => (d, "0.85"),
         Added::NoneSeen(d) => (d, "0.25"),
@@ -101,6 +101,7 @@ fn bar(x: &Scale, y: f64, colour: usize, added: Added) -> Markup {
     let middle = px(y + 5.5);
     html! {
         g class={ "c" (colour) } {
+            title { (words) }
             rect class="fill" opacity=(opacity) x=(px(zero.min(end))) y=(px(y)) rx="2"
                 width=(px((end - zero).abs().max(1.0))) height="11" {}
             path class="whisker" d={ "M" (low) " " (middle) "H" (high) "M" (low) " " (middle - 4.0) "v8M" (high) " " (middle - 4.0) "v8" } {}

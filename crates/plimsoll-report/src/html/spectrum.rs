@@ -134,8 +134,27 @@ fn draw(frame: &Frame, lines: &[Line]) -> Markup {
                 path class={ "line stroke c" (line.colour % 6) @if line.dashed { " dash" } }
                     d=(path(line.points.iter().map(|(px, py)| (x.at(*px), y.at(*py))))) {}
             }
+            @for line in lines { (hover(line, &x, &y)) }
         },
     )
+}
+
+/// A place to point at for every other point, with its value.
+fn hover(line: &Line, x: &Scale, y: &Scale) -> Markup {
+    html! {
+        @for (at, us) in line.points.iter().step_by(2) {
+            circle class={ "hover c" (line.colour % 6) } cx=(px(x.at(*at))) cy=(px(y.at(*us))) r="5" {
+                title { (line.name) ", " (percent(*at)) ": " (time(*us)) }
+            }
+        }
+    }
+}
+
+/// The share of calls at a place of the scale, with as many nines as it has.
+fn percent(at: f64) -> String {
+    let percent = 100.0 * (1.0 - 10_f64.powf(-at));
+    let digits = (at.ceil() as usize).saturating_sub(2);
+    format!("{percent:.digits$} %")
 }
 
 fn table(lines: &[Line]) -> Markup {

@@ -1,8 +1,10 @@
 //! The tables of a report: figures that no picture shows, and how to repeat the run.
 
+use std::path::Path;
+
 use maud::{Markup, html};
-use plimsoll_model::run::TimesSummary;
 use plimsoll_model::run::summary::{ErrorSummary, ResourcesSummary};
+use plimsoll_model::run::{TimesSummary, file};
 use plimsoll_model::search::{SearchRecord, Verdict};
 
 use super::View;
@@ -412,18 +414,28 @@ pub(super) fn trials(record: &SearchRecord) -> Markup {
     )
 }
 
-/// The plan, and the command that does the same again.
-pub(super) fn plan(text: &str, name: &str, command: &str) -> Markup {
+/// The command that does the same again, from where the report was made.
+pub(super) fn again(command: &str, dir: &Path) -> String {
+    let plan = dir.join(file::PLAN).display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@".contains(c);
+    match plan.chars().all(plain) {
+        true => format!("plimsoll {command} {plan}"),
+        false => format!("plimsoll {command} '{}'", plan.replace('\'', r"'\''")),
+    }
+}
+
+/// The plan, and the command that does the same `again`.
+pub(super) fn plan(text: &str, name: &str, again: &str) -> Markup {
     if text.trim().is_empty() {
         return html! {};
     }
     let content = html! {
-        pre { "plimsoll " (command) " plan.toml" }
-        details open { summary { "plan.toml" } pre { (text) } }
+        pre tabindex="0" { (again) }
+        details open { summary { "plan.toml" } pre tabindex="0" { (text) } }
     };
     section(
         &format!("The plan: {name}"),
-        "Every default filled in, without secrets. It is plan.toml in the run directory; to repeat the run:",
+        "Every default filled in, without secrets. To repeat it, from the folder in which it was made:",
         &content,
     )
 }

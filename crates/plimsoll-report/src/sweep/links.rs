@@ -5,14 +5,14 @@ use plimsoll_model::units::Size;
 
 /// How a link's connections were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Mode {
+pub(crate) enum Mode {
     New,
     Resumed,
     Reused,
 }
 
 impl Mode {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Mode::New => "new",
             Mode::Resumed => "resumed",
@@ -23,7 +23,7 @@ impl Mode {
 
 /// CPU of one end, over all slices in which it is known.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Used {
+pub(crate) struct Used {
     cpu_us: Option<f64>,
     floor_us: Option<f64>,
 }
@@ -40,17 +40,17 @@ impl Used {
     }
 
     /// µs for each of `of`.
-    pub(super) fn us(self, of: u64) -> Option<f64> {
+    pub(crate) fn us(self, of: u64) -> Option<f64> {
         Some(self.cpu_us.filter(|_| of > 0)? / of as f64)
     }
 
-    pub(super) fn bytes_per_s(self, bytes: u64) -> Option<f64> {
+    pub(crate) fn bytes_per_s(self, bytes: u64) -> Option<f64> {
         let cpu = self.cpu_us.filter(|cpu| *cpu > 0.0)?;
         Some(bytes as f64 / cpu * 1e6)
     }
 
     /// How much of the CPU is what crypto alone takes (0–1).
-    pub(super) fn of_limit(self, of: u64) -> Option<f64> {
+    pub(crate) fn of_limit(self, of: u64) -> Option<f64> {
         let cpu = self.cpu_us.filter(|cpu| *cpu > 0.0 && of > 0)?;
         Some(self.floor_us? / cpu)
     }
@@ -58,21 +58,21 @@ impl Used {
 
 /// One rung: a suite, a size, a way to make connections.
 #[derive(Clone, Debug)]
-pub(super) struct Link {
-    pub(super) name: String,
-    pub(super) suite: Option<String>,
+pub(crate) struct Link {
+    pub(crate) name: String,
+    pub(crate) suite: Option<String>,
     /// Of a file, in bytes.
-    pub(super) size: Option<u64>,
-    pub(super) mode: Mode,
+    pub(crate) size: Option<u64>,
+    pub(crate) mode: Mode,
     /// The axes that are none of these three: `group X25519`.
     others: String,
-    pub(super) elapsed_s: f64,
-    pub(super) ok: u64,
-    pub(super) full: u64,
-    pub(super) resumed: u64,
-    pub(super) bytes: u64,
-    pub(super) client: Used,
-    pub(super) server: Used,
+    pub(crate) elapsed_s: f64,
+    pub(crate) ok: u64,
+    pub(crate) full: u64,
+    pub(crate) resumed: u64,
+    pub(crate) bytes: u64,
+    pub(crate) client: Used,
+    pub(crate) server: Used,
 }
 
 impl Link {
@@ -128,27 +128,27 @@ impl Link {
     }
 
     /// `AES-128-GCM, new`
-    pub(super) fn title(&self) -> String {
+    pub(crate) fn title(&self) -> String {
         let suite = self.suite.as_deref().map_or("–", short);
         let rest = if self.others.is_empty() { "" } else { ", " };
         format!("{suite}, {}{rest}{}", self.mode.name(), self.others)
     }
 
-    pub(super) fn size_text(&self) -> String {
+    pub(crate) fn size_text(&self) -> String {
         self.size
             .map_or_else(|| "–".to_owned(), |size| Size(size).to_string())
     }
 
-    pub(super) fn per_s(&self) -> Option<f64> {
+    pub(crate) fn per_s(&self) -> Option<f64> {
         (self.elapsed_s > 0.0).then(|| self.ok as f64 / self.elapsed_s)
     }
 
-    pub(super) fn bytes_per_s(&self) -> Option<f64> {
+    pub(crate) fn bytes_per_s(&self) -> Option<f64> {
         (self.elapsed_s > 0.0).then(|| self.bytes as f64 / self.elapsed_s)
     }
 
     /// `tls_client_aes-128-gcm-sha256-1k`; where nothing but suite, size and mode varies.
-    pub(super) fn scenario(&self) -> Option<String> {
+    pub(crate) fn scenario(&self) -> Option<String> {
         let suite = self.suite.as_deref()?.to_ascii_lowercase();
         let suite = suite.strip_prefix("tls_")?.replace('_', "-");
         let others = if self.others.is_empty() {
@@ -168,7 +168,7 @@ impl Link {
 
 /// The links of a sweep in the order in which people look for them: suites in the registry's,
 /// other axes in the plan's, small files first.
-pub(super) fn links(record: &LadderRecord) -> Vec<Link> {
+pub(crate) fn links(record: &LadderRecord) -> Vec<Link> {
     let mut links: Vec<Link> = record
         .rungs
         .iter()
@@ -199,7 +199,7 @@ fn unit_word(bytes: u64) -> String {
 }
 
 /// A suite without what all of them have.
-pub(super) fn short(suite: &str) -> &str {
+pub(crate) fn short(suite: &str) -> &str {
     match suite {
         "TLS_AES_128_GCM_SHA256" => "AES-128-GCM",
         "TLS_AES_256_GCM_SHA384" => "AES-256-GCM",

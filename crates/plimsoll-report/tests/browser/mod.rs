@@ -2,6 +2,11 @@
 //!
 //! Everything it complains of, and everything it asks for besides the page itself, is kept.
 
+#![allow(
+    dead_code,
+    reason = "a test binary uses what it needs of this, and no other part"
+)]
+
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::path::Path;
@@ -115,6 +120,11 @@ impl Browser {
 
     /// Opens the file `page` and looks at it.
     pub(crate) fn open(&mut self, page: &Path, look: Look) -> Seen {
+        self.open_at(&format!("file://{}", page.display()), look)
+    }
+
+    /// Opens the page at `url` and looks at it.
+    pub(crate) fn open_at(&mut self, url: &str, look: Look) -> Seen {
         self.ask(
             "Emulation.setDeviceMetricsOverride",
             json!({ "width": look.width, "height": 900, "deviceScaleFactor": 1, "mobile": look.width < 600 }),
@@ -129,12 +139,8 @@ impl Browser {
         );
         self.problems.clear();
         self.loaded = false;
-        let url = format!("file://{}", page.display());
         self.ask("Page.navigate", json!({ "url": url }));
-        while !self.loaded {
-            let event = self.receive();
-            self.take_in(&event);
-        }
+        self.wait_for_page();
         let metrics = self.ask("Page.getLayoutMetrics", json!({}));
         let size = &metrics["cssContentSize"];
         let pixels = |key: &str| size[key].as_f64().expect("a size").ceil() as u64;
@@ -158,6 +164,30 @@ impl Browser {
             content_width,
             content_height,
             picture,
+        }
+    }
+
+    /// Evaluates an expression that leads to another page, and waits until that is there.
+    pub(crate) fn follow(&mut self, expression: &str) {
+        self.problems.clear();
+        self.loaded = false;
+        self.ask("Runtime.evaluate", json!({ "expression": expression }));
+        self.wait_for_page();
+    }
+
+    /// What an expression says on the page.
+    pub(crate) fn text(&mut self, expression: &str) -> String {
+        let answer = self.ask("Runtime.evaluate", json!({ "expression": expression }));
+        let value = answer["result"]["value"].as_str();
+        value
+            .unwrap_or_else(|| panic!("{expression}: {answer}"))
+            .to_owned()
+    }
+
+    fn wait_for_page(&mut self) {
+        while !self.loaded {
+            let event = self.receive();
+            self.take_in(&event);
         }
     }
 

@@ -47,6 +47,7 @@ pub(crate) fn run_with(name: &str, outcome: Outcome, not_started: u64) -> (tempf
         processes: None,
         shards: Vec::new(),
         notes: Vec::new(),
+        heap_bytes_per_connection: None,
         live_view_cpu_us: None,
         planned_stages: vec![PlannedStage {
             name: "steady".to_owned(),

@@ -64,6 +64,7 @@ pub(crate) fn search() -> SearchRecord {
                 p99_us: Some(3_000.0 / (1.0 - (rate_per_s / 2_500.0).min(0.99))),
                 p99_9_us: None,
                 mean_us: Some(2_100.0),
+                limited_us: None,
                 errors_share: Some(0.0),
                 growth: None,
                 run: None,
@@ -79,6 +80,7 @@ pub(crate) fn ladder() -> LadderRecord {
         settings: BTreeMap::new(),
         server_tls: None,
         handshake: None,
+        connection_p99: BTreeMap::new(),
         slices: (0..12)
             .map(|round: u32| {
                 let wave = f64::from(round * step % 12) * 1.5;
@@ -88,6 +90,7 @@ pub(crate) fn ladder() -> LadderRecord {
                     client_cpu_us_per_call: Some(9.0 + added / 40.0 + wave / 100.0),
                     server_cpu_us_per_call: Some(21.0 + added / 30.0 + wave / 100.0),
                     sidecar_cpu_us_per_call: (added > 300.0).then_some(70.0 + wave / 10.0),
+                    client_bytes_per_connection: None,
                     server_bytes_per_connection: Some(18_100.0 + 40.0 * added + wave),
                     connection_p50_us: None,
                     carried: None,
@@ -192,12 +195,14 @@ pub(crate) fn sweep() -> LadderRecord {
                 .into(),
             server_tls: None,
             handshake: None,
+            connection_p99: BTreeMap::new(),
             slices: vec![Slice {
                 p50_us: None,
                 p99_us: None,
                 client_cpu_us_per_call: None,
                 server_cpu_us_per_call: None,
                 sidecar_cpu_us_per_call: None,
+                client_bytes_per_connection: None,
                 server_bytes_per_connection: None,
                 connection_p50_us: None,
                 carried: None,

@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll_model::measure::{Count, TimeMeasure};
-use plimsoll_model::run::header::{
-    Handshakes, Loop, Machine, NegotiatedTls, PlannedStage, Security,
+use plimsoll_model::run::header::{Loop, PlannedStage, Security};
+use plimsoll_model::run::{
+    Ending, Handshakes, IntervalRecord, Machine, NegotiatedTls, Resources, Run, RunHeader,
+    RunWriter, Source,
 };
-use plimsoll_model::run::{Ending, IntervalRecord, Resources, Run, RunHeader, RunWriter, Source};
 use plimsoll_model::{ConnectPhases, Outcome, Recorder, Sample, Time};
 
 const US: u64 = 1_000;
@@ -102,6 +103,7 @@ impl Fixture {
                 processes: None,
                 shards: Vec::new(),
                 notes: Vec::new(),
+                heap_bytes_per_connection: None,
                 live_view_cpu_us: None,
                 planned_stages: vec![stage("warm-up", true, 1), stage("steady", false, 4)],
             },

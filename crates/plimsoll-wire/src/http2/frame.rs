@@ -1,6 +1,7 @@
 //! Frames (RFC 9113, 6): parsing with every check that needs the frame alone, and
-//! writing. All frame types are here side by side, which makes the file long and the
-//! rules easy to compare with the RFC's.
+//! writing.
+//!
+//! Long because all frame types stand side by side, as the RFC has them.
 
 use super::{DEFAULT_MAX_FRAME, ErrorCode, MAX_WINDOW, Violation};
 

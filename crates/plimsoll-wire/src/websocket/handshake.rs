@@ -43,6 +43,15 @@ pub struct UpgradeAnswer {
     pub deflate: Option<Deflate>,
 }
 
+/// What an upgrade offered.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Offer<'a> {
+    /// [`Deflate::OFFER`].
+    pub compression: bool,
+    /// A subprotocol, which the server has to take.
+    pub protocol: Option<&'a str>,
+}
+
 impl UpgradeAnswer {
     /// The answer at the beginning of `bytes` to an upgrade whose `Sec-WebSocket-Key` was `key`;
     /// `None` until its head is whole. `compression`: [`Deflate::OFFER`] was offered.
@@ -54,6 +63,30 @@ impl UpgradeAnswer {
         key: &str,
         compression: bool,
     ) -> Result<Option<UpgradeAnswer>, Http1Error> {
+        let protocol = None;
+        UpgradeAnswer::parse_to(
+            bytes,
+            key,
+            Offer {
+                compression,
+                protocol,
+            },
+        )
+    }
+
+    /// As [`UpgradeAnswer::parse`], for whatever was offered.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub fn parse_to(
+        bytes: &[u8],
+        key: &str,
+        offer: Offer<'_>,
+    ) -> Result<Option<UpgradeAnswer>, Http1Error> {
+        let Offer {
+            compression,
+            protocol,
+        } = offer;
         let mut space = FieldSpace::new();
         let head = ResponseHead::parse_final(bytes, &mut space)?;
         Ok(head.map(|head| {
@@ -61,7 +94,7 @@ impl UpgradeAnswer {
             UpgradeAnswer {
                 status: head.status,
                 size: head.size,
-                problem: problem(&head, key, deflate.is_err()),
+                problem: problem(&head, key, deflate.is_err(), protocol),
                 deflate: deflate.unwrap_or(None),
             }
         }))
@@ -84,8 +117,13 @@ fn agreed(head: &ResponseHead<'_, '_>, compression: bool) -> Result<Option<Defla
         .ok_or(NotOffered)
 }
 
-/// RFC 6455 §4.1. No subprotocol is ever offered. `extends`: by what was not offered.
-fn problem(head: &ResponseHead<'_, '_>, key: &str, extends: bool) -> Option<String> {
+/// RFC 6455 §4.1. `extends`: by what was not offered; `protocol`: what was.
+fn problem(
+    head: &ResponseHead<'_, '_>,
+    key: &str,
+    extends: bool,
+    protocol: Option<&str>,
+) -> Option<String> {
     if head.status != 101 {
         return Some(format!("the answer to the upgrade was {}", head.status));
     }
@@ -96,16 +134,24 @@ fn problem(head: &ResponseHead<'_, '_>, key: &str, extends: bool) -> Option<Stri
         "no Connection: Upgrade"
     } else {
         let mut accepts = fields.values("sec-websocket-accept");
-        let offered = |name: &'static str| fields.values(name).next().is_some();
+        let mut protocols = fields.values("sec-websocket-protocol");
+        let chosen = (protocols.next(), protocols.next());
         match (accepts.next(), accepts.next()) {
             (None, _) => "no Sec-WebSocket-Accept",
             (Some(accept), None) if accept == accept_key(key.as_bytes()).as_bytes() => {
                 if extends {
                     "a Sec-WebSocket-Extensions that was not offered"
-                } else if offered("sec-websocket-protocol") {
-                    "a Sec-WebSocket-Protocol that was not offered"
                 } else {
-                    return None;
+                    match (chosen, protocol) {
+                        ((None, _), None) => return None,
+                        ((Some(chosen), None), Some(offered)) if chosen == offered.as_bytes() => {
+                            return None;
+                        }
+                        ((None, _), Some(_)) => {
+                            "no Sec-WebSocket-Protocol, of which one was offered"
+                        }
+                        _ => "a Sec-WebSocket-Protocol that was not offered",
+                    }
                 }
             }
             _ => "the wrong Sec-WebSocket-Accept",
@@ -117,6 +163,41 @@ fn problem(head: &ResponseHead<'_, '_>, key: &str, extends: bool) -> Option<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_subprotocol_that_is_offered_has_to_be_taken() {
+        const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
+        let head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+            Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n";
+        for (answered, offered, is_right) in [
+            ("", None, true),
+            ("Sec-WebSocket-Protocol: a\r\n", Some("a"), true),
+            ("Sec-WebSocket-Protocol: a\r\n", None, false),
+            ("Sec-WebSocket-Protocol: b\r\n", Some("a"), false),
+            ("", Some("a"), false),
+            (
+                "Sec-WebSocket-Protocol: a\r\nSec-WebSocket-Protocol: a\r\n",
+                Some("a"),
+                false,
+            ),
+        ] {
+            let bytes = format!("{head}{answered}\r\n");
+            let answer = UpgradeAnswer::parse_to(
+                bytes.as_bytes(),
+                KEY,
+                Offer {
+                    compression: false,
+                    protocol: offered,
+                },
+            );
+            let problem = answer.unwrap().unwrap().problem;
+            assert_eq!(
+                problem.is_none(),
+                is_right,
+                "{answered:?} {offered:?} {problem:?}"
+            );
+        }
+    }
 
     #[test]
     fn only_the_right_answer_opens_a_websocket() {

@@ -10,7 +10,7 @@ mod reader;
 
 pub use deflate::Deflate;
 pub use frame::{FrameHead, MAX_HEAD, Opcode, apply_mask, close_payload, put_frame, put_masked};
-pub use handshake::{UpgradeAnswer, accept_key, client_key, is_client_key};
+pub use handshake::{Offer, UpgradeAnswer, accept_key, client_key, is_client_key};
 pub use reader::{Message, Reader, Role, Violation};
 
 /// Close codes (RFC 6455 §7.4, IANA's registry, and 4000–4999 for private use).

@@ -4,77 +4,61 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use plimsoll_model::ladder::{Gate, LadderRecord};
-use plimsoll_model::spec::Spec;
+use plimsoll_model::spec::{LadderSpec, Spec};
 use plimsoll_model::units::Period;
 
 use super::Asked;
-use crate::arguments::{Origins, boolish};
+use crate::arguments::Origins;
 use crate::commands::run::read;
 use crate::documents::DocumentFlags;
 use crate::failure::Failure;
 use crate::load_flags::LoadFlags;
+use crate::shards::identity::ShardFlags;
 
 /// What is measured, how often, and where it is kept.
 #[derive(Debug, Args)]
 pub(crate) struct ClimbFlags {
     /// A server of your own, instead of the plan's target and of servers that the plan starts.
-    #[arg(long, env = "PLIMSOLL_TARGET", value_name = "URL")]
+    #[arg(long, value_name = "URL")]
     target: Option<String>,
 
     /// How often each variant is measured [default: as often as it takes to see differences].
-    #[arg(long, env = "PLIMSOLL_ROUNDS", value_name = "N", help_heading = "Rounds",
-        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(
+        long, value_name = "N", help_heading = "Rounds",
+        value_parser = clap::value_parser!(u32).range(1..=1000)
+    )]
     rounds: Option<u32>,
 
     /// How long a slice is measured [default: 2s].
-    #[arg(
-        long,
-        env = "PLIMSOLL_SLICE",
-        value_name = "TIME",
-        help_heading = "Rounds"
-    )]
+    #[arg(long, value_name = "TIME", help_heading = "Rounds")]
     slice: Option<Period>,
 
     /// Calls a turn, where all variants are up together and take turns [default: 20].
-    #[arg(long, env = "PLIMSOLL_TURN", value_name = "CALLS", help_heading = "Rounds",
-        value_parser = clap::value_parser!(u32).range(1..=100_000), conflicts_with_all = ["slice", "rounds"])]
+    #[arg(
+        long, value_name = "CALLS", help_heading = "Rounds",
+        value_parser = clap::value_parser!(u32).range(1..=100_000), conflicts_with_all = ["slice", "rounds"]
+    )]
     turn: Option<u32>,
 
     /// Take turns until differences at the p50 are resolved to ± this, such as 1us [default: for --duration].
     /// `--resolve 1us` means the same.
-    #[arg(
-        long,
-        env = "PLIMSOLL_RESOLUTION",
-        value_name = "TIME",
-        help_heading = "Rounds"
-    )]
+    #[arg(long, value_name = "TIME", help_heading = "Rounds")]
     resolution: Option<Period>,
 
     /// The longest time for --resolution and --fail-if [default: 2m].
-    #[arg(
-        long,
-        env = "PLIMSOLL_BUDGET",
-        value_name = "TIME",
-        help_heading = "Rounds"
-    )]
+    #[arg(long, value_name = "TIME", help_heading = "Rounds")]
     budget: Option<Period>,
 
     /// Exit with 99 when a variant takes more than this over the first one, beyond doubt: a metric
     /// and what is allowed, such as 'p99 +3%' or 'client_cpu +2us'; may be given again. Variants take
     /// turns until that is decided.
-    #[arg(
-        long,
-        env = "PLIMSOLL_FAIL_IF",
-        value_name = "GATE",
-        help_heading = "Rounds"
-    )]
+    #[arg(long, value_name = "GATE", help_heading = "Rounds")]
     fail_if: Vec<Gate>,
 
     /// What is measured besides turns, as a list: saturated, connections, resumed, memory; or none
     /// [default: connections, and all of them where the ladder starts the servers].
     #[arg(
         long,
-        env = "PLIMSOLL_PARTS",
         value_name = "PARTS",
         value_delimiter = ',',
         help_heading = "Rounds"
@@ -82,23 +66,21 @@ pub(crate) struct ClimbFlags {
     parts: Option<Vec<String>>,
 
     /// The directory of all runs [default: runs/<UTC time>-<name>-<command>].
-    #[arg(
-        long,
-        env = "PLIMSOLL_OUT",
-        value_name = "DIR",
-        help_heading = "Output"
-    )]
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
     out: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) documents: DocumentFlags,
 
     /// Show the plan, what would be measured and for how long, and don't run it.
-    #[arg(long, env = "PLIMSOLL_DRY_RUN", value_parser = boolish(), help_heading = "Output")]
+    #[arg(long, help_heading = "Output")]
     pub(crate) dry_run: bool,
 
     #[command(flatten)]
     pub(crate) load: LoadFlags,
+
+    #[command(flatten)]
+    pub(crate) shards: ShardFlags,
 }
 
 impl ClimbFlags {
@@ -137,6 +119,28 @@ impl ClimbFlags {
             budget: self.budget,
             gates: &self.fail_if,
             out: self.out.as_deref(),
+            over_shards: self.shards.are_asked_for(),
+            team: None,
         }
+    }
+}
+
+impl Asked<'_> {
+    /// The plan says what was asked in place of it, so that the plan that is kept repeats the same.
+    pub(super) fn note(&self, spec: &mut Spec) {
+        let mut ladder = spec.ladder.clone().unwrap_or_default();
+        ladder.slice = self.slice.or(ladder.slice);
+        ladder.rounds = self.rounds.or(ladder.rounds);
+        ladder.turn = self.turn.or(ladder.turn);
+        ladder.resolution = self.resolution.or(ladder.resolution);
+        ladder.budget = self.budget.or(ladder.budget);
+        if let Some(parts) = self.parts {
+            ladder.parts = Some(parts.to_vec());
+        }
+        if !self.gates.is_empty() {
+            ladder.fail_if = Some(self.gates.to_vec());
+        }
+        let asked = ladder != LadderSpec::default();
+        spec.ladder = asked.then_some(ladder);
     }
 }

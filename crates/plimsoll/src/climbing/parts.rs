@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use plimsoll_model::Plan;
 use plimsoll_model::ladder::{self, Part};
+use plimsoll_model::run::MANY_CONNECTIONS;
 use plimsoll_model::spec::{RungSpec, Secured, Spec};
 use plimsoll_model::units::Period;
 
-use super::testbed::MANY_CONNECTIONS;
 use super::turning::Turning;
 use super::{Asked, Rounds};
 use crate::environment::Environment;

@@ -1,27 +1,43 @@
 //! What the cryptography itself takes of a rung's new connections: the part of the measured CPU that a reader
 //! can check. Of ladders whose rungs differ in the kind of certificate.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_engine::tls::limits;
 use plimsoll_model::Plan;
+use plimsoll_model::ladder::{Part, Percentile, Rung};
 use plimsoll_model::limits::{Handshake, Primitives};
 use plimsoll_model::plan::{Group, Identity, Reuse, TlsVersion};
+use plimsoll_model::record::Times;
+use plimsoll_model::run::Run;
 use plimsoll_model::spec::{RungSpec, Secured};
 use plimsoll_stack::certificates::Options;
 
+use super::Rounds;
 use crate::failure::Failure;
 
-/// Whether the ladder is one of prices.
-pub(super) fn are_asked(rungs: &[RungSpec]) -> bool {
-    rungs.iter().any(|rung| rung.certificate.is_some())
+/// What each new connection of a rung asks of the cryptography, rung by rung, in a ladder of prices. `None`
+/// where calls share connections and no `parts` make others, or it is not TLS 1.3 with certificates of the
+/// ladder's.
+pub(super) fn handshakes(
+    rungs: &[RungSpec],
+    plans: &[Plan],
+    parts: &[Rounds],
+) -> Vec<Option<Handshake>> {
+    let are_asked = rungs.iter().any(|rung| rung.certificate.is_some());
+    let apart = parts.iter().any(Rounds::makes_connections);
+    let of = |(rung, plan): (&RungSpec, &Plan)| {
+        let makes = apart || plan.load.reuse == Reuse::Never;
+        (are_asked && makes)
+            .then(|| handshake(rung, plan))
+            .flatten()
+    };
+    rungs.iter().zip(plans).map(of).collect()
 }
 
-/// What each new connection of a rung asks of the cryptography; `None` where calls share connections,
-/// or it is not TLS 1.3 with certificates of the ladder's.
-pub(super) fn handshake((rung, plan): (&RungSpec, &Plan)) -> Option<Handshake> {
+fn handshake(rung: &RungSpec, plan: &Plan) -> Option<Handshake> {
     let tls = plan.tls.as_ref()?;
-    if plan.load.reuse != Reuse::Never || tls.versions != [TlsVersion::V1_3] || tls.full.is_some() {
+    if tls.versions != [TlsVersion::V1_3] || tls.full.is_some() {
         return None;
     }
     Some(Handshake {
@@ -30,6 +46,30 @@ pub(super) fn handshake((rung, plan): (&RungSpec, &Plan)) -> Option<Handshake> {
         mutual: rung.secured == Secured::Mutual,
         resumed: tls.resume,
     })
+}
+
+/// Adds the connections that a slice made to those of its rung.
+pub(super) fn note_connections(
+    plan: &Plan,
+    run: &Run,
+    all: &mut BTreeMap<Part, Times>,
+    rung: &mut Rung,
+) {
+    if rung.handshake.is_none() || plan.load.reuse != Reuse::Never {
+        return;
+    }
+    let part = match plan.tls.as_ref().is_some_and(|tls| tls.resume) {
+        true => Part::Resumed,
+        false => Part::Connections,
+    };
+    let Some(phases) = run.measured().phases else {
+        return;
+    };
+    let times = all.entry(part).or_default();
+    times.merge(&phases.total);
+    if let Some(p99) = Percentile::p99(times) {
+        rung.connection_p99.insert(part, p99);
+    }
 }
 
 /// The name of a kind; the usual one where none is asked for.

@@ -93,7 +93,7 @@ fn way_to(
     n: usize,
 ) -> Result<Vec<Sidecar>, Failure> {
     // What is encrypted from end to end is bytes to a sidecar.
-    let bolt = rung.spec.call.bolt.is_some() && rung.secured == Secured::Off;
+    let bolt = rung.spec.call.sections.contains_key("bolt") && rung.secured == Secured::Off;
     let protocol = if bolt { "bolt" } else { "tcp" };
     let route = |upstream: SocketAddr, tls: &str| {
         format!("protocol = \"{protocol}\"\nupstream = [\"{upstream}\"]\n{tls}")

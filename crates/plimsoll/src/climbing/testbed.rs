@@ -6,15 +6,12 @@ use std::path::Path;
 use plimsoll_model::Plan;
 use plimsoll_model::ladder::Slice;
 use plimsoll_model::plan::Watch;
-use plimsoll_model::run::Run;
+use plimsoll_model::run::{MANY_CONNECTIONS, Run};
 use plimsoll_model::spec::RungSpec;
 
 use super::servers::Servers;
 use super::sidecars::{self, Sidecars};
 use crate::failure::Failure;
-
-/// With fewer connections a page of memory more or less decides.
-pub(super) const MANY_CONNECTIONS: u32 = 100;
 
 /// Dropped, everything that was started ends.
 pub(super) struct Testbed {

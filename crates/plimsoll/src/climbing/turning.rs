@@ -8,12 +8,11 @@ use plimsoll_model::Plan;
 use plimsoll_model::ladder::turns::{self, CALLS, LEFT_OUT, Measured, TurnsRecord};
 use plimsoll_model::ladder::{ALPHA, Gated, Passage, Slice};
 use plimsoll_model::plan::Turns;
-use plimsoll_model::run::Run;
+use plimsoll_model::run::{MANY_CONNECTIONS, Run};
 use plimsoll_model::spec::{LadderSpec, RateSpec, RungSpec, Spec};
 use plimsoll_report::quantity::time;
 
-use super::testbed::MANY_CONNECTIONS;
-use super::{Asked, Climb};
+use super::{Asked, Climb, prices};
 use crate::execution::Process;
 use crate::failure::Failure;
 use crate::progress::Series;
@@ -160,6 +159,9 @@ fn obstacle(spec: &Spec, rungs: &[RungSpec], asked: &Asked<'_>, wanted: bool) ->
     };
     let served = spec.ladder.as_ref().is_some_and(|l| l.serve.is_some());
     let connections = |rung: &RungSpec| rung.spec.load.connections.unwrap_or(1);
+    if asked.over_shards {
+        return Some("turns are taken by one clock, and shards have one each".to_owned());
+    }
     if asked.kind != "ladder" {
         return Some(format!("the rungs of a {} have slices", asked.kind));
     }
@@ -175,7 +177,7 @@ fn obstacle(spec: &Spec, rungs: &[RungSpec], asked: &Asked<'_>, wanted: bool) ->
     if load.clients.is_some() || (load.rate.is_none() && load.steps.is_none()) {
         return Some("turns are dealt from a rate, and a closed loop has none".to_owned());
     }
-    if spec.call.session.is_some() || spec.call.hold.is_some() {
+    if spec.call.schedules_itself() {
         return Some("sessions and held connections last longer than turns".to_owned());
     }
     if rungs
@@ -310,7 +312,9 @@ impl Climb {
             if !own_servers {
                 slice.server_cpu_us_per_call = None;
             }
-            self.record.rungs[rung].slices.push(slice);
+            let record = &mut self.record.rungs[rung];
+            prices::note_connections(plan, run, &mut self.connections[rung], record);
+            record.slices.push(slice);
             all.push(measured);
         }
         Ok(all)

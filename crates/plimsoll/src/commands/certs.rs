@@ -6,7 +6,7 @@ use clap::Args;
 use plimsoll_model::units::Period;
 use plimsoll_stack::certificates::{Algorithm, Leaf, Options, Validity, make_certificates};
 
-use crate::arguments::{Json, boolish};
+use crate::arguments::Json;
 use crate::console;
 use crate::failure::{Exit, Failure};
 
@@ -23,61 +23,44 @@ pub(crate) struct Arguments {
 
     /// A host name or address that the server's certificate is for, besides localhost,
     /// 127.0.0.1 and ::1; may be given again.
-    #[arg(long, env = "PLIMSOLL_NAME", value_name = "NAME")]
+    #[arg(long, value_name = "NAME")]
     name: Vec<String>,
 
     /// Add this many made-up names, for a large certificate; at most 2000.
-    #[arg(
-        long,
-        env = "PLIMSOLL_NAMES",
-        value_name = "N",
-        default_value_t = 0,
-        hide_default_value = true
-    )]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     names: u32,
 
     /// The keys: ed25519, ecdsa-p256, ecdsa-p384, rsa-2048, rsa-3072, rsa-4096, ml-dsa-44, ml-dsa-65
     /// or ml-dsa-87.
-    #[arg(long, env = "PLIMSOLL_ALGORITHM", default_value = "ecdsa-p256")]
+    #[arg(long, default_value = "ecdsa-p256")]
     algorithm: Algorithm,
 
     /// The client's key, where it differs: one of the same [default: --algorithm].
-    #[arg(long, env = "PLIMSOLL_CLIENT_ALGORITHM", value_name = "ALGORITHM")]
+    #[arg(long, value_name = "ALGORITHM")]
     client_algorithm: Option<Algorithm>,
 
     /// Put this many certificates between the CA and those of server and client, which both send along.
-    #[arg(
-        long,
-        env = "PLIMSOLL_INTERMEDIATES",
-        value_name = "N",
-        default_value_t = 0,
-        hide_default_value = true
-    )]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     intermediates: u32,
 
     /// How many days they are valid.
-    #[arg(long, env = "PLIMSOLL_DAYS", default_value_t = 365)]
+    #[arg(long, default_value_t = 365)]
     days: u32,
 
     /// How long they are valid, in place of --days: "90s", "1h".
-    #[arg(
-        long,
-        env = "PLIMSOLL_VALID_FOR",
-        value_name = "TIME",
-        conflicts_with = "days"
-    )]
+    #[arg(long, value_name = "TIME", conflicts_with = "days")]
     valid_for: Option<Period>,
 
     /// Write ca.crl as well, the lists of what is revoked, one of every issuer.
-    #[arg(long, env = "PLIMSOLL_CRL", value_parser = boolish())]
+    #[arg(long)]
     crl: bool,
 
     /// Revoke a certificate in ca.crl: server or client; may be given again.
-    #[arg(long, env = "PLIMSOLL_REVOKE", value_name = "WHICH")]
+    #[arg(long, value_name = "WHICH")]
     revoke: Vec<Leaf>,
 
     /// Overwrite files that are there.
-    #[arg(long, env = "PLIMSOLL_FORCE", value_parser = boolish())]
+    #[arg(long)]
     force: bool,
 
     #[command(flatten)]

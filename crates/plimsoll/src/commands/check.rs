@@ -50,28 +50,17 @@ struct EchoArguments {
     #[arg(
         short,
         long,
-        env = "PLIMSOLL_MESSAGE",
         value_name = "TEXT",
         default_value = "this is examples/metadata"
     )]
     message: String,
 
     /// Messages that ServerStreamingEcho has to return, and that the client streams send.
-    #[arg(
-        long,
-        env = "PLIMSOLL_MESSAGES",
-        value_name = "N",
-        default_value_t = 10
-    )]
+    #[arg(long, value_name = "N", default_value_t = 10)]
     messages: usize,
 
     /// For each of the four calls.
-    #[arg(
-        long,
-        env = "PLIMSOLL_DEADLINE",
-        value_name = "TIME",
-        default_value = "10s"
-    )]
+    #[arg(long, value_name = "TIME", default_value = "10s")]
     deadline: Period,
 
     #[command(flatten)]
@@ -93,12 +82,7 @@ struct ReadyArguments {
     url: Asked,
 
     /// Retry for this long.
-    #[arg(
-        long,
-        env = "PLIMSOLL_WITHIN",
-        value_name = "TIME",
-        default_value = "0s"
-    )]
+    #[arg(long, value_name = "TIME", default_value = "0s")]
     within: Period,
 }
 

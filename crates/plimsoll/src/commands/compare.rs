@@ -10,7 +10,7 @@ use plimsoll_report::html::{self, View};
 use plimsoll_report::{markdown, terminal};
 use serde_json::{Value, json};
 
-use crate::arguments::{Json, boolish};
+use crate::arguments::Json;
 use crate::console;
 use crate::documents::{load, write_text};
 use crate::failure::{Exit, Failure, chain};
@@ -41,24 +41,24 @@ pub(crate) struct Arguments {
     b: Option<PathBuf>,
 
     /// Runs to compare with.
-    #[arg(long, env = "PLIMSOLL_BASELINE", value_name = "RUN", num_args = 1.., requires = "candidate", conflicts_with = "a")]
+    #[arg(long, value_name = "RUN", num_args = 1.., requires = "candidate", conflicts_with = "a")]
     baseline: Vec<PathBuf>,
 
     /// Runs to judge.
-    #[arg(long, env = "PLIMSOLL_CANDIDATE", value_name = "RUN", num_args = 1.., requires = "baseline", conflicts_with = "a")]
+    #[arg(long, value_name = "RUN", num_args = 1.., requires = "baseline", conflicts_with = "a")]
     candidate: Vec<PathBuf>,
 
     /// Write the comparison as an HTML page ("-": stdout). It needs no network.
-    #[arg(long, env = "PLIMSOLL_HTML", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
     /// Write the comparison in Markdown ("-": stdout).
-    #[arg(long, env = "PLIMSOLL_MARKDOWN", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
 
     /// Measure two services now, beside each other in one run, in place of comparing runs: the same as
     /// `plimsoll ladder A B`, with its flags.
-    #[arg(long, env = "PLIMSOLL_LIVE", value_parser = boolish())]
+    #[arg(long)]
     live: bool,
 
     #[command(flatten)]

@@ -1,9 +1,9 @@
 //! `plimsoll completions`: what a shell needs to complete command lines of ours.
 
-use clap::{Args, Command, CommandFactory, ValueEnum};
+use clap::{Args, Command, ValueEnum};
 use clap_complete::generate;
 
-use crate::arguments::Cli;
+use crate::arguments;
 use crate::console;
 use crate::failure::{Exit, Failure};
 
@@ -30,7 +30,7 @@ enum Shell {
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
-    let mut command = shown(&Cli::command())
+    let mut command = shown(&arguments::command())
         .version(env!("CARGO_PKG_VERSION"))
         .propagate_version(true);
     let shell = match arguments.shell {

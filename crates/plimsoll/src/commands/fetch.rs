@@ -43,39 +43,19 @@ pub(crate) struct Arguments {
     /// How connections are made: new (a full handshake for every file), resumed (from a
     /// ticket), both (new and resumed in turn, in slices of 2s), or reused (kept open)
     /// [default: reused].
-    #[arg(
-        long,
-        env = "PLIMSOLL_MODE",
-        value_name = "MODE",
-        help_heading = "Call"
-    )]
+    #[arg(long, value_name = "MODE", help_heading = "Call")]
     mode: Option<Mode>,
 
     /// The body's exact size; another one is a failure [default: that of /bytes/SIZE].
-    #[arg(
-        long,
-        env = "PLIMSOLL_SIZE",
-        value_name = "SIZE",
-        help_heading = "Call"
-    )]
+    #[arg(long, value_name = "SIZE", help_heading = "Call")]
     size: Option<Size>,
 
     /// The Host to send [default: host:port of the target].
-    #[arg(
-        long,
-        env = "PLIMSOLL_HOST",
-        value_name = "HOST",
-        help_heading = "Call"
-    )]
+    #[arg(long, value_name = "HOST", help_heading = "Call")]
     host: Option<String>,
 
     /// Files that one connection fetches before it is replaced [default: no limit].
-    #[arg(
-        long,
-        env = "PLIMSOLL_PER_CONNECTION",
-        value_name = "N",
-        help_heading = "Call"
-    )]
+    #[arg(long, value_name = "N", help_heading = "Call")]
     per_connection: Option<u32>,
 
     #[command(flatten)]
@@ -158,6 +138,8 @@ impl Arguments {
             budget: None,
             gates: &[],
             out: self.output.out(),
+            over_shards: false,
+            team: None,
         };
         sweep::measure(
             &spec,

@@ -1,7 +1,8 @@
 //! `plimsoll find`: the highest rate that meets the plan's objectives.
 //!
 //! The model decides which trial comes next; here each is carried out as a run of its own,
-//! in the search's directory, and judged. `search.json` is written after every trial.
+//! in the search's directory, and judged. `search.json` is written after every trial. On several
+//! machines shard 0 searches, and the others make their part of each trial.
 
 mod judging;
 
@@ -20,8 +21,9 @@ use plimsoll_model::spec::{RateSpec, Spec};
 use plimsoll_model::units::{Period, Rate};
 use plimsoll_report::quantity::{exact_rate, rate, time};
 use plimsoll_report::search as shown;
+use serde::{Deserialize, Serialize};
 
-use crate::arguments::{Origins, boolish};
+use crate::arguments::Origins;
 use crate::commands::run::read;
 use crate::console;
 use crate::documents::{DocumentFlags, Screen};
@@ -34,13 +36,14 @@ use crate::presentation;
 use crate::problems::{self, Source};
 use crate::progress::{Progress, Series};
 use crate::row_flags::RowFlags;
-use judging::{drain, errors_share, growth, judge, warmup};
+use crate::shards::identity::ShardFlags;
+use crate::shards::{self, Team};
+use judging::{drain, errors_share, growth, judge, limited_us, warmup};
 
 /// Find the load line: the highest rate that meets the objectives.
 ///
 /// The rate rises until an objective is missed or calls pile up, every further trial is made
-/// where it is worth most, and a longer one confirms the winner. The search begins at the plan's
-/// rate (or --rate); the plan's duration is not used.
+/// where it is worth most, and a longer one confirms the winner. The search begins at the plan's rate (or --rate); the plan's duration is not used.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: how much it carries with 99 % of its answers within 10 ms
@@ -53,86 +56,46 @@ pub(crate) struct Arguments {
     plan: PathBuf,
 
     /// Another target than the plan's.
-    #[arg(long, env = "PLIMSOLL_TARGET", value_name = "URL")]
+    #[arg(long, value_name = "URL")]
     target: Option<String>,
 
     /// How close the bounds must come [default: 1%].
-    #[arg(
-        long,
-        env = "PLIMSOLL_PRECISION",
-        value_name = "SHARE",
-        help_heading = "Search"
-    )]
+    #[arg(long, value_name = "SHARE", help_heading = "Search")]
     precision: Option<String>,
 
     /// No lower rate is tried [default: 1/s].
-    #[arg(
-        long,
-        env = "PLIMSOLL_LEAST",
-        value_name = "RATE",
-        help_heading = "Search"
-    )]
+    #[arg(long, value_name = "RATE", help_heading = "Search")]
     least: Option<Rate>,
 
     /// No higher rate is tried [default: 10000000/s].
-    #[arg(
-        long,
-        env = "PLIMSOLL_MOST",
-        value_name = "RATE",
-        help_heading = "Search"
-    )]
+    #[arg(long, value_name = "RATE", help_heading = "Search")]
     most: Option<Rate>,
 
     /// How long a trial is that counts [default: 5s].
-    #[arg(
-        long,
-        env = "PLIMSOLL_TRIAL",
-        value_name = "TIME",
-        help_heading = "Search"
-    )]
+    #[arg(long, value_name = "TIME", help_heading = "Search")]
     trial: Option<Period>,
 
     /// The most trials that count at one rate [default: 3].
-    #[arg(
-        long,
-        env = "PLIMSOLL_TRIALS",
-        value_name = "N",
-        help_heading = "Search"
-    )]
+    #[arg(long, value_name = "N", help_heading = "Search")]
     trials: Option<u32>,
 
     /// How long the trial is that confirms the winner [default: three times --trial].
-    #[arg(
-        long,
-        env = "PLIMSOLL_CONFIRM",
-        value_name = "TIME",
-        help_heading = "Search"
-    )]
+    #[arg(long, value_name = "TIME", help_heading = "Search")]
     confirm: Option<Period>,
 
     /// The search ends within this time [default: 5m].
-    #[arg(
-        long,
-        env = "PLIMSOLL_BUDGET",
-        value_name = "TIME",
-        help_heading = "Search"
-    )]
+    #[arg(long, value_name = "TIME", help_heading = "Search")]
     budget: Option<Period>,
 
     /// The search's directory [default: runs/<UTC time>-<name>-search].
-    #[arg(
-        long,
-        env = "PLIMSOLL_OUT",
-        value_name = "DIR",
-        help_heading = "Output"
-    )]
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
     out: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) documents: DocumentFlags,
 
     /// Show the search with every default filled in, and don't run it.
-    #[arg(long, env = "PLIMSOLL_DRY_RUN", value_parser = boolish(), help_heading = "Output")]
+    #[arg(long, help_heading = "Output")]
     dry_run: bool,
 
     #[command(flatten)]
@@ -140,6 +103,9 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     load: LoadFlags,
+
+    #[command(flatten)]
+    shards: ShardFlags,
 }
 
 /// Where the search begins when neither plan nor flag says so.
@@ -178,6 +144,18 @@ pub(crate) fn execute(
         )?;
         return Ok(Exit::Done);
     }
+    let variable = |name: &str| environment.get(name).map(|found| found.value);
+    let identity = arguments.shards.identity(variable)?;
+    let team = Team::of(identity.as_ref(), process)?;
+    let setting = Setting {
+        name: plan.name.clone(),
+        spec,
+        environment,
+        source,
+    };
+    if let Some(team) = team.as_ref().filter(|team| !team.leads()) {
+        return team.follow(|attempt: Attempt| setting.trial(attempt));
+    }
     let dir = match &arguments.out {
         Some(dir) => dir.clone(),
         None => execution::default_dir(&format!("{} search", plan.name)),
@@ -198,21 +176,14 @@ pub(crate) fn execute(
             finding: None,
             interrupted: false,
         },
-        spec,
-        environment,
-        source,
+        setting,
         dir,
         process,
+        team: team.as_ref(),
     };
-    hunt.prepare(&plan)?;
-    let series = Series::new(process.progress);
-    let outcome = hunt.search(&series);
-    // The terminal is given back before anything else is shown.
-    drop(series);
-    // What was found until then stays, whatever ended the search.
-    hunt.keep()?;
-    outcome?;
-    hunt.conclude(arguments.documents.screen())
+    Team::end_with(hunt.team, || {
+        hunt.carry_out(&plan, arguments.documents.screen())
+    })
 }
 
 impl Arguments {
@@ -309,20 +280,67 @@ fn check(plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A search under way.
-struct Hunt<'a> {
-    record: SearchRecord,
+/// What all trials are made of.
+struct Setting<'a> {
+    name: String,
     spec: Spec,
     environment: &'a Environment,
     source: Source<'a>,
+}
+
+/// What distinguishes a trial: of this all shards make the same plan.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Attempt {
+    rate_per_s: f64,
+    length: Duration,
+}
+
+impl Setting<'_> {
+    fn trial(&self, attempt: Attempt) -> Result<(Spec, Plan), Failure> {
+        let rate = Rate(attempt.rate_per_s);
+        let mut spec = self.spec.clone();
+        spec.find = None;
+        spec.name = Some(format!("{}, {rate}", self.name));
+        let load = &mut spec.load;
+        load.rate = Some(RateSpec::Steady(rate));
+        load.duration = Some(Period(attempt.length));
+        load.warmup.get_or_insert(Period(warmup(attempt.length)));
+        let plan = planning::plan(&spec, self.environment, &self.source)?;
+        if spec.load.drain.is_none() {
+            spec.load.drain = Some(Period(drain(&plan)));
+        }
+        let plan = planning::plan(&spec, self.environment, &self.source)?;
+        Ok((spec, plan))
+    }
+}
+
+/// A search under way.
+struct Hunt<'a> {
+    record: SearchRecord,
+    setting: Setting<'a>,
     dir: PathBuf,
     process: &'a Process,
+    /// The shards that make the trials, where there are others than this process.
+    team: Option<&'a Team<'a>>,
 }
 
 impl Hunt<'_> {
+    fn carry_out(&mut self, plan: &Plan, screen: Screen) -> Result<Exit, Failure> {
+        self.prepare(plan)?;
+        let series = Series::new(self.process.progress);
+        let outcome = self.search(&series);
+        // The terminal is given back before anything else is shown.
+        drop(series);
+        // What was found until then stays, whatever ended the search.
+        self.keep()?;
+        outcome?;
+        self.conclude(screen)
+    }
+
     /// Makes the directory, with the plan in it.
     fn prepare(&self, plan: &Plan) -> Result<(), Failure> {
         let text = self
+            .setting
             .spec
             .filled_in(plan)
             .to_toml()
@@ -400,19 +418,8 @@ impl Hunt<'_> {
         let clock = Clock::new();
         let began = clock.now();
         let number = self.record.trials.len() + 1;
-        let mut spec = self.spec.clone();
-        spec.find = None;
-        spec.name = Some(format!("{}, {}", self.record.name, Rate(rate_per_s)));
-        let load = &mut spec.load;
-        load.rate = Some(RateSpec::Steady(Rate(rate_per_s)));
-        load.duration = Some(Period(length));
-        load.warmup.get_or_insert(Period(warmup(length)));
-        let plan = planning::plan(&spec, self.environment, &self.source)?;
-        if spec.load.drain.is_none() {
-            spec.load.drain = Some(Period(drain(&plan)));
-        }
-        let plan = planning::plan(&spec, self.environment, &self.source)?;
-        let plan_toml = spec.filled_in(&plan).to_toml().map_err(Failure::error)?;
+        let attempt = Attempt { rate_per_s, length };
+        let (spec, plan) = self.setting.trial(attempt)?;
         let name = format!("{number:03}-{}-{rate_per_s}", shown::purpose(purpose));
         let before: Duration = plan
             .load
@@ -421,14 +428,24 @@ impl Hunt<'_> {
             .filter(|s| s.warmup)
             .filter_map(|s| s.duration)
             .sum();
-        let run = execution::carry_out(
-            &plan,
-            &plan_toml,
-            &self.dir.join(&name),
-            progress(&plan),
-            Some(before + LOST_AFTER),
-            self.process,
-        )?;
+        let (dir, progress) = (self.dir.join(&name), progress(&plan));
+        let abort_after = Some(before + LOST_AFTER);
+        let run = match self.team {
+            None => {
+                let plan_toml = spec.filled_in(&plan).to_toml().map_err(Failure::error)?;
+                execution::carry_out(&plan, &plan_toml, &dir, progress, abort_after, self.process)?
+            }
+            Some(team) => team.lead(
+                attempt,
+                shards::Load {
+                    spec: &spec,
+                    plan: &plan,
+                    dir: &dir,
+                    progress,
+                    abort_after,
+                },
+            )?,
+        };
         if !self.stopped() {
             thread::sleep(SETTLE);
         }
@@ -453,6 +470,7 @@ impl Hunt<'_> {
             p99_us: total.response.and_then(|r| r.p99_us),
             p99_9_us: total.response.and_then(|r| r.p99_9_us),
             mean_us: total.response.map(|r| r.mean_us),
+            limited_us: limited_us(&plan, &run),
             errors_share: errors_share(&run),
             growth,
             run: Some(name),

@@ -7,8 +7,9 @@ use plimsoll_model::spec::{BinarySpec, CallSpec, GrpcSpec, MessageSpec, PaceSpec
 use plimsoll_model::units::{Period, Size};
 use plimsoll_protocols::grpc::reflection::{self, ReflectionError};
 
-use crate::arguments::{Origins, Strength, boolish};
+use crate::arguments::{Origins, Strength};
 use crate::console;
+use crate::credentials::CredentialFlags;
 use crate::environment::Environment;
 use crate::execution::{OutputFlags, Process};
 use crate::failure::{Exit, Failure};
@@ -61,157 +62,83 @@ pub(crate) struct Arguments {
 #[derive(Debug, Args)]
 pub(crate) struct GrpcFlags {
     /// What to call: package.Service/Method.
-    #[arg(
-        short,
-        long,
-        alias = "call",
-        env = "PLIMSOLL_METHOD",
-        help_heading = "Call"
-    )]
+    #[arg(short, long, alias = "call", help_heading = "Call")]
     method: Option<String>,
 
     /// The message as JSON, or a list of them (a stream's; else calls take them in turn); @FILE or @- (stdin) that holds it, or a message a line [default: the empty message].
-    #[arg(
-        short,
-        long,
-        env = "PLIMSOLL_DATA",
-        value_name = "JSON",
-        help_heading = "Call"
-    )]
+    #[arg(short, long, value_name = "JSON", help_heading = "Call")]
     data: Option<String>,
 
     /// A message in the protobuf encoding, @FILE or @- (stdin), in place of --data; may be given
     /// again: a stream sends them all, else calls take them in turn.
-    #[arg(
-        long,
-        env = "PLIMSOLL_DATA_BINARY",
-        value_name = "@FILE",
-        help_heading = "Call"
-    )]
+    #[arg(long, value_name = "@FILE", help_heading = "Call")]
     data_binary: Vec<String>,
 
     /// The same, with several messages in a file, each behind its length as a varint (protobuf's
     /// delimited format).
-    #[arg(
-        long,
-        env = "PLIMSOLL_DATA_DELIMITED",
-        value_name = "@FILE",
-        help_heading = "Call"
-    )]
+    #[arg(long, value_name = "@FILE", help_heading = "Call")]
     data_delimited: Vec<String>,
 
     /// A .proto file that describes the method; may be given again.
-    #[arg(
-        long,
-        env = "PLIMSOLL_PROTO",
-        value_name = "FILE",
-        help_heading = "Call"
-    )]
+    #[arg(long, value_name = "FILE", help_heading = "Call")]
     proto: Vec<PathBuf>,
 
     /// Where imports of --proto are looked for; may be given again.
-    #[arg(
-        long,
-        env = "PLIMSOLL_IMPORT_PATH",
-        value_name = "DIR",
-        help_heading = "Call"
-    )]
+    #[arg(long, value_name = "DIR", help_heading = "Call")]
     import_path: Vec<PathBuf>,
 
     /// A descriptor set that describes the method (protoc --descriptor_set_out --include_imports).
-    #[arg(
-        long,
-        env = "PLIMSOLL_DESCRIPTOR_SET",
-        value_name = "FILE",
-        help_heading = "Call"
-    )]
+    #[arg(long, value_name = "FILE", help_heading = "Call")]
     descriptor_set: Option<PathBuf>,
 
     /// Ask the server what the method is, even if it is one of the built-in services
     /// [default: ask for methods of other services, where no description is given].
-    #[arg(long, env = "PLIMSOLL_REFLECTION", value_parser = boolish(), help_heading = "Call")]
+    #[arg(long, help_heading = "Call")]
     reflection: bool,
 
     /// Metadata, 'name: value'; may be given again. 'name: $VARIABLE' takes it from the environment,
     /// and fields such as {{row.user}} vary from call to call.
-    #[arg(
-        long,
-        env = "PLIMSOLL_METADATA",
-        value_name = "NAME: VALUE",
-        help_heading = "Call"
-    )]
+    #[arg(long, value_name = "NAME: VALUE", help_heading = "Call")]
     metadata: Vec<String>,
 
+    #[command(flatten)]
+    credentials: CredentialFlags,
+
     /// Streams: messages to send on a call [default: as many as --data has].
-    #[arg(
-        long,
-        env = "PLIMSOLL_MESSAGES",
-        value_name = "N",
-        help_heading = "Call"
-    )]
+    #[arg(long, value_name = "N", help_heading = "Call")]
     messages: Option<u32>,
 
     /// Streams: time between two messages of a call, or "answers": each after the answer to
     /// the one before [default: all at once].
-    #[arg(
-        long,
-        env = "PLIMSOLL_PACE",
-        value_name = "TIME",
-        help_heading = "Call"
-    )]
+    #[arg(long, value_name = "TIME", help_heading = "Call")]
     pace: Option<PaceSpec>,
 
     /// Streams: messages the server has to send on a call; otherwise the call has failed.
-    #[arg(long, env = "PLIMSOLL_EXPECT", value_name = "N", help_heading = "Call")]
+    #[arg(long, value_name = "N", help_heading = "Call")]
     expect: Option<u32>,
 
     /// Streams: cancel the call after so many messages from the server; 0: at once.
-    #[arg(
-        long,
-        env = "PLIMSOLL_CANCEL_AFTER",
-        value_name = "N",
-        help_heading = "Call"
-    )]
+    #[arg(long, value_name = "N", help_heading = "Call")]
     cancel_after: Option<u32>,
 
     /// Streams: end the call after this time, which is its good end: for streams without one.
-    #[arg(
-        long,
-        env = "PLIMSOLL_STREAM_DURATION",
-        value_name = "TIME",
-        help_heading = "Call"
-    )]
+    #[arg(long, value_name = "TIME", help_heading = "Call")]
     stream_duration: Option<Period>,
 
     /// The :authority to send [default: host:port of the target].
-    #[arg(long, env = "PLIMSOLL_AUTHORITY", help_heading = "Call")]
+    #[arg(long, help_heading = "Call")]
     authority: Option<String>,
 
     /// The user-agent to send [default: this program and its version].
-    #[arg(
-        long,
-        env = "PLIMSOLL_USER_AGENT",
-        value_name = "TEXT",
-        help_heading = "Call"
-    )]
+    #[arg(long, value_name = "TEXT", help_heading = "Call")]
     user_agent: Option<String>,
 
     /// Pack requests, and take packed answers: gzip or none [default: none].
-    #[arg(
-        long,
-        env = "PLIMSOLL_COMPRESSION",
-        value_name = "HOW",
-        help_heading = "Call"
-    )]
+    #[arg(long, value_name = "HOW", help_heading = "Call")]
     compression: Option<String>,
 
     /// Larger answers fail with MESSAGE_TOO_LARGE [default: 4MiB].
-    #[arg(
-        long,
-        env = "PLIMSOLL_MAX_MESSAGE",
-        value_name = "SIZE",
-        help_heading = "Call"
-    )]
+    #[arg(long, value_name = "SIZE", help_heading = "Call")]
     max_message: Option<Size>,
 }
 
@@ -322,7 +249,8 @@ impl GrpcFlags {
         (call.message, call.message_file) = (message.map(MessageSpec), file);
         let binary = quick::binary(&self.data_binary, &self.data_delimited)?;
         call.message_binary = Some(BinarySpec(binary)).filter(|spec| !spec.0.is_empty());
-        call.metadata = quick::metadata(&self.metadata)?;
+        call.metadata = quick::fields("--metadata", &self.metadata)?;
+        self.credentials.add_to(&mut call.metadata)?;
         Ok(call)
     }
 }

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use plimsoll_model::plan::HttpVersion;
-use plimsoll_model::spec::{CallSpec, HttpSpec, MetadataSpec, StatusSpec};
+use plimsoll_model::spec::{CallSpec, HttpSpec, Spec, StatusSpec};
 use plimsoll_model::units::Size;
 
 use crate::arguments::Origins;
+use crate::credentials::CredentialFlags;
 use crate::environment::Environment;
 use crate::execution::{OutputFlags, Process};
 use crate::failure::{Exit, Failure};
@@ -103,7 +104,8 @@ pub(crate) struct Arguments {
     )]
     expect_body: Option<String>,
 
-    /// The answer comes in events: sse (server-sent events) or ndjson (a JSON document a line).
+    /// The answer comes in events: sse (server-sent events), ndjson (a JSON document a line), or openai
+    /// (server-sent events that hold tokens, as `plimsoll llm` reads them).
     #[arg(
         long,
         env = "PLIMSOLL_STREAM",
@@ -113,7 +115,7 @@ pub(crate) struct Arguments {
     stream: Option<String>,
 
     /// The event that ends a stream well: its data, event:NAME or contains:TEXT
-    /// [default: the end of the body].
+    /// [default: the end of the body; with openai [DONE]].
     #[arg(
         long,
         env = "PLIMSOLL_STREAM_UNTIL",
@@ -132,6 +134,10 @@ pub(crate) struct Arguments {
     )]
     stream_error: Option<String>,
 
+    /// Ask for packed answers (gzip, deflate, br, zstd) and unpack them: bytes are counted as received and as unpacked.
+    #[arg(long, env = "PLIMSOLL_COMPRESSED", help_heading = "Call")]
+    compressed: bool,
+
     /// Larger answers fail with MESSAGE_TOO_LARGE [default: no limit below 4GiB].
     #[arg(
         long,
@@ -140,6 +146,9 @@ pub(crate) struct Arguments {
         help_heading = "Call"
     )]
     max_body: Option<Size>,
+
+    #[command(flatten)]
+    credentials: CredentialFlags,
 
     #[command(flatten)]
     rows: RowFlags,
@@ -163,28 +172,25 @@ pub(crate) fn execute(
     };
     let mut spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
     arguments.rows.apply(&mut spec);
-    // A connection that may be one of HTTP/1.1 carries one call at a time: clients that share one would only queue.
+    connections_for(&mut spec, arguments.http_version);
+    quick::run(&spec, &arguments.output, environment, process)
+}
+
+/// A connection that may be one of HTTP/1.1 carries one call at a time: clients that share one would only queue.
+pub(super) fn connections_for(spec: &mut Spec, version: Option<HttpVersion>) {
     let load = &mut spec.load;
     let kept = load.reuse.as_ref().is_none_or(|reuse| reuse != "never");
-    let queues = arguments.http_version != Some(HttpVersion::V2);
+    let queues = version != Some(HttpVersion::V2);
     if kept && queues && load.connections.is_none() {
         load.connections = load.clients;
     }
-    quick::run(&spec, &arguments.output, environment, process)
 }
 
 impl Arguments {
     fn call(&self) -> Result<HttpSpec, Failure> {
         let (body, body_file) = quick::text_or_file(self.data.as_deref())?;
-        let mut headers = BTreeMap::new();
-        for typed in &self.header {
-            let (name, value) = quick::named("--header", typed, "x-tenant: 7")?;
-            let value = match value.strip_prefix('$') {
-                Some(variable) => MetadataSpec::Env(variable.into()),
-                None => MetadataSpec::Text(value.into()),
-            };
-            headers.insert(name.to_owned(), value);
-        }
+        let mut headers = quick::fields("--header", &self.header)?;
+        self.credentials.add_to(&mut headers)?;
         let mut expect_headers = BTreeMap::new();
         for typed in &self.expect_header {
             let (name, value) = quick::named("--expect-header", typed, "x-cache: hit")?;
@@ -201,6 +207,7 @@ impl Arguments {
             stream: self.stream.clone(),
             stream_until: self.stream_until.clone(),
             stream_error: self.stream_error.clone(),
+            compressed: self.compressed.then_some(true),
             max_body: self.max_body,
             headers,
             expect_headers,

@@ -34,11 +34,12 @@ Example: counts, percentiles, histogram and errors of a session load test
   plimsoll import results/loadtest_20261122_081500.csv --out runs/sessions
   plimsoll report runs/sessions")]
 pub(crate) struct Arguments {
+    /// The file; - is stdin.
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
     /// The run directory to make [default: runs/<UTC time>-<file>].
-    #[arg(long, env = "PLIMSOLL_OUT", value_name = "DIR")]
+    #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
     #[command(flatten)]
@@ -49,24 +50,42 @@ pub(crate) struct Arguments {
 const MAX_S_TIME: u64 = 64 << 20;
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
-    let name = arguments
-        .file
-        .file_stem()
-        .unwrap_or_default()
-        .to_string_lossy();
+    if arguments.file == Path::new("-") {
+        return from_stdin(arguments);
+    }
+    import(&arguments.file, arguments)
+}
+
+/// Formats are recognised by reading twice, so that what comes on stdin is put into a file first.
+fn from_stdin(arguments: &Arguments) -> Result<Exit, Failure> {
+    let failed = |e: std::io::Error| Failure::error(format_args!("can't read stdin: {e}"));
+    let content = input::stdin().map_err(failed)?;
+    let folder = std::env::temp_dir().join(format!("plimsoll-{}", uuid::Uuid::new_v4()));
+    std::fs::create_dir(&folder).map_err(failed)?;
+    let file = folder.join("stdin");
+    let imported = std::fs::write(&file, content)
+        .map_err(failed)
+        .and_then(|()| import(&file, arguments));
+    // What is left of it is in a folder that is cleaned by others.
+    let _ = std::fs::remove_dir_all(&folder);
+    imported
+}
+
+fn import(file: &Path, arguments: &Arguments) -> Result<Exit, Failure> {
+    let name = file.file_stem().unwrap_or_default().to_string_lossy();
     let dir = arguments.out.clone().unwrap_or_else(|| default_dir(&name));
     let (version, now) = (env!("CARGO_PKG_VERSION"), Timestamp::now());
-    let runs = match s_time_output(&arguments.file) {
-        Some(text) => s_time::import(&arguments.file, &text, &dir, version, now)
+    let runs = match s_time_output(file) {
+        Some(text) => s_time::import(file, &text, &dir, version, now)
             .map_err(|e| Failure::error(chain(&e)))?,
-        None if is_loadtest(&arguments.file) => {
-            let run = loadtest::import(&arguments.file, &dir, version, now)
+        None if is_loadtest(file) => {
+            let run = loadtest::import(file, &dir, version, now)
                 .map_err(|e| Failure::error(chain(&e)))?;
             vec![run]
         }
         None => {
-            let run = lines::import(&arguments.file, &dir, version, now)
-                .map_err(|e| Failure::error(chain(&e)))?;
+            let run =
+                lines::import(file, &dir, version, now).map_err(|e| Failure::error(chain(&e)))?;
             vec![run]
         }
     };

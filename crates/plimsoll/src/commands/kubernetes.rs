@@ -3,13 +3,17 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use plimsoll_engine::worker::StopLevel;
 
 use crate::console;
+use crate::documents::{Made, Screen};
+use crate::execution::Process;
 use crate::failure::{Exit, Failure};
-use crate::launching::{Load, Meeting, Objects};
-use crate::shards::identity::check_run_id;
+use crate::launching::{Job, Load, Meeting, Objects};
+use crate::shards;
+use crate::shards::identity::{AccessFlags, check_run_id};
 
-/// Print the objects of Kubernetes that carry out a plan on several nodes.
+/// Print the objects of Kubernetes that carry out a plan on several nodes, or apply them.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: eight shards that meet in a bucket, whose credentials are in the secret `store`
@@ -17,6 +21,9 @@ Example: eight shards that meet in a bucket, whose credentials are in the secret
       --image registry.example/plimsoll --run-id r42 | kubectl apply -f -
   plimsoll watch s3://loads/meeting --run-id r42
   plimsoll merge s3://loads/meeting --run-id r42 --out runs/r42
+Example: the same from beginning to end, with the exit code of a run on one machine
+  plimsoll kubernetes plan.toml --shards 8 --rendezvous s3://loads/meeting --secret store \\
+      --image registry.example/plimsoll --apply --out runs/r42
 Example: four that meet on a volume which all nodes can write
   plimsoll kubernetes plan.toml --shards 4 --claim meeting --namespace load > run.yaml")]
 pub(crate) struct Arguments {
@@ -86,9 +93,23 @@ pub(crate) struct Arguments {
         default_value = "512Mi"
     )]
     memory: String,
+
+    /// Hand the objects to kubectl, wait for the job, write the run directory from the bucket, and exit as the
+    /// run does.
+    #[arg(long, env = "PLIMSOLL_APPLY")]
+    apply: bool,
+
+    /// With --apply: the run directory [default: runs/<UTC time>-<name>].
+    #[arg(long, env = "PLIMSOLL_OUT", value_name = "DIR", requires = "apply")]
+    out: Option<PathBuf>,
 }
 
-pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
+/// `process` is started where something is to be waited for.
+pub(crate) fn execute(
+    arguments: &Arguments,
+    made: &Made,
+    process: impl FnOnce() -> Result<Process, Failure>,
+) -> Result<Exit, Failure> {
     let load = Load::read(&arguments.plan)?;
     let run_id = arguments.run_id.clone().unwrap_or_else(|| load.run_id());
     check_run_id(&run_id)?;
@@ -96,6 +117,12 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
         (Some(url), _) if url.starts_with("file:") => {
             return Err(Failure::usage(
                 format_args!("--rendezvous: {url} would be a folder of each pod's own"),
+                "give a bucket (s3://, gs:// or az://), or --claim with a volume that all nodes can write",
+            ));
+        }
+        (Some(url), _) if url.starts_with("tcp:") => {
+            return Err(Failure::usage(
+                format_args!("--rendezvous: {url} would have to be the name of shard 0's pod"),
                 "give a bucket (s3://, gs:// or az://), or --claim with a volume that all nodes can write",
             ));
         }
@@ -114,6 +141,59 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
         cpu: &arguments.cpu,
         memory: &arguments.memory,
     };
-    console::result(objects.yaml()?)?;
-    Ok(Exit::Done)
+    let yaml = objects.yaml()?;
+    if !arguments.apply {
+        console::result(yaml)?;
+        return Ok(Exit::Done);
+    }
+    let name = objects.name();
+    let job = Job {
+        namespace: arguments.namespace.as_deref(),
+        name: &name,
+        shards: arguments.shards,
+    };
+    let process = process()?;
+    job.apply(&yaml)?;
+    let mut asked = false;
+    let mut interrupted = || match (process.stop.level(), meeting) {
+        (StopLevel::Run, _) => Ok(()),
+        (StopLevel::Graceful, Meeting::Url(url)) => {
+            if !std::mem::replace(&mut asked, true) {
+                console::notice("the run is asked to end (once more: it goes on unobserved)");
+                shards::ask_to_end(url, &run_id)?;
+            }
+            Ok(())
+        }
+        _ => Err(Failure::new(
+            Exit::Interrupted,
+            miette::miette!(
+                help = format!("kubectl delete job {name} ends it"),
+                "no longer waiting: the job {name} goes on"
+            ),
+        )),
+    };
+    let outcome = job.wait(&mut interrupted)?;
+    let exit = outcome.exit().map(Exit::from_code);
+    if let Some(pod) = outcome.first().filter(|_| exit != Some(Exit::Done)) {
+        // What it says is worth more than that it failed.
+        console::notice(job.log(pod, false).unwrap_or_default().trim_end());
+    }
+    match meeting {
+        Meeting::Url(url) => {
+            let access = AccessFlags::default().access();
+            let out = arguments.out.as_deref();
+            let merged = shards::merge(url, &access, Some(&run_id), out, Screen::Tables, made)?;
+            Ok(exit.unwrap_or(merged))
+        }
+        Meeting::Claim(claim) => {
+            if let Some(pod) = outcome.first().filter(|_| exit == Some(Exit::Done)) {
+                console::result(job.log(pod, true)?)?;
+            }
+            console::notice(format_args!(
+                "the run directory is {} of the claim {claim}",
+                objects.out()
+            ));
+            Ok(exit.unwrap_or(Exit::Error))
+        }
+    }
 }

@@ -22,6 +22,7 @@ use crate::presentation;
 use crate::problems::Source;
 use crate::quick;
 use crate::row_flags::RowFlags;
+use crate::shards::Team;
 
 /// Measure variants of a plan, or services beside each other, and report what each adds.
 ///
@@ -82,19 +83,29 @@ pub(crate) fn execute(
         },
         false => Source::Flags,
     };
-    let asked = flags.asked("ladder", ladder::fewest_rounds, summary);
+    let mut asked = flags.asked("ladder", ladder::fewest_rounds, summary);
     if flags.dry_run {
         Outline::of(&spec, &asked, &source)?.show(flags.documents.json())?;
         return Ok(Exit::Done);
     }
-    let mut climb = Climb::prepare(&spec, &asked, environment, &source)?;
-    climb.run(process, |_, run, name| Slice::of(run, name))?;
-    conclude(
-        &climb.record,
-        &climb.dir,
-        flags.documents.screen(),
-        &process.made,
-    )
+    let variable = |name: &str| environment.get(name).map(|found| found.value);
+    let identity = flags.shards.identity(variable)?;
+    let team = Team::of(identity.as_ref(), process)?;
+    if let Some(team) = team.as_ref().filter(|team| !team.leads()) {
+        return Outline::of(&spec, &asked, &source)?.follow(team, environment, &source);
+    }
+    if asked.over_shards && asked.slice.is_none() {
+        console::notice(
+            "over shards rungs have slices, each a run of all shards: turns are taken by one clock, and shards have one each",
+        );
+    }
+    asked.team = team.as_ref();
+    Team::end_with(asked.team, || {
+        let mut climb = Climb::prepare(&spec, &asked, environment, &source)?;
+        climb.run(process, asked.team, |_, run, name| Slice::of(run, name))?;
+        let screen = flags.documents.screen();
+        conclude(&climb.record, &climb.dir, screen, &process.made)
+    })
 }
 
 /// The name, or nothing, and the URL of `NAME=URL`; `None`: it is no URL.

@@ -1,270 +1,369 @@
-//! `plimsoll serve llm`: a service that streams tokens like a language model.
+//! `plimsoll llm`: the quick form of a plan, for a model behind OpenAI's API.
+//!
+//! A short form of `http`: what is typed here becomes one request whose answer is a stream of
+//! tokens (`[call.http]`, `stream = "openai"`), and the run's plan has that.
 
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::collections::BTreeMap;
 
-use clap::Args;
-use plimsoll_engine::defect;
+use clap::{Args, ValueEnum};
+use plimsoll_model::plan::HttpVersion;
+use plimsoll_model::spec::{CallSpec, ConversationSpec, HttpSpec, Limit, MetadataSpec, Spec};
 use plimsoll_model::units::Period;
-use plimsoll_protocols::serving::{Bound, Listen, runtime};
-use plimsoll_relays::bus::Bus;
-use plimsoll_relays::gateway::{Gateway, GatewayOptions};
-use plimsoll_relays::llm::{Llm, LlmOptions, RESPONSE_TEXT};
-use plimsoll_relays::token::Keys;
-use tokio::time::Instant;
+use serde_json::{Map, Value, json};
 
-use super::relay::{BusFlags, SecretFlags, ServiceFlags, WAIT_FOR_BUS, gateway_counts};
-use super::renewing;
-use super::tls_flags::ServerTlsFlags;
-use crate::arguments::{Json, boolish, listening_address};
-use crate::console;
-use crate::defects;
-use crate::descriptors;
+use super::http;
+use crate::arguments::Origins;
+use crate::credentials::CredentialFlags;
 use crate::environment::Environment;
+use crate::execution::{OutputFlags, Process};
 use crate::failure::{Exit, Failure};
-use crate::stopping;
+use crate::goodput::{self, Bound};
+use crate::load_flags::LoadFlags;
+use crate::quick;
+use crate::row_flags::RowFlags;
 
-/// What sockets have at the end even where the runs took all the drain time.
-const SHORTEST_GOODBYE: Duration = Duration::from_secs(1);
+/// Of an open loop over HTTP/1.1: as many answers may stream at once.
+const CONNECTIONS: u32 = 100;
+/// For one answer: it streams for as long as there is text.
+const DEADLINE: std::time::Duration = std::time::Duration::from_secs(60);
+const PROMPT: &str = "What does the load line show?";
 
-/// Sessions whose runs stream tokens: POST /session/create, /session/ID/run, /session/ID/close.
+/// Put load on a language model behind OpenAI's API: every answer's first token, from when its request was due.
 #[derive(Debug, Args)]
-#[command(
-    before_help = "Example: backend and gateway in one process, without Redis\n  \
-        plimsoll serve llm --listen 127.0.0.1:8000 --with-gateway 127.0.0.1:4040\n\
-        Example: one of several backends on a Redis server\n  \
-        JWT_SECRET=… plimsoll serve llm --listen 127.0.0.1:8001 --redis redis://127.0.0.1:6379",
-    after_help = crate::environment::HELP
-)]
+#[command(before_help = "\
+Example: a simulated model, and 20 requests a second of which each should begin within 200 ms
+  plimsoll serve llm --listen 127.0.0.1:8000 --token-delay 20ms &
+  plimsoll llm http://127.0.0.1:8000 --model test --rate 20/s --duration 10s --objective 'ttft.p99 < 200ms'
+Example: 16 users with prompts of about 500 tokens, answers of 128 at most, and what share of them is good
+  plimsoll llm http://127.0.0.1:8000 --model test --clients 16 --calls 200 --prompt-tokens 500 --max-tokens 128 \\
+      --goodput ttft=500ms --goodput tpot=50ms
+Example: 2 conversations a second of 5 turns, a user thinking for 3 s between an answer and the next turn
+  plimsoll llm http://127.0.0.1:8000 --model test --rate 2/s --duration 30s --turns 5 --think 3s \\
+      --prompt 'Tell me about number {{seq}}.' --follow-up 'Go on.'
+Example: prompts of a file, over TLS; the key comes from OPENAI_API_KEY
+  plimsoll llm https://llm.example/v1 --model llama --rows prompts.csv --prompt '{{row.prompt}}' --rate 5/s --duration 60s",
+    after_help = crate::environment::HELP)]
 pub(crate) struct Arguments {
-    /// Where to listen; port 0 for any free one, unix:/PATH for a socket of this machine.
+    /// http://HOST:PORT, https://HOST:PORT over TLS 1.3, or unix:/SOCKET:/PATH; /v1/chat/completions or
+    /// /v1/completions is added unless the URL has a path, and the part after /v1 where it ends there.
+    #[arg(value_name = "URL", env = "PLIMSOLL_TARGET")]
+    target: Option<String>,
+
+    /// The model, as the service calls it (GET /v1/models lists them).
+    #[arg(long, value_name = "NAME", help_heading = "Call")]
+    model: String,
+
+    /// Which of its APIs is called [default: chat].
     #[arg(
         long,
-        env = "PLIMSOLL_LISTEN",
-        value_name = "HOST:PORT",
-        default_value = "127.0.0.1:8000"
+        value_enum,
+        hide_possible_values = true,
+        value_name = "chat|completions",
+        help_heading = "Call"
     )]
-    listen: String,
+    api: Option<Api>,
 
-    /// Serve the gateway in this process, too; without --redis the two need no server.
-    #[arg(long, env = "PLIMSOLL_WITH_GATEWAY", value_name = "HOST:PORT")]
-    with_gateway: Option<String>,
-
-    /// Let that gateway compress messages with clients that offer it (permessage-deflate).
-    #[arg(long, env = "PLIMSOLL_COMPRESSION", value_parser = boolish(), requires = "with_gateway")]
-    compression: bool,
-
-    /// From one token to the next, and before the first.
+    /// What is asked, with fields such as {{seq}} or {{row.NAME}} where it varies.
     #[arg(
         long,
-        env = "PLIMSOLL_TOKEN_DELAY",
-        value_name = "TIME",
-        default_value = "50ms"
+        value_name = "TEXT",
+        conflicts_with = "prompt_tokens",
+        help_heading = "Call"
     )]
-    token_delay: Period,
+    prompt: Option<String>,
 
-    /// Each delay varies evenly by at most this much.
+    /// Make prompts of about so many tokens up, each with another beginning, so that no cache
+    /// of prefixes answers for the model.
+    #[arg(
+        long, value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = "Call"
+    )]
+    prompt_tokens: Option<u32>,
+
+    /// The system's message before it (chat only).
+    #[arg(long, value_name = "TEXT", help_heading = "Call")]
+    system: Option<String>,
+
+    /// Conversations: each user sends so many requests, one after another's answer, each with all that was said
+    /// before; --think is the pause between an answer and the next turn (chat only).
+    #[arg(
+        long, value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = "Call"
+    )]
+    turns: Option<u32>,
+
+    /// What is said in the turns after the first, in turn; may be given again [default: the prompt, with fields
+    /// filled in anew].
+    #[arg(long, value_name = "TEXT", requires = "turns", help_heading = "Call")]
+    follow_up: Vec<String>,
+
+    /// Tokens of an answer, at most [default: the service's].
+    #[arg(
+        long, value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..), help_heading = "Call"
+    )]
+    max_tokens: Option<u32>,
+
+    /// More of the request, an object of JSON: '{\"temperature\": 0, \"ignore_eos\": true}'.
+    #[arg(long, value_name = "JSON", help_heading = "Call")]
+    extra: Option<String>,
+
+    /// Don't ask the service to count tokens (stream_options), which some refuse.
+    #[arg(long, help_heading = "Call")]
+    no_usage: bool,
+
+    /// The variable that holds the API's key, sent as a bearer token; where it is not set, none is sent.
     #[arg(
         long,
-        env = "PLIMSOLL_JITTER",
-        value_name = "TIME",
-        default_value = "0s"
+        value_name = "NAME",
+        default_value = "OPENAI_API_KEY",
+        help_heading = "Call"
     )]
-    jitter: Period,
+    api_key_env: String,
 
-    /// What is answered: a token a word.
-    #[arg(long, env = "PLIMSOLL_TEXT", default_value = RESPONSE_TEXT, hide_default_value = true)]
-    text: String,
+    /// A header field, 'name: value'; a value $NAME is taken from the environment; may be given again.
+    #[arg(short = 'H', long, value_name = "NAME: VALUE", help_heading = "Call")]
+    header: Vec<String>,
 
-    /// Tokens an answer, the text repeated or cut [default: as many as the text has words, 18].
-    #[arg(long, env = "PLIMSOLL_TOKENS", value_name = "N",
-        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    tokens: Option<u32>,
+    /// The version of HTTP: 1.1; 2, in plaintext by prior knowledge; auto, which the server
+    /// chooses by ALPN [default: 1.1].
+    #[arg(long, value_name = "VERSION", help_heading = "Call")]
+    http_version: Option<HttpVersion>,
 
-    #[command(flatten)]
-    secret: SecretFlags,
-
-    #[command(flatten)]
-    bus: BusFlags,
-
-    #[command(flatten)]
-    tls: ServerTlsFlags,
-
-    /// Threads [default: one a core].
-    #[arg(long, env = "PLIMSOLL_WORKERS", value_name = "N")]
-    workers: Option<usize>,
-
-    /// Share the port with other processes (SO_REUSEPORT).
-    #[arg(long, env = "PLIMSOLL_REUSE_PORT", value_parser = boolish())]
-    reuse_port: bool,
-
-    #[command(flatten)]
-    service: ServiceFlags,
-
-    /// How long runs that go on may take at the end; then another backend carries them on.
+    /// An answer counts as good when it succeeds within this, from when its request was due: KEY is
+    /// first_token (ttft), time_per_token (tpot) or query (e2e). May be given for each of them.
     #[arg(
         long,
-        env = "PLIMSOLL_DRAIN",
-        value_name = "TIME",
-        default_value = "10s"
+        value_name = "KEY=TIME",
+        value_delimiter = ',',
+        help_heading = "Call"
     )]
-    drain: Period,
+    goodput: Vec<Bound>,
 
     #[command(flatten)]
-    json: Json,
+    credentials: CredentialFlags,
+
+    #[command(flatten)]
+    rows: RowFlags,
+
+    #[command(flatten)]
+    load: LoadFlags,
+
+    #[command(flatten)]
+    pub(crate) output: OutputFlags,
 }
 
-pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Result<Exit, Failure> {
-    descriptors::raise_limit()?;
-    let bind = |flag: &str, listen: &str| -> Result<Bound, Failure> {
-        Listen {
-            address: listening_address(flag, listen)?,
-            reuse_port: arguments.reuse_port,
-            tls: arguments.tls.tls(),
-            drain: arguments.drain.0,
-            proxies: arguments.service.proxies_with_header(),
-            ..Listen::default()
-        }
-        .bind()
-        .map_err(Failure::error)
-    };
-    if arguments.with_gateway.is_none() && arguments.bus.redis.is_none() {
-        return Err(Failure::usage(
-            "neither --redis nor --with-gateway: nothing could receive the tokens",
-            "give --with-gateway 127.0.0.1:4040 for all in one process, or --redis redis://HOST:PORT",
-        ));
-    }
-    let secrets = arguments
-        .secret
-        .read(environment, arguments.bus.redis.is_none())?;
-    let keys = Keys::new(&secrets).map_err(Failure::error)?;
-    let bound = bind("--listen", &arguments.listen)?;
-    let gateway_bound = arguments
-        .with_gateway
-        .as_deref()
-        .map(|listen| bind("--with-gateway", listen))
-        .transpose()?;
-    let options = LlmOptions {
-        token_delay: arguments.token_delay.0,
-        jitter: arguments.jitter.0,
-        text: arguments.text.clone(),
-        tokens: arguments.tokens.map(|n| n as usize),
-        request_timeout: arguments.service.request_timeout.0,
-        trusted_proxies: arguments.service.trusted_proxies(),
-        lame_duck: arguments.service.lame_duck.0,
-    };
-    let renewals = [Some(&bound), gateway_bound.as_ref()];
-    let renewals = renewals.into_iter().flatten().filter_map(Bound::renewal);
-    renewing::at_hangup(&arguments.secret, environment, &keys, renewals.collect())?;
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Api {
+    #[default]
+    Chat,
+    Completions,
+}
 
-    let stop = tokio::sync::watch::Sender::new(false);
-    let (mut stopped, mut gateway_stopped) = (stop.subscribe(), stop.subscribe());
-    let (drain, lame_duck) = (arguments.drain.0, arguments.service.lame_duck.0);
-    stopping::on_signal(move |wish| match wish {
-        stopping::Wish::Gracefully => {
-            stop.send_replace(true);
+impl Api {
+    /// Below `/v1`.
+    fn path(self) -> &'static str {
+        match self {
+            Api::Chat => "/chat/completions",
+            Api::Completions => "/completions",
         }
-        stopping::Wish::AtOnce => std::process::exit(i32::from(Exit::Interrupted.code())),
-    })?;
-    let (stats, relayed) = runtime(arguments.workers)
-        .map_err(Failure::error)?
-        .block_on(async move {
-            let bus = match arguments.bus.connect()? {
-                Some(bus) => bus,
-                None => Bus::embedded(arguments.bus.session_ttl.0),
-            };
-            bus.ready(WAIT_FOR_BUS).await.map_err(Failure::error)?;
-            announce(arguments, "llm", &bound)?;
-            let gateway = gateway_bound.map(|bound| {
-                let options = GatewayOptions {
-                    request_timeout: arguments.service.request_timeout.0,
-                    trusted_proxies: arguments.service.trusted_proxies(),
-                    compression: arguments.compression,
-                    ..GatewayOptions::default()
-                };
-                let gateway = Gateway::new(bus.clone(), keys.clone(), options);
-                (gateway, bound)
-            });
-            if let Some((_, bound)) = &gateway {
-                announce(arguments, "gateway", bound)?;
+    }
+}
+
+pub(crate) fn execute(
+    arguments: &Arguments,
+    origins: &Origins,
+    environment: &Environment,
+    process: &Process,
+) -> Result<Exit, Failure> {
+    let api = arguments.api.unwrap_or_default();
+    let call = CallSpec {
+        http: Some(arguments.call(api, environment)?),
+        ..CallSpec::default()
+    };
+    let target = arguments.target.as_deref().map(|url| whole_url(url, api));
+    let mut spec = quick::spec(target.as_deref(), call, &arguments.load, origins)?;
+    arguments.rows.apply(&mut spec);
+    with_defaults(&mut spec, arguments.http_version);
+    quick::run(&spec, &arguments.output, environment, process)
+}
+
+fn with_defaults(spec: &mut Spec, version: Option<HttpVersion>) {
+    let load = &mut spec.load;
+    load.deadline = load.deadline.or(Some(Limit::After(Period(DEADLINE))));
+    if spec.call.calls_in_a_row().is_some() {
+        return;
+    }
+    http::connections_for(spec, version);
+    let load = &mut spec.load;
+    let kept = load.reuse.as_ref().is_none_or(|reuse| reuse != "never");
+    let queues = version != Some(HttpVersion::V2);
+    if kept && queues && load.clients.is_none() && load.connections.is_none() {
+        load.connections = Some(CONNECTIONS);
+    }
+}
+
+/// `url` with the API's path, where it has none of its own.
+fn whole_url(url: &str, api: Api) -> String {
+    let path = api.path();
+    let bare = url.trim_end_matches('/');
+    let has_path = match (bare.strip_prefix("unix:"), bare.split_once("://")) {
+        (Some(socket), _) => socket.contains(':'),
+        (None, Some((_, rest))) => rest.contains('/'),
+        (None, None) => false,
+    };
+    match has_path {
+        _ if bare.ends_with("/v1") => format!("{bare}{path}"),
+        true => url.to_owned(),
+        false if bare.starts_with("unix:") => format!("{bare}:/v1{path}"),
+        false => format!("{bare}/v1{path}"),
+    }
+}
+
+impl Arguments {
+    fn call(&self, api: Api, environment: &Environment) -> Result<HttpSpec, Failure> {
+        let mut headers = quick::fields("--header", &self.header)?;
+        self.credentials.add_to(&mut headers)?;
+        self.add_key(&mut headers, environment);
+        Ok(HttpSpec {
+            version: self.http_version,
+            method: Some("POST".to_owned()),
+            body: Some(self.body(api)?),
+            stream: Some("openai".to_owned()),
+            goodput: goodput::spec(&self.goodput),
+            conversation: self.turns.map(|turns| ConversationSpec {
+                turns: Some(turns),
+                follow_ups: Some(self.follow_up.clone()).filter(|texts| !texts.is_empty()),
+            }),
+            headers,
+            ..HttpSpec::default()
+        })
+    }
+
+    fn add_key(&self, headers: &mut BTreeMap<String, MetadataSpec>, environment: &Environment) {
+        let given = |name: &String| name.eq_ignore_ascii_case("authorization");
+        let key = environment.get(&self.api_key_env);
+        if let Some(key) = key.filter(|_| !headers.keys().any(given)) {
+            // It is no template.
+            let key = key.value.replace("{{", "{{{{");
+            let value = MetadataSpec::Text(format!("Bearer {key}"));
+            headers.insert("authorization".to_owned(), value);
+        }
+    }
+
+    /// The request, as text with fields.
+    fn body(&self, api: Api) -> Result<String, Failure> {
+        let prompt = match (&self.prompt, self.prompt_tokens) {
+            (Some(prompt), _) => prompt.clone(),
+            (None, Some(tokens)) => made(tokens),
+            (None, None) => PROMPT.to_owned(),
+        };
+        let mut body = Map::new();
+        body.insert("model".to_owned(), json!(self.model));
+        match (api, &self.system) {
+            (Api::Chat, system) => {
+                let system = system.iter().map(|text| ("system", text));
+                let messages = system.chain([("user", &prompt)]);
+                let messages: Vec<Value> = messages
+                    .map(|(role, content)| json!({ "role": role, "content": content }))
+                    .collect();
+                body.insert("messages".to_owned(), Value::Array(messages));
             }
-            // The gateway outlives the runs: their tokens are to arrive.
-            let ended = tokio::sync::watch::Sender::new(false);
-            let (mut told_end, mut service_ended) = (ended.subscribe(), ended.subscribe());
-            let stop_began = Arc::new(OnceLock::new());
-            let stopping = Arc::clone(&stop_began);
-            let relaying = async {
-                match gateway {
-                    None => Ok(None),
-                    Some((gateway, bound)) => gateway
-                        .serve_until(
-                            bound,
-                            async move {
-                                // A service that has failed is its gateway's end, too.
-                                tokio::select! {
-                                    _ = gateway_stopped.wait_for(|stopped| *stopped) => {}
-                                    _ = service_ended.wait_for(|ended| *ended) => {}
-                                }
-                            },
-                            async move {
-                                let _ = told_end.wait_for(|ended| *ended).await;
-                                let all = lame_duck + drain;
-                                let spent = stop_began.get().map_or(all, Instant::elapsed);
-                                let shortest = SHORTEST_GOODBYE.min(drain);
-                                all.saturating_sub(spent).max(shortest)
-                            },
-                        )
-                        .await
-                        .map(Some),
+            (Api::Completions, None) if self.turns.is_some() => {
+                return Err(Failure::usage(
+                    "--turns: completions have no messages to go on with",
+                    "leave it out, or write --api chat",
+                ));
+            }
+            (Api::Completions, None) => {
+                body.insert("prompt".to_owned(), json!(prompt));
+            }
+            (Api::Completions, Some(_)) => {
+                return Err(Failure::usage(
+                    "--system: completions have no messages, and so none of the system",
+                    "leave it out, or write --api chat",
+                ));
+            }
+        }
+        body.insert("stream".to_owned(), json!(true));
+        if !self.no_usage {
+            let options = json!({ "include_usage": true });
+            body.insert("stream_options".to_owned(), options);
+        }
+        if let Some(tokens) = self.max_tokens {
+            body.insert("max_tokens".to_owned(), json!(tokens));
+        }
+        if let Some(extra) = &self.extra {
+            match serde_json::from_str(extra) {
+                Ok(Value::Object(extra)) => body.extend(extra),
+                Ok(_) => {
+                    return Err(Failure::usage(
+                        "--extra: not an object of JSON",
+                        "write, for example, --extra '{\"temperature\": 0}'",
+                    ));
                 }
-            };
-            let serving = async {
-                let llm = Llm::new(bus, keys, options);
-                let served = llm.serve(bound, async move {
-                    let _ = stopped.wait_for(|stopped| *stopped).await;
-                    let _ = stopping.set(Instant::now());
-                });
-                let served = served.await;
-                ended.send_replace(true);
-                served
-            };
-            let (served, relayed) = tokio::join!(serving, relaying);
-            Ok::<_, Failure>((
-                served.map_err(Failure::error)?,
-                relayed.map_err(Failure::error)?,
-            ))
-        })?;
-    let mut counts = vec![
-        ("sessions", stats.sessions),
-        ("runs", stats.runs),
-        ("tokens", stats.tokens),
-        ("handed over", stats.handed_over),
-        ("unfinished", stats.unfinished),
-    ];
-    if let Some(metrics) = &relayed {
-        counts.extend(gateway_counts(metrics));
+                Err(e) => {
+                    return Err(Failure::usage(
+                        format_args!("--extra: not JSON: {e}"),
+                        "write, for example, --extra '{\"temperature\": 0}'",
+                    ));
+                }
+            }
+        }
+        Ok(Value::Object(body).to_string())
     }
-    conclude(arguments.json.json, &counts)?;
-    Ok(Exit::Done)
 }
 
-fn announce(arguments: &Arguments, name: &str, bound: &Bound) -> Result<(), Failure> {
-    super::relay::announce(arguments.json.json, name, bound)
+/// Short words that common tokenizers have a token for each.
+const WORDS: [&str; 32] = [
+    "time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world",
+    "school", "state", "family", "student", "group", "country", "problem", "hand", "part", "place",
+    "case", "week", "company", "system", "program", "question", "work", "number", "night", "point",
+    "home",
+];
+
+/// A prompt of about so many tokens: its beginning differs from call to call and from run to run.
+fn made(tokens: u32) -> String {
+    let mut text = "{{now}} {{seq}}:".to_owned();
+    let mut state = 1u32;
+    for _ in 1..tokens {
+        // A linear congruential generator (Numerical Recipes): the same text every time.
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        text.push(' ');
+        text.push_str(WORDS[(state >> 27) as usize]);
+    }
+    text
 }
 
-pub(super) fn conclude(json: bool, counts: &[(&str, u64)]) -> Result<(), Failure> {
-    let panics = Some((defects::COUNT, defect::seen())).filter(|(_, n)| *n > 0);
-    let counts: Vec<(&str, u64)> = counts.iter().copied().chain(panics).collect();
-    if json {
-        let object: serde_json::Map<_, _> = counts
-            .iter()
-            .map(|(name, n)| (name.replace(' ', "_"), (*n).into()))
-            .collect();
-        return console::result(format_args!("{}\n", serde_json::Value::Object(object)));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_get_the_path_of_their_api() {
+        for (typed, whole) in [
+            ("http://h:1", "http://h:1/v1/chat/completions"),
+            ("https://h/", "https://h/v1/chat/completions"),
+            ("http://h:1/v1", "http://h:1/v1/chat/completions"),
+            ("http://h:1/v1/", "http://h:1/v1/chat/completions"),
+            ("http://h:1/api/v1", "http://h:1/api/v1/chat/completions"),
+            ("http://h:1/x?y=1", "http://h:1/x?y=1"),
+            ("unix:/tmp/s", "unix:/tmp/s:/v1/chat/completions"),
+            ("unix:/tmp/s:/v1", "unix:/tmp/s:/v1/chat/completions"),
+            ("unix:/tmp/s:/x", "unix:/tmp/s:/x"),
+        ] {
+            assert_eq!(whole_url(typed, Api::Chat), whole);
+        }
+        let url = whole_url("http://h:1", Api::Completions);
+        assert_eq!(url, "http://h:1/v1/completions");
     }
-    let words: Vec<String> = counts
-        .iter()
-        .map(|(name, n)| format!("{name} {n}"))
-        .collect();
-    console::result(format_args!("{}\n", words.join(", ")))
+
+    #[test]
+    fn made_prompts_have_a_word_a_token() {
+        for tokens in [1, 2, 500] {
+            let text = made(tokens);
+            let (_, words) = text.split_once(':').unwrap();
+            assert_eq!(words.split_whitespace().count() as u32 + 1, tokens);
+        }
+    }
 }

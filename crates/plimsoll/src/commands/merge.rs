@@ -7,6 +7,7 @@ use clap::Args;
 use crate::documents::{DocumentFlags, Made};
 use crate::failure::{Exit, Failure};
 use crate::shards;
+use crate::shards::identity::AccessFlags;
 
 /// Write the run directory of a run on several machines, from what its shards measured.
 #[derive(Debug, Args)]
@@ -19,11 +20,14 @@ pub(crate) struct Arguments {
     rendezvous: String,
 
     /// The run's name there [default: the only one].
-    #[arg(long, env = "PLIMSOLL_RUN_ID", value_name = "ID")]
+    #[arg(long, value_name = "ID")]
     run_id: Option<String>,
 
+    #[command(flatten)]
+    access: AccessFlags,
+
     /// The run directory [default: runs/<UTC time>-<name>].
-    #[arg(long, env = "PLIMSOLL_OUT", value_name = "DIR")]
+    #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
     #[command(flatten)]
@@ -33,5 +37,6 @@ pub(crate) struct Arguments {
 pub(crate) fn execute(arguments: &Arguments, made: &Made) -> Result<Exit, Failure> {
     let (id, out) = (arguments.run_id.as_deref(), arguments.out.as_deref());
     let screen = arguments.documents.screen();
-    shards::merge(&arguments.rendezvous, id, out, screen, made)
+    let access = arguments.access.access();
+    shards::merge(&arguments.rendezvous, &access, id, out, screen, made)
 }

@@ -1,14 +1,14 @@
 //! One file a command.
 
-pub(crate) mod bolt;
+pub(crate) mod calling;
 pub(crate) mod certs;
 pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod completions;
+mod conclusion;
 pub(crate) mod fetch;
 pub(crate) mod find;
 pub(crate) mod grpc;
-pub(crate) mod hold;
 pub(crate) mod http;
 pub(crate) mod import;
 pub(crate) mod kubernetes;
@@ -17,7 +17,6 @@ pub(crate) mod llm;
 pub(crate) mod man;
 pub(crate) mod merge;
 pub(crate) mod payload;
-pub(crate) mod plugin;
 pub(crate) mod relay;
 mod renewing;
 pub(crate) mod report;
@@ -29,13 +28,16 @@ pub(crate) mod slurm;
 pub(crate) mod stack;
 pub(crate) mod sweep;
 mod tls_flags;
+pub(crate) mod view;
 pub(crate) mod watch;
+pub(crate) mod ws;
 
 use crate::arguments::{Chosen, Cli, Origins};
 use crate::documents::Made;
 use crate::environment::Environment;
 use crate::execution::Process;
 use crate::failure::{Exit, Failure};
+use crate::telemetry;
 
 /// Does what was chosen, and writes the documents that were asked for, also of what was measured
 /// before an error.
@@ -50,10 +52,13 @@ pub(crate) fn execute(
     let documents = cli.command.documents().cloned();
     let made = Made::default();
     let Some(documents) = documents else {
-        return carry_out(cli, origins, environment, &made);
+        let ended = carry_out(cli, origins, environment, &made);
+        telemetry::end();
+        return ended;
     };
     documents.check()?;
     let ended = carry_out(cli, origins, environment, &made);
+    telemetry::end();
     let delivered = documents.deliver(&made, environment);
     match (ended, delivered) {
         (Ok(exit), delivered) => delivered.map(|()| exit),
@@ -71,7 +76,9 @@ fn carry_out(
     environment: &Environment,
     made: &Made,
 ) -> Result<Exit, Failure> {
-    let process = || {
+    let loads = !matches!(cli.command, Chosen::Watch(_) | Chosen::Kubernetes(_));
+    let leads = loads && !matches!(cli.command, Chosen::Shard(_));
+    let process = || -> Result<Process, Failure> {
         let variables: Vec<&str> = origins.variables().collect();
         if !variables.is_empty() && !cli.quiet {
             crate::console::notice(format_args!(
@@ -80,11 +87,16 @@ fn carry_out(
             ));
         }
         let logging = cli.verbose || cli.trace;
+        // The process that started a load reports for those that share it.
+        if let Some(wanted) = cli.telemetry.as_deref().filter(|_| leads) {
+            telemetry::start(wanted)?;
+        }
         Process::start(
             cli.progress.style(cli.quiet, logging)?,
             cli.verbose,
             cli.trace,
             made.clone(),
+            loads,
         )
     };
     match cli.command {
@@ -93,8 +105,6 @@ fn carry_out(
         Chosen::Ladder(arguments) => ladder::execute(&arguments, origins, environment, &process()?),
         Chosen::Sweep(arguments) => sweep::execute(&arguments, origins, environment, &process()?),
         Chosen::Grpc(arguments) => grpc::execute(&arguments, origins, environment, &process()?),
-        Chosen::Bolt(arguments) => bolt::execute(&arguments, origins, environment, &process()?),
-        Chosen::Plugin(arguments) => plugin::execute(&arguments, origins, environment, &process()?),
         Chosen::Session(arguments) => {
             session::execute(&arguments, origins, environment, &process()?)
         }
@@ -102,16 +112,19 @@ fn carry_out(
         Chosen::Stack(arguments) => stack::execute(&arguments, origins, environment, process),
         Chosen::Fetch(arguments) => fetch::execute(&arguments, origins, environment, &process()?),
         Chosen::Http(arguments) => http::execute(&arguments, origins, environment, &process()?),
-        Chosen::Hold(arguments) => hold::execute(&arguments, origins, environment, &process()?),
+        Chosen::Ws(arguments) => ws::execute(&arguments, origins, environment, &process()?),
+        Chosen::Llm(arguments) => llm::execute(&arguments, origins, environment, &process()?),
+        Chosen::Call(arguments) => calling::execute(&arguments, origins, environment, &process()?),
         Chosen::Report(arguments) => report::execute(&arguments),
         Chosen::Compare(arguments) => compare::execute(&arguments),
         Chosen::Import(arguments) => import::execute(&arguments),
         Chosen::Merge(arguments) => merge::execute(&arguments, made),
+        Chosen::View(arguments) => view::execute(&arguments),
         Chosen::Watch(arguments) => watch::execute(&arguments, &process()?),
         Chosen::Serve(arguments) => serve::execute(arguments, environment),
         Chosen::Relay(arguments) => relay::execute(&arguments, environment),
         Chosen::Slurm(arguments) => slurm::execute(&arguments),
-        Chosen::Kubernetes(arguments) => kubernetes::execute(&arguments),
+        Chosen::Kubernetes(arguments) => kubernetes::execute(&arguments, made, process),
         Chosen::Check(arguments) => check::execute(&arguments, environment),
         Chosen::Certs(arguments) => certs::execute(&arguments),
         Chosen::Payload(arguments) => payload::execute(&arguments),

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use plimsoll_model::units::Size;
 
-use crate::arguments::boolish;
 use crate::console;
 use crate::failure::{Exit, Failure};
 
@@ -27,7 +26,7 @@ pub(crate) struct Arguments {
     file: PathBuf,
 
     /// Overwrite a file that is there.
-    #[arg(long, env = "PLIMSOLL_FORCE", value_parser = boolish())]
+    #[arg(long)]
     force: bool,
 }
 

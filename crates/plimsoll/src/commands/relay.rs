@@ -15,10 +15,10 @@ use plimsoll_relays::gateway::{Gateway, GatewayOptions, Metrics};
 use plimsoll_relays::sidecar::{Config, Sidecar};
 use plimsoll_relays::token::{Keys, SHORTEST_SECRET};
 
-use super::llm::conclude;
+use super::conclusion::conclude;
 use super::renewing;
 use super::tls_flags::ServerTlsFlags;
-use crate::arguments::{Json, boolish, listening_address};
+use crate::arguments::{Json, listening_address};
 use crate::console;
 use crate::descriptors;
 use crate::environment::Environment;
@@ -80,12 +80,7 @@ struct SidecarArguments {
 )]
 struct GatewayArguments {
     /// Where to listen; port 0 for any free one, unix:/PATH for a socket of this machine.
-    #[arg(
-        long,
-        env = "PLIMSOLL_LISTEN",
-        value_name = "HOST:PORT",
-        default_value = "127.0.0.1:4040"
-    )]
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:4040")]
     listen: String,
 
     #[command(flatten)]
@@ -98,77 +93,47 @@ struct GatewayArguments {
     tls: ServerTlsFlags,
 
     /// A ping is sent this often.
-    #[arg(
-        long,
-        env = "PLIMSOLL_PING_INTERVAL",
-        value_name = "TIME",
-        default_value = "15s"
-    )]
+    #[arg(long, value_name = "TIME", default_value = "15s")]
     ping_interval: Period,
 
     /// A client that is silent for longer, pongs included, is closed with 4408.
-    #[arg(
-        long,
-        env = "PLIMSOLL_PING_TIMEOUT",
-        value_name = "TIME",
-        default_value = "30s"
-    )]
+    #[arg(long, value_name = "TIME", default_value = "30s")]
     ping_timeout: Period,
 
     /// Sessions at once; more are answered 503 with Retry-After.
-    #[arg(
-        long,
-        env = "PLIMSOLL_MAX_SESSIONS",
-        value_name = "N",
-        default_value_t = 100_000
-    )]
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
     max_sessions: usize,
 
     /// The longest message from a client.
-    #[arg(
-        long,
-        env = "PLIMSOLL_MAX_MESSAGE",
-        value_name = "SIZE",
-        default_value = "64KiB"
-    )]
+    #[arg(long, value_name = "SIZE", default_value = "64KiB")]
     max_message: Size,
 
     /// The most that waits for a client that reads slowly, pongs included; beyond it the session's log is
     /// read, and what the client sends is not.
-    #[arg(
-        long,
-        env = "PLIMSOLL_MAX_QUEUE",
-        value_name = "SIZE",
-        default_value = "64KiB"
-    )]
+    #[arg(long, value_name = "SIZE", default_value = "64KiB")]
     max_queue: Size,
 
     /// Send back what comes, to anybody, on any path: for conformance suites.
-    #[arg(long, env = "PLIMSOLL_ECHO", value_parser = boolish())]
+    #[arg(long)]
     echo: bool,
 
     /// Threads [default: one a core].
-    #[arg(long, env = "PLIMSOLL_WORKERS", value_name = "N")]
+    #[arg(long, value_name = "N")]
     workers: Option<usize>,
 
     /// Share the port with other processes (SO_REUSEPORT).
-    #[arg(long, env = "PLIMSOLL_REUSE_PORT", value_parser = boolish())]
+    #[arg(long)]
     reuse_port: bool,
 
     /// Compress messages with clients that offer it (permessage-deflate); each costs CPU.
-    #[arg(long, env = "PLIMSOLL_COMPRESSION", value_parser = boolish())]
+    #[arg(long)]
     compression: bool,
 
     #[command(flatten)]
     service: ServiceFlags,
 
     /// At the end, sessions are closed with 1012 within this time.
-    #[arg(
-        long,
-        env = "PLIMSOLL_DRAIN",
-        value_name = "TIME",
-        default_value = "10s"
-    )]
+    #[arg(long, value_name = "TIME", default_value = "10s")]
     drain: Period,
 
     #[command(flatten)]
@@ -179,36 +144,21 @@ struct GatewayArguments {
 #[derive(Debug, Args)]
 pub(super) struct ServiceFlags {
     /// How long a client may take to send its request.
-    #[arg(
-        long,
-        env = "PLIMSOLL_REQUEST_TIMEOUT",
-        value_name = "TIME",
-        default_value = "10s"
-    )]
+    #[arg(long, value_name = "TIME", default_value = "10s")]
     pub(super) request_timeout: Period,
 
     /// At the end, answer /ready and /health with 503 and serve on for this time, so that
     /// balancers notice before clients do.
-    #[arg(
-        long,
-        env = "PLIMSOLL_LAME_DUCK",
-        value_name = "TIME",
-        default_value = "0s"
-    )]
+    #[arg(long, value_name = "TIME", default_value = "0s")]
     pub(super) lame_duck: Period,
 
     /// A proxy whose X-Forwarded-For says who connects, for the log; again for each.
-    #[arg(
-        long,
-        env = "PLIMSOLL_TRUSTED_PROXY",
-        value_name = "ADDRESS",
-        value_delimiter = ','
-    )]
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     pub(super) trusted_proxy: Vec<IpAddr>,
 
     /// Connections of trusted proxies begin with a PROXY header, version 1 or 2, that says who
     /// connects.
-    #[arg(long, env = "PLIMSOLL_PROXY_PROTOCOL", value_parser = boolish(), requires = "trusted_proxy")]
+    #[arg(long, requires = "trusted_proxy")]
     proxy_protocol: bool,
 }
 
@@ -231,7 +181,7 @@ impl ServiceFlags {
 pub(super) struct SecretFlags {
     /// A file that holds the secret of the tokens, at least 32 bytes; given again for the one
     /// before, while it is being rotated [default: the variables JWT_SECRET, JWT_SECRET_PREVIOUS].
-    #[arg(long, env = "PLIMSOLL_JWT_SECRET_FILE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     jwt_secret_file: Vec<PathBuf>,
 }
 
@@ -307,57 +257,38 @@ impl SecretFlags {
 pub(super) struct BusFlags {
     /// Redis: redis://[USER:PASSWORD@]HOST:PORT[/DATABASE], rediss:// over TLS, unix:///PATH,
     /// redis-sentinel://HOST:PORT,…/MASTER, redis-cluster://HOST:PORT,…
-    #[arg(
-        long,
-        env = "PLIMSOLL_REDIS",
-        value_name = "URL",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "URL", hide_env_values = true)]
     pub(super) redis: Option<String>,
 
     /// The CA of Redis (PEM), in place of the system's CAs.
-    #[arg(
-        long,
-        env = "PLIMSOLL_REDIS_CA",
-        value_name = "FILE",
-        requires = "redis"
-    )]
+    #[arg(long, value_name = "FILE", requires = "redis")]
     redis_ca: Option<PathBuf>,
 
     /// The certificate chain to show to Redis (PEM): mutual TLS.
-    #[arg(
-        long,
-        env = "PLIMSOLL_REDIS_CERT",
-        value_name = "FILE",
-        requires = "redis_key"
-    )]
+    #[arg(long, value_name = "FILE", requires = "redis_key")]
     redis_cert: Option<PathBuf>,
 
     /// Its private key (PEM).
     #[arg(
         long,
-        env = "PLIMSOLL_REDIS_KEY",
         value_name = "FILE",
         requires_all = ["redis", "redis_cert"]
     )]
     redis_key: Option<PathBuf>,
 
     /// Connections that carry the subscriptions of all sessions.
-    #[arg(long, env = "PLIMSOLL_SUBSCRIBERS", value_name = "N", default_value_t = 2,
-        value_parser = clap::value_parser!(u8).range(1..=64))]
+    #[arg(
+        long, value_name = "N", default_value_t = 2,
+        value_parser = clap::value_parser!(u8).range(1..=64)
+    )]
     subscribers: u8,
 
     /// Use sharded channels (Redis 7), which cost it less. Backends and gateways have to agree.
-    #[arg(long, env = "PLIMSOLL_SHARDED", value_parser = boolish(), requires = "redis")]
+    #[arg(long, requires = "redis")]
     sharded: bool,
 
     /// A session and its log are forgotten this long after its last run.
-    #[arg(
-        long,
-        env = "PLIMSOLL_SESSION_TTL",
-        value_name = "TIME",
-        default_value = "10800s"
-    )]
+    #[arg(long, value_name = "TIME", default_value = "10800s")]
     pub(super) session_ttl: Period,
 }
 

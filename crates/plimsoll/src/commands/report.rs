@@ -9,8 +9,10 @@ use clap::Args;
 use plimsoll_model::lanes::LanesRecord;
 use plimsoll_model::run::Run;
 use plimsoll_model::units::Period;
+use plimsoll_report::quantity::plural;
 use plimsoll_report::{
-    hdr_log, ladder, lanes, lines, prometheus, search, sessions, sweep, terminal,
+    aiperf, bencher, data, hdr_log, ladder, lanes, lines, prometheus, search, sessions, sweep,
+    terminal,
 };
 
 use crate::console;
@@ -27,23 +29,27 @@ Example: a run, and what the link and the tool add to the 5 ms that the server t
 Example: a page to show around, of one run or of several laid over each other
   plimsoll report runs/steady --html steady.html
 Example: the calls of a run, one JSON object a line (the run was made with --requests)
-  plimsoll report runs/steady --export lines steady.txt")]
+  plimsoll report runs/steady --export lines steady.txt
+Example: tables for a notebook, a folder of CSV files
+  plimsoll report runs/steady --export csv steady")]
 pub(crate) struct Arguments {
     /// Run directories, or that of a search or a ladder; LATEST: what was measured last in runs/.
     #[arg(value_name = "RUN", required = true)]
     runs: Vec<PathBuf>,
 
     /// The server's own delay: show what comes on top of it.
-    #[arg(long, env = "PLIMSOLL_OVERHEAD_OVER", value_name = "TIME")]
+    #[arg(long, value_name = "TIME")]
     overhead_over: Option<Period>,
 
     /// Write a run to a file ("-": stdout): `lines`, a JSON object a call; `hdr`, an HdrHistogram
-    /// log. `sessions`: CSV and JSON summary of a run of sessions, into a folder.
-    #[arg(long, env = "PLIMSOLL_EXPORT", num_args = 2, value_names = ["FORMAT", "FILE"])]
+    /// log; `aiperf`, what tokens took by AIPerf's and GenAI-Perf's names; `bencher`, Bencher's metrics, of several
+    /// runs too. Into a folder: `csv` and, in builds that have it, `parquet`: intervals, percentiles and, where they
+    /// were kept, calls, as tables; `sessions`: CSV and JSON summary of a run of sessions.
+    #[arg(long, num_args = 2, value_names = ["FORMAT", "FILE"])]
     export: Vec<String>,
 
     /// Write the figures in Prometheus's text format ("-": stdout).
-    #[arg(long, env = "PLIMSOLL_PROMETHEUS", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     prometheus: Option<PathBuf>,
 
     #[command(flatten)]
@@ -120,11 +126,21 @@ fn show(contents: &Contents, overhead_over: Option<Duration>) -> Result<(), Fail
 }
 
 fn export(runs: &[Run], format: &str, file: &str) -> Result<Exit, Failure> {
-    if !["lines", "hdr", "sessions"].contains(&format) {
+    if ![
+        "lines", "hdr", "sessions", "aiperf", "bencher", "csv", "parquet",
+    ]
+    .contains(&format)
+    {
         return Err(Failure::usage(
             format_args!("--export: `{format}` is not a format"),
-            "write --export lines FILE (a JSON object a call), --export hdr FILE (an HdrHistogram log), or --export sessions FOLDER (CSV and summary of sessions)",
+            "write --export csv FOLDER or parquet FOLDER (tables for notebooks), --export lines FILE (a JSON object a call), --export hdr FILE (an HdrHistogram log), --export bencher FILE (Bencher's metrics), --export aiperf FILE (a language model's summary, as AIPerf names it), or --export sessions FOLDER (CSV and summary of sessions)",
         ));
+    }
+    if format == "bencher" {
+        let document = serde_json::to_string_pretty(&bencher::document(runs));
+        let text = document.map_err(Failure::error)? + "\n";
+        write_text("--export bencher", Path::new(file), text)?;
+        return Ok(Exit::Done);
     }
     let [run] = runs else {
         return Err(Failure::usage(
@@ -132,14 +148,17 @@ fn export(runs: &[Run], format: &str, file: &str) -> Result<Exit, Failure> {
             "export each run to a file of its own",
         ));
     };
-    if format == "sessions" {
-        return export_sessions(run, Path::new(file));
+    match format {
+        "sessions" => return export_sessions(run, Path::new(file)),
+        "csv" | "parquet" => return export_tables(run, format, Path::new(file)),
+        _ => {}
     }
     let wrong =
         |e: &dyn std::error::Error| Failure::error(format_args!("--export: {file}: {}", chain(e)));
     let write = |mut out: &mut dyn Write| -> Result<u64, Failure> {
         match format {
             "hdr" => hdr_log::export(run, &mut out).map_err(|e| wrong(&e)),
+            "aiperf" => aiperf::export(run, &mut out).map_err(|e| wrong(&e)),
             _ => lines::export(run, &mut out).map_err(|e| wrong(&e)),
         }
     };
@@ -152,12 +171,45 @@ fn export(runs: &[Run], format: &str, file: &str) -> Result<Exit, Failure> {
     let mut out = BufWriter::new(File::create(file).map_err(|e| wrong(&e))?);
     let written = write(&mut out)?;
     out.flush().map_err(|e| wrong(&e))?;
-    let what = if format == "hdr" {
-        "histograms"
-    } else {
-        "calls"
+    let what = match format {
+        "hdr" => "histograms",
+        "aiperf" => "metrics",
+        _ => "calls",
     };
     console::confirmation(format_args!("{written} {what} written to {file}"));
+    Ok(Exit::Done)
+}
+
+/// Tables for notebooks, into a folder.
+fn export_tables(run: &Run, format: &str, folder: &Path) -> Result<Exit, Failure> {
+    let format = match format {
+        "csv" => data::Format::Csv,
+        #[cfg(feature = "parquet")]
+        "parquet" => data::Format::Parquet,
+        _ => {
+            return Err(Failure::usage(
+                format_args!("--export: this build has no {format}"),
+                "use --export csv, or build with it: cargo install --path crates/plimsoll --features parquet",
+            ));
+        }
+    };
+    std::fs::create_dir_all(folder)
+        .map_err(|e| Failure::error(format_args!("can't make {}: {e}", folder.display())))?;
+    let written = data::export(run, format, folder).map_err(|e| Failure::error(chain(&e)))?;
+    let tables: Vec<String> = written
+        .iter()
+        .map(|(name, rows)| format!("{name} ({})", plural(*rows, "row")))
+        .collect();
+    console::confirmation(format_args!(
+        "written to {}: {}",
+        folder.display(),
+        tables.join(", ")
+    ));
+    if !run.has_requests {
+        console::notice(
+            "the run kept no single calls: make it with --requests for a table of them",
+        );
+    }
     Ok(Exit::Done)
 }
 

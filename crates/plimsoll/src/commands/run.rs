@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     plans: Vec<PathBuf>,
 
     /// Another target than the plan's: grpc://HOST:PORT, grpcs://HOST:PORT or unix:/PATH.
-    #[arg(long, env = "PLIMSOLL_TARGET", value_name = "URL")]
+    #[arg(long, value_name = "URL")]
     target: Option<String>,
 
     #[command(flatten)]

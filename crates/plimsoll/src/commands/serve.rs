@@ -7,7 +7,8 @@ use plimsoll_protocols::serving::{Bound, ConnectionStats, Renewal};
 use crate::console;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
-use listen::{ListenFlags, Stopped, until_stopped};
+use crate::stopping::{self, Stopped};
+use listen::ListenFlags;
 
 mod answers;
 mod bolt;
@@ -18,6 +19,7 @@ mod hold;
 mod hostile;
 mod http;
 mod listen;
+mod llm;
 mod names;
 mod orders;
 mod plugin;
@@ -49,7 +51,7 @@ enum Server {
     Hold(hold::Arguments),
     Hostile(hostile::Arguments),
     Plugin(plugin::Arguments),
-    Llm(super::llm::Arguments),
+    Llm(llm::Arguments),
 }
 
 pub(crate) fn execute(arguments: Arguments, environment: &Environment) -> Result<Exit, Failure> {
@@ -64,7 +66,7 @@ pub(crate) fn execute(arguments: Arguments, environment: &Environment) -> Result
         Server::Hold(arguments) => run(&arguments),
         Server::Hostile(arguments) => hostile::execute(&arguments),
         Server::Plugin(arguments) => run(&arguments),
-        Server::Llm(arguments) => super::llm::execute(&arguments, environment),
+        Server::Llm(arguments) => llm::execute(&arguments, environment),
     }
 }
 
@@ -119,15 +121,16 @@ fn run<S: ReferenceServer>(server: &S) -> Result<Exit, Failure> {
             utc(ended)
         ));
     }
-    let counted = until_stopped(listen, async |stopped| {
-        let serving = Serving {
-            name: S::NAME,
-            listen,
-            bound,
-            stopped,
-        };
-        server.serve(serving).await
-    })?;
+    let counted =
+        stopping::until_stopped(listen.workers, stopping::CALLS_MAY_END, async |stopped| {
+            let serving = Serving {
+                name: S::NAME,
+                listen,
+                bound,
+                stopped,
+            };
+            server.serve(serving).await
+        })?;
     for alike in handshakes.take() {
         console::notice(format_args!(
             "handshakes {}: {}",

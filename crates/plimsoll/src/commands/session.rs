@@ -1,15 +1,13 @@
 //! `plimsoll session`: the quick form of a plan, for sessions whose tokens stream.
 
-use std::str::FromStr;
-
 use clap::Args;
-use plimsoll_model::spec::{CallSpec, GoodputSpec, SessionSpec};
-use plimsoll_model::units::Period;
+use plimsoll_model::spec::{CallSpec, SessionSpec};
 
 use crate::arguments::Origins;
 use crate::environment::Environment;
 use crate::execution::{self, OutputFlags, Process};
 use crate::failure::{Exit, Failure};
+use crate::goodput::{self, Bound};
 use crate::load_flags::LoadFlags;
 use crate::planning;
 use crate::problems::Source;
@@ -38,31 +36,20 @@ pub(crate) struct Arguments {
 
     /// Where the WebSockets are: ws://HOST:PORT, wss://HOST:PORT over TLS 1.3, or unix:/PATH
     /// [default: host and port of the API].
-    #[arg(
-        long,
-        env = "PLIMSOLL_SOCKET",
-        value_name = "URL",
-        help_heading = "Session"
-    )]
+    #[arg(long, value_name = "URL", help_heading = "Session")]
     socket: Option<String>,
 
     #[command(flatten)]
     session: SessionFlags,
 
     /// The first part of the socket's path [default: agent].
-    #[arg(
-        long,
-        env = "PLIMSOLL_AGENT",
-        value_name = "NAME",
-        help_heading = "Session"
-    )]
+    #[arg(long, value_name = "NAME", help_heading = "Session")]
     agent: Option<String>,
 
     /// A query counts as good when it succeeds within this, from when it was due: KEY is
-    /// first_token, time_per_token or query. May be given for each of them.
+    /// first_token (ttft), time_per_token (tpot) or query (e2e). May be given for each of them.
     #[arg(
         long,
-        env = "PLIMSOLL_GOODPUT",
         value_name = "KEY=TIME",
         value_delimiter = ',',
         help_heading = "Session"
@@ -76,55 +63,6 @@ pub(crate) struct Arguments {
     pub(crate) output: OutputFlags,
 }
 
-/// One bound of `--goodput`.
-#[derive(Clone, Copy, Debug)]
-struct Bound(BoundKey, Period);
-
-#[derive(Clone, Copy, Debug)]
-enum BoundKey {
-    FirstToken,
-    TimePerToken,
-    Query,
-}
-
-impl FromStr for Bound {
-    type Err = String;
-
-    fn from_str(typed: &str) -> Result<Bound, String> {
-        let (key, time) = typed
-            .split_once('=')
-            .ok_or("write KEY=TIME, such as first_token=500ms")?;
-        let key = match key {
-            "first_token" => BoundKey::FirstToken,
-            "time_per_token" => BoundKey::TimePerToken,
-            "query" => BoundKey::Query,
-            other => {
-                return Err(format!(
-                    "`{other}` is not one of first_token, time_per_token, query"
-                ));
-            }
-        };
-        let time = time.parse::<Period>().map_err(|e| e.to_string())?;
-        Ok(Bound(key, time))
-    }
-}
-
-fn goodput(bounds: &[Bound]) -> Option<GoodputSpec> {
-    if bounds.is_empty() {
-        return None;
-    }
-    let mut spec = GoodputSpec::default();
-    for Bound(key, time) in bounds {
-        let place = match key {
-            BoundKey::FirstToken => &mut spec.first_token,
-            BoundKey::TimePerToken => &mut spec.time_per_token,
-            BoundKey::Query => &mut spec.query,
-        };
-        *place = Some(*time);
-    }
-    Some(spec)
-}
-
 pub(crate) fn execute(
     arguments: &Arguments,
     origins: &Origins,
@@ -134,7 +72,7 @@ pub(crate) fn execute(
     let mut call = SessionSpec {
         socket: arguments.socket.clone(),
         agent: arguments.agent.clone(),
-        goodput: goodput(&arguments.goodput),
+        goodput: goodput::spec(&arguments.goodput),
         ..SessionSpec::default()
     };
     arguments.session.apply(&mut call);

@@ -36,24 +36,26 @@ pub(crate) struct Arguments {
     plan: PathBuf,
 
     /// Which of them, from 0.
-    #[arg(long, env = "PLIMSOLL_INDEX", value_name = "I")]
+    #[arg(long, value_name = "I")]
     index: u32,
 
     /// How many there are.
-    #[arg(long, env = "PLIMSOLL_OF", value_name = "N",
-        value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        long, value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     of: u32,
 
     /// Where the clock of all begins: nanoseconds of this machine's monotonic clock.
-    #[arg(long, env = "PLIMSOLL_ORIGIN", value_name = "NS")]
+    #[arg(long, value_name = "NS")]
     origin: u64,
 
     /// Threads.
-    #[arg(long, env = "PLIMSOLL_WORKERS", value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1)]
     workers: u16,
 
     /// Local address to connect from; may be given again.
-    #[arg(long, env = "PLIMSOLL_SOURCE", value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS")]
     source: Vec<IpAddr>,
 }
 

@@ -11,7 +11,7 @@ use plimsoll_model::spec::{CallSpec, SessionSpec, Spec};
 use plimsoll_model::units::Period;
 use plimsoll_stack::sessions::{Limits, Stack, Topology, is_healthy};
 
-use crate::arguments::{Json, Origins, boolish};
+use crate::arguments::{Json, Origins};
 use crate::console;
 use crate::descriptors;
 use crate::documents::DocumentFlags;
@@ -67,86 +67,69 @@ struct Place {
     stack: Name,
 
     /// The stack's folder: its state, configurations and logs.
-    #[arg(
-        long,
-        env = "PLIMSOLL_DIR",
-        value_name = "DIR",
-        default_value = "stacks/sessions"
-    )]
+    #[arg(long, value_name = "DIR", default_value = "stacks/sessions")]
     dir: PathBuf,
 }
 
 #[derive(Debug, Args)]
 struct TopologyFlags {
     /// Backends (plimsoll serve llm).
-    #[arg(long, alias = "fastapi-instances", env = "PLIMSOLL_BACKENDS", value_name = "N", default_value_t = 2,
-        value_parser = clap::value_parser!(u16).range(1..=100))]
+    #[arg(
+        long, alias = "fastapi-instances", value_name = "N", default_value_t = 2,
+        value_parser = clap::value_parser!(u16).range(1..=100)
+    )]
     backends: u16,
 
     /// Gateways (plimsoll relay gateway).
-    #[arg(long, alias = "wsproxy-instances", env = "PLIMSOLL_GATEWAYS", value_name = "N", default_value_t = 3,
-        value_parser = clap::value_parser!(u16).range(1..=100))]
+    #[arg(
+        long, alias = "wsproxy-instances", value_name = "N", default_value_t = 3,
+        value_parser = clap::value_parser!(u16).range(1..=100)
+    )]
     gateways: u16,
 
     /// Balancers that share the ports [default: as many as the sessions need, each with the
     /// descriptors that a process may have].
-    #[arg(long, env = "PLIMSOLL_BALANCERS", value_name = "N",
-        value_parser = clap::value_parser!(u16).range(1..=16))]
+    #[arg(
+        long, value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..=16)
+    )]
     balancers: Option<u16>,
 
     /// Use Redis 7's sharded channels, which cost it less.
-    #[arg(long, env = "PLIMSOLL_SHARDED", value_parser = boolish(), conflicts_with = "embedded")]
+    #[arg(long, conflicts_with = "embedded")]
     sharded: bool,
 
     /// From one token to the next.
-    #[arg(
-        long,
-        env = "PLIMSOLL_TOKEN_DELAY",
-        value_name = "TIME",
-        default_value = "50ms"
-    )]
+    #[arg(long, value_name = "TIME", default_value = "50ms")]
     token_delay: Period,
 
     /// Where the balancer takes API requests.
-    #[arg(
-        long,
-        env = "PLIMSOLL_API_PORT",
-        value_name = "PORT",
-        default_value_t = 8080
-    )]
+    #[arg(long, value_name = "PORT", default_value_t = 8080)]
     api_port: u16,
 
     /// Where the balancer takes WebSockets.
-    #[arg(
-        long,
-        env = "PLIMSOLL_SOCKET_PORT",
-        value_name = "PORT",
-        default_value_t = 8081
-    )]
+    #[arg(long, value_name = "PORT", default_value_t = 8081)]
     socket_port: u16,
 
     /// Where the balancer shows its statistics, at /stats.
-    #[arg(
-        long,
-        env = "PLIMSOLL_STATS_PORT",
-        value_name = "PORT",
-        default_value_t = 8404
-    )]
+    #[arg(long, value_name = "PORT", default_value_t = 8404)]
     stats_port: u16,
 
     /// Redis listens here; backends and gateways on the ports after it.
-    #[arg(long, env = "PLIMSOLL_FIRST_PORT", value_name = "PORT", default_value_t = 7400,
-        value_parser = clap::value_parser!(u16).range(1..=65_000))]
+    #[arg(
+        long, value_name = "PORT", default_value_t = 7400,
+        value_parser = clap::value_parser!(u16).range(1..=65_000)
+    )]
     first_port: u16,
 
     /// Backend and gateway in one process, on the API's and the sockets' ports: needs neither
     /// redis nor haproxy.
-    #[arg(long, env = "PLIMSOLL_EMBEDDED", value_parser = boolish())]
+    #[arg(long)]
     embedded: bool,
 
     /// Sessions at once that the servers have to allow [default: the load's clients, where
     /// they are known, or 10000].
-    #[arg(long, env = "PLIMSOLL_SESSIONS", value_name = "N")]
+    #[arg(long, value_name = "N")]
     sessions: Option<u32>,
 }
 
@@ -165,8 +148,10 @@ struct UpArguments {
     topology: TopologyFlags,
 
     /// Threads of each backend and each gateway.
-    #[arg(long, aliases = ["server-workers", "fastapi-workers"], env = "PLIMSOLL_WORKERS", value_name = "N",
-        default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(
+        long, aliases = ["server-workers", "fastapi-workers"], value_name = "N",
+        default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256)
+    )]
     workers: u16,
 }
 
@@ -189,7 +174,7 @@ struct LogsArguments {
     place: Place,
 
     /// Go on printing what comes.
-    #[arg(short, long, env = "PLIMSOLL_FOLLOW", value_parser = boolish())]
+    #[arg(short, long)]
     follow: bool,
 }
 
@@ -213,23 +198,25 @@ struct RunArguments {
     topology: TopologyFlags,
 
     /// Threads of each backend and each gateway; --workers are the load's here.
-    #[arg(long, alias = "fastapi-workers", env = "PLIMSOLL_SERVER_WORKERS", value_name = "N", default_value_t = 1,
-        value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(
+        long, alias = "fastapi-workers", value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=256)
+    )]
     server_workers: u16,
 
     #[command(flatten)]
     session: SessionFlags,
 
     /// Bring the stack up and leave it there: as `stack up`.
-    #[arg(long, group = "instead", value_parser = boolish(), env = "PLIMSOLL_UP_ONLY")]
+    #[arg(long, group = "instead")]
     up_only: bool,
 
     /// Print the logs of a stack that is up: as `stack logs`.
-    #[arg(long, group = "instead", value_parser = boolish(), env = "PLIMSOLL_LOGS")]
+    #[arg(long, group = "instead")]
     logs: bool,
 
     /// Take a stack that is up down: as `stack down`.
-    #[arg(long, group = "instead", value_parser = boolish(), env = "PLIMSOLL_DOWN")]
+    #[arg(long, group = "instead")]
     down: bool,
 
     #[command(flatten)]

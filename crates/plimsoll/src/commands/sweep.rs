@@ -19,6 +19,7 @@ use crate::execution::{self, Process};
 use crate::failure::{Exit, Failure};
 use crate::presentation;
 use crate::problems::Source;
+use crate::shards::Team;
 
 /// The table of metrics in a sweep's directory, for spreadsheets and for programs.
 const CSV: &str = "metrics.csv";
@@ -59,20 +60,24 @@ pub(crate) fn execute(
         name: arguments.plan.display().to_string(),
         text: &text,
     };
-    let asked = flags.asked("sweep", |_| 1, round_line);
+    let mut asked = flags.asked("sweep", |_| 1, round_line);
     if flags.dry_run {
         check_call(&spec, asked.kind)?;
         Outline::of(&spec, &asked, &source)?.show(flags.documents.json())?;
         return Ok(Exit::Done);
     }
-    measure(
-        &spec,
-        &asked,
-        environment,
-        &source,
-        process,
-        flags.documents.screen(),
-    )
+    check_call(&spec, asked.kind)?;
+    let variable = |name: &str| environment.get(name).map(|found| found.value);
+    let identity = flags.shards.identity(variable)?;
+    let team = Team::of(identity.as_ref(), process)?;
+    if let Some(team) = team.as_ref().filter(|team| !team.leads()) {
+        return Outline::of(&spec, &asked, &source)?.follow(team, environment, &source);
+    }
+    asked.team = team.as_ref();
+    let screen = flags.documents.screen();
+    Team::end_with(asked.team, || {
+        measure(&spec, &asked, environment, &source, process, screen)
+    })
 }
 
 /// The line at a round's end.
@@ -97,7 +102,7 @@ pub(crate) fn measure(
     let (suites, groups) = offered(climb.plans())?;
     let limits = limits::measure(&suites, &groups).map_err(Failure::error)?;
     climb.record.limits = Some(limits.clone());
-    let measured = climb.run(process, |plan, run, name| Slice {
+    let measured = climb.run(process, asked.team, |plan, run, name| Slice {
         volume: Some(Volume::of(run, &limits, verified(plan))),
         ..Slice::of(run, name)
     });

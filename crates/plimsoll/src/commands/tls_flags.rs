@@ -7,45 +7,24 @@ use plimsoll_model::plan::{Group, Suite, TlsVersion};
 use plimsoll_model::spec::{group_named, suite_named, tls_version_named};
 use plimsoll_protocols::serving::Tls;
 
-use crate::arguments::boolish;
-
 #[derive(Debug, Args)]
 pub(super) struct ServerTlsFlags {
     /// The server's certificate chain (PEM): speak TLS.
-    #[arg(
-        long,
-        env = "PLIMSOLL_TLS_CERT",
-        value_name = "FILE",
-        requires = "tls_key",
-        help_heading = "TLS"
-    )]
+    #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = "TLS")]
     tls_cert: Option<PathBuf>,
 
     /// Its private key (PEM).
-    #[arg(
-        long,
-        env = "PLIMSOLL_TLS_KEY",
-        value_name = "FILE",
-        requires = "tls_cert",
-        help_heading = "TLS"
-    )]
+    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "TLS")]
     tls_key: Option<PathBuf>,
 
     /// Demand client certificates of this CA (PEM): mutual TLS.
-    #[arg(
-        long,
-        env = "PLIMSOLL_TLS_CLIENT_CA",
-        value_name = "FILE",
-        requires = "tls_cert",
-        help_heading = "TLS"
-    )]
+    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "TLS")]
     tls_client_ca: Option<PathBuf>,
 
     /// Reject client certificates that are on these lists of revoked ones (CRL, PEM or DER), one of
     /// every issuer in their chains.
     #[arg(
         long,
-        env = "PLIMSOLL_TLS_CLIENT_CRL",
         value_name = "FILE",
         requires = "tls_client_ca",
         help_heading = "TLS"
@@ -53,19 +32,19 @@ pub(super) struct ServerTlsFlags {
     tls_client_crl: Option<PathBuf>,
 
     /// A version of TLS to speak, 1.3 or 1.2; may be given again [default: 1.3].
-    #[arg(long, env = "PLIMSOLL_TLS_VERSION", value_name = "VERSION", value_parser = tls_version_named, help_heading = "TLS")]
+    #[arg(long, value_name = "VERSION", value_parser = tls_version_named, help_heading = "TLS")]
     tls_version: Vec<TlsVersion>,
 
     /// Compress certificates for clients that accept it (RFC 8879).
-    #[arg(long, env = "PLIMSOLL_COMPRESSED_CERTIFICATES", value_parser = boolish(), help_heading = "TLS")]
+    #[arg(long, help_heading = "TLS")]
     compressed_certificates: bool,
 
     /// A cipher suite to offer, such as TLS_AES_128_GCM_SHA256; may be given again.
-    #[arg(long, env = "PLIMSOLL_SUITE", value_name = "SUITE", value_parser = suite_named, help_heading = "TLS")]
+    #[arg(long, value_name = "SUITE", value_parser = suite_named, help_heading = "TLS")]
     suite: Vec<Suite>,
 
     /// A key-exchange group to offer, such as X25519; may be given again.
-    #[arg(long, env = "PLIMSOLL_GROUP", value_name = "GROUP", value_parser = group_named, help_heading = "TLS")]
+    #[arg(long, value_name = "GROUP", value_parser = group_named, help_heading = "TLS")]
     group: Vec<Group>,
 }
 

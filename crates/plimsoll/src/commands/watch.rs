@@ -2,10 +2,10 @@
 
 use clap::Args;
 
-use crate::arguments::boolish;
 use crate::execution::Process;
 use crate::failure::{Exit, Failure};
 use crate::shards;
+use crate::shards::identity::AccessFlags;
 
 /// Show a run on several machines while it goes on, or end it.
 #[derive(Debug, Args)]
@@ -19,15 +19,19 @@ pub(crate) struct Arguments {
     rendezvous: String,
 
     /// The run's name there [default: the only one].
-    #[arg(long, env = "PLIMSOLL_RUN_ID", value_name = "ID")]
+    #[arg(long, value_name = "ID")]
     run_id: Option<String>,
 
+    #[command(flatten)]
+    access: AccessFlags,
+
     /// Ask the run to end: calls in flight may, and everything measured is kept.
-    #[arg(long, env = "PLIMSOLL_STOP", value_parser = boolish())]
+    #[arg(long)]
     stop: bool,
 }
 
 pub(crate) fn execute(arguments: &Arguments, process: &Process) -> Result<Exit, Failure> {
     let id = arguments.run_id.as_deref();
-    shards::watch(&arguments.rendezvous, id, arguments.stop, process)
+    let access = arguments.access.access();
+    shards::watch(&arguments.rendezvous, &access, id, arguments.stop, process)
 }

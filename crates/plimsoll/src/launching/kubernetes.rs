@@ -80,7 +80,8 @@ impl Objects<'_> {
         ))
     }
 
-    fn name(&self) -> String {
+    /// Of the objects.
+    pub(crate) fn name(&self) -> String {
         let mut id = slug(self.run_id);
         id.truncate(MAX_NAME);
         format!("plimsoll-{}", id.trim_end_matches('-'))
@@ -94,7 +95,7 @@ impl Objects<'_> {
     }
 
     /// The run directory, which shard 0 writes.
-    fn out(&self) -> String {
+    pub(crate) fn out(&self) -> String {
         match self.meeting {
             Meeting::Url(_) => format!("{RUNS}/run"),
             Meeting::Claim(_) => format!("{MEETING}/runs/{}", self.run_id),

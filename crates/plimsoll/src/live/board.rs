@@ -5,7 +5,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use plimsoll_model::measure::Count;
+use plimsoll_model::measure::{Count, TimeMeasure};
+use plimsoll_model::objective::{self, Judged, SoFar, Standing};
+use plimsoll_model::plan::Objective;
 use plimsoll_model::record::{Counts, StageRecord, Times};
 use plimsoll_model::run::{IntervalRecord, Resources};
 use plimsoll_model::schedule::Schedule;
@@ -57,9 +59,8 @@ pub(super) struct Figures {
     pub(super) due: u64,
     pub(super) ended: u64,
     pub(super) errors: u64,
-    pub(super) response: Spread,
-    pub(super) service: Spread,
-    pub(super) lag: Spread,
+    /// By kind, those that matter most first.
+    pub(super) times: Vec<(&'static str, Spread)>,
     /// What else the protocol counts: messages of streams, tokens of sessions.
     pub(super) besides: Vec<(&'static str, u64)>,
     outcomes: Counts,
@@ -89,12 +90,14 @@ impl Figures {
             due: record.due,
             ended: record.ended(),
             errors: record.errors(),
-            response: Spread::of(&record.response),
-            service: Spread::of(&record.service),
-            lag: Spread::of(&record.lag),
+            times: times(record),
             besides,
             outcomes: record.outcomes.clone(),
         }
+    }
+
+    pub(super) fn response(&self) -> Spread {
+        self.times.first().map_or_else(Spread::default, |(_, s)| *s)
     }
 
     pub(super) fn per_second(&self, n: u64) -> f64 {
@@ -112,6 +115,27 @@ impl Figures {
         errors.sort_by_key(|(o, n)| (std::cmp::Reverse(*n), o.index()));
         errors
     }
+}
+
+/// The kinds of time that were measured: of streams and tokens, those of their parts, too.
+fn times(record: &StageRecord) -> Vec<(&'static str, Spread)> {
+    let mut kinds = vec![("response", Spread::of(&record.response))];
+    let mut part = |name, times: Option<&Times>| {
+        if let Some(times) = times.filter(|times| !times.is_empty()) {
+            kinds.push((name, Spread::of(times)));
+        }
+    };
+    let measures = record.measures.as_deref();
+    let of = |measure| measures.map(|m| m.times(measure)).filter(|t| !t.is_empty());
+    let due = of(TimeMeasure::TimeToFirstToken);
+    part("1st token", due.or_else(|| of(TimeMeasure::FirstToken)));
+    part("token gap", of(TimeMeasure::TokenGap));
+    let messages = record.messages.as_deref();
+    part("1st msg", messages.map(|m| &m.first_message));
+    part("msg gap", messages.map(|m| &m.inter_message));
+    kinds.push(("service", Spread::of(&record.service)));
+    kinds.push(("lag", Spread::of(&record.lag)));
+    kinds
 }
 
 /// What one end uses, over the last interval.
@@ -162,9 +186,14 @@ pub(super) struct Board {
     pub(super) busiest_worker: f64,
     /// The share of a core that this view itself took over the last interval.
     pub(super) view_share: f64,
-    /// Calls a second that ended, and the p99 (µs; 0: none), by interval.
+    /// How the objectives stand.
+    pub(super) objectives: Vec<Judged>,
+    /// By interval: calls a second that ended; the p99 and the longest response time (µs; 0: none).
     pub(super) rates: VecDeque<u64>,
-    pub(super) p99s: VecDeque<u64>,
+    p99s: VecDeque<u64>,
+    longest: VecDeque<u64>,
+    wanted: Vec<Objective>,
+    judged_by: SoFar,
     warmup: Vec<bool>,
     measured: StageRecord,
     measured_for: f64,
@@ -185,8 +214,8 @@ impl Board {
             planned: schedule.end().map(Duration::from_nanos),
             wanted_calls: plan.load.calls,
             calls: 0,
-            last: Figures::default(),
-            so_far: Figures::default(),
+            last: Figures::of(&StageRecord::default(), 0.0),
+            so_far: Figures::of(&StageRecord::default(), 0.0),
             in_flight: 0,
             backlog: 0,
             connections: 0,
@@ -196,6 +225,10 @@ impl Board {
             view_share: 0.0,
             rates: VecDeque::new(),
             p99s: VecDeque::new(),
+            longest: VecDeque::new(),
+            objectives: Vec::new(),
+            wanted: plan.objectives.clone(),
+            judged_by: SoFar::begun(plan),
             warmup: plan.load.stages.iter().map(|s| s.warmup).collect(),
             measured: StageRecord::default(),
             measured_for: 0.0,
@@ -227,6 +260,14 @@ impl Board {
         self.last = Figures::of(&last, seconds);
         self.so_far = Figures::of(&self.measured, self.measured_for);
         self.calls = self.measured.ended();
+        if !self.wanted.is_empty() && counts {
+            self.judged_by.add(interval);
+            let ended = self.measured.ended() as f64;
+            self.judged_by.measured.all.achieved_per_s =
+                (self.measured_for > 0.0).then(|| ended / self.measured_for);
+            self.objectives =
+                objective::judge(&self.wanted, &self.judged_by.measured, Standing::Sound);
+        }
         self.in_flight = interval.in_flight;
         self.backlog = interval.backlog;
         self.connections = interval.connections_open;
@@ -240,16 +281,27 @@ impl Board {
         // A rest too short to be a rate would be a spike.
         if seconds > 0.3 {
             let rate = self.last.per_second(self.last.ended).round() as u64;
-            let p99 = self.last.response.p99.or(self.last.response.max);
+            let response = self.last.response();
+            let whole = |us: Option<f64>| us.unwrap_or(0.0).round() as u64;
             for (history, value) in [
                 (&mut self.rates, rate),
-                (&mut self.p99s, p99.unwrap_or(0.0).round() as u64),
+                (&mut self.p99s, whole(response.p99)),
+                (&mut self.longest, whole(response.max)),
             ] {
                 history.push_back(value);
                 if history.len() > HISTORY {
                     history.pop_front();
                 }
             }
+        }
+    }
+
+    /// The tail of the response time by interval, and its name: where no interval has calls enough for a p99, the
+    /// longest.
+    pub(super) fn tail(&self) -> (&'static str, &VecDeque<u64>) {
+        match self.p99s.iter().any(|us| *us > 0) {
+            true => ("p99", &self.p99s),
+            false => ("longest", &self.longest),
         }
     }
 

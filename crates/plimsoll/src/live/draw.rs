@@ -1,69 +1,139 @@
 //! Draws the board. What does not fit is left out, the least important first.
 
+mod grid;
+
+use plimsoll_model::objective::{Judged, Verdict};
 use plimsoll_report::quantity::{bytes, count, rate, share, time};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::line::THICK_HORIZONTAL;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Borders, Cell, LineGauge, Paragraph, Row, Sparkline, Table};
+use ratatui::widgets::{Block, Borders, LineGauge, Paragraph, Sparkline};
 
 use super::board::{Board, End, Phase, Spread, clock};
+use grid::{Entry, Grid};
 
 const SOFT: Style = Style::new().add_modifier(Modifier::DIM);
 const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
 const SEA: Style = Style::new().fg(Color::Cyan);
 const BAD: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
-/// Columns of the panels at the left, with a gap behind them.
+/// Columns of the panels at the left where there is room for both, with a gap behind them.
 const LEFT: u16 = 40;
 const GAP: u16 = 2;
 /// Rows of the table of times: head, five percentiles, the last interval's p50 and p99.
 const FIGURES: u16 = 10;
+/// Where a terminal is smaller, there is room for lines alone.
+const LEAST_COLUMNS: u16 = 60;
+const LEAST_ROWS: u16 = 10;
+/// Rows of the pictures, and how many they may grow to on a tall terminal.
+const PICTURES: u16 = 5;
+const PICTURES_MOST: u16 = 16;
 
 /// Draws `board`, and below it what was `noted` while it is shown.
 pub(super) fn draw(frame: &mut Frame<'_>, board: &Board, noted: &[String]) {
     let area = frame.area();
-    let context = board.context.len() as u16;
-    let height = area.height;
-    let errors = board.so_far.errors_by_code().len().max(1) as u16;
-    let ends = errors.clamp(3, 6) + 2;
-    let pictures = if height >= 22 + context { 5 } else { 0 };
-    let [head, middle, pictures, ends, notes, foot] = Layout::vertical([
-        Constraint::Length(3 + context),
+    if area.width < LEAST_COLUMNS || area.height < LEAST_ROWS {
+        frame.render_widget(Paragraph::new(lines(board)), area);
+        return;
+    }
+    let rows = Rows::of(area.height, board, noted);
+    let [head, middle, objectives, pictures, ends, notes, foot] = Layout::vertical([
+        Constraint::Length(rows.head),
         Constraint::Length(FIGURES),
-        Constraint::Length(pictures),
-        Constraint::Length(if height >= 17 + context { ends } else { 0 }),
+        Constraint::Length(rows.objectives),
+        Constraint::Length(rows.pictures),
+        Constraint::Length(rows.ends),
         Constraint::Min(0),
         Constraint::Length(1),
     ])
     .areas(area);
+    // Half of a narrow terminal, rounded up.
+    let left = LEFT.min(area.width.div_ceil(2) + 1);
+    let halves =
+        |area| Layout::horizontal([Constraint::Length(left), Constraint::Min(0)]).areas(area);
     header(frame, head, board);
-    let [calls, times] =
-        Layout::horizontal([Constraint::Length(LEFT), Constraint::Min(0)]).areas(middle);
+    let [calls, times] = halves(middle);
     calls_panel(frame, before_gap(calls), board);
     times_panel(frame, times, board);
-    let [rates, p99s] =
+    objectives_panel(frame, objectives, board);
+    let [rates, tails] =
         Layout::horizontal([Constraint::Percentage(50), Constraint::Percentage(50)])
             .areas(pictures);
-    history(frame, rates, " calls/s ", &board.rates, SEA, |n| {
+    history(frame, rates, "calls/s", &board.rates, SEA, |n| {
         rate(n as f64)
     });
     let orange = Style::new().fg(Color::Yellow);
-    history(
-        frame,
-        p99s,
-        " p99, by the second ",
-        &board.p99s,
-        orange,
-        |us| time(us as f64),
-    );
-    let [failed, both] =
-        Layout::horizontal([Constraint::Length(LEFT), Constraint::Min(0)]).areas(ends);
+    let (name, tail) = board.tail();
+    history(frame, tails, name, tail, orange, |us| time(us as f64));
+    let [failed, both] = halves(ends);
     errors_panel(frame, before_gap(failed), board);
     ends_panel(frame, both, board);
     notes_panel(frame, notes, noted);
-    let keys = "q: end the run, with everything written · Ctrl-C: the same, twice: at once";
+    let keys = match area.width {
+        0..75 => "q: end the run, everything written · twice Ctrl-C: at once",
+        _ => "q: end the run, with everything written · Ctrl-C: the same, twice: at once",
+    };
     frame.render_widget(Paragraph::new(Span::styled(keys, SOFT)), foot);
+}
+
+/// How many rows each part has.
+struct Rows {
+    head: u16,
+    objectives: u16,
+    pictures: u16,
+    ends: u16,
+}
+
+impl Rows {
+    /// What is least important is left out first; what is left over, the pictures have.
+    fn of(height: u16, board: &Board, noted: &[String]) -> Rows {
+        let head = 3 + board.context.len() as u16;
+        let errors = board.so_far.errors_by_code().len().max(1) as u16;
+        let mut left = height.saturating_sub(head + FIGURES + 1);
+        let mut take = |rows: u16| {
+            let taken = if rows <= left { rows } else { 0 };
+            left -= taken;
+            taken
+        };
+        let judged = board.objectives.len() as u16;
+        let objectives = take(if judged > 0 { judged + 1 } else { 0 });
+        let ends = take(errors.clamp(3, 6) + 2);
+        let pictures = take(PICTURES);
+        let notes: usize = noted.iter().map(|text| text.lines().count()).sum();
+        let wanted = u16::try_from(notes)
+            .unwrap_or(u16::MAX)
+            .saturating_add(1)
+            .min(left / 2);
+        let growth = if pictures > 0 { left - wanted } else { 0 };
+        Rows {
+            head,
+            objectives,
+            pictures: pictures + growth.min(PICTURES_MOST - PICTURES),
+            ends,
+        }
+    }
+}
+
+/// The figures of a terminal that is too small for tables.
+fn lines(board: &Board) -> Vec<Line<'static>> {
+    let (last, all) = (&board.last, &board.so_far);
+    let left = board
+        .progress()
+        .map_or(String::new(), |(_, left)| format!(", {left}"));
+    let at = |us: Option<f64>| us.map_or_else(|| "–".to_owned(), time);
+    let response = all.response();
+    let mut lines = vec![
+        printable(&board.title),
+        Line::from(format!("{}{left}", clock(board.elapsed.as_secs_f64()))),
+        Line::from(format!("{} now", rate(last.per_second(last.ended)))),
+        Line::from(format!("{} done", count(all.ended))),
+        Line::from(format!("{} failed", count(all.errors))),
+        Line::from(format!("p50 {}", at(response.p50))),
+        Line::from(format!("p99 {}", at(response.p99))),
+    ];
+    lines.extend(board.objectives.iter().map(|j| printable(&standing(j))));
+    lines
 }
 
 fn header(frame: &mut Frame<'_>, area: Rect, board: &Board) {
@@ -137,64 +207,38 @@ fn panel(title: &str) -> Block<'_> {
         .title(Span::styled(title, STRONG))
 }
 
-fn right<'a>(text: impl Into<String>) -> Cell<'a> {
-    Cell::from(Line::from(text.into()).right_aligned())
-}
-
 fn calls_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     let (last, all) = (&board.last, &board.so_far);
-    let row = |name: &'static str, now: String, total: String, style: Style| {
-        Row::new([Cell::from(name), right(now), right(total)]).style(style)
+    let flow = |name: &str, now: u64, total: u64, style| {
+        let now = rate(last.per_second(now));
+        Entry::of([name.to_owned(), now, count(total)], style)
     };
-    let flow = |name, now: u64, total: u64, style| {
-        row(name, rate(last.per_second(now)), count(total), style)
-    };
+    let level =
+        |name: &str, n: u64| Entry::of([name.to_owned(), count(n), String::new()], Style::new());
     let failing = if all.errors > 0 { BAD } else { Style::new() };
-    let mut rows = vec![
+    let mut entries = vec![
         flow("due", last.due, all.due, Style::new()),
         flow("done", last.ended, all.ended, STRONG),
         flow("failed", last.errors, all.errors, failing),
-        row(
-            "in flight",
-            count(board.in_flight),
-            String::new(),
-            Style::new(),
-        ),
-        row("waiting", count(board.backlog), String::new(), Style::new()),
-        row(
-            "connections",
-            count(board.connections),
-            String::new(),
-            Style::new(),
-        ),
+        level("in flight", board.in_flight),
+        level("waiting", board.backlog),
+        level("connections", board.connections),
     ];
-    for (i, (name, total)) in all.besides.iter().enumerate() {
-        let now = last.besides.get(i).map_or(0, |(_, n)| *n);
-        rows.push(flow(name, now, *total, Style::new()));
+    for (name, total) in &all.besides {
+        let now = last.besides.iter().find(|(known, _)| known == name);
+        entries.push(flow(name, now.map_or(0, |(_, n)| *n), *total, Style::new()));
     }
-    let widths = [
-        Constraint::Length(17),
-        Constraint::Length(10),
-        Constraint::Length(9),
-    ];
-    let head = Row::new([Cell::from(""), right("now"), right("so far")]).style(SOFT);
-    frame.render_widget(
-        Table::new(rows, widths)
-            .header(head)
-            .column_spacing(1)
-            .block(panel("calls ")),
-        area,
-    );
+    let grid = Grid {
+        title: "calls",
+        head: &["", "now", "so far"],
+        least: 9,
+        entries,
+    };
+    grid.draw(frame, area);
 }
 
+/// As many kinds of time as there is room for: the first are those that matter most.
 fn times_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
-    let dash = |us: Option<f64>| us.map_or_else(|| "–".to_owned(), time);
-    let kinds = [
-        &board.so_far.response,
-        &board.so_far.service,
-        &board.so_far.lag,
-    ];
-    let now = [&board.last.response, &board.last.service, &board.last.lag];
     type Of = fn(&Spread) -> Option<f64>;
     let so_far: [(&str, Of); 5] = [
         ("p50", |s| s.p50),
@@ -203,39 +247,69 @@ fn times_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
         ("p99.9", |s| s.p99_9),
         ("max", |s| s.max),
     ];
-    let line = |name: &'static str, of: Of, from: [&Spread; 3], style: Style| {
-        let mut cells = vec![Cell::from(name)];
-        cells.extend(from.into_iter().map(|s| right(dash(of(s)))));
-        Row::new(cells).style(style)
+    let dash = |us: Option<f64>| us.map_or_else(|| "–".to_owned(), time);
+    let entry = |name: &str, of: Of, times: &[(&'static str, Spread)], style| {
+        // A kind of time that the last interval lacks has no value there.
+        let value = |kind: &str| {
+            times
+                .iter()
+                .find(|(k, _)| *k == kind)
+                .and_then(|(_, s)| of(s))
+        };
+        let values = board.so_far.times.iter().map(|(kind, _)| dash(value(kind)));
+        let cells = std::iter::once(name.to_owned()).chain(values);
+        Entry::of(cells, style)
     };
-    let mut rows: Vec<Row<'_>> = vec![
-        line("now p50", |s| s.p50, now, STRONG),
-        line("now p99", |s| s.p99, now, STRONG),
+    let now = &board.last.times;
+    let mut entries = vec![
+        entry("now p50", |s| s.p50, now, STRONG),
+        entry("now p99", |s| s.p99, now, STRONG),
     ];
-    rows.extend(
-        so_far
-            .into_iter()
-            .map(|(name, of)| line(name, of, kinds, Style::new())),
-    );
-    let widths = [
-        Constraint::Length(8),
-        Constraint::Length(10),
-        Constraint::Length(10),
-        Constraint::Length(10),
-    ];
-    let head = Row::new([
-        Cell::from(""),
-        right("response"),
-        right("service"),
-        right("lag"),
-    ]);
+    for (name, of) in so_far {
+        entries.push(entry(name, of, &board.so_far.times, Style::new()));
+    }
+    let head: Vec<&str> = std::iter::once("")
+        .chain(board.so_far.times.iter().map(|(kind, _)| *kind))
+        .collect();
+    let grid = Grid {
+        title: "times of calls that ended ok",
+        head: &head,
+        least: 10,
+        entries,
+    };
+    grid.draw(frame, area);
+}
+
+/// How the objectives stand by what was measured so far.
+fn objectives_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
+    if area.height == 0 {
+        return;
+    }
+    let style = |verdict| match verdict {
+        Verdict::Met => Style::new().fg(Color::Green),
+        Verdict::Missed => BAD,
+        Verdict::CannotBeJudged | Verdict::NotSupported => SOFT,
+    };
+    let room = usize::from(area.width);
+    let lines: Vec<Line<'_>> = board
+        .objectives
+        .iter()
+        .map(|j| printable(&shortened(&standing(j), room)).style(style(j.verdict)))
+        .collect();
     frame.render_widget(
-        Table::new(rows, widths)
-            .header(head.style(SOFT))
-            .column_spacing(1)
-            .block(panel("times of calls that ended ok ")),
+        Paragraph::new(lines).block(panel("objectives, so far ")),
         area,
     );
+}
+
+/// "p99 < 10ms: met (7.02ms)".
+fn standing(judged: &Judged) -> String {
+    let word = match judged.verdict {
+        Verdict::Met => "met",
+        Verdict::Missed => "missed",
+        Verdict::CannotBeJudged | Verdict::NotSupported => "not yet known",
+    };
+    format!("{}: {word} ({})", judged.objective, judged.measured)
 }
 
 fn history(
@@ -249,10 +323,11 @@ fn history(
     let columns = usize::from(before_gap(area).width);
     let shown: Vec<u64> = values.iter().rev().take(columns).rev().copied().collect();
     let most = shown.iter().copied().max().unwrap_or(0);
-    let title = if most > 0 {
-        format!("{}(up to {}) ", title.trim_start(), show(most))
-    } else {
-        title.trim_start().to_owned()
+    // A figure that does not fit is left out whole.
+    let scale = format!("{title} (up to {}) ", show(most));
+    let title = match most > 0 && scale.chars().count() <= columns {
+        true => scale,
+        false => format!("{title} "),
     };
     frame.render_widget(
         Sparkline::default()
@@ -267,86 +342,65 @@ fn errors_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     let errors = board.so_far.errors_by_code();
     let all = board.so_far.ended;
     let room = usize::from(area.height.saturating_sub(1));
-    let mut rows: Vec<Row<'_>> = errors
+    let mut entries: Vec<Entry> = errors
         .iter()
         .take(room)
         .map(|(outcome, n)| {
             let now = board.last.of_outcome(*outcome);
-            Row::new([
-                Cell::from(outcome.code()).style(BAD),
-                right(count(*n)),
-                right(share(*n, all)),
-                right(if now > 0 {
-                    format!("+{}", count(now))
-                } else {
-                    String::new()
-                }),
-            ])
+            let now = match now {
+                0 => String::new(),
+                now => format!("+{}", count(now)),
+            };
+            let cells = [outcome.code().to_owned(), count(*n), now, share(*n, all)];
+            Entry::of(cells, BAD)
         })
         .collect();
-    if rows.is_empty() {
-        rows.push(Row::new([Cell::from("none")]).style(SOFT));
+    if entries.is_empty() {
+        entries.push(Entry::of(["none".to_owned()], SOFT));
     }
-    let widths = [
-        Constraint::Min(10),
-        Constraint::Length(6),
-        Constraint::Length(7),
-        Constraint::Length(5),
-    ];
     let title = match errors.len().saturating_sub(room) {
-        0 => "errors ".to_owned(),
-        more => format!("errors (and {more} more) "),
+        0 => "errors".to_owned(),
+        more => format!("errors (and {more} more)"),
     };
-    frame.render_widget(
-        Table::new(rows, widths)
-            .column_spacing(1)
-            .block(panel(&title)),
-        area,
-    );
+    let grid = Grid {
+        title: &title,
+        head: &[],
+        least: 5,
+        entries,
+    };
+    grid.draw(frame, area);
 }
 
 fn ends_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     let percent = |part: f64| format!("{:.0} %", part * 100.0);
-    let row = |name: &'static str, end: Option<End>| {
-        let cells = match end {
-            None => vec![Cell::from(name), right("not seen").style(SOFT)],
-            Some(end) => vec![
-                Cell::from(name),
-                right(percent(end.cpu_share)),
-                right(end.cpu_us_per_call.map_or_else(|| "–".to_owned(), time)),
-                right(bytes(end.rss_bytes)),
-                right(count(end.descriptors)),
-            ],
-        };
-        Row::new(cells)
+    let entry = |name: &str, end: Option<End>| match end {
+        None => Entry::of([name.to_owned(), "not seen".to_owned()], SOFT),
+        Some(end) => {
+            let each = end.cpu_us_per_call.map_or_else(|| "–".to_owned(), time);
+            let cells = [
+                name.to_owned(),
+                percent(end.cpu_share),
+                each,
+                bytes(end.rss_bytes),
+                count(end.descriptors),
+            ];
+            Entry::of(cells, Style::new())
+        }
     };
-    let rows = [row("client", board.client), row("server", board.server)];
-    let widths = [
-        Constraint::Length(7),
-        Constraint::Length(8),
-        Constraint::Length(8),
-        Constraint::Length(9),
-        Constraint::Length(6),
-    ];
-    let head = Row::new([
-        Cell::from(""),
-        right("CPU"),
-        right("a call"),
-        right("memory"),
-        right("files"),
-    ]);
-    let table = Table::new(rows, widths)
-        .header(head.style(SOFT))
-        .column_spacing(1)
-        .block(panel("both ends "));
-    let [table_area, below] =
-        Layout::vertical([Constraint::Length(4), Constraint::Min(0)]).areas(area);
-    frame.render_widget(table, table_area);
-    let busiest = format!(
-        "busiest worker {}, this view {:.1} %",
-        percent(board.busiest_worker),
-        board.view_share * 100.0
-    );
+    let [table, below] = Layout::vertical([Constraint::Length(4), Constraint::Min(0)]).areas(area);
+    let grid = Grid {
+        title: "both ends",
+        head: &["", "CPU", "a call", "memory", "files"],
+        least: 7,
+        entries: vec![entry("client", board.client), entry("server", board.server)],
+    };
+    grid.draw(frame, table);
+    let busiest = format!("busiest worker {}", percent(board.busiest_worker));
+    let view = format!("{busiest}, this view {:.1} %", board.view_share * 100.0);
+    let busiest = match view.chars().count() <= usize::from(below.width) {
+        true => view,
+        false => busiest,
+    };
     frame.render_widget(Paragraph::new(Span::styled(busiest, SOFT)), below);
 }
 
@@ -384,162 +438,4 @@ fn shortened(text: &str, room: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use plimsoll_model::record::StageRecord;
-    use plimsoll_model::run::{IntervalRecord, Resources};
-    use plimsoll_model::{Outcome, Plan, spec};
-    use ratatui::Terminal;
-    use ratatui::backend::TestBackend;
-    use snapbox::{assert_data_eq, file};
-
-    use super::*;
-    use crate::environment::Environment;
-    use crate::planning;
-    use crate::problems::Source;
-
-    fn plan(load: &str) -> Plan {
-        let text = format!(
-            "name = \"score, steady\"\ntarget = \"grpc://127.0.0.1:50051\"\n[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\n[load]\n{load}"
-        );
-        let spec = spec::read(&text).expect("a plan");
-        planning::plan(&spec, &Environment::default(), &Source::Flags).expect("resolved")
-    }
-
-    fn interval(index: u64, stage: u8, failing: u64) -> IntervalRecord {
-        let mut record = StageRecord {
-            due: 1_000,
-            ..StageRecord::default()
-        };
-        for call in 0..1_000 - failing {
-            record
-                .response
-                .record(5_000_000 + call * 2_000 + index * 10_000);
-            record.service.record(4_900_000 + call * 2_000);
-            record.lag.record(12_000 + call * 10);
-        }
-        record.outcomes.add(Outcome::Ok, 1_000 - failing);
-        record.outcomes.add(Outcome::DeadlineExceeded, failing / 2);
-        record.outcomes.add(Outcome::Reset, failing - failing / 2);
-        let used = |us| {
-            Some(Resources {
-                cpu_user_us: us,
-                cpu_system_us: Some(us / 2),
-                rss_bytes: 9_400_000,
-                rss_bytes_before: None,
-                descriptors: 13,
-                threads: 2,
-            })
-        };
-        IntervalRecord {
-            index,
-            start_offset: Duration::from_secs(index),
-            length: Duration::from_secs(1),
-            stages: vec![(stage, record)],
-            in_flight: 5,
-            backlog: failing,
-            connections_open: 1,
-            busiest_worker_ratio: 0.12,
-            client: used(80_000),
-            server: used(400_000),
-            ..IntervalRecord::default()
-        }
-    }
-
-    fn frame(board: &Board, noted: &[String], width: u16, height: u16) -> String {
-        let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");
-        terminal
-            .draw(|frame| draw(frame, board, noted))
-            .expect("drawn");
-        let buffer = terminal.backend().buffer();
-        let mut text = String::new();
-        for y in 0..height {
-            let line: String = (0..width).map(|x| buffer[(x, y)].symbol()).collect();
-            text += line.trim_end();
-            text.push('\n');
-        }
-        text
-    }
-
-    fn running(load: &str, failing: u64) -> Board {
-        let mut board = Board::of(&plan(load), Vec::new(), Duration::ZERO);
-        board.interval(&interval(0, 0, 0), Duration::from_micros(300));
-        for index in 1..8 {
-            board.interval(
-                &interval(index, 1, failing),
-                Duration::from_micros(300 * (index + 1)),
-            );
-        }
-        board
-    }
-
-    const TIMED: &str = "rate = \"1000/s\"\nwarmup = \"1s\"\nduration = \"30s\"\n";
-
-    #[test]
-    fn a_run_at_its_work() {
-        let noted = ["1 of 10 connections did not come up".to_owned()];
-        let text = frame(&running(TIMED, 20), &noted, 80, 30);
-        assert_data_eq!(text, file!["golden/run.txt"]);
-    }
-
-    #[test]
-    fn calls_that_were_given_up_are_no_errors() {
-        let mut board = running(TIMED, 0);
-        let mut last = interval(8, 1, 0);
-        let record = &mut last.stages[0].1;
-        record.not_started = 700;
-        record.outcomes.add(Outcome::Interrupted, 30);
-        record.outcomes.add(Outcome::CutOff, 20);
-        board.interval(&last, Duration::ZERO);
-        let text = frame(&board, &[], 80, 30);
-        let failed = text.lines().find(|line| line.contains("failed"));
-        let words: Vec<&str> = failed.unwrap_or_default().split_whitespace().collect();
-        assert!(
-            words.windows(3).any(|w| w == ["failed", "0/s", "0"]),
-            "{text}"
-        );
-        assert!(
-            !text.contains("INTERRUPTED") && !text.contains("CUT_OFF"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn before_the_first_call() {
-        let mut board = Board::of(&plan(TIMED), Vec::new(), Duration::ZERO);
-        board.phase = Phase::Connecting {
-            open: 640,
-            wanted: 10_000,
-        };
-        assert_data_eq!(frame(&board, &[], 80, 24), file!["golden/connecting.txt"]);
-    }
-
-    #[test]
-    fn a_trial_of_a_search_on_a_wide_terminal() {
-        let mut board = running(TIMED, 0);
-        board.context =
-            vec!["trial 7, narrow, at 1,000/s · the line is between 900/s and 1,100/s".to_owned()];
-        let noted: Vec<String> = (1..7)
-            .map(|n| format!("trial  {n}  double   met"))
-            .collect();
-        assert_data_eq!(frame(&board, &noted, 120, 40), file!["golden/search.txt"]);
-    }
-
-    #[test]
-    fn calls_are_counted_down() {
-        let board = running(
-            "clients = 2\nconnections = 2\ncalls = 20000\nwarmup = \"1s\"\n",
-            0,
-        );
-        assert_data_eq!(frame(&board, &[], 80, 24), file!["golden/calls.txt"]);
-    }
-
-    #[test]
-    fn no_terminal_is_too_small() {
-        let board = running(TIMED, 20);
-        for (width, height) in [(1, 1), (10, 3), (20, 8), (40, 12), (79, 16), (500, 200)] {
-            frame(&board, &["noted".to_owned()], width, height);
-        }
-    }
-}
+mod tests;

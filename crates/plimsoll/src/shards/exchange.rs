@@ -93,6 +93,10 @@ fn serve(
         while let Some(event) = member.event() {
             let level = match &event {
                 Event::Stop(level) => *level,
+                Event::Notice(text) => {
+                    console::notice(text);
+                    continue;
+                }
                 // Nobody is there any more who could want what is measured.
                 Event::Lost(_) => 2,
                 _ => 0,
@@ -107,7 +111,8 @@ fn serve(
     }
 }
 
-/// Asks the store for the leader until there is a result; everything observed goes to `observe`.
+/// Asks the store for the leader until there is a result; everything observed goes to `observe`. `wanted`: so many
+/// connections are to be made.
 /// `stop` is passed on to all shards.
 ///
 /// # Errors
@@ -118,6 +123,7 @@ pub(super) fn lead(
     clock: Clock,
     stop: &Stop,
     wished: &mut dyn FnMut(),
+    wanted: u64,
     observe: &mut dyn FnMut(Observation<'_>),
 ) -> Result<Finished, EngineError> {
     let (answers, heard) = mpsc::channel();
@@ -126,7 +132,7 @@ pub(super) fn lead(
         while let Some(event) = leader.event() {
             match event {
                 leader::Event::Connecting(open) => {
-                    observe(Observation::Connecting { open, wanted: open });
+                    observe(Observation::Connecting { open, wanted });
                 }
                 leader::Event::Started {
                     workers,

@@ -1,12 +1,14 @@
 //! Which shard this is, of how many, in which run: from flags, or from what an engine that starts
 //! many processes puts into the environment of each.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use plimsoll_model::plan::Shard;
 use plimsoll_model::units::Period;
 
+use super::store::Access;
 use crate::failure::Failure;
 
 /// More than anybody has machines for.
@@ -17,7 +19,8 @@ const BARRIER: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct ShardFlags {
-    /// Where the shards of a run on several machines meet: file:///FOLDER, s3://, gs:// or az://.
+    /// Where the shards of a run on several machines meet: file:///FOLDER, s3://, gs://, az://, or
+    /// tcp://HOST:PORT, where shard 0 listens.
     #[arg(
         long,
         env = "PLIMSOLL_RENDEZVOUS",
@@ -58,12 +61,49 @@ pub(crate) struct ShardFlags {
         help_heading = "Shards"
     )]
     barrier: Option<Period>,
+
+    #[command(flatten)]
+    access: AccessFlags,
+}
+
+/// What whoever asks a tcp:// rendezvous has to show.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct AccessFlags {
+    /// The secret of a tcp:// rendezvous, 16 characters or more. A variable is not seen by others of the
+    /// machine.
+    #[arg(
+        long,
+        env = "PLIMSOLL_RENDEZVOUS_TOKEN",
+        hide_env_values = true,
+        value_name = "TOKEN",
+        help_heading = "Shards"
+    )]
+    rendezvous_token: Option<String>,
+
+    /// Mutual TLS for a tcp:// rendezvous: a folder of plimsoll certs, whose server is HOST.
+    #[arg(
+        long,
+        env = "PLIMSOLL_RENDEZVOUS_CERTS",
+        value_name = "DIR",
+        help_heading = "Shards"
+    )]
+    rendezvous_certs: Option<PathBuf>,
+}
+
+impl AccessFlags {
+    pub(crate) fn access(&self) -> Access {
+        Access {
+            token: self.rendezvous_token.clone(),
+            certs: self.rendezvous_certs.clone(),
+        }
+    }
 }
 
 /// One shard of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) rendezvous: String,
+    pub(crate) access: Access,
     pub(crate) shard: Shard,
     pub(crate) run_id: String,
     pub(crate) barrier: Duration,
@@ -120,6 +160,11 @@ const ENGINES: [Engine; 6] = [
 ];
 
 impl ShardFlags {
+    /// Whether this process is to be a shard.
+    pub(crate) fn are_asked_for(&self) -> bool {
+        self.rendezvous.is_some()
+    }
+
     /// This shard, where there is to be one. `variable` is the process's environment.
     ///
     /// # Errors
@@ -139,7 +184,7 @@ impl ShardFlags {
                 None => Ok(None),
                 Some((flag, _)) => Err(Failure::usage(
                     format_args!("{flag} without --rendezvous"),
-                    "name where the shards meet: --rendezvous file:///SHARED/FOLDER or s3://BUCKET/PREFIX",
+                    "name where the shards meet: --rendezvous file:///SHARED/FOLDER, s3://BUCKET/PREFIX or tcp://HOST:PORT",
                 )),
             };
         };
@@ -214,7 +259,15 @@ impl ShardFlags {
             shard: Shard { index, of },
             run_id,
             barrier: self.barrier.map_or(BARRIER, |p| p.0),
+            access: self.access.access(),
         }))
+    }
+}
+
+impl Identity {
+    /// Whether it decides for all.
+    pub(crate) fn leads(&self) -> bool {
+        self.shard.index == 0
     }
 }
 

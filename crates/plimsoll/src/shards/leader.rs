@@ -320,7 +320,11 @@ impl Leader {
                 }
             };
             let failing = lane.failed(now);
-            if (for_good && self.phase == Phase::Arriving) || failing >= STORE_PATIENCE {
+            let patience = match self.phase {
+                Phase::Arriving => self.charge.barrier.max(STORE_PATIENCE),
+                _ => STORE_PATIENCE,
+            };
+            if (for_good && self.phase == Phase::Arriving) || failing >= patience {
                 let reason = match for_good {
                     true => format!("the rendezvous can't be used: {problem}"),
                     false => format!(

@@ -25,6 +25,9 @@ const SOON: Duration = Duration::from_millis(500);
 /// A store that fails for so long is given up.
 pub(super) const STORE_PATIENCE: Duration = Duration::from_secs(120);
 
+/// A store that fails for so long is reported, once.
+const REPORT_AFTER: Duration = Duration::from_secs(5);
+
 /// A leader that gives no sign for so long, while the store answers, is gone.
 pub(super) const LEADER_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -50,6 +53,8 @@ pub(super) enum Event {
     BeganWithout(Duration),
     /// The run is to end: as in [`Orders::stop`].
     Stop(u8),
+    /// For people.
+    Notice(String),
     /// The run is over.
     Ended(Ended),
     /// There is no run any more for this shard. Nothing comes after it.
@@ -73,6 +78,11 @@ pub(super) struct Member {
     unix_zero: u64,
     /// How long the leader may take to come.
     until: Time,
+    /// How long a store may fail before this shard is known to it: one that shard 0 serves is there no
+    /// sooner than that one.
+    patience: Duration,
+    /// A person knows that the store fails.
+    reported: bool,
     step: Step,
     log: Lane,
     look: Lane,
@@ -100,6 +110,8 @@ impl Member {
         Member {
             unix_zero,
             until: now + barrier,
+            patience: barrier.max(STORE_PATIENCE),
+            reported: false,
             step: Step::Look,
             log: Lane::new(now),
             look: Lane::new(now + turn / 2),
@@ -197,13 +209,22 @@ impl Member {
                 Which::Orders => &mut self.look,
             };
             let failing = lane.failed(now);
+            let patience = match self.step {
+                Step::Log | Step::Over => STORE_PATIENCE,
+                Step::Look | Step::Arrive | Step::Verify => self.patience,
+            };
             if for_good && self.step != Step::Log {
                 self.lose(format!("the rendezvous can't be used: {problem}"));
-            } else if failing >= STORE_PATIENCE {
+            } else if failing >= patience {
                 self.lose(format!(
                     "the rendezvous has not answered for {} s: {problem}",
                     failing.as_secs()
                 ));
+            } else if failing >= REPORT_AFTER && !std::mem::replace(&mut self.reported, true) {
+                self.events.push_back(Event::Notice(format!(
+                    "the rendezvous does not answer, and is asked again for {} s: {problem}",
+                    patience.as_secs()
+                )));
             }
             return;
         }

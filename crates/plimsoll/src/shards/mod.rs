@@ -6,8 +6,9 @@
 //! pipe. Shard 0 leads: besides its part of the load it waits for all, gives the beginning, reads
 //! the logs and merges them ([`leader`]); everything behind it sees one run. What a shard does is
 //! in [`member`]. Both are state machines without I/O; [`exchange`] drives them, and [`store`]
-//! makes their requests. The load itself is the engine's, at another place. Nothing here knows a
-//! protocol.
+//! makes their requests. Loads that follow one another, as the trials of a search do, are each a
+//! run of their own; [`team`] passes on which comes next. The load itself is the engine's, at
+//! another place. Nothing here knows a protocol.
 
 mod digests;
 mod exchange;
@@ -19,6 +20,7 @@ mod merging;
 mod objects;
 mod reading;
 mod store;
+mod team;
 #[cfg(test)]
 mod tests;
 
@@ -32,14 +34,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use plimsoll_engine::worker::{Established, StopLevel};
 use plimsoll_engine::{Clock, EngineError, Finished, Observation, Place, Stop};
-use plimsoll_model::plan::Watch;
+use plimsoll_model::plan::{Reuse, Watch};
 use plimsoll_model::record::RequestRecord;
 use plimsoll_model::run::RunHeader;
 use plimsoll_model::spec::Spec;
 use plimsoll_model::{Plan, Time};
 
 use crate::console;
-use crate::execution::{self, OutputFlags, Process};
+use crate::execution::{self, Carry, OutputFlags, Process};
 use crate::failure::{Exit, Failure};
 use crate::protocols;
 use crate::spread::wire::{End, Message, Ready};
@@ -51,7 +53,8 @@ use member::{Event, Member};
 use objects::Arrival;
 use store::Store;
 
-pub(crate) use reading::{merge, watch};
+pub(crate) use reading::{ask_to_end, merge, watch};
+pub(crate) use team::{Load, Team};
 
 /// How often a shard that waits for the others looks whether it is to stop.
 const TURN: Duration = Duration::from_millis(100);
@@ -71,51 +74,70 @@ pub(crate) fn execute(
     if output.is_dry_run() {
         return execution::execute(spec, plan, output, process);
     }
-    let filled_in = spec.filled_in(plan);
-    let plan_toml = filled_in.to_toml().map_err(Failure::error)?;
-    let mut plan = plan.clone();
-    if identity.shard.index > 0 {
-        // One machine has the server, if any, and one account of it is enough.
-        plan.watch = Watch::Nothing;
-    }
-    let spread = Spread::of(&plan, identity.shard)?;
     // A plan that can't be carried out fails before anybody waits.
-    drop(protocols::prepare(&plan, process.trace)?);
-    let store = Arc::new(Store::open(&identity.rendezvous, &identity.run_id)?);
-    let clock = Clock::new();
-    let arrival = Arrival {
-        version: objects::VERSION,
-        shard: identity.shard.index,
-        of: identity.shard.of,
-        token: uuid::Uuid::new_v4().to_string(),
-        digests: digests::of(&filled_in)?,
-    };
-    let part = Part {
-        plan: &plan,
-        plan_toml: &plan_toml,
-        spread: &spread,
+    drop(protocols::prepare(plan, process.trace)?);
+    let store = Store::open(&identity.rendezvous, &identity.access, identity.leads())?;
+    let part = Part::new(
+        spec,
+        plan,
         identity,
         process,
-        clock,
-        store,
-        arrival,
+        store.folder(&identity.run_id),
+    )?;
+    let ended = match identity.leads() {
+        true => part.lead(
+            |carry| execution::execute_led(spec, plan, output, process, carry),
+            |exit| *exit,
+        ),
+        false => part.follow(),
     };
-    match identity.shard.index {
-        0 => part.lead(spec, output),
-        _ => part.follow(),
-    }
+    store.close(ended.is_ok());
+    ended
 }
 
 /// What this process has to do with the run.
 struct Part<'a> {
-    plan: &'a Plan,
-    plan_toml: &'a str,
-    spread: &'a Spread,
+    plan: Plan,
+    plan_toml: String,
+    spread: Spread,
     identity: &'a Identity,
     process: &'a Process,
     clock: Clock,
     store: Arc<Store>,
     arrival: Arrival,
+}
+
+impl<'a> Part<'a> {
+    fn new(
+        spec: &Spec,
+        plan: &Plan,
+        identity: &'a Identity,
+        process: &'a Process,
+        store: Store,
+    ) -> Result<Part<'a>, Failure> {
+        let filled_in = spec.filled_in(plan);
+        let mut plan = plan.clone();
+        if !identity.leads() {
+            // One machine has the server, if any, and one account of it is enough.
+            plan.watch = Watch::Nothing;
+        }
+        Ok(Part {
+            plan_toml: filled_in.to_toml().map_err(Failure::error)?,
+            spread: Spread::of(&plan, identity.shard)?,
+            plan,
+            identity,
+            process,
+            clock: Clock::new(),
+            store: Arc::new(store),
+            arrival: Arrival {
+                version: objects::VERSION,
+                shard: identity.shard.index,
+                of: identity.shard.of,
+                token: uuid::Uuid::new_v4().to_string(),
+                digests: digests::of(&filled_in)?,
+            },
+        })
+    }
 }
 
 impl Part<'_> {
@@ -151,21 +173,31 @@ impl Part<'_> {
         }
     }
 
-    /// Leads the run, and makes the load of shard 0 beside that.
-    fn lead(&self, spec: &Spec, output: &OutputFlags) -> Result<Exit, Failure> {
+    /// Leads the run, and makes the load of shard 0 beside that. `conclude` has the whole measured by what it
+    /// is given, writes it and judges it; `exit` says what all end with.
+    fn lead<T>(
+        &self,
+        conclude: impl FnOnce(&mut Carry<'_>) -> Result<T, Failure>,
+        exit: impl FnOnce(&T) -> Exit,
+    ) -> Result<T, Failure> {
         self.notice(format_args!(
             "shard 0 of {}: waiting for the others",
             self.identity.shard.of
         ));
         let version = env!("CARGO_PKG_VERSION");
-        let header = RunHeader::of(self.plan, self.plan_toml, version, Timestamp::now());
+        let header = RunHeader::of(&self.plan, &self.plan_toml, version, Timestamp::now());
         let charge = Charge {
             own: self.arrival.clone(),
             header,
-            plan_toml: self.plan_toml.to_owned(),
+            plan_toml: self.plan_toml.clone(),
             keep_requests: self.plan.keep_requests,
             url: self.plan.target.url.clone(),
             barrier: self.identity.barrier,
+        };
+        // Calls that have a connection each make none beforehand.
+        let wanted = match self.plan.load.reuse {
+            Reuse::Always => u64::from(self.plan.load.connections),
+            Reuse::Never => 0,
         };
         let (now, unix) = (self.clock.now(), self.clock.unix_zero());
         // Shard 0's own load ends as all others' do: when it is ordered.
@@ -173,7 +205,7 @@ impl Part<'_> {
         let rendezvous = self.rendezvous(&stop)?;
         let closing = RefCell::new(None);
         let mut charge = Some(charge);
-        let exit = thread::scope(|scope| {
+        let ended = thread::scope(|scope| {
             let mut own = Some((rendezvous, stop));
             let mut carry = |run_stop: &Stop, observe: &mut dyn FnMut(Observation<'_>)| {
                 let (Some(charge), Some((rendezvous, stop))) = (charge.take(), own.take()) else {
@@ -188,16 +220,17 @@ impl Part<'_> {
                     self.clock,
                     run_stop,
                     &mut wished,
+                    wanted,
                     observe,
                 );
                 let store = Arc::clone(&self.store);
                 *closing.borrow_mut() = Closing::start(leader, store, self.clock).ok();
                 result
             };
-            execution::execute_led(spec, self.plan, output, self.process, &mut carry)
+            conclude(&mut carry)
         });
-        match (closing.into_inner(), &exit) {
-            (Some(closing), Ok(exit)) => closing.end(exit.code()),
+        match (closing.into_inner(), &ended) {
+            (Some(closing), Ok(done)) => closing.end(exit(done).code()),
             (Some(closing), Err(failure)) => closing.end(failure.exit().code()),
             // It failed before the load: no shard may wait for a leader that is gone.
             (None, Err(failure)) => {
@@ -214,7 +247,7 @@ impl Part<'_> {
             }
             (None, Ok(_)) => {}
         }
-        exit
+        ended
     }
 
     /// This shard's load, from the arrival of all to its end. What it measured is in the log when
@@ -286,7 +319,7 @@ impl Part<'_> {
         stop: &Stop,
         observe: &mut dyn FnMut(Observation<'_>),
     ) -> Result<Finished, EngineError> {
-        let plan = &self.spread.laid_over(self.plan);
+        let plan = &self.spread.laid_over(&self.plan);
         if self.spread.processes == 1 {
             let load = protocols::prepare(plan, self.process.trace)
                 .map_err(|e| EngineError::Shards(e.to_string()))?;
@@ -299,10 +332,10 @@ impl Part<'_> {
         };
         let folder = PlanFolder::new(&self.arrival.token).map_err(unwritten)?;
         let plan_file = folder.0.join(plimsoll_model::run::file::PLAN);
-        std::fs::write(&plan_file, self.plan_toml).map_err(unwritten)?;
+        std::fs::write(&plan_file, &self.plan_toml).map_err(unwritten)?;
         spread::run(
             plan,
-            self.spread,
+            &self.spread,
             &plan_file,
             place,
             self.process,

@@ -8,6 +8,13 @@
 //! RUN-ID/wish.json                 the run is to end: by whoever watches
 //! ```
 //!
+//! Loads that follow one another, such as trials of a search, have a folder each, and beside them what comes next:
+//!
+//! ```text
+//! RUN-ID/steps/00002.json          the second load, or that there is none: by the leader, once
+//! RUN-ID/00002/head.json           …and so on: its run
+//! ```
+//!
 //! Every object but the orders is written once, and what the orders say is only added to; so a
 //! request that is made twice, or whose answer is lost, changes nothing. A log is the messages
 //! that a process of a spread load writes on its pipe ([`crate::spread::wire`]), cut into parts
@@ -44,6 +51,24 @@ pub(super) fn arrived(name: &str) -> Option<u32> {
 
 pub(super) fn part(shard: u32, number: u64) -> String {
     format!("logs/{shard:05}/{number:08}.zst")
+}
+
+/// The folder in which loads that follow one another are announced.
+pub(super) const STEPS: &str = "steps";
+
+pub(super) fn step(number: u32) -> String {
+    format!("{STEPS}/{}.json", of_series(number))
+}
+
+/// The folder of one of them.
+pub(super) fn of_series(number: u32) -> String {
+    format!("{number:05}")
+}
+
+/// The number of such a folder.
+pub(super) fn numbered(name: &str) -> Option<u32> {
+    let name = name.rsplit('/').next()?;
+    (name.len() == 5).then(|| name.parse().ok()).flatten()
 }
 
 /// What a shard is going to carry out, and with what.

@@ -13,7 +13,7 @@ use super::leader::ranges;
 use super::member::LEADER_PATIENCE;
 use super::merging::Merging;
 use super::objects::{self, HEAD, Head, Line, ORDERS, Orders, WISH, Wish, from_json, to_json};
-use super::store::{Answer, Ask, Store};
+use super::store::{Access, Answer, Ask, Store};
 use crate::console;
 use crate::documents::{Made, Screen};
 use crate::execution::{self, Process};
@@ -33,12 +33,13 @@ const EVERY: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// Where there is none, or several.
-fn run_id(url: &str, given: Option<&str>) -> Result<String, Failure> {
+fn run_id(store: &Store, url: &str, given: Option<&str>) -> Result<String, Failure> {
     if let Some(id) = given {
-        super::identity::check_run_id(id)?;
+        // One of a search's has the number of its trial behind it.
+        id.splitn(2, '/')
+            .try_for_each(super::identity::check_run_id)?;
         return Ok(id.to_owned());
     }
-    let store = Store::open(url, "")?;
     let mut names: Vec<String> = match store.ask_now(&Ask::List(String::new()))? {
         Answer::Names(names) => names
             .iter()
@@ -75,15 +76,27 @@ struct Reading {
 impl Reading {
     /// # Errors
     /// Where there is no such run.
-    fn open(url: &str, given: Option<&str>) -> Result<Reading, Failure> {
-        let id = run_id(url, given)?;
-        let store = Store::open(url, &id)?;
+    fn open(url: &str, access: &Access, given: Option<&str>) -> Result<Reading, Failure> {
+        let store = Store::open(url, access, false)?;
+        let id = run_id(&store, url, given)?;
+        let store = store.folder(&id);
         let Answer::Bytes { bytes, .. } = store.ask_now(&Ask::Get(HEAD.to_owned()))? else {
+            let help = match store.ask_now(&Ask::List(String::new()))? {
+                Answer::Names(names) => names.iter().filter_map(|n| objects::numbered(n)).max(),
+                _ => None,
+            };
+            let help = match help {
+                None => "give the --run-id that the shards have".to_owned(),
+                Some(latest) => format!(
+                    "it is a search, whose trials are runs: the latest is --run-id {id}/{}",
+                    objects::of_series(latest)
+                ),
+            };
             return Err(Failure::error_with_help(
                 format_args!(
                     "rendezvous `{url}`: there is no run {id}, or its shard 0 has not come"
                 ),
-                "give the --run-id that the shards have",
+                &help,
             ));
         };
         let head: Head = from_json(HEAD, &bytes).map_err(Failure::error)?;
@@ -170,12 +183,13 @@ impl Reading {
 /// Where there is no such run, or it can't be written.
 pub(crate) fn merge(
     url: &str,
+    access: &Access,
     id: Option<&str>,
     out: Option<&Path>,
     screen: Screen,
     made: &Made,
 ) -> Result<Exit, Failure> {
-    let mut reading = Reading::open(url, id)?;
+    let mut reading = Reading::open(url, access, id)?;
     reading.look_for_orders()?;
     let dir = out.map_or_else(
         || execution::default_dir(&reading.head.header.name),
@@ -237,11 +251,12 @@ pub(crate) fn merge(
 /// Where there is no such run, or it has no leader any more.
 pub(crate) fn watch(
     url: &str,
+    access: &Access,
     id: Option<&str>,
     stop: bool,
     process: &Process,
 ) -> Result<Exit, Failure> {
-    let mut reading = Reading::open(url, id)?;
+    let mut reading = Reading::open(url, access, id)?;
     let mut progress = Progress::of_run(&reading.head.header, process.progress);
     let mut silence = Duration::ZERO;
     if stop {
@@ -278,7 +293,7 @@ pub(crate) fn watch(
             ));
         }
         if process.stop.level() != StopLevel::Run {
-            if wants_to_stop() {
+            if wants_to_stop(process) {
                 wish(&reading.store)?;
                 console::notice("the run is asked to end");
             }
@@ -291,15 +306,38 @@ pub(crate) fn watch(
     }
 }
 
-/// Asks on the terminal where Ctrl-C was pressed; without a terminal the run goes on.
-fn wants_to_stop() -> bool {
+/// Asks on the terminal where Ctrl-C was pressed; without a terminal, and where it is pressed again, the run
+/// goes on.
+fn wants_to_stop(process: &Process) -> bool {
+    const TURN: Duration = Duration::from_millis(100);
     if !std::io::stdin().is_terminal() {
         return false;
     }
     console::notice("stop the run? y: stop it; anything else: only stop watching");
-    let mut line = String::new();
-    let read = std::io::stdin().read_line(&mut line);
-    read.is_ok() && matches!(line.trim(), "y" | "yes")
+    let (sender, answered) = mpsc::channel();
+    let asking = thread::Builder::new().name("answer".into()).spawn(move || {
+        let mut line = String::new();
+        let read = std::io::stdin().read_line(&mut line);
+        let _ = sender.send(read.is_ok() && matches!(line.trim(), "y" | "yes"));
+    });
+    if asking.is_err() {
+        return false;
+    }
+    loop {
+        match answered.recv_timeout(TURN) {
+            Ok(answer) => return answer,
+            Err(mpsc::RecvTimeoutError::Timeout) if process.stop.level() != StopLevel::Now => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Asks a run in a store to end.
+///
+/// # Errors
+/// Where the store does not take it.
+pub(crate) fn ask_to_end(url: &str, id: &str) -> Result<(), Failure> {
+    wish(&Store::open(url, &Access::default(), false)?.folder(id))
 }
 
 fn wish(store: &Store) -> Result<(), Failure> {

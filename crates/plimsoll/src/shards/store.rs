@@ -2,7 +2,11 @@
 //!
 //! Requests are answered on a thread of the store's own; whoever asks never waits. The library
 //! tries nothing again: when a request is worth trying again, and for how long, is decided where
-//! its meaning is known ([`super::lane`]).
+//! its meaning is known ([`super::lane`]). Where shards share no store, shard 0 serves a folder
+//! ([`host`]), and the others ask it ([`link`]).
+
+mod host;
+mod link;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +22,14 @@ use object_store::{
 use tokio::runtime::Runtime;
 
 use crate::failure::{Failure, chain};
+use host::Host;
+pub(crate) use link::Access;
+use link::{Address, Link};
 
 /// No request may take longer.
 const LONGEST: Duration = Duration::from_secs(15);
 
-const HELP: &str = "give a folder that all shards share (file:///shared/rendezvous), or a bucket: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX";
+const HELP: &str = "give a folder that all shards share (file:///shared/rendezvous), a bucket (s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX), or where shard 0 listens: tcp://HOST:PORT";
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,96 +64,99 @@ pub(super) enum Answer {
     },
 }
 
+/// A folder in a store.
+#[derive(Clone)]
 pub(super) struct Store {
-    inner: Arc<dyn ObjectStore>,
+    way: Way,
     base: Path,
-    runtime: Runtime,
+    runtime: Arc<Runtime>,
+    /// Where this process serves it.
+    host: Option<Arc<Host>>,
+}
+
+/// How the store is reached.
+#[derive(Clone)]
+enum Way {
+    Objects(Arc<dyn ObjectStore>),
+    Link(Arc<Link>),
 }
 
 impl Store {
-    /// Opens `folder` in the store at `url`. Nothing is asked of it yet.
+    /// Opens the store at `url`. Nothing is asked of it yet. `leads`: this is shard 0, which serves
+    /// it where nobody else does.
     ///
     /// # Errors
     /// Where `url` names no store, or the environment lacks what it needs.
-    pub(super) fn open(url: &str, folder: &str) -> Result<Store, Failure> {
+    pub(super) fn open(url: &str, access: &Access, leads: bool) -> Result<Store, Failure> {
         let wrong =
             |problem: String| Failure::usage(format_args!("rendezvous `{url}`: {problem}"), HELP);
-        let (scheme, rest) = url
-            .split_once("://")
-            .ok_or_else(|| wrong("no URL".to_owned()))?;
-        let failed = |e: object_store::Error| wrong(chain(&e));
-        // The bucket is the builder's to find.
-        let within = |rest: &str| rest.split_once('/').map_or("", |(_, path)| path).to_owned();
-        let retry = RetryConfig {
-            max_retries: 0,
-            ..RetryConfig::default()
-        };
-        let (inner, path): (Arc<dyn ObjectStore>, String) = match scheme {
-            "file" => {
-                let Some(path) = rest.strip_prefix('/').map(|_| rest) else {
-                    return Err(wrong(
-                        "a folder is named from the root: file:///PATH".to_owned(),
-                    ));
-                };
-                std::fs::create_dir_all(path)
-                    .map_err(|e| wrong(format!("can't make the folder {path}: {e}")))?;
-                let store = LocalFileSystem::new_with_prefix(path).map_err(failed)?;
-                (Arc::new(store), String::new())
-            }
-            "s3" | "s3a" => {
-                let store = AmazonS3Builder::from_env()
-                    .with_url(url)
-                    .with_retry(retry)
-                    .build()
-                    .map_err(failed)?;
-                (Arc::new(store), within(rest))
-            }
-            "gs" => {
-                let store = GoogleCloudStorageBuilder::from_env()
-                    .with_url(url)
-                    .with_retry(retry)
-                    .build()
-                    .map_err(failed)?;
-                (Arc::new(store), within(rest))
-            }
-            "az" | "abfs" | "abfss" => {
-                let store = MicrosoftAzureBuilder::from_env()
-                    .with_url(url)
-                    .with_retry(retry)
-                    .build()
-                    .map_err(failed)?;
-                (Arc::new(store), within(rest))
-            }
-            other => {
-                return Err(wrong(format!(
-                    "{other}:// is no kind of rendezvous that is known"
-                )));
-            }
-        };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("rendezvous")
             .enable_all()
             .build()
             .map_err(|e| Failure::error(format_args!("can't start a thread: {e}")))?;
-        let base = Path::from(format!("{path}/{folder}"));
+        let mut host = None;
+        let (way, path) = match url.strip_prefix("tcp://") {
+            Some(address) => {
+                let address = Address::parse(address).map_err(wrong)?;
+                let way = match leads {
+                    false => Way::Link(Arc::new(Link::new(&address, access).map_err(wrong)?)),
+                    true => {
+                        access.token().map_err(wrong)?;
+                        let unmade = |e: std::io::Error| {
+                            Failure::error(format_args!("can't make a folder for the run: {e}"))
+                        };
+                        let folder = Host::folder().map_err(unmade)?;
+                        let store = LocalFileSystem::new_with_prefix(&folder)
+                            .map_err(|e| wrong(chain(&e)))?;
+                        let store: Arc<dyn ObjectStore> = Arc::new(store);
+                        let (held, handle) = (Arc::clone(&store), runtime.handle());
+                        let started = Host::start(&address, access, folder.clone(), held, handle);
+                        host = Some(Arc::new(started.map_err(|problem| {
+                            let _ = std::fs::remove_dir(&folder);
+                            wrong(problem)
+                        })?));
+                        Way::Objects(store)
+                    }
+                };
+                (way, String::new())
+            }
+            None => {
+                let (store, path) = objects(url)?;
+                (Way::Objects(store), path)
+            }
+        };
         Ok(Store {
-            inner,
-            base,
-            runtime,
+            way,
+            base: Path::from(path),
+            runtime: Arc::new(runtime),
+            host,
         })
+    }
+
+    /// A folder of this one.
+    pub(super) fn folder(&self, name: &str) -> Store {
+        Store {
+            base: below(&self.base, name),
+            ..self.clone()
+        }
+    }
+
+    /// The run is over and known to be: returns once the others could learn it, where they learn it
+    /// from this process. `is_kept`: it is in a run directory.
+    pub(super) fn close(&self, is_kept: bool) {
+        if let Some(host) = &self.host {
+            host.see_off();
+            host.clear(is_kept);
+        }
     }
 
     /// Makes a request; `then` has the answer, on another thread.
     pub(super) fn ask(&self, ask: Ask, then: impl FnOnce(Answer) + Send + 'static) {
-        let (store, base) = (Arc::clone(&self.inner), self.base.clone());
-        self.runtime.spawn(async move {
-            let answer = tokio::time::timeout(LONGEST, answer(&*store, &base, ask)).await;
-            then(answer.unwrap_or_else(|_| Answer::Failed {
-                problem: format!("no answer within {} s", LONGEST.as_secs()),
-                for_good: false,
-            }));
-        });
+        let (way, base) = (self.way.clone(), self.base.clone());
+        self.runtime
+            .spawn(async move { then(way.ask(&base, ask).await) });
     }
 
     /// The same, waiting for it; tried again a few times.
@@ -158,13 +168,10 @@ impl Store {
         let mut pause = Duration::from_millis(250);
         let mut tried = 1;
         loop {
-            let asked = self.runtime.block_on(async {
-                tokio::time::timeout(LONGEST, answer(&*self.inner, &self.base, ask.clone())).await
-            });
-            let (problem, for_good) = match asked {
-                Ok(Answer::Failed { problem, for_good }) => (problem, for_good),
-                Ok(answer) => return Ok(answer),
-                Err(_) => (format!("no answer within {} s", LONGEST.as_secs()), false),
+            let asked = self.way.ask(&self.base, ask.clone());
+            let (problem, for_good) = match self.runtime.block_on(asked) {
+                Answer::Failed { problem, for_good } => (problem, for_good),
+                answer => return Ok(answer),
             };
             if for_good || tried == TRIES {
                 return Err(Failure::error(format_args!("rendezvous: {problem}")));
@@ -176,11 +183,97 @@ impl Store {
     }
 }
 
-async fn answer(store: &dyn ObjectStore, base: &Path, ask: Ask) -> Answer {
-    let at = |name: &str| {
-        let name = Path::from(name);
-        base.parts().chain(name.parts()).collect::<Path>()
+impl Way {
+    async fn ask(&self, base: &Path, ask: Ask) -> Answer {
+        let asked = async {
+            match self {
+                Way::Objects(store) => answer(&**store, base, ask).await,
+                Way::Link(link) => link.ask(ask.below(base)).await,
+            }
+        };
+        let answered = tokio::time::timeout(LONGEST, asked).await;
+        answered.unwrap_or_else(|_| Answer::Failed {
+            problem: format!("no answer within {} s", LONGEST.as_secs()),
+            for_good: false,
+        })
+    }
+}
+
+impl Ask {
+    /// The same from the root.
+    fn below(mut self, base: &Path) -> Ask {
+        let (Ask::Put { name, .. } | Ask::Get(name) | Ask::List(name)) = &mut self;
+        *name = below(base, name).to_string();
+        self
+    }
+}
+
+/// What is called `name` in the folder `base`.
+fn below(base: &Path, name: &str) -> Path {
+    let name = Path::from(name);
+    base.parts().chain(name.parts()).collect()
+}
+
+/// The folder or bucket at `url`, and the path in it.
+fn objects(url: &str) -> Result<(Arc<dyn ObjectStore>, String), Failure> {
+    let wrong =
+        |problem: String| Failure::usage(format_args!("rendezvous `{url}`: {problem}"), HELP);
+    let (scheme, rest) = url
+        .split_once("://")
+        .ok_or_else(|| wrong("no URL".to_owned()))?;
+    let failed = |e: object_store::Error| wrong(chain(&e));
+    // The bucket is the builder's to find.
+    let path = rest.split_once('/').map_or("", |(_, path)| path).to_owned();
+    let retry = RetryConfig {
+        max_retries: 0,
+        ..RetryConfig::default()
     };
+    Ok(match scheme {
+        "file" => {
+            let Some(path) = rest.strip_prefix('/').map(|_| rest) else {
+                return Err(wrong(
+                    "a folder is named from the root: file:///PATH".to_owned(),
+                ));
+            };
+            std::fs::create_dir_all(path)
+                .map_err(|e| wrong(format!("can't make the folder {path}: {e}")))?;
+            let store = LocalFileSystem::new_with_prefix(path).map_err(failed)?;
+            (Arc::new(store), String::new())
+        }
+        "s3" | "s3a" => {
+            let store = AmazonS3Builder::from_env()
+                .with_url(url)
+                .with_retry(retry)
+                .build()
+                .map_err(failed)?;
+            (Arc::new(store), path)
+        }
+        "gs" => {
+            let store = GoogleCloudStorageBuilder::from_env()
+                .with_url(url)
+                .with_retry(retry)
+                .build()
+                .map_err(failed)?;
+            (Arc::new(store), path)
+        }
+        "az" | "abfs" | "abfss" => {
+            let store = MicrosoftAzureBuilder::from_env()
+                .with_url(url)
+                .with_retry(retry)
+                .build()
+                .map_err(failed)?;
+            (Arc::new(store), path)
+        }
+        other => {
+            return Err(wrong(format!(
+                "{other}:// is no kind of rendezvous that is known"
+            )));
+        }
+    })
+}
+
+async fn answer(store: &dyn ObjectStore, base: &Path, ask: Ask) -> Answer {
+    let at = |name: &str| below(base, name);
     let result = match ask {
         Ask::Put {
             name,

@@ -1,12 +1,14 @@
 //! Shards in simulated time, at a simulated store that is slow, fails, forgets to answer, and
 //! stands still for a while. A seed replays a run.
+//!
+//! Long because all of it shares one simulated store.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use plimsoll_model::plan::Shard;
-use plimsoll_model::record::StageRecord;
+use plimsoll_model::record::{StageRecord, Times};
 use plimsoll_model::run::{IntervalRecord, RunHeader, ShardState};
 use plimsoll_model::{Outcome, Time};
 
@@ -118,6 +120,11 @@ struct World {
     requests: BTreeMap<u64, u64>,
 }
 
+/// How long a call of a second takes, whoever makes it, ns.
+fn time_of(second: u64, call: u64) -> u64 {
+    Dice(second << 32 | call).below(3 * SECOND)
+}
+
 fn header() -> RunHeader {
     let spec = plimsoll_model::spec::read(
         "target = \"grpc://127.0.0.1:1\"\n[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\n[load]\nrate = \"100/s\"\nduration = \"20s\"\n",
@@ -134,6 +141,16 @@ fn header() -> RunHeader {
 
 impl World {
     fn new(of: u32, seed: u64, faults: Faults, fates: &[(u32, Fate)]) -> World {
+        World::with_barrier(of, seed, faults, fates, Duration::from_secs(120))
+    }
+
+    fn with_barrier(
+        of: u32,
+        seed: u64,
+        faults: Faults,
+        fates: &[(u32, Fate)],
+        barrier: Duration,
+    ) -> World {
         let mut dice = Dice(seed);
         let arrival = |shard, token: String, data: &str| Arrival {
             version: objects::VERSION,
@@ -146,7 +163,6 @@ impl World {
                 data: [("rows.csv".to_owned(), data.to_owned())].into(),
             },
         };
-        let barrier = Duration::from_secs(120);
         let fate = |shard| {
             let found = fates.iter().find(|(index, _)| *index == shard);
             found.map_or(Fate::Fine, |(_, fate)| *fate)
@@ -321,6 +337,7 @@ impl World {
                     m.finished = true;
                 }
                 Event::Stop(level) => m.stop = level,
+                Event::Notice(_) => {}
                 over @ (Event::Ended(_) | Event::Lost(_)) => m.over = Some(over),
             }
         }
@@ -342,6 +359,9 @@ impl World {
                     ..StageRecord::default()
                 };
                 record.outcomes.add(Outcome::Ok, calls);
+                for call in (u64::from(m.shard.index)..rate).step_by(m.shard.of as usize) {
+                    record.response.record(time_of(second, call));
+                }
                 m.member.log(&Line::Message(Message::Interval(Box::new(
                     IntervalRecord {
                         index: second,
@@ -488,6 +508,45 @@ fn whatever_the_store_does_every_call_is_counted_once() {
         let (first, last) = (begins.iter().min().unwrap(), begins.iter().max().unwrap());
         assert!(last - first <= 2 * SECOND, "seed {seed}: {begins:?}");
     }
+}
+
+#[test]
+fn shards_of_any_number_have_the_histogram_of_one() {
+    const RATE: u64 = 997;
+    let histogram = |of: u32| {
+        let mut world = World::new(of, u64::from(of), HARSH, &[]);
+        world.rate = RATE;
+        world.run(400);
+        complete(&world);
+        let mut all = Times::default();
+        for interval in &world.intervals {
+            all.merge(&interval.stages[0].1.response);
+        }
+        all
+    };
+    let one = histogram(1);
+    assert_eq!(one.len(), RATE * 20);
+    // The sum of what was recorded, and so of what each shard recorded.
+    let mut sum = Times::default();
+    for (second, call) in (0..20).flat_map(|s| (0..RATE).map(move |c| (s, c))) {
+        sum.record(time_of(second, call));
+    }
+    assert_eq!(one, sum);
+    for of in [2, 4, 9] {
+        assert_eq!(histogram(of), one, "{of} shards");
+    }
+}
+
+#[test]
+fn a_store_that_comes_with_the_leader_is_waited_for_as_long_as_that() {
+    // Longer than a store may fail during a run, and shorter than shards wait for each other.
+    let faults = Faults {
+        outage: Some((0, 200 * SECOND)),
+        ..Faults::default()
+    };
+    let mut world = World::with_barrier(3, 6, faults, &[], Duration::from_secs(300));
+    world.run(400);
+    complete(&world);
 }
 
 #[test]

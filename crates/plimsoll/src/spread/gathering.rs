@@ -102,6 +102,7 @@ impl Gathering {
                 open: ready.open,
                 failed: ready.failed,
                 failure: ready.outcome(),
+                heap_bytes: None,
             });
         }
         (established, workers)

@@ -1,4 +1,4 @@
-use plimsoll_model::spec::{self, EncodedBolt, EncodedCall, EncodedPlugin, Problem, Surroundings};
+use plimsoll_model::spec::{self, EncodedCall, Problem, Surroundings};
 use plimsoll_model::template::Rows;
 
 use super::*;
@@ -25,12 +25,6 @@ impl Surroundings for Nothing {
         _: &[(String, String)],
     ) -> Result<EncodedCall, Problem> {
         Err(Problem::new("call.grpc", "not here"))
-    }
-    fn encode_bolt(&self, _: &spec::BoltSpec) -> Result<EncodedBolt, Problem> {
-        Err(Problem::new("call.bolt", "not here"))
-    }
-    fn encode_plugin(&self, _: &spec::PluginSpec) -> Result<EncodedPlugin, Problem> {
-        Err(Problem::new("call.plugin", "not here"))
     }
 }
 

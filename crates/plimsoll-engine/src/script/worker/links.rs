@@ -401,7 +401,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         let addresses = &self.addresses[usize::from(link.0)];
         let only = addresses.only();
         let begun = match only {
-            Some(place) => (self.network.connect(addresses.at(place), token))
+            Some(place) => (addresses.connect(place, token, &mut self.network))
                 .map(Some)
                 .map_err(|e| (place, e)),
             None => Ok(None),

@@ -1,5 +1,7 @@
+use std::io::Write as _;
 use std::sync::Arc;
 
+use plimsoll_model::Outcome;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use rustls::client::Resumption;
@@ -348,4 +350,32 @@ fn an_open_session_knows_the_fewest_bytes_to_come() {
         }
     }
     assert_eq!(session.fewest_to_come(100_000), 100_000 + 7 * 22);
+}
+
+/// A server may send data behind its Finished, before it has the client's (RFC 8446 §4.4.4).
+#[test]
+fn data_behind_the_handshake_comes_before_what_is_read_later() {
+    let setup = setup(Cipher::Aes128Gcm, false, false, Long::default());
+    let mut session = setup.client(Whose::Own, false).session();
+    let mut config = setup.server.clone();
+    config.send_half_rtt_data = true;
+    let mut server = rustls::ServerConnection::new(Arc::new(config)).unwrap();
+    let mut hello = Vec::new();
+    session.flush(&mut hello).unwrap();
+    server.read_tls(&mut &hello[..]).unwrap();
+    server.process_new_packets().unwrap();
+    let (mut flight, mut later) = (Vec::new(), Vec::new());
+    server.writer().write_all(b"early").unwrap();
+    server.write_tls(&mut flight).unwrap();
+    session.handshake(&flight).unwrap();
+    assert!(!session.is_handshaking());
+    server.writer().write_all(b" and late").unwrap();
+    server.write_tls(&mut later).unwrap();
+    let mut read = Vec::new();
+    let mut take = |bytes: &[u8]| {
+        read.extend_from_slice(bytes);
+        Ok::<(), (Outcome, String)>(())
+    };
+    assert_eq!(session.open(&mut later, &mut take), Ok(Some(false)));
+    assert_eq!(read, b"early and late");
 }

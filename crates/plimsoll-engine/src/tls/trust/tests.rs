@@ -285,3 +285,18 @@ fn clients_learn_which_cas_are_trusted() {
         .collect();
     assert_eq!(names, [parse(&ca).unwrap().subject().as_raw()]);
 }
+
+#[test]
+fn a_certificate_that_differs_from_the_first_is_a_replacement_once() {
+    let learned = Learned::default();
+    let [first, second] = [b"first", b"other"].map(|der| CertificateDer::from(&der[..]));
+    for (certificate, replaced) in [
+        (&first, false),
+        (&first, false),
+        (&second, true),
+        (&first, false),
+    ] {
+        learned.saw(certificate);
+        assert_eq!(learned.took_replacement(), replaced, "{certificate:?}");
+    }
+}

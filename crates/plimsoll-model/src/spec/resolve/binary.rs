@@ -3,18 +3,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use super::{Problems, Surroundings};
-use crate::spec::{BinarySource, BinarySpec};
+use crate::spec::{BinaryMessage, BinarySource, BinarySpec, Problems, Surroundings};
 
 const KEY: &str = "call.grpc.message_binary";
-
-/// A message in the protobuf encoding.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BinaryMessage {
-    pub bytes: Vec<u8>,
-    /// Where it comes from, in words for an error.
-    pub source: String,
-}
 
 impl Problems {
     /// `None`: a problem with them is reported already.

@@ -1,11 +1,9 @@
 //! `[call.grpc]` → plan.
 
 use super::metadata::{Given, Names};
-use super::{
-    EncodedCall, GrpcSpec, Messages, Problems, Spec, Surroundings, is_printable, is_visible,
-};
+use super::{is_printable, is_visible};
 use crate::plan::{CallPlan, Compression, GivenMessages, GrpcCall, MethodKind, Pace, StreamPlan};
-use crate::spec::PaceSpec;
+use crate::spec::{EncodedCall, GrpcSpec, Messages, PaceSpec, Problems, Spec, Surroundings};
 use crate::template::{self, Varying, VaryingMetadata};
 use crate::units::Size;
 

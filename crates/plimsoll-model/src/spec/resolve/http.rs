@@ -1,26 +1,18 @@
 //! `[call.http]` → plan.
 
+use std::time::Duration;
+
 use super::metadata::{Given, Metadata, Names};
+use super::payload::{BodySource, Payload, Texts, has_message};
 use super::{Problems, Surroundings, is_printable, is_visible};
-use crate::plan::{
-    CallPlan, EventFormat, EventMatch, EventStream, HttpCall, VaryingBody, VaryingHttp,
-};
+use crate::plan::{CallPlan, HttpCall, HttpVersion, VaryingHttp};
 use crate::spec::target::path_of;
-use crate::spec::{HttpSpec, Spec};
+use crate::spec::{FrameSpec, HttpSpec, Spec};
 use crate::template::{self, Part, Rows, Source, Template};
 use crate::units::Size;
 
 /// Bodies are counted in 32 bits a call.
 const MAX_BODY: Size = Size(u32::MAX as u64);
-
-/// What a request carries besides its header fields, made ready.
-struct Payload {
-    /// As the first call has it.
-    bytes: Vec<u8>,
-    varying: Option<VaryingBody>,
-    is_json: bool,
-    uses_rows: bool,
-}
 
 impl Problems {
     pub(super) fn http_call(
@@ -49,7 +41,18 @@ impl Problems {
             self.keep("call.http.path", checked)?;
             Some(template)
         });
-        let payload = self.http_body(call, &mut slots, rows.as_ref(), surroundings);
+        let mut texts = Texts {
+            slots: &mut slots,
+            rows: rows.as_ref(),
+            uses_rows: false,
+            surroundings,
+        };
+        let source = BodySource {
+            key: "call.http",
+            text: call.body.as_ref(),
+            file: call.body_file.as_ref(),
+        };
+        let mut payload = self.payload(source, &mut texts);
         if let Some(host) = &call.host
             && !is_visible(host)
         {
@@ -90,13 +93,37 @@ impl Problems {
                 "answers to HEAD have no body to look at: use GET",
             );
         }
-        let stream = self.http_stream(call);
+        let think = spec.load.think.map_or(Duration::ZERO, |think| think.0);
+        let mut socket = self.http_socket(call, payload.as_ref());
+        if let (Some(socket), Some(frames)) = (&mut socket, scripted(call)) {
+            socket.script = self.script(think, call, frames, &mut texts);
+        }
+        let stream = match socket {
+            None => self.http_stream(call),
+            Some(_) => None,
+        };
+        let tokens = stream.as_ref().and_then(|stream| stream.tokens);
+        let conversation = match &call.conversation {
+            Some(talk) if tokens.is_some() && call.version != Some(HttpVersion::Auto) => {
+                self.conversation(think, talk, payload.as_mut(), &mut texts)
+            }
+            Some(_) => {
+                self.add(
+                    "call.http.conversation",
+                    "goes on with what a model answered: needs call.http.stream = \"openai\", and one version (\"1.1\" or \"2\")",
+                );
+                None
+            }
+            None => None,
+        };
+        self.users(spec);
+        let in_a_row = spec.call.calls_in_a_row().unwrap_or(1);
         let max_body = call.max_body.unwrap_or(MAX_BODY).0;
         if !(1..=MAX_BODY.0).contains(&max_body) {
             self.add("call.http.max_body", "out of range: use 1B to 4294967295B");
         }
         let uses_rows = path.as_deref().is_some_and(template::uses_rows)
-            || payload.as_ref().is_some_and(|payload| payload.uses_rows)
+            || texts.uses_rows
             || metadata.uses_rows;
         if rows.is_some() && !uses_rows {
             self.add(
@@ -104,15 +131,20 @@ impl Problems {
                 "neither path, headers nor body have a field of them: write {{row.NAME}} where a column belongs",
             );
         }
-        let variation = self.variation(spec, rows.as_ref());
+        let variation = self.variation(spec, rows.as_ref()).in_a_row(in_a_row);
         if self.0.len() > before {
             return None;
         }
         let (path_template, payload) = (path_template?, payload?);
         let headers = headers(&metadata, call, &payload);
         let constant_path = path_template.constant().map(str::to_owned);
-        let varies =
-            constant_path.is_none() || payload.varying.is_some() || !metadata.varying.is_empty();
+        let has_frames = socket
+            .as_ref()
+            .is_some_and(|socket| !socket.script.is_empty());
+        let varies = constant_path.is_none()
+            || payload.varying.is_some()
+            || !metadata.varying.is_empty()
+            || has_frames;
         Some(CallPlan::Http(HttpCall {
             version: call.version.unwrap_or_default(),
             method,
@@ -133,7 +165,10 @@ impl Problems {
                 .map(|(name, value)| (name.to_ascii_lowercase(), value.clone()))
                 .collect(),
             expect_body: call.expect_body.clone(),
+            compressed: call.compressed.unwrap_or(false),
+            socket,
             stream,
+            conversation,
             max_body: max_body as u32,
         }))
     }
@@ -159,6 +194,7 @@ impl Problems {
         let has_body = call.body.is_some() || call.body_file.is_some();
         let method = match &call.method {
             Some(method) => method.clone(),
+            None if call.websocket.is_some() => "GET".to_owned(),
             None if has_body => "POST".to_owned(),
             None => "GET".to_owned(),
         };
@@ -182,123 +218,12 @@ impl Problems {
         }
         method
     }
+}
 
-    /// The body, with its fields. `None`: a problem with it is reported.
-    fn http_body(
-        &mut self,
-        call: &HttpSpec,
-        slots: &mut u32,
-        rows: Option<&Rows>,
-        surroundings: &dyn Surroundings,
-    ) -> Option<Payload> {
-        let (key, bytes) = match (&call.body, &call.body_file) {
-            (Some(_), Some(_)) => {
-                self.add(
-                    "call.http.body_file",
-                    "given beside call.http.body: use one of the two",
-                );
-                return None;
-            }
-            (Some(text), None) => ("call.http.body", text.clone().into_bytes()),
-            (None, Some(path)) => {
-                let bytes = surroundings.read_bytes(path);
-                let bytes = bytes.map_err(|e| format!("can't read {}: {e}", path.display()));
-                (
-                    "call.http.body_file",
-                    self.keep("call.http.body_file", bytes)?,
-                )
-            }
-            (None, None) => ("call.http.body", Vec::new()),
-        };
-        let plain = |bytes: Vec<u8>| Payload {
-            is_json: serde_json::from_slice::<serde_json::Value>(&bytes).is_ok(),
-            bytes,
-            varying: None,
-            uses_rows: false,
-        };
-        // What is no text has no fields.
-        let text = match String::from_utf8(bytes) {
-            Ok(text) if template::has_fields(&text) => text,
-            Ok(text) => return Some(plain(text.into_bytes())),
-            Err(e) => return Some(plain(e.into_bytes())),
-        };
-        let parsed = Template::parse(&text, slots, rows).map_err(|e| e.to_string());
-        let parsed = self.keep(key, parsed)?;
-        if let Some(constant) = parsed.constant() {
-            return Some(plain(constant.as_bytes().to_vec()));
-        }
-        if has_message(&parsed) {
-            self.add(key, "{{message}}: a request has one body");
-            return None;
-        }
-        let is_json = serde_json::from_str::<serde_json::Value>(&standing_in(&parsed)).is_ok();
-        Some(Payload {
-            bytes: Vec::new(),
-            uses_rows: template::uses_rows(&text),
-            varying: Some(VaryingBody {
-                quoted: quoted(&parsed, is_json),
-                template: parsed,
-                typed: text,
-            }),
-            is_json,
-        })
-    }
-
-    fn http_stream(&mut self, call: &HttpSpec) -> Option<EventStream> {
-        let format = match call.stream.as_deref() {
-            Some("sse") => EventFormat::Sse,
-            Some("ndjson") => EventFormat::NdJson,
-            Some(other) => {
-                self.add(
-                    "call.http.stream",
-                    format!("`{other}` is unknown: use \"sse\" or \"ndjson\""),
-                );
-                return None;
-            }
-            None => {
-                for (key, given) in [
-                    ("stream_until", &call.stream_until),
-                    ("stream_error", &call.stream_error),
-                ] {
-                    if given.is_some() {
-                        self.add(
-                            format!("call.http.{key}"),
-                            "needs call.http.stream: \"sse\" for server-sent events, \"ndjson\" for a JSON document a line",
-                        );
-                    }
-                }
-                return None;
-            }
-        };
-        let mut meant = |key: &str, text: Option<&String>| {
-            let text = text?;
-            let of = |what: &str| text.strip_prefix(what).map(|rest| rest.trim().to_owned());
-            let meant = match (of("event:"), of("contains:")) {
-                (Some(name), _) => EventMatch::Named(name),
-                (_, Some(part)) => EventMatch::Contains(part),
-                _ => EventMatch::Data(text.trim().to_owned()),
-            };
-            let (EventMatch::Named(inner) | EventMatch::Contains(inner) | EventMatch::Data(inner)) =
-                &meant;
-            if inner.is_empty() {
-                self.add(
-                    format!("call.http.{key}"),
-                    "empty: write the data of an event, such as [DONE], or event:NAME, or contains:TEXT",
-                );
-            } else if format == EventFormat::NdJson && matches!(meant, EventMatch::Named(_)) {
-                self.add(
-                    format!("call.http.{key}"),
-                    "lines of JSON have no event names: write contains:TEXT, such as contains:\"done\":true",
-                );
-            }
-            Some(meant)
-        };
-        Some(EventStream {
-            format,
-            until: meant("stream_until", call.stream_until.as_ref()),
-            error: meant("stream_error", call.stream_error.as_ref()),
-        })
-    }
+/// The frames of a script, where there is one.
+fn scripted(call: &HttpSpec) -> Option<&[FrameSpec]> {
+    let socket = call.websocket.as_ref()?;
+    socket.script.as_deref().filter(|script| !script.is_empty())
 }
 
 /// The constant fields, with a type for a body that has none.
@@ -317,11 +242,6 @@ fn headers(metadata: &Metadata, call: &HttpSpec, payload: &Payload) -> Vec<(Stri
         headers.push(("content-type".to_owned(), kind.to_owned()));
     }
     headers
-}
-
-fn has_message(template: &Template) -> bool {
-    let mut fields = template.parts().iter().filter_map(Part::field);
-    fields.any(|field| matches!(field.source, Source::Message))
 }
 
 /// Whether every call has a path that a request line can carry.
@@ -359,36 +279,4 @@ fn check_path(template: &Template, rows: Option<&Rows>) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// The text with something in place of its fields that is JSON in a string and outside of one.
-fn standing_in(template: &Template) -> String {
-    let parts = template.parts().iter();
-    parts
-        .map(|part| match part {
-            Part::Text(text) => text.as_str(),
-            Part::Field(_) => "0",
-        })
-        .collect()
-}
-
-/// Which parts stand within a string of JSON.
-fn quoted(template: &Template, is_json: bool) -> Vec<bool> {
-    let mut inside = false;
-    let mut quoted = Vec::new();
-    for part in template.parts() {
-        quoted.push(is_json && inside);
-        if let Part::Text(text) = part {
-            let mut escaped = false;
-            for b in text.bytes() {
-                match b {
-                    _ if escaped => escaped = false,
-                    b'\\' if inside => escaped = true,
-                    b'"' => inside = !inside,
-                    _ => {}
-                }
-            }
-        }
-    }
-    quoted
 }

@@ -31,9 +31,13 @@ impl Problems {
     pub(super) fn load(&mut self, spec: &Spec) -> Option<Load> {
         let load = &spec.load;
         let before = self.0.len();
-        let (arrivals, stages) = match &spec.call.hold {
-            Some(hold) => self.hold_arrivals(hold, load),
-            None => self.arrivals(load, spec.call.session.is_some()),
+        let own = spec
+            .call
+            .registered()
+            .find(|(own, _)| own.schedules_itself());
+        let (arrivals, stages) = match own {
+            Some((protocol, section)) => protocol.arrivals(section, load, self),
+            None => self.arrivals(load, spec.call.calls_in_a_row().is_some()),
         };
         let reuse = match load.reuse.as_deref() {
             None | Some("always") => Reuse::Always,
@@ -80,12 +84,12 @@ impl Problems {
                 "0 workers do nothing: use 1 or more, or leave it out",
             );
         }
-        // A session has the connections it needs.
+        // A user has the connections it needs.
         let connections = load.connections.unwrap_or(1);
         if let Some(workers) = load.workers
             && u32::from(workers) > connections
             && reuse == Reuse::Always
-            && spec.call.session.is_none()
+            && spec.call.calls_in_a_row().is_none()
         {
             self.add(
                 "load.workers",
@@ -210,7 +214,7 @@ impl Problems {
         let Some(tick) = spec.load.tick else {
             return Duration::ZERO;
         };
-        if spec.load.clients.is_some() || spec.call.session.is_some() || spec.call.hold.is_some() {
+        if spec.load.clients.is_some() || spec.call.schedules_itself() {
             self.add(
                 "load.tick",
                 "for calls of an open loop (load.rate): clients, sessions and held connections have no calls that could leave together",
@@ -240,8 +244,8 @@ impl Problems {
         for (key, _) in asked.into_iter().filter(|(_, asked)| *asked) {
             if reuse == Reuse::Never {
                 self.add(key, "each call has a connection of its own: leave load.reuse = \"never\" out, or this");
-            } else if spec.call.session.is_some() {
-                self.add(key, "a session's connections are its own: leave it out");
+            } else if spec.call.calls_in_a_row().is_some() {
+                self.add(key, "a user's connections are its own: leave it out");
             }
         }
         if load
@@ -296,7 +300,7 @@ impl Problems {
     }
 
     /// Who starts calls, and the stages: the warm-up first.
-    fn arrivals(&mut self, load: &LoadSpec, sessions: bool) -> (Option<Arrivals>, Vec<Stage>) {
+    fn arrivals(&mut self, load: &LoadSpec, users: bool) -> (Option<Arrivals>, Vec<Stage>) {
         let spacing = self.spacing(load);
         let positive = |period: &Option<Period>| period.map(|p| p.0).filter(|d| !d.is_zero());
         if load.duration.is_some_and(|p| p.0.is_zero()) {
@@ -322,8 +326,8 @@ impl Problems {
             );
             return (None, Vec::new());
         }
-        // A session that arrives pauses between its queries.
-        if load.clients.is_none() && load.think.is_some() && !sessions {
+        // A user that arrives pauses between its calls.
+        if load.clients.is_none() && load.think.is_some() && !users {
             self.add(
                 "load.think",
                 "a pause between a client's calls, so it needs load.clients",
@@ -364,7 +368,7 @@ impl Problems {
                         return (None, stages);
                     }
                 };
-                stages.push(stage("steady", false, Some(length), rate.0, rate.0));
+                stages.push(Stage::measured("steady", length, rate.0));
             }
             (Some(RateSpec::Ramp(ramp)), _) => {
                 let over = ramp.over.0;
@@ -391,13 +395,7 @@ impl Problems {
                         ),
                     ),
                     Some(length) if length > over => {
-                        stages.push(stage(
-                            "hold",
-                            false,
-                            Some(length - over),
-                            ramp.to.0,
-                            ramp.to.0,
-                        ));
+                        stages.push(Stage::measured("hold", length - over, ramp.to.0));
                     }
                     _ => {}
                 }
@@ -421,7 +419,8 @@ impl Problems {
     }
 
     /// How open-loop arrivals are spaced.
-    pub(in crate::spec) fn spacing(&mut self, load: &LoadSpec) -> Spacing {
+    /// How arrivals follow each other.
+    pub fn spacing(&mut self, load: &LoadSpec) -> Spacing {
         match load.arrivals.as_deref() {
             None | Some("constant") => Spacing::Constant,
             Some("poisson") => Spacing::Poisson,
@@ -526,7 +525,7 @@ impl Problems {
     }
 }
 
-pub(in crate::spec) fn stage(
+pub(super) fn stage(
     name: &str,
     warmup: bool,
     duration: Option<Duration>,

@@ -2,14 +2,18 @@
 //! that no call meets one that HTTP/2 can't carry.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use base64::Engine as _;
 
-use super::{GrpcSpec, Problem, Problems, Surroundings, is_printable};
-use crate::spec::MetadataSpec;
+use super::is_printable;
+use crate::spec::{GrpcSpec, MetadataSpec, Problem, Problems, Surroundings};
 use crate::template::{
-    self, Column, MetadataField, Order, Part, Rows, Source, Template, Variation,
+    self, Column, LiveValue, MetadataField, Order, Part, Rows, Source, Template, Variation,
 };
+
+/// Who needs a value more often than this needs another way to get it.
+const MIN_REFRESH: Duration = Duration::from_secs(1);
 
 /// The fields of metadata are apart from those of messages.
 const SLOTS: u32 = 1 << 24;
@@ -109,6 +113,19 @@ impl Problems {
                 self.add(&*key, problem);
                 continue;
             }
+            if let MetadataSpec::Command { command, refresh } = spec {
+                let live = live(command, refresh.map(|period| period.0), surroundings);
+                if names.are_binary(&lower) {
+                    self.add(&*key, "names that end in -bin are binary, and no command prints that: use another name");
+                } else if let Some(value) = self.keep(&key, live) {
+                    metadata.varying.push(MetadataField {
+                        name: lower,
+                        typed: String::new(),
+                        template: Template::live(value),
+                    });
+                }
+                continue;
+            }
             let Some(value) = self.keep(&key, value(spec, surroundings)) else {
                 continue;
             };
@@ -184,6 +201,20 @@ fn check_http_name(name: &str) -> Result<(), &'static str> {
     }
 }
 
+fn live(
+    command: &str,
+    refresh: Option<Duration>,
+    surroundings: &dyn Surroundings,
+) -> Result<LiveValue, String> {
+    if refresh.is_some_and(|every| every < MIN_REFRESH) {
+        return Err("refresh: below 1s, use a longer time".to_owned());
+    }
+    let printed = surroundings.printed(command)?;
+    // What it printed may be secret: it is not shown.
+    let value = LiveValue::new(command, refresh, &printed);
+    value.map_err(|problem| format!("`{command}`: {problem}"))
+}
+
 fn value(spec: &MetadataSpec, surroundings: &dyn Surroundings) -> Result<Value, String> {
     let text = match spec {
         MetadataSpec::Text(text) => text.clone(),
@@ -194,6 +225,7 @@ fn value(spec: &MetadataSpec, surroundings: &dyn Surroundings) -> Result<Value, 
             .read(path)
             .map(|text| text.trim_end_matches(['\r', '\n']).to_owned())
             .map_err(|e| format!("can't read {}: {e}", path.display()))?,
+        MetadataSpec::Command { command, .. } => surroundings.printed(command)?,
     };
     Ok(Value {
         text,

@@ -48,14 +48,12 @@ impl Problems {
 
     /// Rows that are used once must be as many as there are calls, the warm-up's too.
     pub(super) fn enough_rows(&mut self, call: &CallPlan, load: &Load, seed: u64) {
-        let (variation, each) = match call {
-            CallPlan::Grpc(call) => (call.variation(), 1),
-            CallPlan::Http(call) => (call.varying.as_ref().map(|v| &v.variation), 1),
-            // An arrival is a session.
-            CallPlan::Session(call) => (
-                call.query.varying.as_ref().map(|v| &v.variation),
-                u64::from(call.queries),
-            ),
+        // An arrival may be a user.
+        let each = u64::from(call.calls_in_a_row().unwrap_or(1));
+        let variation = match call {
+            CallPlan::Grpc(call) => call.variation(),
+            CallPlan::Http(call) => call.varying.as_ref().map(|v| &v.variation),
+            CallPlan::Session(call) => call.query.varying.as_ref().map(|v| &v.variation),
             _ => return,
         };
         let Some(variation) = variation else { return };

@@ -1,17 +1,18 @@
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
+use std::sync::Arc;
 
-use super::super::{locate, read};
+use super::super::{EncodedCall, GrpcSpec, Messages, locate, read};
 use super::load::stage;
 use super::*;
 use crate::plan::{
-    ChainCheck, Compression, Group, Metric, Pace, RecordLayer, Spacing, Statistic, Suite, Target,
-    Timed, TlsPlan, TlsVersion, Trust,
+    ChainCheck, Compression, Group, MethodKind, Metric, Pace, RecordLayer, Spacing, Statistic,
+    Suite, Target, Timed, TlsPlan, TlsVersion, Trust,
 };
 use crate::schedule::Schedule;
-use crate::template::{self, Moment, Template};
+use crate::template::{self, Moment, Render, Rows, Template};
 
-mod plugin;
 mod session;
 
 struct World;
@@ -98,24 +99,6 @@ impl Surroundings for World {
             answer: None,
         })
     }
-    fn encode_bolt(&self, call: &BoltSpec) -> Result<EncodedBolt, Problem> {
-        let name = |text: &Option<String>| text.clone().unwrap_or_default();
-        Ok(EncodedBolt {
-            method: format!("{}/{}", name(&call.service), name(&call.method)),
-            class: b"C".to_vec(),
-            header: Vec::new(),
-            content: name(&call.arguments).into_bytes(),
-        })
-    }
-    fn encode_plugin(&self, call: &PluginSpec) -> Result<EncodedPlugin, Problem> {
-        if call.codec.as_deref() == Some(Path::new("absent.so")) {
-            return Err(Problem::new("call.plugin.codec", "no such plugin"));
-        }
-        Ok(EncodedPlugin {
-            protocol: "x_example".into(),
-            frame: call.payload.clone().unwrap_or_default().into_bytes(),
-        })
-    }
 }
 
 #[test]
@@ -196,16 +179,15 @@ fn the_defaults_are_those_documented() {
         "target = \"grpcs://localhost:50051\"\n{CALL}[load]\nrate = \"1000/s\"\nduration = \"30s\"\n"
     ));
     assert_eq!(plan.name, "GetScore, steady");
-    assert_eq!(
-        plan.target,
-        Target {
-            url: "grpcs://localhost:50051".into(),
-            host: "localhost".into(),
-            port: 50051,
-            addresses: vec![],
-            socket: None,
-        }
-    );
+    let target = Target {
+        url: "grpcs://localhost:50051".into(),
+        host: "localhost".into(),
+        port: 50051,
+        addresses: vec![],
+        socket: None,
+        proxy: None,
+    };
+    assert_eq!(plan.target, target);
     assert_eq!(
         plan.tls,
         Some(TlsPlan {
@@ -674,98 +656,22 @@ fn objectives_of_single_stages_name_stages_that_are_there() {
     );
 }
 
-fn bolt(call: &str) -> String {
-    format!(
-        "target = \"sofa://a:12200\"\n[call.bolt]\n{call}\n[load]\nrate = \"10/s\"\nduration = \"1s\"\n"
-    )
-}
-
-#[test]
-fn a_bolt_call_has_the_defaults_of_its_documentation() {
-    let plan = plan(&bolt(
-        "service = \"a.B:1.0\"\nmethod = \"c\"\narguments = \"[1]\"",
-    ));
-    assert_eq!(plan.name, "c, steady");
-    let CallPlan::Bolt(call) = &plan.call else {
-        panic!("not Bolt");
-    };
-    assert_eq!(call.method, "a.B:1.0/c");
-    assert_eq!(call.version, crate::plan::BoltVersion::V1);
-    assert_eq!(call.timeout, Some(DEADLINE));
-    assert_eq!(call.heartbeat, Some(Duration::from_secs(15)));
-    assert_eq!((call.oneway, call.in_flight, call.codec), (false, None, 1));
-}
-
-#[test]
-fn what_is_saved_of_a_bolt_call_is_the_same_plan() {
-    let text = bolt(
-        "class = \"java.lang.String\"\ncontent = \"1\"\nversion = \"v2-crc\"\ntimeout = \"none\"\ndeadline = \"2s\"\nin_flight = 3",
-    );
-    let (spec, first) = (read(&text).unwrap(), plan(&text));
-    let saved = spec.filled_in(&first).to_toml().unwrap();
-    assert_eq!(plan(&saved).call, first.call, "{saved}");
-}
-
-#[test]
-fn wrong_bolt_calls_are_reported_by_key() {
-    for (call, needle) in [
-        ("method = \"c\"", "`call.bolt.service`: missing"),
-        ("service = \"a\"", "`call.bolt.method`: missing"),
-        (
-            "service = \"a\"\nmethod = \"b\"\nversion = \"v3\"",
-            "`call.bolt.version`: `v3` is unknown",
-        ),
-        (
-            "service = \"a\"\nmethod = \"b\"\nin_flight = 0",
-            "`call.bolt.in_flight`: 0",
-        ),
-        (
-            "service = \"a\"\nmethod = \"b\"\nheartbeat = \"0s\"",
-            "`call.bolt.heartbeat`: 0",
-        ),
-        (
-            "service = \"a\"\nmethod = \"b\"\ntimeout = \"0s\"",
-            "`call.bolt.timeout`: a timeout of 0",
-        ),
-        (
-            "service = \"a\"\nmethod = \"b\"\ncodec = 11",
-            "`call.bolt.codec`: only for raw",
-        ),
-        (
-            "service = \"a\"\nmethod = \"b\"\nclass = \"c\"\ncontent = \"1\"",
-            "`call.bolt.service`: given beside",
-        ),
-        ("content = \"1\"", "`call.bolt.class`: missing"),
-        ("class = \"a\"", "`call.bolt.content`: missing"),
-        (
-            "service = \"a\"\nmethod = \"b\"\nmax_content = \"4GiB\"",
-            "`call.bolt.max_content`: out of range",
-        ),
-    ] {
-        let problems = wrong(&bolt(call));
-        assert!(
-            problems.iter().any(|p| p.contains(needle)),
-            "{call}: {problems:?}"
-        );
-    }
-}
-
 #[test]
 fn scheme_and_section_must_be_of_one_protocol() {
     let problems = wrong(&format!(
-        "target = \"sofa://a:1\"\n{CALL}[load]\nrate = \"1/s\"\nduration = \"1s\"\n"
+        "target = \"http://a:1\"\n{CALL}[load]\nrate = \"1/s\"\nduration = \"1s\"\n"
     ));
     assert!(
         problems[0].contains(
-            "scheme `sofa` goes with [call.bolt], and [call.grpc] is given: write grpc://a:1"
+            "scheme `http` goes with [call.http], and [call.grpc] is given: write grpc://a:1"
         ),
         "{problems:?}"
     );
     let problems = wrong(&format!(
-        "target = \"sofa://a:1\"\n{CALL}[call.bolt]\nservice = \"a\"\nmethod = \"b\"\n[load]\nrate = \"1/s\"\nduration = \"1s\"\n"
+        "target = \"http://a:1\"\n{CALL}[call.fetch]\n[load]\nrate = \"1/s\"\nduration = \"1s\"\n"
     ));
     assert!(
-        problems[0].contains("`call.bolt`: given beside call.grpc"),
+        problems[0].contains("`call.fetch`: given beside call.grpc"),
         "{problems:?}"
     );
 }
@@ -909,7 +815,7 @@ fn wrong_http_requests_say_what_is_right() {
         ("expect_body = \"\"", "`call.http.expect_body`: empty"),
         (
             "stream = \"csv\"",
-            "`call.http.stream`: `csv` is unknown: use \"sse\" or \"ndjson\"",
+            "`call.http.stream`: `csv` is unknown: use \"sse\", \"ndjson\" or \"openai\"",
         ),
         (
             "stream_until = \"x\"",
@@ -917,7 +823,7 @@ fn wrong_http_requests_say_what_is_right() {
         ),
         (
             "stream = \"ndjson\"\nstream_until = \"event:x\"",
-            "`call.http.stream_until`: lines of JSON have no event names",
+            "`call.http.stream_until`: lines of JSON and messages have no event names",
         ),
         ("max_body = \"0B\"", "`call.http.max_body`: out of range"),
         (
@@ -1121,14 +1027,12 @@ fn rows_are_read_and_counted() {
             .join("; ")
             .contains("`rows`: neither a message nor metadata have a field")
     );
-    let bolt = "target = \"sofa://h:1\"\n[rows]\nfile = \"users.csv\"\n[call.bolt]\nservice = \"s\"\nmethod = \"m\"\narguments = \"[\\\"{{seq}}\\\"]\"\n[load]\nrate = \"1/s\"\ncalls = 1\n";
-    let problems = wrong(bolt).join("; ");
-    for expected in [
-        "`rows`: only for [call.grpc]",
-        "`call.bolt.arguments`: `{{seq}}`: every Bolt call",
-    ] {
-        assert!(problems.contains(expected), "{problems}");
-    }
+    let fetch = "target = \"http://h:1\"\n[rows]\nfile = \"users.csv\"\n[call.fetch]\n[load]\nrate = \"1/s\"\ncalls = 1\n";
+    let problems = wrong(fetch).join("; ");
+    assert!(
+        problems.contains("`rows`: only for [call.grpc]"),
+        "{problems}"
+    );
 }
 
 #[test]

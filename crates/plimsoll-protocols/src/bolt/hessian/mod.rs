@@ -7,14 +7,12 @@
 
 mod decode;
 mod encode;
-#[cfg(feature = "schema")]
 mod json;
 
 use std::sync::Arc;
 
 pub use decode::{Decoder, HessianError, decode};
 pub use encode::{Encoder, encode};
-#[cfg(feature = "schema")]
 pub use json::{JsonError, from_json, to_json};
 
 /// A class as the wire describes it: a name and its fields' names, in order.

@@ -1,6 +1,6 @@
 //! The server's side of one connection: requests in, prepared answers out.
 //!
-//! One state machine in one file, though a long one: its parts share every field.
+//! Long because it is one state machine, whose parts share every field.
 
 use std::sync::Arc;
 

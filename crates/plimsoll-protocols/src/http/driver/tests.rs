@@ -1,4 +1,4 @@
-use plimsoll_model::plan::{EventFormat, EventMatch, EventStream, HttpCall};
+use plimsoll_model::plan::{EventFormat, EventMatch, EventStream, Goodput, HttpCall};
 
 use super::*;
 
@@ -143,7 +143,7 @@ fn headers_and_bodies_are_held_to_what_is_expected() {
             Outcome::Ok,
         ),
         (
-            "X-OK: 1\r\nContent-Encoding: gzip",
+            "X-OK: 1\r\nContent-Encoding: magic",
             "{\"is\":\"ok\"}",
             Outcome::CompressionUnsupported,
         ),
@@ -169,6 +169,7 @@ fn a_stream_ends_with_the_event_that_ends_it() {
         format: EventFormat::Sse,
         until: Some(EventMatch::Data("[DONE]".into())),
         error: None,
+        tokens: None,
     });
     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     let chunks = |body: &[&str]| {
@@ -216,6 +217,65 @@ fn a_stream_ends_with_the_event_that_ends_it() {
 }
 
 #[test]
+fn tokens_and_their_usage_are_found_however_an_answer_is_split() {
+    let mut streamed = call();
+    streamed.stream = Some(EventStream {
+        format: EventFormat::Sse,
+        until: Some(EventMatch::Data("[DONE]".into())),
+        error: None,
+        tokens: Some(Goodput::default()),
+    });
+    let body = "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n\
+        data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\r\n\r\n\
+        data: {\"choices\":[{\"delta\":{\"content\":\" b\"}}]}\n\n\
+        data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":9}}\n\n\
+        data: [DONE]\n\n";
+    let answer = |body: &str| {
+        let length = body.len();
+        format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}")
+    };
+    let mut driver = driver(&streamed);
+    let whole = answer(body);
+    for step in 1..=whole.len() {
+        let events = answered(&mut driver, whole.as_bytes(), step).unwrap();
+        let (call, outcome) = (CallId(7), outcome(&events).0);
+        assert_eq!(
+            (&events[..3], outcome),
+            (
+                &[
+                    Event::Token(call),
+                    Event::Token(call),
+                    Event::Usage {
+                        call,
+                        prompt: 3,
+                        answer: 9
+                    }
+                ][..],
+                Outcome::Ok
+            ),
+            "{step}"
+        );
+    }
+    for (body, expected) in [
+        ("data: [DONE]\n\n", Outcome::StreamShort),
+        (
+            "data: {\"choices\":[{\"text\":\"a\"}]}\n\n",
+            Outcome::StreamShort,
+        ),
+        ("data: hello\n\n", Outcome::BadAnswer),
+        ("data: {\"error\":\"no\"}\n\n", Outcome::EventError),
+        (
+            "data: {\"object\":\"error\",\"error\":{}}\n\n",
+            Outcome::EventError,
+        ),
+    ] {
+        let events = answered(&mut driver, answer(body).as_bytes(), 7).unwrap();
+        assert_eq!(outcome(&events).0, expected, "{body}");
+        assert_eq!(details(&events).len(), 1, "{body}");
+    }
+}
+
+#[test]
 fn text_behind_the_event_that_ends_a_stream_is_not_looked_at() {
     let mut streamed = call();
     streamed.expect_body = Some("ok".into());
@@ -223,6 +283,7 @@ fn text_behind_the_event_that_ends_a_stream_is_not_looked_at() {
         format: EventFormat::NdJson,
         until: Some(EventMatch::Contains("done".into())),
         error: None,
+        tokens: None,
     });
     let mut driver = driver(&streamed);
     for (body, expected) in [

@@ -4,7 +4,7 @@
 //! A frame is passed on as it came, with another id. Heartbeats are answered where they
 //! arrive, and sent where the sidecar is the client.
 //!
-//! Longer than others: requests and answers are two halves of one table of calls.
+//! Long because requests and answers are two halves of one table of calls.
 
 use plimsoll_model::Time;
 

@@ -116,6 +116,13 @@ pub(super) fn judge(
     }
 }
 
+/// The time that the objective on one limits, µs; `None`: there is none, or too few calls, or too many that failed.
+pub(super) fn limited_us(plan: &Plan, run: &Run) -> Option<f64> {
+    let objective = objective::plotted(&plan.objectives)?;
+    let ns = objective::value(objective, &Measured::of(run, plan.load.deadline))?;
+    ns.is_finite().then_some(ns / 1e3)
+}
+
 /// The share of the calls that failed.
 pub(super) fn errors_share(run: &Run) -> Option<f64> {
     let record = run.measured();

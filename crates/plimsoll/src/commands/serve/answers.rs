@@ -9,20 +9,15 @@ use plimsoll_protocols::grpc::target::{Delay, Stall};
 #[derive(Debug, Args)]
 pub(super) struct AnswerFlags {
     /// Freeze all answers for FOR, once, AFTER the first request: "500ms@5s".
-    #[arg(long, env = "PLIMSOLL_STALL", value_name = "FOR@AFTER")]
+    #[arg(long, value_name = "FOR@AFTER")]
     pub(super) stall: Option<StallText>,
 
     /// Busy-wait this long before an answer is due, for precision; "0s" saves CPU.
-    #[arg(
-        long,
-        env = "PLIMSOLL_SPIN",
-        value_name = "TIME",
-        default_value = "50us"
-    )]
+    #[arg(long, value_name = "TIME", default_value = "50us")]
     pub(super) spin: Period,
 
     /// The seed of random choices.
-    #[arg(long, env = "PLIMSOLL_SEED", value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) seed: u64,
 }
 

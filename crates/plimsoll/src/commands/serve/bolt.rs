@@ -25,25 +25,20 @@ pub(super) struct Arguments {
     listen: ListenFlags,
 
     /// How long an answer takes: "5ms", "1ms..9ms" (uniform) or "exp:5ms" (exponential).
-    #[arg(
-        long,
-        env = "PLIMSOLL_DELAY",
-        value_name = "TIME",
-        default_value = "0s"
-    )]
+    #[arg(long, value_name = "TIME", default_value = "0s")]
     delay: DelayText,
 
     /// Threads of the pool: requests in progress at once; 0: no limit.
-    #[arg(long, env = "PLIMSOLL_POOL", value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0)]
     pool: usize,
 
     /// Requests that may wait for the pool; one more is answered SERVER_THREADPOOL_BUSY.
-    #[arg(long, env = "PLIMSOLL_QUEUE", value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0)]
     queue: usize,
 
     /// A share of answers that fail with a Bolt status, or with SOFA_ERROR (a success with
     /// an error header): "TIMEOUT=1%"; may be given again.
-    #[arg(long, env = "PLIMSOLL_FAIL", value_name = "STATUS=SHARE")]
+    #[arg(long, value_name = "STATUS=SHARE")]
     fail: Vec<FailText>,
 }
 

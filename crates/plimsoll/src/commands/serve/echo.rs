@@ -19,25 +19,15 @@ pub(super) struct Arguments {
     listen: ListenFlags,
 
     /// Answers to one message in server streaming.
-    #[arg(
-        long,
-        env = "PLIMSOLL_MESSAGES",
-        value_name = "N",
-        default_value_t = 10
-    )]
+    #[arg(long, value_name = "N", default_value_t = 10)]
     messages: u32,
 
     /// Time between two of them.
-    #[arg(long, env = "PLIMSOLL_PACE", value_name = "TIME", default_value = "0s")]
+    #[arg(long, value_name = "TIME", default_value = "0s")]
     pace: Period,
 
     /// What the headers say under `location`.
-    #[arg(
-        long,
-        env = "PLIMSOLL_LOCATION",
-        value_name = "TEXT",
-        default_value = "local"
-    )]
+    #[arg(long, value_name = "TEXT", default_value = "local")]
     location: String,
 }
 

@@ -15,12 +15,7 @@ use crate::failure::Failure;
 pub(super) struct Arguments {
     /// How long an idle worker looks for more calls before it sleeps. A client that sends to
     /// a sleeping server pays for waking it; a busy one takes a core.
-    #[arg(
-        long,
-        env = "PLIMSOLL_BUSY_POLL",
-        value_name = "TIME",
-        default_value = "0s"
-    )]
+    #[arg(long, value_name = "TIME", default_value = "0s")]
     busy_poll: Period,
 
     #[command(flatten)]

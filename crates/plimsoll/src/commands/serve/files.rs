@@ -26,12 +26,7 @@ pub(super) struct Arguments {
 
     /// Let resumed connections send this many bytes of a GET before the handshake is over (0-RTT).
     /// Such requests can be replayed by whoever records them (RFC 8446 §8) [default: none].
-    #[arg(
-        long,
-        env = "PLIMSOLL_MAX_EARLY_DATA",
-        value_name = "BYTES",
-        help_heading = "TLS"
-    )]
+    #[arg(long, value_name = "BYTES", help_heading = "TLS")]
     max_early_data: Option<u32>,
 
     #[command(flatten)]

@@ -8,7 +8,7 @@ use plimsoll_engine::Address;
 use plimsoll_model::spec::suggest;
 use plimsoll_protocols::hostile::{self, Behaviour, Hostile, Listening, Wire};
 
-use crate::arguments::{Json, boolish, listening_address};
+use crate::arguments::{Json, listening_address};
 use crate::commands::tls_flags::ServerTlsFlags;
 use crate::console;
 use crate::descriptors;
@@ -31,17 +31,12 @@ pub(super) struct Arguments {
     names: Vec<String>,
 
     /// Print the behaviours, each with the code that a good client reports, and exit.
-    #[arg(long, env = "PLIMSOLL_LIST", value_parser = boolish())]
+    #[arg(long)]
     list: bool,
 
     /// Where the first behaviour listens; the others have the ports after it. Port 0 takes free
     /// ones.
-    #[arg(
-        long,
-        env = "PLIMSOLL_LISTEN",
-        value_name = "HOST:PORT",
-        default_value = "127.0.0.1:20000"
-    )]
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:20000")]
     listen: String,
 
     #[command(flatten)]

@@ -23,38 +23,23 @@ pub(super) struct Arguments {
     listen: ListenFlags,
 
     /// The size of a body, where the path asks for no other.
-    #[arg(
-        long,
-        env = "PLIMSOLL_SIZE",
-        value_name = "SIZE",
-        default_value = "1KiB"
-    )]
+    #[arg(long, value_name = "SIZE", default_value = "1KiB")]
     size: Size,
 
     /// The status of such an answer.
-    #[arg(
-        long,
-        env = "PLIMSOLL_STATUS",
-        value_name = "STATUS",
-        default_value_t = 200
-    )]
+    #[arg(long, value_name = "STATUS", default_value_t = 200)]
     status: u16,
 
     /// How long an answer takes: "5ms", "1ms..9ms" (uniform) or "exp:5ms" (exponential).
-    #[arg(
-        long,
-        env = "PLIMSOLL_DELAY",
-        value_name = "TIME",
-        default_value = "0s"
-    )]
+    #[arg(long, value_name = "TIME", default_value = "0s")]
     delay: DelayText,
 
     /// Requests in progress at once, while the others wait; 0: no limit.
-    #[arg(long, env = "PLIMSOLL_POOL", value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0)]
     pool: usize,
 
     /// Time between two events of a stream.
-    #[arg(long, env = "PLIMSOLL_PACE", value_name = "TIME", default_value = "0s")]
+    #[arg(long, value_name = "TIME", default_value = "0s")]
     pace: Period,
 }
 

@@ -2,69 +2,54 @@
 //! what it reports.
 
 use std::io::{self, Read as _};
-use std::pin::Pin;
 
 use clap::Args;
 use plimsoll_engine::{Address, defect};
 use plimsoll_model::units::Period;
-use plimsoll_protocols::serving::{Bound, Listen, Reserved, TicketSeed, runtime};
+use plimsoll_protocols::serving::{Bound, Listen, Reserved, TicketSeed};
 
 use super::Counted;
-use crate::arguments::{Json, boolish, listening_address};
+use crate::arguments::{Json, listening_address};
 use crate::commands::tls_flags::ServerTlsFlags;
 use crate::console;
 use crate::defects;
 use crate::descriptors;
-use crate::failure::{Exit, Failure};
-use crate::stopping::{self, Wish};
+use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(super) struct ListenFlags {
     /// Where to listen; port 0 for any free one, unix:/PATH for a socket of this machine.
-    #[arg(
-        long,
-        env = "PLIMSOLL_LISTEN",
-        value_name = "HOST:PORT",
-        default_value = "127.0.0.1:50051"
-    )]
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:50051")]
     pub(super) listen: String,
 
     #[command(flatten)]
     pub(super) tls: ServerTlsFlags,
 
     /// Threads [default: one a core; fast and hold: one].
-    #[arg(long, env = "PLIMSOLL_WORKERS", value_name = "N")]
+    #[arg(long, value_name = "N")]
     pub(super) workers: Option<usize>,
 
     /// Calls a connection may have in flight; 0: no limit.
-    #[arg(
-        long,
-        env = "PLIMSOLL_MAX_STREAMS",
-        value_name = "N",
-        default_value_t = 1000
-    )]
+    #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(super) max_streams: u32,
 
     /// Share the port with other processes (SO_REUSEPORT).
-    #[arg(long, env = "PLIMSOLL_REUSE_PORT", value_parser = boolish())]
+    #[arg(long)]
     pub(super) reuse_port: bool,
 
     /// Serve from this many processes, which share the port: connections are spread over them.
-    #[arg(long, env = "PLIMSOLL_PROCESSES", value_name = "N", default_value_t = 1,
-        value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(
+        long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=256)
+    )]
     pub(super) processes: u16,
 
     /// Read the seed of the session tickets from the standard input first.
-    #[arg(long, env = "PLIMSOLL_TICKETS_FROM_INPUT", value_parser = boolish(), hide = true)]
+    #[arg(long, hide = true)]
     pub(super) tickets_from_input: bool,
 
     /// How long calls in flight may take at the end.
-    #[arg(
-        long,
-        env = "PLIMSOLL_DRAIN",
-        value_name = "TIME",
-        default_value = "10s"
-    )]
+    #[arg(long, value_name = "TIME", default_value = "10s")]
     pub(super) drain: Period,
 
     #[command(flatten)]
@@ -160,28 +145,4 @@ impl ListenFlags {
             .collect();
         console::result(format_args!("{}\n", words.join(", ")))
     }
-}
-
-/// Completes when the server is to stop.
-pub(super) type Stopped = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// Runs `serve` until a signal; a second one ends the process.
-pub(super) fn until_stopped<T>(
-    listen: &ListenFlags,
-    serve: impl AsyncFnOnce(Stopped) -> Result<T, Failure>,
-) -> Result<T, Failure> {
-    let (sender, receiver) = tokio::sync::oneshot::channel();
-    let mut sender = Some(sender);
-    stopping::on_signal(move |wish| {
-        let stopped = sender.take().is_some_and(|sender| sender.send(()).is_ok());
-        if wish == Wish::AtOnce || !stopped {
-            std::process::exit(i32::from(Exit::Interrupted.code()));
-        }
-    })?;
-    let stopped = Box::pin(async {
-        let _ = receiver.await;
-    });
-    runtime(listen.workers)
-        .map_err(Failure::error)?
-        .block_on(serve(stopped))
 }

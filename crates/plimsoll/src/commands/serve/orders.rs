@@ -20,25 +20,15 @@ pub(super) struct Arguments {
     listen: ListenFlags,
 
     /// Orders in progress at once.
-    #[arg(long, env = "PLIMSOLL_POOL", value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 10)]
     pool: usize,
 
     /// Orders that may wait; one more is refused as RESOURCE_EXHAUSTED.
-    #[arg(
-        long,
-        env = "PLIMSOLL_QUEUE",
-        value_name = "N",
-        default_value_t = 100_000
-    )]
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
     queue: usize,
 
     /// What an order costs its worker: "1ms", "1ms..9ms" (uniform) or "exp:5ms" (exponential).
-    #[arg(
-        long,
-        env = "PLIMSOLL_PROCESSING",
-        value_name = "TIME",
-        default_value = "0s"
-    )]
+    #[arg(long, value_name = "TIME", default_value = "0s")]
     processing: DelayText,
 }
 

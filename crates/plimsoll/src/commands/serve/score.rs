@@ -22,16 +22,11 @@ pub(super) struct Arguments {
     listen: ListenFlags,
 
     /// How long an answer takes: "5ms", "1ms..9ms" (uniform) or "exp:5ms" (exponential).
-    #[arg(
-        long,
-        env = "PLIMSOLL_DELAY",
-        value_name = "TIME",
-        default_value = "5ms"
-    )]
+    #[arg(long, value_name = "TIME", default_value = "5ms")]
     delay: DelayText,
 
     /// Time that the server computes for every answer, besides its delay.
-    #[arg(long, env = "PLIMSOLL_BUSY", value_name = "TIME", default_value = "0s")]
+    #[arg(long, value_name = "TIME", default_value = "0s")]
     busy: Period,
 }
 

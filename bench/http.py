@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+"""HTTP side by side: client CPU a request, ours against h2load, oha, wrk and vegeta, and a token's over SSE.
+
+Every client asks nginx and `plimsoll serve http` for 1 KiB, in turn, again and again: over HTTP/2 as 1 connection with
+100 streams and as 10 with 10, over HTTP/1.1 as 100 kept connections. The figures are medians over the repetitions; a row
+counts only if all its requests ended well. Streams of tokens come from `plimsoll serve llm`.
+
+    bench/http.py                       all of it
+    bench/http.py --quick               two repetitions with fewer requests
+    bench/http.py --servers nginx --shapes h1x100 --clients plimsoll,wrk
+"""
+
+import argparse
+import json
+import re
+import socket
+import subprocess
+import sys
+import time
+
+import side_by_side as bench
+
+# Connections, and streams on each.
+SHAPES = {"1x100": (1, 100), "10x10": (10, 10), "h1x100": (100, 1)}
+CLIENTS = {
+    "1x100": ("plimsoll", "h2load", "oha"),
+    "10x10": ("plimsoll", "h2load", "oha"),
+    "h1x100": ("plimsoll", "wrk", "oha", "vegeta"),
+}
+REQUESTS = {"plimsoll": 600_000, "h2load": 200_000, "oha": 40_000, "wrk": 400_000, "vegeta": 40_000}
+SERVERS = ("nginx", "plimsoll")
+# Plimsoll's requests a CPU-second over the peer's: at least.
+GOALS = {
+    ("h2load", "1x100"): 4, ("h2load", "10x10"): 4, ("oha", "1x100"): 15, ("oha", "10x10"): 15,
+    ("wrk", "h1x100"): 1.2, ("oha", "h1x100"): 5, ("vegeta", "h1x100"): 5,
+}
+STREAMS = 1_000
+# µs of client CPU a token with so many streams at once.
+TOKEN_GOAL = 1.5
+
+
+class Nginx:
+    """nginx with a file of 1 KiB: HTTP/1.1 at `port`, HTTP/2 by prior knowledge at `port2`."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __enter__(self):
+        (self.folder / "site" / "bytes").mkdir(parents=True, exist_ok=True)
+        (self.folder / "site" / "bytes" / "1KiB").write_bytes(b"x" * 1024)
+        self.port, self.port2 = (free_port() for _ in range(2))
+        temporary = "".join(f"{kind}_temp_path {kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+        (self.folder / "nginx.conf").write_text(
+            "daemon off; worker_processes 1; pid nginx.pid; error_log stderr crit; events { worker_connections 4096; }\n"
+            f"http {{ access_log off; {temporary} keepalive_requests 100000000; open_file_cache max=10;\n"
+            f"server {{ listen 127.0.0.1:{self.port}; listen 127.0.0.1:{self.port2} http2; root site; }} }}\n",
+            encoding="utf-8",
+        )
+        self.process = subprocess.Popen(
+            [bench.tool("nginx"), "-p", self.folder, "-c", "nginx.conf", "-e", "stderr"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        )
+        for port in (self.port, self.port2):
+            wait_for(port)
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait()
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def wait_for(port):
+    end = time.monotonic() + 10
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        except OSError:
+            if time.monotonic() > end:
+                sys.exit(f"nobody listens on port {port}")
+            time.sleep(0.02)
+
+
+def ours():
+    return bench.Server([bench.plimsoll(), "serve", "http", "--listen", "127.0.0.1:0"])
+
+
+def command(name, port, shape, requests, folder):
+    connections, streams = SHAPES[shape]
+    two = shape != "h1x100"
+    url = f"http://127.0.0.1:{port}/bytes/1KiB"
+    if name == "plimsoll":
+        return [
+            bench.plimsoll(), "http", url, "--clients", connections * streams, "--connections", connections,
+            *(["--http-version", "2"] if two else []), "--calls", requests, "--out", folder, "--json", "-q",
+        ]
+    if name == "h2load":
+        return [bench.tool("h2load"), "-n", requests, "-c", connections, "-m", streams, "-t", 1, url]
+    if name == "oha":
+        return [
+            bench.tool("oha"), "-n", requests, "-c", connections, *(["-p", streams, "--http2"] if two else []),
+            "--no-tui", "--output-format", "json", url,
+        ]
+    if name == "wrk":
+        # It ends by time, and counts what it has made by then.
+        seconds = max(1, requests // 50_000)
+        return [bench.tool("wrk"), "-t", 1, "-c", connections, "-d", f"{seconds}s", url]
+    rate = f"{requests // 4}/1s"
+    script = f"echo 'GET {url}' | {bench.tool('vegeta')} attack -rate {rate} -duration 4s -max-workers {connections} " \
+        f"-connections {connections} -workers {connections} | {bench.tool('vegeta')} report -type json"
+    return ["sh", "-c", script]
+
+
+def made(name, measured, folder):
+    """How many requests ended well; all others are an error."""
+    if name == "plimsoll":
+        total = bench.run_record(folder)["total"]
+        return total["ok"] if total["errors"] == 0 else 0
+    if name == "h2load":
+        found = re.search(r"(\d+) succeeded, 0 failed, 0 errored, 0 timeout", measured.out)
+        return int(found.group(1)) if found else 0
+    if name == "oha":
+        said = json.loads(measured.out)
+        codes = said["statusCodeDistribution"]
+        return codes.get("200", 0) if list(codes) == ["200"] and not said.get("errorDistribution") else 0
+    if name == "wrk":
+        failed = re.search(r"Socket errors|Non-2xx", measured.out)
+        found = re.search(r"(\d+) requests in", measured.out)
+        return int(found.group(1)) if found and not failed else 0
+    said = json.loads(measured.out)
+    return said["status_codes"].get("200", 0) if list(said["status_codes"]) == ["200"] else 0
+
+
+def run_once(name, port, shape, requests, folder):
+    """(µs of CPU a request, or None; what was wrong, or None)"""
+    measured = bench.measure(command(name, port, shape, requests, folder))
+    try:
+        ok = made(name, measured, folder)
+    except (OSError, ValueError, KeyError) as unreadable:
+        ok, measured.errors = 0, f"{measured.errors}\n{type(unreadable).__name__}: {unreadable}"
+    if measured.exit != 0 or ok == 0:
+        said = " / ".join((measured.errors.strip() or measured.out.strip()).splitlines()[-3:])
+        return None, f"exit {measured.exit}, {ok} requests ok: {said[-200:]}"
+    return measured.cpu / ok * 1e6, None
+
+
+def tokens(scratch, rep, seconds):
+    """µs of client CPU a token, with [`STREAMS`] answers at once; or what was wrong."""
+    server = bench.Server([
+        bench.plimsoll(), "serve", "llm", "--listen", "127.0.0.1:0", "--token-delay", "20ms", "--tokens", "200",
+    ])
+    with server:
+        folder = scratch / f"tokens-{rep}"
+        measured = bench.measure([
+            bench.plimsoll(), "llm", f"http://{server.address}", "--model", "m", "--clients", STREAMS,
+            "--duration", f"{seconds}s", "--out", folder, "--json", "-q",
+        ])
+    total = bench.run_record(folder)["total"]
+    received = total["measures"]["counts"]["tokens_received"]
+    if measured.exit not in (0, 90) or total["errors"] > 0:
+        return None, f"exit {measured.exit}, {total['errors']} errors"
+    return measured.cpu / received * 1e6, None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--reps", type=int, default=5, help="interleaved repetitions (5)")
+    parser.add_argument("--servers", default=",".join(SERVERS))
+    parser.add_argument("--shapes", default=",".join(SHAPES), help="connections x streams of HTTP/2; h1x100: HTTP/1.1")
+    parser.add_argument("--clients", default="plimsoll,h2load,oha,wrk,vegeta")
+    parser.add_argument("--no-tokens", action="store_true", help="leave the streams of tokens out")
+    parser.add_argument("--quick", action="store_true", help="two repetitions with a quarter of the requests")
+    parser.add_argument("--gate", action="store_true", help="exit 1 when a goal is missed or a row is invalid")
+    args = parser.parse_args()
+    servers, shapes, clients = (value.split(",") for value in (args.servers, args.shapes, args.clients))
+    for given, known in ((servers, SERVERS), (shapes, list(SHAPES)), (clients, list(REQUESTS))):
+        for word in given:
+            if word not in known:
+                parser.error(f"unknown '{word}': expected one of {', '.join(known)}")
+    bench.warn_if_busy()
+    bench.raise_descriptor_limit(STREAMS * 2 + 100)
+    reps, fraction = (2, 4) if args.quick else (args.reps, 1)
+    costs, wrong, each_token = {}, {}, []
+    with bench.Scratch() as scratch:
+        for rep in range(reps):
+            for server_name in servers:
+                starts = Nginx(scratch) if server_name == "nginx" else ours()
+                with starts as server:
+                    for shape in shapes:
+                        port = server.port2 if server_name == "nginx" and shape != "h1x100" else server.port
+                        crew = [name for name in CLIENTS[shape] if name in clients]
+                        # Who goes first changes from repetition to repetition.
+                        turn = rep % len(crew) if crew else 0
+                        for name in crew[turn:] + crew[:turn]:
+                            key = (name, server_name, shape)
+                            if len(wrong.get(key, [])) == 2:
+                                continue
+                            folder = scratch / f"run-{server_name}-{shape}-{rep}"
+                            cost, problem = run_once(name, port, shape, REQUESTS[name] // fraction, folder)
+                            if problem:
+                                wrong.setdefault(key, []).append(problem)
+                            else:
+                                costs.setdefault(key, []).append(cost)
+            if not args.no_tokens:
+                cost, problem = tokens(scratch, rep, 20 // fraction)
+                if problem:
+                    wrong.setdefault(("plimsoll", "llm", "tokens"), []).append(problem)
+                else:
+                    each_token.append(cost)
+            print(f"repetition {rep + 1} of {reps} done", file=sys.stderr)
+    missed = report(reps, servers, shapes, clients, costs)
+    if each_token:
+        cost = bench.median(each_token)
+        held = cost <= TOKEN_GOAL
+        missed += not held
+        print(f"\na token over SSE, {STREAMS:,} streams: {cost:.2f} µs of client CPU ({min(each_token):.2f}–{max(each_token):.2f}; "
+              f"≤ {TOKEN_GOAL} {'met' if held else 'MISSED'})")
+    for key, said in wrong.items():
+        print(f"\ninvalid: {' '.join(key)}: {said[-1]}")
+    return 1 if args.gate and (missed or wrong) else 0
+
+
+def report(reps, servers, shapes, clients, costs):
+    """Prints the table, and returns how many goals were missed."""
+    print(f"\nGET of 1 KiB over HTTP, closed loop, medians of {reps} interleaved repetitions; {bench.machine()}")
+    print("µs of client CPU a request, and how many times more requests Plimsoll makes in a CPU-second (lowest–highest repetition; goal)\n")
+    peers = [name for name in ("h2load", "oha", "wrk", "vegeta") if name in clients]
+    rows, missed = [], 0
+    for server in servers:
+        for shape in shapes:
+            own = costs.get(("plimsoll", server, shape))
+            row = [server, shape.replace("x", "×").replace("h1", "HTTP/1.1 "), f"{bench.median(own):.2f} µs" if own else "invalid"]
+            for peer in peers:
+                theirs = costs.get((peer, server, shape))
+                if not theirs:
+                    row.append("–" if peer not in CLIENTS[shape] else "invalid")
+                    continue
+                cell = f"{bench.median(theirs):.2f} µs"
+                if own:
+                    ratio = bench.median(theirs) / bench.median(own)
+                    each = [b / a for a, b in zip(own, theirs)]
+                    goal = GOALS[peer, shape]
+                    held = ratio >= goal
+                    missed += not held
+                    cell += f" = {ratio:.1f}× ({min(each):.1f}–{max(each):.1f}; ≥ {goal} {'met' if held else 'MISSED'})"
+                row.append(cell)
+            rows.append(row)
+    bench.print_table(["server", "shape", "plimsoll", *peers], rows)
+    return missed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

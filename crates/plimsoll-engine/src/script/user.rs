@@ -1,0 +1,498 @@
+//! Users: scripts that make one call after another over one connection of a driver, and pause
+//! between them.
+//!
+//! A [`Course`] says what a user's calls are; everything that a protocol knows of its connection is
+//! its driver, the same as for calls that know nothing of each other. The first call is due with its
+//! user, and the next one a pause after the last one's end. What a connection takes to be made is part
+//! of the wait of the call that needed it. A call that fails ends its user: what would have followed
+//! was to build on it.
+//!
+//! Invariant: every call that was due is recorded once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_model::measure::Count;
+use plimsoll_model::plan::{Goodput, Target};
+use plimsoll_model::{Outcome, Sample, Time};
+
+use super::{LINKS, Link, Origin, Script, Scripts, Turn};
+use crate::driver::{CallId, Done, Driver, Event, Protocol};
+use crate::tls::TlsClient;
+use crate::worker::Answer;
+
+/// Users have one connection.
+const LINK: Link = Link(0);
+/// And one call at a time.
+const CALL: CallId = CallId(0);
+
+/// What users do.
+pub trait Course: Send + Sync + 'static {
+    type Protocol: Protocol;
+    /// What a user remembers from call to call.
+    type Memory: Default + Send;
+
+    fn protocol(&self) -> &Self::Protocol;
+
+    /// Calls of a user, at least 1.
+    fn calls(&self) -> u32;
+
+    /// Between the end of the call before `call` and the moment at which it is due; `call` counts from 0,
+    /// and is never 0.
+    fn pause_before(&self, call: u32) -> Duration;
+
+    /// A lost connection is replaced with the next call. Otherwise its user has lost what it came for.
+    fn replaces_connections(&self) -> bool;
+
+    /// Makes the driver ready to start the user's `call`, whose number in the run is `number`.
+    fn prepare(
+        &self,
+        call: Step,
+        now: Time,
+        memory: &mut Self::Memory,
+        driver: &mut <Self::Protocol as Protocol>::Driver,
+    );
+
+    /// The text of the answer to the user's last call, where the driver reports it.
+    fn heard(&self, text: String, memory: &mut Self::Memory);
+}
+
+/// One of a user's calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Of the user's calls, from 0.
+    pub call: u32,
+    /// In the run's schedule.
+    pub number: u64,
+}
+
+/// All users of a run.
+pub struct Users<C> {
+    shared: Arc<Shared<C>>,
+}
+
+struct Shared<C> {
+    course: C,
+    target: Target,
+    tls: Option<TlsClient>,
+    deadline: Option<Duration>,
+    goodput: Goodput,
+}
+
+impl<C: Course> Users<C> {
+    /// `tls`: `None`, plaintext. `deadline`: of each call, from when it is due.
+    pub fn new(
+        course: C,
+        target: &Target,
+        tls: Option<TlsClient>,
+        deadline: Option<Duration>,
+    ) -> Users<C> {
+        let goodput = course.protocol().goodput();
+        Users {
+            shared: Arc::new(Shared {
+                course,
+                target: target.clone(),
+                tls,
+                deadline,
+                goodput,
+            }),
+        }
+    }
+}
+
+impl<C: Course> Scripts for Users<C>
+where
+    <C::Protocol as Protocol>::Driver: Send,
+{
+    type Script = User<C>;
+
+    fn script(&self, origin: Origin) -> User<C> {
+        User {
+            shared: Arc::clone(&self.shared),
+            origin,
+            driver: None,
+            is_connecting: false,
+            memory: C::Memory::default(),
+            begun: 0,
+            call: None,
+            next_at: Time::NEVER,
+            has_failed: false,
+            events: Vec::new(),
+        }
+    }
+
+    fn targets(&self) -> [&Target; LINKS] {
+        [&self.shared.target; LINKS]
+    }
+
+    fn tls(&self, _link: Link) -> Option<&TlsClient> {
+        self.shared.tls.as_ref()
+    }
+
+    fn calls(&self) -> u32 {
+        self.shared.course.calls()
+    }
+
+    fn clock_began(&self, unix_ns: u64) {
+        self.shared.course.protocol().clock_began(unix_ns);
+    }
+}
+
+/// The call that is due, or under way.
+#[derive(Clone, Copy, Debug)]
+struct Current {
+    due: Time,
+    /// [`Time::NEVER`]: it waits for the connection.
+    sent: Time,
+    deadline: Time,
+    answer: Answer,
+    last_message: Time,
+}
+
+impl Current {
+    fn waiting(due: Time) -> Current {
+        Current {
+            due,
+            sent: Time::NEVER,
+            deadline: Time::NEVER,
+            answer: Answer::NONE,
+            last_message: Time::NEVER,
+        }
+    }
+}
+
+/// See the module's text.
+pub struct User<C: Course> {
+    shared: Arc<Shared<C>>,
+    origin: Origin,
+    /// The connection is up.
+    driver: Option<<C::Protocol as Protocol>::Driver>,
+    is_connecting: bool,
+    memory: C::Memory,
+    /// Calls that have been due.
+    begun: u32,
+    call: Option<Current>,
+    /// When the next one is.
+    next_at: Time,
+    has_failed: bool,
+    events: Vec<Event>,
+}
+
+impl<C: Course> User<C> {
+    /// A call is due.
+    fn ask(&mut self, due: Time, now: Time, turn: &mut Turn<'_>) {
+        turn.due();
+        self.begun += 1;
+        self.next_at = Time::NEVER;
+        self.call = Some(Current {
+            deadline: self.shared.deadline.map_or(Time::NEVER, |d| due + d),
+            ..Current::waiting(due)
+        });
+        self.go_on(now, turn);
+    }
+
+    fn number(&self) -> u64 {
+        let in_user = u64::from(self.begun.saturating_sub(1));
+        self.origin.number * u64::from(self.shared.course.calls()) + in_user
+    }
+
+    /// Sends the call that waits, or asks for the connection that it needs.
+    fn go_on(&mut self, now: Time, turn: &mut Turn<'_>) {
+        let number = self.number();
+        let waits = (self.call.as_mut()).filter(|call| call.sent == Time::NEVER);
+        if let Some(call) = waits {
+            match &mut self.driver {
+                Some(driver) if driver.is_draining() => {
+                    self.driver = None;
+                    turn.close(LINK);
+                }
+                Some(driver) if driver.capacity() > 0 => {
+                    let step = Step {
+                        call: self.begun - 1,
+                        number,
+                    };
+                    let course = &self.shared.course;
+                    course.prepare(step, now, &mut self.memory, driver);
+                    driver.start(CALL, number, now, turn.out(LINK));
+                    call.sent = now;
+                }
+                _ => {}
+            }
+        }
+        if self.call.is_some() && self.driver.is_none() && !self.is_connecting {
+            self.is_connecting = true;
+            turn.connect(LINK);
+        }
+        self.arm(turn);
+    }
+
+    /// Asks to be woken for whichever comes first.
+    fn arm(&self, turn: &mut Turn<'_>) {
+        let deadline = self.call.map_or(Time::NEVER, |call| call.deadline);
+        let driver = self.driver.as_ref().and_then(Driver::deadline);
+        let at = deadline.min(self.next_at);
+        turn.wake_at(at.min(driver.unwrap_or(Time::NEVER)));
+    }
+
+    /// What the driver reported.
+    fn take_events(&mut self, now: Time, turn: &mut Turn<'_>) {
+        let mut events = std::mem::take(&mut self.events);
+        for event in events.drain(..) {
+            let stage = turn.stage;
+            match (event, &mut self.call) {
+                (Event::Done(done), Some(_)) => self.ended(&done, now, turn),
+                (Event::Token(_), Some(call)) => {
+                    let times = (call.due, call.sent);
+                    call.answer.token(stage, times, now, turn.recorder);
+                }
+                (Event::Message(_), Some(call)) => {
+                    match std::mem::replace(&mut call.last_message, now) {
+                        Time::NEVER => {
+                            let since = now.since(call.sent);
+                            turn.recorder.first_message(stage, since);
+                        }
+                        before => turn.recorder.inter_message(stage, now.since(before)),
+                    }
+                }
+                (Event::Usage { prompt, answer, .. }, Some(call)) => {
+                    call.answer.usage(prompt, answer);
+                }
+                (Event::Answer { text, .. }, _) => {
+                    self.shared.course.heard(text, &mut self.memory);
+                }
+                (Event::Count { count, n, .. }, _) => turn.count(count, n),
+                (Event::Sent { messages, .. }, _) => {
+                    turn.recorder.messages_sent(stage, u64::from(messages));
+                }
+                (Event::Late, _) => turn.recorder.late(stage),
+                (Event::Detail { outcome, text }, _) => turn.detail(outcome, &text),
+                (
+                    Event::Done(_) | Event::Token(_) | Event::Message(_) | Event::Usage { .. },
+                    None,
+                ) => {}
+            }
+        }
+        self.events = events;
+    }
+
+    fn ended(&mut self, done: &Done, now: Time, turn: &mut Turn<'_>) {
+        self.record(done, now, turn);
+        if !done.outcome.is_ok() {
+            return self.break_off(now, turn);
+        }
+        if self.begun >= self.shared.course.calls() || turn.is_stopping() {
+            return self.over(turn);
+        }
+        self.next_at = now + self.shared.course.pause_before(self.begun);
+    }
+
+    /// Records the call that is due or under way.
+    fn record(&mut self, done: &Done, now: Time, turn: &mut Turn<'_>) {
+        let Some(call) = self.call.take() else { return };
+        // What was never sent was waited for all the same.
+        let sent = match call.sent {
+            Time::NEVER => now,
+            sent => sent,
+        };
+        let times = (call.due, sent);
+        let measured = call.answer.measured(times, &self.shared.goodput, now);
+        let measured = measured.filter(|_| done.outcome.is_ok());
+        if let Some(measured) = &measured {
+            measured.add_to(turn.stage, turn.recorder);
+        }
+        let sample = Sample {
+            number: self.number(),
+            arrival: call.due,
+            sent,
+            first_byte: match done.first_byte {
+                Time::NEVER => now,
+                at => at,
+            },
+            done: now,
+            stage: 0,
+            outcome: done.outcome,
+            bytes_sent: done.bytes_sent,
+            bytes_received: done.bytes_received,
+        };
+        let (counts, times) = measured
+            .as_ref()
+            .map_or((&[][..], &[][..]), |m| (m.counts(), m.times()));
+        turn.call(LINK, sample, counts, times);
+        self.has_failed |= !done.outcome.is_ok();
+    }
+
+    /// The call that is due or under way ends without the driver.
+    fn fail(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
+        let exchanged = match (&self.driver, self.call) {
+            (Some(driver), Some(call)) if call.sent != Time::NEVER => driver.exchanged(CALL),
+            _ => Default::default(),
+        };
+        let done = Done {
+            call: CALL,
+            outcome,
+            first_byte: Time::NEVER,
+            bytes_sent: exchanged.bytes_sent,
+            bytes_received: exchanged.bytes_received,
+        };
+        self.record(&done, now, turn);
+    }
+
+    /// A call has failed, and those that were to follow with it.
+    fn break_off(&mut self, now: Time, turn: &mut Turn<'_>) {
+        while self.begun < self.shared.course.calls() && !turn.is_stopping() {
+            turn.due();
+            self.begun += 1;
+            self.call = Some(Current::waiting(now));
+            self.fail(Outcome::SessionBroken, now, turn);
+        }
+        self.has_failed = true;
+        self.over(turn);
+    }
+
+    fn over(&mut self, turn: &mut Turn<'_>) {
+        let count = match self.has_failed {
+            true => Count::UsersFailed,
+            false => Count::UsersOk,
+        };
+        turn.count(count, 1);
+        self.next_at = Time::NEVER;
+        if let Some(driver) = &mut self.driver {
+            driver.finish(turn.out(LINK));
+        }
+        turn.end(!self.has_failed);
+    }
+
+    /// The connection is gone, and the driver has reported what that means for its call.
+    fn without_connection(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
+        self.driver = None;
+        self.is_connecting = false;
+        if turn.ended.is_some() {
+            return;
+        }
+        // The call that waits was not sent over it; between calls there is none.
+        if self.shared.course.replaces_connections() {
+            return self.go_on(now, turn);
+        }
+        if self.call.is_none() && self.begun < self.shared.course.calls() {
+            turn.due();
+            self.begun += 1;
+            self.call = Some(Current::waiting(now));
+        }
+        self.fail(outcome, now, turn);
+        self.break_off(now, turn);
+    }
+}
+
+impl<C: Course> Script for User<C>
+where
+    <C::Protocol as Protocol>::Driver: Send,
+{
+    fn begin(&mut self, now: Time, turn: &mut Turn<'_>) {
+        let due = Time(now.0.saturating_sub(self.origin.late_ns));
+        self.ask(due, now, turn);
+    }
+
+    fn connected(&mut self, _link: Link, _took_ns: u64, now: Time, turn: &mut Turn<'_>) {
+        self.is_connecting = false;
+        let mut driver = self.shared.course.protocol().driver();
+        driver.open(now, turn.out(LINK));
+        self.driver = Some(driver);
+        self.go_on(now, turn);
+    }
+
+    fn receive(&mut self, _link: Link, bytes: &[u8], now: Time, turn: &mut Turn<'_>) {
+        let Some(driver) = &mut self.driver else {
+            return;
+        };
+        let received = driver.receive(bytes, now, turn.out(LINK), &mut self.events);
+        if let Err(e) = &received {
+            turn.detail(e.outcome, &e.detail);
+            driver.abort(e.outcome, now, &mut self.events);
+        }
+        self.take_events(now, turn);
+        if turn.ended.is_some() {
+            return;
+        }
+        if let Err(e) = received {
+            turn.close(LINK);
+            return self.without_connection(e.outcome, now, turn);
+        }
+        let is_draining = self.driver.as_ref().is_some_and(Driver::is_draining);
+        if is_draining && !self.shared.course.replaces_connections() {
+            turn.close(LINK);
+            return self.without_connection(Outcome::SocketClosed, now, turn);
+        }
+        self.go_on(now, turn);
+    }
+
+    fn lost(
+        &mut self,
+        _link: Link,
+        outcome: Outcome,
+        detail: &str,
+        now: Time,
+        turn: &mut Turn<'_>,
+    ) {
+        // A server that takes connections and sends no greeting would be asked without end.
+        let was_up = self.driver.as_ref().is_some_and(Driver::is_ready);
+        if let Some(driver) = &mut self.driver {
+            let ended = match outcome {
+                Outcome::ConnectionClosed => driver.receive_end(now, &mut self.events),
+                _ => Ok(()),
+            };
+            let outcome = match &ended {
+                Ok(()) => outcome,
+                Err(e) => e.outcome,
+            };
+            driver.abort(outcome, now, &mut self.events);
+            self.take_events(now, turn);
+        }
+        if turn.ended.is_some() {
+            return;
+        }
+        // Between calls a server may close what rests; when it did so before the call that waits was
+        // sent, there is another connection.
+        if was_up {
+            return self.without_connection(outcome, now, turn);
+        }
+        turn.detail(outcome, detail);
+        self.driver = None;
+        self.is_connecting = false;
+        self.fail(outcome, now, turn);
+        self.break_off(now, turn);
+    }
+
+    fn expire(&mut self, now: Time, turn: &mut Turn<'_>) {
+        if let Some(driver) = &mut self.driver
+            && driver.deadline().is_some_and(|at| at <= now)
+        {
+            driver.expire(now, turn.out(LINK), &mut self.events);
+            self.take_events(now, turn);
+        }
+        if turn.ended.is_some() {
+            return;
+        }
+        if self.next_at <= now {
+            return match turn.is_stopping() {
+                true => self.over(turn),
+                false => self.ask(self.next_at, now, turn),
+            };
+        }
+        if self.call.is_some_and(|call| call.deadline <= now) {
+            self.fail(Outcome::DeadlineExceeded, now, turn);
+            if let Some(driver) = &mut self.driver {
+                driver.cancel(CALL, now, turn.out(LINK));
+            }
+            return self.break_off(now, turn);
+        }
+        self.go_on(now, turn);
+    }
+
+    fn abort(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
+        let failed = self.has_failed || self.call.is_some() && outcome.is_error();
+        self.fail(outcome, now, turn);
+        if failed {
+            turn.count(Count::UsersFailed, 1);
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! Asking a proxy to connect: CONNECT (RFC 9110 §9.3.6) and SOCKS5 (RFC 1928, RFC 1929), as a state
+//! machine without I/O.
+//!
+//! Invariant: of what the proxy sends exactly its answers are taken; what comes behind them is the
+//! target's. The network calls this before it reports that a connection is up.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use plimsoll_model::plan::{Proxy, ProxyKind, Target};
+
+/// The longest answer of a proxy that is read. Bytes.
+pub const MAX_ANSWER: usize = 16 << 10;
+
+/// A way through a proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tunnel {
+    proxy: Proxy,
+    /// What the proxy is asked for: a name, which it looks up, or an address.
+    host: String,
+    port: u16,
+}
+
+impl Tunnel {
+    /// `None`: the target is reached without a proxy.
+    pub fn to(target: &Target) -> Option<Arc<Tunnel>> {
+        let proxy = target.proxy.clone()?;
+        let given = target.addresses.first().map(IpAddr::to_string);
+        Some(Arc::new(Tunnel {
+            proxy,
+            host: given.unwrap_or_else(|| target.host.clone()),
+            port: target.port,
+        }))
+    }
+
+    /// `host:port`, as a request line has it.
+    fn authority(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// What is awaited of the proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    /// The head of the answer to CONNECT.
+    Head,
+    /// The method of SOCKS5 that the proxy chose.
+    Method,
+    /// Whether it knows the user.
+    Login,
+    /// Whether it has connected.
+    Reply,
+}
+
+/// One connection's way through.
+#[derive(Debug)]
+pub struct Opening {
+    tunnel: Arc<Tunnel>,
+    awaited: Awaited,
+}
+
+impl Opening {
+    /// Appends what the proxy is asked first.
+    pub fn begin(tunnel: Arc<Tunnel>, out: &mut Vec<u8>) -> Opening {
+        let awaited = match tunnel.proxy.kind {
+            ProxyKind::Connect => {
+                let authority = tunnel.authority();
+                let head = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n");
+                out.extend_from_slice(head.as_bytes());
+                if let Some(credentials) = &tunnel.proxy.credentials {
+                    let line = format!("Proxy-Authorization: {}\r\n", credentials.basic());
+                    out.extend_from_slice(line.as_bytes());
+                }
+                out.extend_from_slice(b"\r\n");
+                Awaited::Head
+            }
+            ProxyKind::Socks5 => {
+                match tunnel.proxy.credentials {
+                    None => out.extend_from_slice(&[5, 1, 0]),
+                    Some(_) => out.extend_from_slice(&[5, 2, 0, 2]),
+                }
+                Awaited::Method
+            }
+        };
+        Opening { tunnel, awaited }
+    }
+
+    /// Looks at what has come and was not taken yet; how much of it to take, and whether the connection
+    /// is the target's from there on. What is to be sent is appended to `out`.
+    ///
+    /// # Errors
+    /// The proxy refuses, could not connect, or is none.
+    pub fn look(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<(usize, bool)> {
+        let mut taken = 0;
+        loop {
+            let Some((size, is_open)) = self.answer(&bytes[taken..], out)? else {
+                if bytes.len() - taken >= MAX_ANSWER {
+                    return Err(refused("its answer does not end"));
+                }
+                return Ok((taken, false));
+            };
+            taken += size;
+            if is_open {
+                return Ok((taken, true));
+            }
+        }
+    }
+
+    /// One whole answer; `None`: it has not come yet.
+    fn answer(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<Option<(usize, bool)>> {
+        match self.awaited {
+            Awaited::Head => head(bytes),
+            Awaited::Method => match bytes {
+                [] => Ok(None),
+                [5] => Ok(None),
+                [5, 0, ..] => {
+                    self.ask(out)?;
+                    Ok(Some((2, false)))
+                }
+                [5, 2, ..] if self.tunnel.proxy.credentials.is_some() => {
+                    self.log_in(out);
+                    Ok(Some((2, false)))
+                }
+                [5, ..] => Err(denied("it wants another way to log in (SOCKS5)")),
+                _ => Err(refused("it does not speak SOCKS5")),
+            },
+            Awaited::Login => match bytes {
+                [] | [_] => Ok(None),
+                [_, 0, ..] => {
+                    self.ask(out)?;
+                    Ok(Some((2, false)))
+                }
+                _ => Err(denied(
+                    "it does not know the user, or not with this password",
+                )),
+            },
+            Awaited::Reply => {
+                let size = match bytes {
+                    [5, 0, _, 1, ..] => 4 + 4 + 2,
+                    [5, 0, _, 4, ..] => 4 + 16 + 2,
+                    [5, 0, _, 3, length, ..] => 5 + usize::from(*length) + 2,
+                    [5, 0, _, 3] => return Ok(None),
+                    [5, 0, _, _, ..] => return Err(refused("it does not speak SOCKS5")),
+                    [5, why, ..] if *why != 0 => return Err(reply(*why)),
+                    [] | [5] | [5, 0] | [5, 0, _] => return Ok(None),
+                    _ => return Err(refused("it does not speak SOCKS5")),
+                };
+                Ok((bytes.len() >= size).then_some((size, true)))
+            }
+        }
+    }
+
+    /// RFC 1929 §2.
+    fn log_in(&mut self, out: &mut Vec<u8>) {
+        self.awaited = Awaited::Login;
+        let Some(credentials) = &self.tunnel.proxy.credentials else {
+            return;
+        };
+        out.push(1);
+        for text in [&credentials.user, &credentials.password] {
+            out.push(text.len() as u8);
+            out.extend_from_slice(text.as_bytes());
+        }
+    }
+
+    /// RFC 1928 §4.
+    fn ask(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        self.awaited = Awaited::Reply;
+        let Tunnel { host, port, .. } = &*self.tunnel;
+        out.extend_from_slice(&[5, 1, 0]);
+        match host.parse() {
+            Ok(IpAddr::V4(ip)) => {
+                out.push(1);
+                out.extend_from_slice(&ip.octets());
+            }
+            Ok(IpAddr::V6(ip)) => {
+                out.push(4);
+                out.extend_from_slice(&ip.octets());
+            }
+            Err(_) => {
+                let length = u8::try_from(host.len());
+                let length = length.map_err(|_| refused("SOCKS5 has no names this long"))?;
+                out.extend_from_slice(&[3, length]);
+                out.extend_from_slice(host.as_bytes());
+            }
+        }
+        out.extend_from_slice(&port.to_be_bytes());
+        Ok(())
+    }
+}
+
+/// The answer to CONNECT.
+fn head(bytes: &[u8]) -> io::Result<Option<(usize, bool)>> {
+    let begins = &b"HTTP/1."[..];
+    if !bytes.starts_with(&begins[..bytes.len().min(begins.len())]) {
+        return Err(refused("it does not speak HTTP"));
+    }
+    let end = bytes.windows(4).position(|part| part == b"\r\n\r\n");
+    let Some(end) = end.map(|at| at + 4) else {
+        return Ok(None);
+    };
+    let line = bytes.split(|b| *b == b'\r').next().unwrap_or_default();
+    let line = String::from_utf8_lossy(line);
+    let status = line
+        .get(9..12)
+        .and_then(|digits| digits.parse::<u16>().ok());
+    let shown: String = line
+        .chars()
+        .skip(9)
+        .filter(|c| !c.is_control())
+        .take(80)
+        .collect();
+    match status {
+        Some(100..200) => Ok(Some((end, false))),
+        Some(200..300) => Ok(Some((end, true))),
+        Some(401 | 403 | 407) => Err(denied(&format!("it answered {shown}"))),
+        _ => Err(refused(&format!("it answered {shown}"))),
+    }
+}
+
+/// RFC 1928 §6.
+fn reply(code: u8) -> io::Error {
+    use io::ErrorKind as Kind;
+    let (kind, why) = match code {
+        1 => (Kind::Other, "it failed"),
+        2 => (
+            Kind::PermissionDenied,
+            "its rules don't allow the connection",
+        ),
+        3 => (
+            Kind::NetworkUnreachable,
+            "the target's network is unreachable",
+        ),
+        4 => (Kind::HostUnreachable, "the target's host is unreachable"),
+        5 => (Kind::ConnectionRefused, "the target refused the connection"),
+        6 => (Kind::TimedOut, "the target did not answer it"),
+        7 => (Kind::Other, "it knows no CONNECT"),
+        8 => (Kind::Other, "it knows no addresses of this kind"),
+        _ => (Kind::Other, "it does not say why"),
+    };
+    io::Error::new(kind, format!("{why} (SOCKS5 reply {code})"))
+}
+
+fn refused(why: &str) -> io::Error {
+    io::Error::other(why.to_owned())
+}
+
+fn denied(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, why.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_model::plan::Credentials;
+    use plimsoll_model::spec::parse_target;
+
+    fn opening(kind: ProxyKind, target: &str, user: Option<&str>) -> (Opening, Vec<u8>) {
+        let (mut target, _) = parse_target(target).unwrap();
+        target.proxy = Some(Proxy {
+            kind,
+            host: "p".to_owned(),
+            port: 1,
+            credentials: user.map(|user| Credentials {
+                user: user.to_owned(),
+                password: "pw".to_owned(),
+            }),
+        });
+        let mut out = Vec::new();
+        let opening = Opening::begin(Tunnel::to(&target).unwrap(), &mut out);
+        (opening, out)
+    }
+
+    /// What is sent, and what is left for the target, of answers that come in pieces of `step` bytes.
+    fn through(
+        (mut opening, mut sent): (Opening, Vec<u8>),
+        answers: &[u8],
+        step: usize,
+    ) -> io::Result<(Vec<u8>, Vec<u8>)> {
+        let (mut there, mut left): (Vec<u8>, _) = (Vec::new(), answers);
+        loop {
+            let piece = step.min(left.len());
+            if piece == 0 {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "ended"));
+            }
+            there.extend_from_slice(&left[..piece]);
+            left = &left[piece..];
+            let (taken, is_open) = opening.look(&there, &mut sent)?;
+            there.drain(..taken);
+            if is_open {
+                there.extend_from_slice(left);
+                return Ok((sent, there));
+            }
+        }
+    }
+
+    #[test]
+    fn answers_are_taken_to_the_byte_however_they_are_split() {
+        let socks = |host: &[u8]| [&[5, 1, 0, 5, 1, 0][..], host, &[0, 80]].concat();
+        let reply = [5, 0, 5, 0, 0, 1, 127, 0, 0, 1, 9, 9];
+        for (kind, target, user, answers, expected) in [
+            (
+                ProxyKind::Connect,
+                "http://a.test:80",
+                None,
+                b"HTTP/1.1 200 Connection established\r\nVia: x\r\n\r\n".to_vec(),
+                b"CONNECT a.test:80 HTTP/1.1\r\nHost: a.test:80\r\n\r\n".to_vec(),
+            ),
+            (
+                ProxyKind::Connect,
+                "http://[::1]:80",
+                Some("me"),
+                b"HTTP/1.0 200 OK\r\n\r\n".to_vec(),
+                b"CONNECT [::1]:80 HTTP/1.1\r\nHost: [::1]:80\r\nProxy-Authorization: Basic bWU6cHc=\r\n\r\n".to_vec(),
+            ),
+            (ProxyKind::Socks5, "http://a.test:80", None, reply.to_vec(), socks(b"\x03\x06a.test")),
+            (
+                ProxyKind::Socks5,
+                "http://127.0.0.1:80",
+                None,
+                [&[5, 0, 5, 0, 0, 3, 3][..], b"abc", &[1, 2]].concat(),
+                socks(&[1, 127, 0, 0, 1]),
+            ),
+            (
+                ProxyKind::Socks5,
+                "http://a:80",
+                Some("me"),
+                [&[5, 2, 1, 0][..], &reply[2..]].concat(),
+                b"\x05\x02\x00\x02\x01\x02me\x02pw\x05\x01\x00\x03\x01a\x00\x50".to_vec(),
+            ),
+        ] {
+            let all = [&answers[..], b"the target's"].concat();
+            for step in 1..=all.len() {
+                let (sent, left) = through(opening(kind, target, user), &all, step).unwrap();
+                assert_eq!(sent, expected, "{target} in pieces of {step}");
+                assert_eq!(left, b"the target's");
+            }
+        }
+    }
+
+    #[test]
+    fn refusals_are_reported_as_what_they_are() {
+        use io::ErrorKind as Kind;
+        for (kind, user, answers, expected, text) in [
+            (
+                ProxyKind::Connect,
+                None,
+                &b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n"[..],
+                Kind::PermissionDenied,
+                "it answered 407 Proxy",
+            ),
+            (
+                ProxyKind::Connect,
+                None,
+                b"HTTP/1.1 503 Busy\r\n\r\n",
+                Kind::Other,
+                "it answered 503 Busy",
+            ),
+            (
+                ProxyKind::Connect,
+                None,
+                b"SSH-2.0-x\r\n",
+                Kind::Other,
+                "does not speak HTTP",
+            ),
+            (
+                ProxyKind::Socks5,
+                None,
+                &[5, 0xff],
+                Kind::PermissionDenied,
+                "another way to log in",
+            ),
+            (
+                ProxyKind::Socks5,
+                None,
+                &[5, 2],
+                Kind::PermissionDenied,
+                "another way to log in",
+            ),
+            (
+                ProxyKind::Socks5,
+                Some("x"),
+                &[5, 2, 1, 1],
+                Kind::PermissionDenied,
+                "does not know the user",
+            ),
+            (
+                ProxyKind::Socks5,
+                None,
+                &[5, 0, 5, 5, 0, 1, 0, 0, 0, 0, 0, 0],
+                Kind::ConnectionRefused,
+                "SOCKS5 reply 5",
+            ),
+            (
+                ProxyKind::Socks5,
+                None,
+                b"HTTP/1.1 400 Bad Request\r\n\r\n",
+                Kind::Other,
+                "does not speak SOCKS5",
+            ),
+            (
+                ProxyKind::Socks5,
+                None,
+                &[5, 0, 5, 0],
+                Kind::UnexpectedEof,
+                "ended",
+            ),
+        ] {
+            for step in 1..=answers.len() {
+                let refused = through(opening(kind, "http://a:80", user), answers, step);
+                let error = refused.expect_err(text);
+                assert_eq!(error.kind(), expected, "{error}");
+                assert!(error.to_string().contains(text), "{error}");
+            }
+        }
+        let endless = [&b"HTTP/1.1 200 OK\r\n"[..], &vec![b'x'; MAX_ANSWER]].concat();
+        let refused = through(
+            opening(ProxyKind::Connect, "http://a:80", None),
+            &endless,
+            100,
+        );
+        assert!(refused.is_err());
+    }
+}

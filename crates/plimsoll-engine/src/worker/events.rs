@@ -1,0 +1,51 @@
+//! What drivers report of their calls, and where it goes.
+
+use plimsoll_model::{ConnectPhases, Time};
+
+use super::Worker;
+use super::connection::Role;
+use crate::driver::{Event, Protocol};
+use crate::network::Network;
+
+impl<P: Protocol, N: Network> Worker<P, N> {
+    /// What the driver reported.
+    #[inline]
+    pub(super) fn take_events(&mut self, role: Role, phases: ConnectPhases, now: Time) {
+        if self.events.is_empty() {
+            return;
+        }
+        let mut events = std::mem::take(&mut self.events);
+        for event in events.drain(..) {
+            match event {
+                Event::Done(done) => self.call_ended(&done, role, phases, now),
+                Event::Message(call) => match self.calls.message(call, now) {
+                    (stage, Time::NEVER, sent) => {
+                        self.recorder.first_message(stage, now.since(sent));
+                    }
+                    (stage, before, _) => self.recorder.inter_message(stage, now.since(before)),
+                },
+                Event::Token(id) => {
+                    let (call, recorder) = (self.calls.get(id), &mut self.recorder);
+                    self.tokens.token(id, call, now, recorder);
+                }
+                Event::Usage {
+                    call,
+                    prompt,
+                    answer,
+                } => self.tokens.usage(call, prompt, answer),
+                Event::Count { call, count, n } => {
+                    self.recorder.count(self.calls.stage_of(call), count, n);
+                }
+                Event::Sent { call, messages } => {
+                    let stage = self.calls.stage_of(call);
+                    self.recorder.messages_sent(stage, u64::from(messages));
+                }
+                // Only scripts ask for it.
+                Event::Answer { .. } => {}
+                Event::Late => self.recorder.late(self.stage),
+                Event::Detail { outcome, text } => self.recorder.detail(outcome, &text),
+            }
+        }
+        self.events = events;
+    }
+}

@@ -1,0 +1,439 @@
+//! When calls begin and end, and what is recorded of them.
+
+use super::*;
+
+#[test]
+fn open_loop_on_a_calm_network_is_exact() {
+    let record = simulate(
+        load(Arrivals::Open(Spacing::Constant), 1000.0, 1),
+        Weather::calm(1),
+        echo(5),
+    );
+    accounted(&record);
+    assert_eq!((record.due, record.ok()), (2000, 2000));
+    // 5 ms of delay and 50 µs each way.
+    for quantile in [0.01, 0.5, 0.999] {
+        let response = micros(&record.response, quantile);
+        assert!((5_100.0..5_150.0).contains(&response), "{response}");
+    }
+    assert!(micros(&record.lag, 1.0) < 1.0);
+}
+
+#[test]
+fn a_driver_is_called_at_the_moment_that_it_names() {
+    let load = load(Arrivals::Open(Spacing::Constant), 1000.0, 10);
+    let protocol = Ids {
+        held_for: Duration::from_millis(3),
+        ..Ids::default()
+    };
+    let network = SimulatedNetwork::new(echo(2), Weather::calm(1));
+    let (record, _) = run_alone(worker(load, network, 1, protocol), None);
+    accounted(&record);
+    assert_eq!((record.due, record.ok()), (2_000, 2_000));
+    let (least, most) = (micros(&record.service, 0.0), micros(&record.service, 1.0));
+    assert!((5_000.0..5_100.0).contains(&least), "{least}");
+    assert!((5_000.0..5_300.0).contains(&most), "{most}");
+}
+
+#[test]
+fn a_stall_shows_in_response_time_and_hides_from_service_time() {
+    // The truth by arithmetic: 1,000 calls a second, one freeze of 400 ms from second 5.5 on,
+    // at most 8 calls in flight. Calls due in the freeze wait for up to 400 ms; only the
+    // 8 that were in flight see it in their service time.
+    let freeze = Some((Time(5_500_000_000), Time(5_900_000_000)));
+    let server = Echo {
+        delay: Duration::from_millis(1),
+        freeze,
+        held: Vec::new(),
+    };
+    let mut load = load(Arrivals::Open(Spacing::Constant), 1000.0, 1);
+    load.deadline = None;
+    let record = simulate(load, Weather::calm(1), server);
+    accounted(&record);
+    let (response, service) = (micros(&record.response, 0.9), micros(&record.service, 0.9));
+    // 2,000 calls: the slowest tenth are 200 of the 400 (and the few after) in the freeze.
+    assert!(
+        (190_000.0..260_000.0).contains(&response),
+        "response p90 {response}"
+    );
+    assert!(service < 1_500.0, "service p90 {service}");
+    // The waiting is the connection's, not the generator's.
+    assert!(micros(&record.lag, 0.99) > 300_000.0);
+    assert!(micros(&record.pacing, 0.99) < 10.0);
+}
+
+/// One call a millisecond, and a tick of 7 ms: those due at 1 to 7 leave at 7, and so on; the last five
+/// (1,995 to 1,999 ms) leave at the load's end, which comes before the next tick.
+#[test]
+fn calls_that_are_due_within_a_tick_leave_together_and_count_from_when_each_was_due() {
+    let mut load = load(Arrivals::Open(Spacing::Constant), 1000.0, 1);
+    load.tick = Duration::from_millis(7);
+    let record = simulate(load, Weather::calm(1), echo(1));
+    accounted(&record);
+    assert_eq!((record.ok(), record.errors()), (2000, 0));
+    let mut waits = [0_u64; 8];
+    for bucket in record.pacing.histogram().unwrap().iter_recorded() {
+        let waited = bucket.value_iterated_to() as f64 / 1e6;
+        assert!(
+            (waited - waited.round()).abs() < 0.05,
+            "all leave when the tick is over: {waited} ms"
+        );
+        waits[waited.round() as usize] += bucket.count_at_value();
+    }
+    // 0, 7, …, 1995 are ticks themselves, of 286 bundles; the last one goes without its last two.
+    assert_eq!(waits, [286, 286, 286, 286, 286, 285, 285, 0]);
+    // Service times hold nothing of it, response times all.
+    assert!(micros(&record.service, 0.99) < 1_200.0);
+    assert!((7_000.0..7_300.0).contains(&micros(&record.response, 0.99)));
+}
+
+#[test]
+fn closed_loop_keeps_every_client_busy_and_stops_at_its_calls() {
+    let mut load = load(
+        Arrivals::Closed {
+            clients: 20,
+            think: Duration::ZERO,
+        },
+        0.0,
+        4,
+    );
+    load.calls = Some(500);
+    let record = simulate(load, Weather::calm(1), echo(2));
+    accounted(&record);
+    assert_eq!((record.due, record.ok()), (500, 500));
+}
+
+#[test]
+fn a_closed_loops_calls_are_numbered_over_all_workers() {
+    let clients = Arrivals::Closed {
+        clients: 1,
+        think: Duration::ZERO,
+    };
+    let mut load = load(clients, 0.0, 1);
+    load.calls = Some(10);
+    let protocol = Ids::default();
+    let seen = Arc::clone(&protocol.numbers);
+    let network = SimulatedNetwork::new(echo(1), Weather::calm(1));
+    // The second worker's are the odd ones.
+    run_alone(worker(load, network, 2, protocol), None);
+    assert_eq!(*seen.lock().unwrap(), [0, 2, 4, 6, 8, 10, 12, 14, 16, 18]);
+}
+
+#[test]
+fn the_calls_of_a_warm_up_are_none_of_those_that_are_asked_for() {
+    let clients = Arrivals::Closed {
+        clients: 2,
+        think: Duration::ZERO,
+    };
+    let mut load = load(clients, 0.0, 1);
+    let mut steady = load.stages[0].clone();
+    steady.duration = None;
+    load.stages[0].warmup = true;
+    load.stages[0].duration = Some(Duration::from_secs(1));
+    load.stages.push(steady);
+    load.calls = Some(50);
+    let network = SimulatedNetwork::new(echo(10), Weather::calm(1));
+    let mut control = alone(None);
+    let mut worker = worker(load, network, 1, Ids::default());
+    worker.establish(&mut control).unwrap();
+    control.start = Some(Time(5_000_000_000));
+    worker.run(Time(5_000_000_000), &mut control).unwrap();
+    // Two at a time, 10.1 ms each.
+    let warm = control.total.stage_mut(0).ok();
+    assert!((190..=200).contains(&warm), "{warm} in the warm-up");
+    assert_eq!(control.total.stage_mut(1).ok(), 50);
+}
+
+#[test]
+fn think_time_bounds_the_rate_of_a_closed_loop() {
+    let load = load(
+        Arrivals::Closed {
+            clients: 10,
+            think: Duration::from_millis(10),
+        },
+        0.0,
+        2,
+    );
+    let record = simulate(load, Weather::calm(1), echo(10));
+    accounted(&record);
+    // A cycle takes 10 ms to answer, 10 ms to think and 0.1 ms on the way: 2 s / 20.1 ms × 10.
+    assert!((980..=1000).contains(&record.ok()), "{}", record.ok());
+}
+
+#[test]
+fn deadlines_end_calls_and_late_answers_are_counted_as_late() {
+    let record = simulate(
+        load(Arrivals::Open(Spacing::Constant), 20.0, 4),
+        Weather::calm(1),
+        echo(700),
+    );
+    accounted(&record);
+    assert_eq!(record.outcomes.of(Outcome::DeadlineExceeded), record.due);
+    assert!(record.late > 0 && record.late <= record.due);
+}
+
+#[test]
+fn a_call_whose_deadline_passes_is_cancelled_then_though_nothing_else_is_sent() {
+    let mut load = load(Arrivals::Open(Spacing::Constant), 1.0, 1);
+    load.drain = Duration::from_secs(2);
+    let mut server = Silent::default();
+    let record = simulate(load, Weather::calm(1), &mut server);
+    accounted(&record);
+    assert_eq!(record.outcomes.of(Outcome::DeadlineExceeded), 2);
+    // Due at 0 s and at 1 s of the load, which begins at 5 s.
+    assert_eq!(server.cancelled.len(), 2, "{:?}", server.cancelled);
+    for (due_ms, at) in [5_000, 6_000].into_iter().zip(server.cancelled) {
+        let after = at.duration_since(Time(due_ms * MS)).as_millis();
+        assert!((500..=510).contains(&after), "{after} ms");
+    }
+}
+
+/// One connection that takes eight calls at once, and a server that answers after 100 ms: 80 a
+/// second of the 200 that are due.
+fn overloaded(deadline_ms: u64) -> Load {
+    let mut load = load(Arrivals::Open(Spacing::Constant), 200.0, 1);
+    load.deadline = Some(Duration::from_millis(deadline_ms));
+    load.drain = Duration::from_millis(deadline_ms);
+    load
+}
+
+#[test]
+fn a_deadline_counts_from_when_the_call_was_due() {
+    let record = simulate(overloaded(200), Weather::calm(1), echo(100));
+    accounted(&record);
+    assert_eq!(record.due, 400);
+    let slowest = record.response.histogram().unwrap().max();
+    assert!(slowest < 201 * MS, "ok after {slowest} ns");
+    let expired = record.outcomes.of(Outcome::DeadlineExceeded);
+    assert_eq!(record.ok() + expired, 400, "{record:?}");
+    assert!(record.waited_for_stream > 150, "{record:?}");
+    assert_eq!(record.waited_for_connection, 0);
+    // Most of them were never sent, and none of them for the generator.
+    assert!(record.expired_unsent > 150, "{}", record.expired_unsent);
+    assert!(record.expired_unsent <= expired && record.not_started == 0);
+    assert_eq!(record.failed.len(), expired);
+}
+
+#[test]
+fn a_call_that_waited_is_started_with_how_long() {
+    let mut load = overloaded(200);
+    (load.deadline, load.drain) = (None, Duration::from_secs(60));
+    for (delay_ms, waits) in [(100, true), (1, false)] {
+        let protocol = Ids::default();
+        let seen = Arc::clone(&protocol.waited);
+        let network = SimulatedNetwork::new(echo(delay_ms), Weather::calm(1));
+        let (record, _) = run_alone(worker(load.clone(), network, 1, protocol), None);
+        assert_eq!(record.ok(), 400);
+        let lag = record.lag.histogram().unwrap();
+        let seen = seen.lock().unwrap();
+        assert_eq!(seen.len() as u64, lag.count_between(MS, lag.max()));
+        assert_eq!(seen.len() > 300, waits, "{}", seen.len());
+        let longest = seen.iter().max().map_or(0, Duration::as_millis);
+        // The last one is due after 2 s, and 392 are answered before it is sent.
+        let expected = if waits { 2_800..3_000 } else { 0..1 };
+        assert!(expected.contains(&longest), "{longest} ms");
+    }
+}
+
+#[test]
+fn what_waits_and_what_is_in_flight_is_reported_with_each_interval() {
+    let mut load = overloaded(200);
+    (load.deadline, load.drain) = (None, Duration::from_secs(60));
+    let network = SimulatedNetwork::new(echo(100), Weather::calm(1));
+    let mut control = alone(None);
+    let mut worker = worker(load, network, 1, Ids::default());
+    worker.establish(&mut control).unwrap();
+    control.start = Some(Time(5_000_000_000));
+    worker.run(Time(5_000_000_000), &mut control).unwrap();
+    // 120 a second more than are answered wait, for two seconds.
+    let most = control
+        .under_way
+        .iter()
+        .map(|(_, reported)| *reported)
+        .max();
+    assert!(most > Some(200), "{:?}", control.under_way);
+    for (under_way, reported) in control.under_way {
+        assert_eq!(under_way, reported);
+    }
+}
+
+#[test]
+fn a_closed_loops_deadline_counts_from_when_the_client_was_free() {
+    let clients = Arrivals::Closed {
+        clients: 24,
+        think: Duration::ZERO,
+    };
+    let mut load = load(clients, 0.0, 1);
+    load.deadline = Some(Duration::from_millis(250));
+    let record = simulate(load, Weather::calm(1), echo(100));
+    accounted(&record);
+    // Eight at a time: who comes third waits for 200 ms and is answered after 300.
+    let slowest = record.response.histogram().unwrap().max();
+    assert!(slowest < 251 * MS, "ok after {slowest} ns");
+    let expired = record.outcomes.of(Outcome::DeadlineExceeded);
+    assert!(expired > 20 && record.ok() >= 16, "{record:?}");
+    // Who waits is given up at the deadline, not when it would be that client's turn.
+    let latest = record.failed.histogram().unwrap().max();
+    assert!(latest < 251 * MS, "given up after {latest} ns");
+    assert!(record.lag.histogram().unwrap().max() > 90 * MS);
+}
+
+#[test]
+fn a_call_whose_own_connection_is_late_is_not_sent_after_its_deadline() {
+    let mut weather = Weather::calm(1);
+    weather.ignore = 500_000;
+    let mut load = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
+    load.reuse = Reuse::Never;
+    load.deadline = Some(Duration::from_millis(300));
+    let record = simulate(load, weather, echo(1));
+    accounted(&record);
+    let expired = record.outcomes.of(Outcome::DeadlineExceeded);
+    assert!(expired > 50 && record.ok() > 50, "{record:?}");
+    assert_eq!(record.expired_unsent, expired);
+    assert_eq!(record.outcomes.of(Outcome::ConnectTimeout), 0);
+}
+
+#[test]
+fn calls_that_waited_for_the_generator_are_given_up_and_nobodys_failure() {
+    let mut load = load(Arrivals::Open(Spacing::Constant), 1_000.0, 4);
+    load.deadline = Some(Duration::from_millis(200));
+    let pause = (Time(6_000_000_000), Duration::from_millis(500));
+    let record = simulate_stopped(load, Weather::calm(1), echo(5), vec![pause]);
+    accounted(&record);
+    // What was due in the last 200 ms found eight streams.
+    assert!(
+        (150..=220).contains(&record.waited_for_stream),
+        "{record:?}"
+    );
+    // Due in the first 300 of 500 ms.
+    assert!((299..=302).contains(&record.not_started), "{record:?}");
+    assert_eq!(record.expired_unsent, 0);
+    assert!(record.cut_off.is_empty());
+}
+
+/// What is in flight when a run is interrupted has two seconds to end, and what waits is given up.
+#[test]
+fn an_interrupt_lets_calls_in_flight_end() {
+    let mut load = load(Arrivals::Open(Spacing::Constant), 20.0, 1);
+    load.stages[0].duration = Some(Duration::from_secs(60));
+    load.deadline = None;
+    load.drain = Duration::from_secs(30);
+    let stopped = |server| carry_out(load.clone(), Weather::calm(1), server, Vec::new(), Some(1));
+    // Eight at a time, each for 1.5 s: those in flight at the interrupt, at 2 s, end by 3.5 s.
+    let (record, lasted) = stopped(Slow(echo(1_500)));
+    accounted(&record);
+    assert_eq!(record.outcomes.of(Outcome::Interrupted), 0, "{record:?}");
+    assert!(record.ok() >= 16 && record.not_started > 10, "{record:?}");
+    assert_eq!(record.cut_off.len(), record.not_started);
+    assert!(lasted < Duration::from_millis(3_600), "{lasted:?}");
+    // Those that need longer are cut off after the grace, by us.
+    let (record, lasted) = stopped(Slow(echo(10_000)));
+    accounted(&record);
+    assert_eq!(record.outcomes.of(Outcome::Interrupted), 8, "{record:?}");
+    assert_eq!(record.given_up(), record.due);
+    assert!((3_990..4_300).contains(&lasted.as_millis()), "{lasted:?}");
+}
+
+/// The drain time is for calls in flight: without any the run is over.
+#[test]
+fn a_run_is_over_when_its_last_call_is() {
+    let mut load = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
+    load.drain = Duration::from_secs(30);
+    let (record, lasted) = carry_out(load.clone(), Weather::calm(1), echo(20), Vec::new(), None);
+    accounted(&record);
+    assert_eq!(record.ok(), 200);
+    assert!(lasted < Duration::from_millis(2_150), "{lasted:?}");
+    // With one that never ends it waits, and then cuts it off.
+    (load.deadline, load.drain) = (None, Duration::from_secs(3));
+    let (record, lasted) = carry_out(load, Weather::calm(1), Slow(echo(60_000)), Vec::new(), None);
+    accounted(&record);
+    assert_eq!(record.outcomes.of(Outcome::CutOff), 8, "{record:?}");
+    assert_eq!(record.cut_off.len(), 200);
+    assert!((4_990..5_200).contains(&lasted.as_millis()), "{lasted:?}");
+}
+
+#[test]
+fn nothing_is_counted_before_the_load_begins() {
+    let clients = Arrivals::Closed {
+        clients: 1,
+        think: Duration::ZERO,
+    };
+    // Those that fail, and the one that comes up in their place, come before its start at 5 s.
+    let record = simulate(load(clients, 0.0, 1), Weather::calm(1), reluctant(3));
+    accounted(&record);
+    assert_eq!(record.connect_failures.of(Outcome::Reset), 3);
+    assert_eq!(record.errors(), 0, "{record:?}");
+    // 10.1 ms a call.
+    assert_eq!(record.ok(), 199);
+}
+
+/// What becomes of "p99.9 < 20ms" in a run of these calls.
+fn p99_9_below_20_ms(record: &StageRecord) -> Verdict {
+    let objective = Objective {
+        metric: Metric::Time(Timed::Response, Statistic::Percentile(99.9)),
+        stage: None,
+        below: true,
+        limit: 20e6,
+        text: "p99.9 < 20ms".to_owned(),
+    };
+    let measured = Measured {
+        all: Part {
+            record: record.clone(),
+            ..Part::default()
+        },
+        ..Measured::default()
+    };
+    judge(&[objective], &measured, Standing::Sound)[0].verdict
+}
+
+#[test]
+fn a_pause_of_the_generator_is_distinguished_from_the_target_in_both_loops() {
+    let open = load(Arrivals::Open(Spacing::Constant), 2_000.0, 8);
+    let closed = load(
+        Arrivals::Closed {
+            clients: 20,
+            think: Duration::ZERO,
+        },
+        0.0,
+        8,
+    );
+    for (load, name) in [(open, "open"), (closed, "closed")] {
+        let run = |server, pauses| simulate_stopped(load.clone(), Weather::calm(1), server, pauses);
+        let calm = run(echo(7), Vec::new());
+        assert!(calm.delayed.is_empty(), "{name}: {:?}", calm.delayed);
+        assert_eq!(p99_9_below_20_ms(&calm), Verdict::Met, "{name}");
+
+        let pause = (Time(6_000_000_000), Duration::from_millis(80));
+        let stopped = run(echo(7), vec![pause]);
+        accounted(&stopped);
+        assert!(micros(&stopped.response, 0.999) > 60_000.0, "{name}");
+        assert_eq!(
+            p99_9_below_20_ms(&stopped),
+            Verdict::CannotBeJudged,
+            "{name}: {stopped:?}"
+        );
+        // What was in flight, and what was due within the pause and as long after it.
+        let delayed = stopped.delayed.len();
+        assert!(delayed > 150, "{name}: {delayed}");
+        let longest = stopped.delayed.histogram().unwrap().max();
+        assert!(
+            (80..=86).contains(&(longest / 1_000_000)),
+            "{name} {longest}"
+        );
+
+        // A server that stands still as long is to blame, and so it is when the generator
+        // stands still elsewhere, for less.
+        let frozen = || Echo {
+            freeze: Some((Time(5_500_000_000), Time(5_900_000_000))),
+            ..echo(7)
+        };
+        assert_eq!(
+            p99_9_below_20_ms(&run(frozen(), Vec::new())),
+            Verdict::Missed
+        );
+        assert_eq!(
+            p99_9_below_20_ms(&run(frozen(), vec![pause])),
+            Verdict::Missed
+        );
+    }
+}

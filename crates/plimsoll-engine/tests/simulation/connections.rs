@@ -1,0 +1,443 @@
+//! How connections are made, lost, replaced and ended.
+
+use super::*;
+
+/// Three addresses of one name.
+fn three() -> [SocketAddr; 3] {
+    [1, 2, 3].map(|last| ([10, 0, 0, last], 1).into())
+}
+
+fn at_three(seed: u64) -> SimulatedNetwork<Echo> {
+    SimulatedNetwork::new(echo(1), Weather::calm(seed)).at(&three())
+}
+
+fn counts(record: &StageRecord, address: usize) -> AddressCounts {
+    let name = three()[address].to_string();
+    record.addresses.get(&name).copied().unwrap_or_default()
+}
+
+#[test]
+fn connections_are_spread_over_the_addresses_of_a_name_and_calls_counted_at_each() {
+    let load = load(Arrivals::Open(Spacing::Constant), 600.0, 6);
+    let record = simulate_on(load, at_three(1));
+    accounted(&record);
+    for address in 0..3 {
+        let counts = counts(&record, address);
+        assert_eq!((counts.connections, counts.calls), (2, 400), "{address}");
+        assert_eq!((counts.errors, counts.connect_failures), (0, 0));
+    }
+}
+
+#[test]
+fn an_address_that_refuses_is_left_out_and_costs_no_call() {
+    let load = load(Arrivals::Open(Spacing::Constant), 600.0, 6);
+    let record = simulate_on(load, at_three(1).refusing_at(three()[1]));
+    accounted(&record);
+    assert_eq!((record.ok(), record.errors()), (1200, 0));
+    assert_eq!(
+        record.connect_failures.total(),
+        0,
+        "each connection came up"
+    );
+    // All six began before the first refusal was known.
+    assert_eq!(counts(&record, 1).connect_failures, 2);
+    assert_eq!(counts(&record, 1).connections, 0);
+    assert_eq!(
+        counts(&record, 0).connections + counts(&record, 2).connections,
+        6
+    );
+}
+
+#[test]
+fn an_address_that_is_silent_is_raced_after_a_quarter_of_a_second() {
+    let load = load(Arrivals::Open(Spacing::Constant), 600.0, 3);
+    let record = simulate_on(load, at_three(1).silent_at(three()[0]));
+    accounted(&record);
+    assert_eq!((record.ok(), record.errors()), (1200, 0));
+    let connect = record.phases.as_ref().unwrap().connect.histogram().unwrap();
+    assert!(
+        (250_000_000..251_000_000).contains(&connect.max()),
+        "{}",
+        connect.max()
+    );
+    assert!(connect.min() < 1_000_000);
+    assert_eq!(counts(&record, 0).connect_failures, 1);
+    assert_eq!(
+        counts(&record, 1).connections,
+        2,
+        "the next in turn took its place"
+    );
+}
+
+#[test]
+fn cold_calls_take_addresses_in_turn_and_go_round_one_that_is_silent() {
+    let mut load = load(Arrivals::Open(Spacing::Constant), 300.0, 0);
+    load.reuse = Reuse::Never;
+    let record = simulate_on(load.clone(), at_three(1));
+    accounted(&record);
+    for address in 0..3 {
+        let counts = counts(&record, address);
+        assert_eq!((counts.connections, counts.calls), (200, 200));
+    }
+    let record = simulate_on(load, at_three(1).silent_at(three()[2]));
+    accounted(&record);
+    assert_eq!((record.ok(), record.errors()), (600, 0));
+    let silent = counts(&record, 2);
+    assert_eq!(silent.connections, 0);
+    // Those that began within the first quarter of a second, and one or more a second later.
+    assert!((20..60).contains(&silent.connect_failures), "{silent:?}");
+}
+
+#[test]
+fn connections_live_for_so_many_calls_and_the_first_ones_end_one_after_another() {
+    let clients = Arrivals::Closed {
+        clients: 2,
+        think: Duration::ZERO,
+    };
+    let mut load = load(clients, 0.0, 2);
+    load.calls_per_connection = Some(100);
+    load.calls = Some(1_000);
+    load.stages[0].duration = None;
+    let mut server = counting();
+    let record = simulate(load, Weather::calm(1), &mut server);
+    accounted(&record);
+    assert_eq!(record.ok(), 1_000);
+    let (first, rest) = server.calls.split_at(3);
+    // The third took over from the first, after half a life.
+    assert_eq!(first, [50, 100, 100]);
+    let last_two = rest.len() - 2;
+    assert!(
+        rest[..last_two].iter().all(|calls| *calls == 100),
+        "{rest:?}"
+    );
+}
+
+#[test]
+fn connections_live_for_a_time_and_their_ends_are_spread_over_it() {
+    let mut load = load(Arrivals::Open(Spacing::Constant), 1_000.0, 4);
+    load.stages[0].duration = Some(Duration::from_secs(4));
+    load.connection_lifetime = Some(Duration::from_secs(1));
+    let mut server = counting();
+    let record = simulate(load, Weather::calm(1), &mut server);
+    accounted(&record);
+    assert_eq!(record.errors(), 0, "{record:?}");
+    // Four a second of the load, from its start at 5 s, and none with another.
+    let start = Time(5_000_000_000);
+    let during: Vec<Time> = (server.opened.iter().map(|(_, at)| *at))
+        .filter(|at| *at > start + Duration::from_millis(500))
+        .collect();
+    assert!((12..=15).contains(&during.len()), "{during:?}");
+    for two in during.windows(2) {
+        let apart = two[1].duration_since(two[0]).as_millis();
+        assert!((200..=300).contains(&apart), "{apart} ms: {during:?}");
+    }
+}
+
+/// RFC 8767: what a name resolved to last serves while it can't be resolved; but not a client that has
+/// just been started, as every call of a cold load is.
+#[test]
+fn a_name_that_is_no_longer_resolved_keeps_its_addresses() {
+    let mut load = load(Arrivals::Open(Spacing::Constant), 100.0, 2);
+    load.connection_lifetime = Some(Duration::from_millis(200));
+    load.resolve_interval = Duration::from_millis(300);
+    let network = || at_three(5).resolving_until(Time(6_000_000_000));
+    let record = simulate_on(load.clone(), network());
+    accounted(&record);
+    assert_eq!((record.due, record.ok()), (200, 200), "{record:?}");
+    let made: u64 = (0..3).map(|at| counts(&record, at).connections).sum();
+    assert!(made > 10, "{made}");
+    load.reuse = Reuse::Never;
+    load.connection_lifetime = None;
+    let record = simulate_on(load, network());
+    accounted(&record);
+    let unresolved = record.outcomes.of(Outcome::ResolveFailed);
+    assert!(unresolved >= 90 && record.ok() >= 90, "{record:?}");
+}
+
+#[test]
+fn a_name_whose_addresses_are_all_silent_is_a_connect_timeout() {
+    let load = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
+    let network = three().iter().fold(at_three(1), |n, a| n.silent_at(*a));
+    let record = simulate_on(load, network);
+    accounted(&record);
+    assert_eq!(record.ok(), 0);
+    assert_eq!(
+        record.connect_failures.total(),
+        record.connect_failures.of(Outcome::ConnectTimeout)
+    );
+    for address in 0..3 {
+        assert!(counts(&record, address).connect_failures > 0, "{address}");
+    }
+}
+
+#[test]
+fn a_new_connection_for_every_call_has_its_phases() {
+    let mut load = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
+    load.reuse = Reuse::Never;
+    let record = simulate(load, Weather::calm(1), echo(1));
+    accounted(&record);
+    assert_eq!(record.ok(), 200);
+    let phases = record.phases.as_ref().unwrap();
+    // One round trip to connect; one and the server's delay for the greeting.
+    assert!((100.0..110.0).contains(&micros(&phases.connect, 0.5)));
+    assert!((1_100.0..1_110.0).contains(&micros(&phases.ready, 0.5)));
+    assert!((2_200.0..2_310.0).contains(&micros(&record.response, 0.5)));
+}
+
+#[test]
+fn a_target_that_refuses_fails_calls_at_once_and_is_tried_again() {
+    let mut weather = Weather::calm(1);
+    weather.refuse = 1_000_000;
+    let record = simulate(
+        load(Arrivals::Open(Spacing::Constant), 1000.0, 2),
+        weather,
+        echo(1),
+    );
+    accounted(&record);
+    assert_eq!(record.outcomes.of(Outcome::ConnectRefused), 2000);
+    assert!(record.connect_failures.of(Outcome::ConnectRefused) > 4);
+}
+
+/// An outage after one that is over is another one: no call of it waits for the next connection.
+#[test]
+fn a_target_that_refuses_again_and_again_fails_calls_at_once_each_time() {
+    let mut refused = 0;
+    for seed in 1..=10 {
+        let mut weather = Weather::calm(seed);
+        (weather.reset, weather.refuse) = (5_000, 600_000);
+        let load = load(Arrivals::Open(Spacing::Constant), 1000.0, 1);
+        let record = simulate(load, weather, echo(1));
+        accounted(&record);
+        refused += record.outcomes.of(Outcome::ConnectRefused);
+        let slowest = record.response.histogram().unwrap().max();
+        assert!(
+            slowest < 10 * MS,
+            "seed {seed}: a call waited {slowest} ns for a connection"
+        );
+    }
+    assert!(
+        refused > 2_000,
+        "{refused} in outages, which are a quarter of the time"
+    );
+}
+
+#[test]
+fn a_connection_that_goes_away_is_replaced_once_however_it_ends() {
+    let open = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
+    let clients = Arrivals::Closed {
+        clients: 1,
+        think: Duration::from_millis(10),
+    };
+    for load in [open, load(clients, 0.0, 1)] {
+        let mut server = Leaves {
+            opened: 0,
+            first: None,
+            then: echo(1),
+        };
+        let record = simulate(load, Weather::calm(1), &mut server);
+        accounted(&record);
+        assert_eq!(server.opened, 2, "{record:?}");
+        // The call that it had taken already.
+        assert_eq!(record.outcomes.of(Outcome::Reset), 1, "{record:?}");
+        assert_eq!(record.ok(), record.due - 1);
+        assert_eq!(record.connect_failures.total(), 0);
+        assert_eq!(record.connections_lost, 0);
+    }
+}
+
+#[test]
+fn clients_whose_connection_does_not_come_up_again_have_failed_calls() {
+    let clients = Arrivals::Closed {
+        clients: 6,
+        think: Duration::ZERO,
+    };
+    let load = load(clients, 0.0, 2);
+    let record = simulate_stopped(load, Weather::calm(1), Mortal(echo(10)), Vec::new());
+    accounted(&record);
+    // Those in flight, and again whenever a connection does not come up: for a second with
+    // pauses that grow from 10 ms to a second, some eight times for each client.
+    let failed = record.outcomes.of(Outcome::Reset);
+    assert!((6 * 5..6 * 16).contains(&failed), "{record:?}");
+    assert!(record.connect_failures.of(Outcome::Reset) >= 10);
+}
+
+#[test]
+fn connections_are_made_at_the_plans_pace_and_counted() {
+    let mut load = load(Arrivals::Open(Spacing::Constant), 10.0, 5);
+    load.connect_rate = Some(20.0);
+    let mut server = reluctant(0);
+    let network = SimulatedNetwork::new(&mut server, Weather::calm(1));
+    // Ten a second are this worker's.
+    let established = worker(load.clone(), network, 2, Ids::default())
+        .establish(&mut alone(None))
+        .unwrap();
+    assert_eq!((established.open, established.failed), (5, 0));
+    assert_eq!(established.failure, None);
+    for two in server.opened.windows(2) {
+        let apart = two[1].duration_since(two[0]);
+        assert_eq!(apart, Duration::from_millis(100));
+    }
+    let mut server = reluctant(3);
+    let network = SimulatedNetwork::new(&mut server, Weather::calm(1));
+    let established = worker(load, network, 2, Ids::default())
+        .establish(&mut alone(None))
+        .unwrap();
+    assert_eq!((established.open, established.failed), (2, 3));
+    assert_eq!(established.failure.unwrap().0, Outcome::Reset);
+}
+
+#[test]
+fn a_connection_that_fails_is_tried_again_after_pauses_that_double_to_a_second() {
+    let mut load = load(Arrivals::Open(Spacing::Constant), 10.0, 1);
+    load.stages[0].duration = Some(Duration::from_secs(10));
+    let mut server = reluctant(usize::MAX);
+    let record = simulate(load, Weather::calm(1), &mut server);
+    accounted(&record);
+    let pauses: Vec<f64> = server
+        .opened
+        .windows(2)
+        .enumerate()
+        .map(|(i, two)| {
+            let nominal = (0.01 * 2_f64.powi(i as i32)).min(1.0);
+            // A round trip is in it: a hundredth of the shortest.
+            two[1].duration_since(two[0]).as_secs_f64() / nominal
+        })
+        .collect();
+    // 1.3 s for the first seven, and some 14 of a second until the load ends, at 15 s.
+    assert!((18..=26).contains(&pauses.len()), "{pauses:?}");
+    let (least, most) = pauses
+        .iter()
+        .fold((f64::MAX, 0.0_f64), |(l, m), p| (l.min(*p), m.max(*p)));
+    assert!(least > 0.75 && most < 1.28, "{pauses:?}");
+    assert!(most - least > 0.2, "spread at random: {pauses:?}");
+}
+
+#[test]
+fn a_connection_made_for_a_call_is_not_unused_when_the_call_fails() {
+    let mut server = Ends {
+        how: Ending::WithTheFirstCall,
+        opened: 0,
+    };
+    let mut load = load(Arrivals::Open(Spacing::Constant), 100.0, 0);
+    load.reuse = Reuse::Never;
+    let record = simulate(load, Weather::calm(1), &mut server);
+    accounted(&record);
+    assert_eq!((record.due, record.ok(), server.opened), (200, 0, 200));
+    assert_eq!(record.connections_unused, 0);
+}
+
+#[test]
+fn a_peer_that_reads_nothing_is_owed_little_and_read_again_once_it_does() {
+    const PINGS: usize = 4 << 20;
+    for (reads_after, send_buffer) in [(None, 1 << 16), (Some(5), 1 << 16), (Some(5), 1 << 20)] {
+        let mut server = Flood {
+            pings: PINGS,
+            reads_after: reads_after.map(Duration::from_secs),
+            taken: 0,
+            taken_unread: 0,
+            reads: false,
+            pongs: 0,
+            rest: Vec::new(),
+        };
+        let mut load = load(Arrivals::Open(Spacing::Constant), 10.0, 1);
+        load.stages[0].duration = Some(Duration::from_secs(10));
+        load.drain = Duration::from_secs(20);
+        let weather = Weather {
+            send_buffer,
+            ..Weather::calm(1)
+        };
+        let record = simulate(load, weather, &mut server);
+        accounted(&record);
+        // Pongs are as long as pings: what was taken is in the socket, owed, or one read.
+        let most = send_buffer + (64 << 10) + (128 << 10);
+        assert!(
+            server.taken_unread <= most,
+            "{} bytes taken from a peer that read nothing; a socket holds {send_buffer}",
+            server.taken_unread
+        );
+        match reads_after {
+            None => assert_eq!(record.ok(), 0),
+            Some(_) => {
+                assert_eq!(server.pongs, PINGS, "each ping is answered in the end");
+                // Those due after it began to read are answered, and at once.
+                assert!(record.ok() >= 45, "{record:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn connections_that_end_without_carrying_a_call_come_after_growing_pauses() {
+    let open = Arrivals::Open(Spacing::Constant);
+    let closed = Arrivals::Closed {
+        clients: 1,
+        think: Duration::from_millis(100),
+    };
+    for how in [
+        Ending::AtOnce,
+        Ending::GoingAway,
+        Ending::AnsweringNothing,
+        Ending::WithTheFirstCall,
+    ] {
+        for arrivals in [open, closed] {
+            let mut server = Ends { how, opened: 0 };
+            let mut load = load(arrivals, 10.0, 1);
+            load.stages[0].duration = Some(Duration::from_secs(10));
+            let record = simulate(load, Weather::calm(1), &mut server);
+            accounted(&record);
+            let what = format!("{how:?}, {arrivals:?}: {} connections", server.opened);
+            // Pauses of 20 ms to 640 ms, and then of a second: 6 and some 12 connections,
+            // after those before the load began.
+            assert!(server.opened <= 30, "{what}");
+            // One that greets and ends within the same turn has not come up.
+            let useless = record.connections_unused + record.connect_failures.total();
+            assert!(useless + 1 >= server.opened, "{what}");
+            // Calls fail by what happens to connections, and don't wait for the end.
+            assert!(record.due >= 8 && record.ok() == 0, "{what}: {record:?}");
+            assert!(record.not_started <= 5, "{what}: {record:?}");
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_carried_a_call_is_replaced_at_once() {
+    let mut server = Ends {
+        how: Ending::AfterTheFirstAnswer,
+        opened: 0,
+    };
+    let load = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
+    let record = simulate(load, Weather::calm(1), &mut server);
+    accounted(&record);
+    assert_eq!((record.due, record.ok()), (200, 200));
+    assert_eq!(record.connections_unused, 0);
+    assert!((200..=201).contains(&server.opened), "{}", server.opened);
+}
+
+#[test]
+fn calls_whose_connections_are_still_being_made_at_the_end_are_cut_off() {
+    let mut load = load(Arrivals::Open(Spacing::Constant), 10.0, 1);
+    load.reuse = Reuse::Never;
+    (load.deadline, load.connect_timeout) = (None, Duration::from_secs(60));
+    let network = three().iter().fold(at_three(1), |n, a| n.silent_at(*a));
+    let record = simulate_on(load, network);
+    accounted(&record);
+    assert_eq!((record.due, record.calls_cut_off()), (20, 20), "{record:?}");
+}
+
+#[test]
+fn a_call_that_is_due_while_no_connection_is_up_waited_for_one() {
+    let server = Ends {
+        how: Ending::AfterTheFirstAnswer,
+        opened: 0,
+    };
+    // Every 50 ms, and a connection is down for longer.
+    let load = load(Arrivals::Open(Spacing::Constant), 20.0, 1);
+    let far = Weather {
+        latency_us: 15_000..=15_000,
+        ..Weather::calm(1)
+    };
+    let record = simulate(load, far, server);
+    accounted(&record);
+    assert!(record.waited_for_connection >= 10, "{record:?}");
+    assert_eq!(record.waited_for_stream, 0);
+}

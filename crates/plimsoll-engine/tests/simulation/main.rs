@@ -1,0 +1,253 @@
+//! The worker loop over the simulated network, with the smallest protocol there is:
+//! a request is a call's id in four bytes, and so is its answer; a ping is answered by a pong.
+//!
+//! What holds for every seed: each call that was due is counted exactly once, whatever
+//! the network does; and the same seed gives the same record.
+#![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use plimsoll_engine::network::simulated::{Action, Peer, Server, SimulatedNetwork, Weather};
+use plimsoll_engine::worker::{Control, Share, StopLevel, Worker, WorkerInterval};
+use plimsoll_engine::{CallId, Done, Driver, Event, Protocol, ProtocolError};
+use plimsoll_model::objective::{Measured, Part, Standing, Verdict, judge};
+use plimsoll_model::plan::{
+    Arrivals, Load, Metric, Objective, Reuse, Spacing, Stage, Statistic, Timed,
+};
+use plimsoll_model::record::{AddressCounts, Interval, StageRecord};
+use plimsoll_model::schedule::Schedule;
+use plimsoll_model::{Outcome, Time};
+use proptest::prelude::*;
+
+mod calls;
+mod connections;
+mod protocol;
+mod servers;
+
+use protocol::*;
+use servers::*;
+
+struct Alone {
+    start: Option<Time>,
+    total: Interval,
+    lasts: usize,
+    /// The run is stopped gracefully with the end of this interval.
+    stop_after: Option<u32>,
+    level: StopLevel,
+    /// When the last interval ended, from the load's start. Nanoseconds.
+    ended_ns: u64,
+    /// At each interval's end: calls that were due and have not ended, and how many are reported.
+    under_way: Vec<(u64, u64)>,
+}
+
+impl Control for Alone {
+    fn stop_level(&self) -> StopLevel {
+        self.level
+    }
+    fn start(&self) -> Option<Time> {
+        self.start
+    }
+    fn connections(&self, _change: i64) {}
+    fn interval(&mut self, interval: WorkerInterval) -> Option<Interval> {
+        self.total.merge(&interval.recorded);
+        self.lasts += usize::from(interval.last);
+        self.ended_ns = interval.end_ns;
+        let so_far = self.total.stage_mut(0);
+        let under_way = so_far.due - so_far.ended() - so_far.not_started;
+        let reported = interval.in_flight + interval.backlog;
+        self.under_way.push((under_way, reported));
+        if self.stop_after.is_some_and(|after| interval.index >= after) {
+            self.level = StopLevel::Graceful;
+        }
+        let mut spare = interval.recorded;
+        spare.clear();
+        Some(spare)
+    }
+}
+
+fn load(arrivals: Arrivals, rate: f64, connections: u32) -> Load {
+    Load {
+        arrivals,
+        stages: vec![Stage {
+            name: "steady".to_owned(),
+            warmup: false,
+            duration: Some(Duration::from_secs(2)),
+            rate_from: rate,
+            rate_to: rate,
+        }],
+        connections,
+        reuse: Reuse::Always,
+        calls: None,
+        deadline: Some(Duration::from_millis(500)),
+        connect_timeout: Duration::from_secs(1),
+        connect_rate: None,
+        connection_lifetime: None,
+        calls_per_connection: None,
+        resolve_interval: Duration::from_secs(30),
+        drain: Duration::from_secs(1),
+        processes: None,
+        workers: None,
+        precision: None,
+        spin: Duration::ZERO,
+        tick: Duration::ZERO,
+        read_buffer: 128 << 10,
+        source_addresses: Vec::new(),
+        turns: None,
+        count_bytes: false,
+        last_core: false,
+    }
+}
+
+fn simulate(load: Load, weather: Weather, server: impl Server) -> StageRecord {
+    simulate_stopped(load, weather, server, Vec::new())
+}
+
+/// The worker is stopped at these moments for so long.
+fn simulate_stopped(
+    load: Load,
+    weather: Weather,
+    server: impl Server,
+    pauses: Vec<(Time, Duration)>,
+) -> StageRecord {
+    carry_out(load, weather, server, pauses, None).0
+}
+
+/// The record, and how long the run lasted. `stop_after`: the interval with whose end it is
+/// interrupted.
+fn carry_out(
+    load: Load,
+    weather: Weather,
+    server: impl Server,
+    pauses: Vec<(Time, Duration)>,
+    stop_after: Option<u32>,
+) -> (StageRecord, Duration) {
+    let network = SimulatedNetwork::new(server, weather).stopping_the_worker(pauses);
+    carry_out_on(load, network, stop_after)
+}
+
+fn simulate_on(load: Load, network: SimulatedNetwork<Echo>) -> StageRecord {
+    carry_out_on(load, network, None).0
+}
+
+fn carry_out_on(
+    load: Load,
+    network: SimulatedNetwork<impl Server>,
+    stop_after: Option<u32>,
+) -> (StageRecord, Duration) {
+    run_alone(worker(load, network, 1, Ids::default()), stop_after)
+}
+
+fn run_alone(
+    mut worker: Worker<Ids, SimulatedNetwork<impl Server>>,
+    stop_after: Option<u32>,
+) -> (StageRecord, Duration) {
+    let mut control = alone(stop_after);
+    worker.establish(&mut control).unwrap();
+    let start = Time(5_000_000_000);
+    control.start = Some(start);
+    worker.run(start, &mut control).unwrap();
+    assert_eq!(control.lasts, 1);
+    let lasted = Duration::from_nanos(control.ended_ns);
+    (control.total.stage_mut(0).clone(), lasted)
+}
+
+/// The first of so many workers.
+fn worker<S: Server>(
+    load: Load,
+    network: SimulatedNetwork<S>,
+    of: u32,
+    protocol: Ids,
+) -> Worker<Ids, SimulatedNetwork<S>> {
+    let schedule = Schedule::new(&load, 1);
+    let clients = match load.arrivals {
+        Arrivals::Closed { clients, .. } => clients,
+        Arrivals::Open(_) => 0,
+    };
+    let share = Share {
+        index: 0,
+        of,
+        connections: load.connections,
+        clients,
+        calls: load.calls,
+        load: Arc::new(load),
+        schedule,
+        keep_requests: false,
+        trace: false,
+    };
+    Worker::new(share, network, Arc::new(protocol), None)
+}
+
+fn alone(stop_after: Option<u32>) -> Alone {
+    Alone {
+        start: None,
+        total: Interval::default(),
+        lasts: 0,
+        stop_after,
+        level: StopLevel::Run,
+        ended_ns: 0,
+        under_way: Vec::new(),
+    }
+}
+
+fn accounted(record: &StageRecord) {
+    assert_eq!(
+        record.due,
+        record.ended() + record.not_started,
+        "every call that was due is counted once: {record:?}"
+    );
+}
+
+fn micros(times: &plimsoll_model::record::Times, quantile: f64) -> f64 {
+    times.histogram().unwrap().value_at_quantile(quantile) as f64 / 1e3
+}
+
+const MS: u64 = 1_000_000;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Any weather, any loop: every call counted once, and the same seed the same record.
+    #[test]
+    fn every_call_is_counted_once_in_any_weather(
+        seed in any::<u64>(),
+        connections in 1u32..6,
+        mode in 0..4,
+        latency in 1u64..20_000,
+        piece in 1usize..9,
+        (reset, stall, refuse, ignore) in (0u32..20_000, 0u32..20_000, 0u32..400_000, 0u32..100_000),
+        delay in 0u64..700,
+        send_buffer in 1usize..200,
+    ) {
+        let arrivals = match mode {
+            0 => Arrivals::Open(Spacing::Constant),
+            1 => Arrivals::Open(Spacing::Poisson),
+            2 => Arrivals::Closed { clients: 7, think: Duration::from_millis(3) },
+            _ => Arrivals::Closed { clients: 9, think: Duration::ZERO },
+        };
+        let mut load = load(arrivals, 300.0, connections);
+        if seed % 3 == 0 {
+            load.reuse = Reuse::Never;
+        }
+        if seed % 5 == 0 {
+            load.calls = Some(200);
+        }
+        let weather = Weather {
+            seed,
+            latency_us: latency / 2..=latency,
+            piece: 1..=piece,
+            reset,
+            stall,
+            stall_ms: 1..=800,
+            refuse,
+            ignore,
+            send_buffer,
+        };
+        let first = simulate(load.clone(), weather.clone(), echo(delay));
+        accounted(&first);
+        let second = simulate(load, weather, echo(delay));
+        prop_assert_eq!(first, second);
+    }
+}

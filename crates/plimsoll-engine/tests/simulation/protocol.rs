@@ -1,0 +1,181 @@
+//! The smallest protocol there is.
+
+use super::*;
+
+#[derive(Default)]
+pub(crate) struct Ids {
+    pub(crate) waited: Waited,
+    pub(crate) numbers: Numbers,
+    /// Calls go out so long after they were started, by the driver's own timer.
+    pub(crate) held_for: Duration,
+}
+
+/// The numbers of the calls that were started, in order.
+pub(crate) type Numbers = Arc<Mutex<Vec<u64>>>;
+
+/// How long calls had waited that were started as such, in order.
+pub(crate) type Waited = Arc<Mutex<Vec<Duration>>>;
+
+pub(crate) struct IdsDriver {
+    pub(crate) waited: Waited,
+    pub(crate) numbers: Numbers,
+    pub(crate) held_for: Duration,
+    pub(crate) held: VecDeque<(Time, CallId)>,
+    pub(crate) ready: bool,
+    pub(crate) draining: bool,
+    pub(crate) partial: Vec<u8>,
+    pub(crate) in_flight: Vec<(CallId, bool)>,
+}
+
+pub(crate) const GREETING: [u8; 4] = *b"helo";
+
+pub(crate) const PING: [u8; 4] = *b"ping";
+
+pub(crate) const PONG: [u8; 4] = *b"pong";
+
+/// A call before it is of no more interest.
+pub(crate) const CANCEL: [u8; 4] = *b"cncl";
+
+/// Takes no more calls, and answers those that it has.
+pub(crate) const AWAY: [u8; 4] = *b"away";
+
+impl Protocol for Ids {
+    type Driver = IdsDriver;
+    fn alpn(&self) -> Option<&'static [u8]> {
+        None
+    }
+    fn driver(&self) -> IdsDriver {
+        IdsDriver {
+            waited: Arc::clone(&self.waited),
+            numbers: Arc::clone(&self.numbers),
+            held_for: self.held_for,
+            held: VecDeque::new(),
+            ready: false,
+            draining: false,
+            partial: Vec::new(),
+            in_flight: Vec::new(),
+        }
+    }
+}
+
+impl Driver for IdsDriver {
+    fn open(&mut self, _now: Time, out: &mut Vec<u8>) {
+        out.extend_from_slice(&GREETING);
+    }
+    fn is_ready(&self) -> bool {
+        self.ready
+    }
+    fn capacity(&self) -> usize {
+        if self.ready && !self.draining {
+            8usize.saturating_sub(self.in_flight.len())
+        } else {
+            0
+        }
+    }
+    fn is_draining(&self) -> bool {
+        self.draining
+    }
+    fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
+        assert!(self.capacity() > 0, "started without capacity");
+        self.numbers.lock().unwrap().push(number);
+        self.in_flight.push((call, true));
+        if self.held_for.is_zero() {
+            out.extend_from_slice(&call.0.to_be_bytes());
+        } else {
+            self.held.push_back((now + self.held_for, call));
+        }
+    }
+    fn deadline(&self) -> Option<Time> {
+        self.held.front().map(|(when, _)| *when)
+    }
+    fn expire(&mut self, now: Time, out: &mut Vec<u8>, _events: &mut Vec<Event>) {
+        while self.deadline().is_some_and(|when| when <= now) {
+            let (_, call) = self.held.pop_front().unwrap();
+            out.extend_from_slice(&call.0.to_be_bytes());
+        }
+    }
+    fn start_waited(
+        &mut self,
+        call: CallId,
+        number: u64,
+        waited: Duration,
+        now: Time,
+        out: &mut Vec<u8>,
+    ) {
+        self.waited.lock().unwrap().push(waited);
+        self.start(call, number, now, out);
+    }
+    fn cancel(&mut self, call: CallId, _now: Time, out: &mut Vec<u8>) {
+        out.extend_from_slice(&CANCEL);
+        let found = self
+            .in_flight
+            .iter_mut()
+            .find(|(id, live)| *id == call && *live);
+        found.expect("cancelled call is in flight").1 = false;
+    }
+    fn receive(
+        &mut self,
+        bytes: &[u8],
+        now: Time,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), ProtocolError> {
+        let mut gathered = std::mem::take(&mut self.partial);
+        gathered.extend_from_slice(bytes);
+        let (words, rest) = gathered.as_chunks::<4>();
+        self.partial = rest.to_vec();
+        for &word in words {
+            if word == PING {
+                out.extend_from_slice(&PONG);
+                continue;
+            }
+            if word == GREETING {
+                self.ready = true;
+                continue;
+            }
+            if word == AWAY {
+                self.draining = true;
+                continue;
+            }
+            if word == CANCEL {
+                continue;
+            }
+            let call = CallId(u32::from_be_bytes(word));
+            let at = self.in_flight.iter().position(|(id, _)| *id == call);
+            let Some(at) = at else {
+                return Err(ProtocolError {
+                    outcome: Outcome::ProtocolError,
+                    detail: "answer to nothing".to_owned(),
+                });
+            };
+            match self.in_flight.remove(at) {
+                (_, false) => events.push(Event::Late),
+                (_, true) => events.push(Event::Done(Done {
+                    call,
+                    outcome: Outcome::Ok,
+                    first_byte: now,
+                    bytes_sent: 4,
+                    bytes_received: 4,
+                })),
+            }
+        }
+        Ok(())
+    }
+    fn receive_end(&mut self, _now: Time, _events: &mut Vec<Event>) -> Result<(), ProtocolError> {
+        Ok(())
+    }
+    fn abort(&mut self, outcome: Outcome, _now: Time, events: &mut Vec<Event>) {
+        for (call, live) in self.in_flight.drain(..) {
+            if live {
+                events.push(Event::Done(Done {
+                    call,
+                    outcome,
+                    first_byte: Time::NEVER,
+                    bytes_sent: 4,
+                    bytes_received: 0,
+                }));
+            }
+        }
+    }
+    fn finish(&mut self, _out: &mut Vec<u8>) {}
+}

@@ -1,0 +1,289 @@
+//! Servers that answer, or do something else.
+
+use super::*;
+
+/// Echoes after a delay; stands still for a while once, if asked.
+pub(crate) struct Echo {
+    pub(crate) delay: Duration,
+    pub(crate) freeze: Option<(Time, Time)>,
+    pub(crate) held: Vec<Vec<u8>>,
+}
+
+impl Server for Echo {
+    fn opened(&mut self, _peer: Peer, _now: Time, _actions: &mut Vec<Action>) {}
+    fn receive(&mut self, _peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+        let mut after = self.delay;
+        if let Some((from, to)) = self.freeze {
+            let answer = now + after;
+            if answer >= from && answer < to {
+                after += to.duration_since(answer);
+            }
+        }
+        actions.push(Action::Timer {
+            after,
+            tag: self.held.len() as u64,
+        });
+        self.held.push(bytes.to_vec());
+    }
+    fn timer(&mut self, _peer: Peer, tag: u64, _now: Time, actions: &mut Vec<Action>) {
+        actions.push(Action::Send(std::mem::take(&mut self.held[tag as usize])));
+    }
+}
+
+/// Sends pings without end to see how many pongs the client keeps for it, and reads nothing
+/// for a while.
+pub(crate) struct Flood {
+    pub(crate) pings: usize,
+    pub(crate) reads_after: Option<Duration>,
+    /// Pings that the client has read, while the server read nothing and in all.
+    pub(crate) taken: usize,
+    pub(crate) taken_unread: usize,
+    pub(crate) reads: bool,
+    pub(crate) pongs: usize,
+    pub(crate) rest: Vec<u8>,
+}
+
+impl Server for Flood {
+    fn opened(&mut self, _peer: Peer, _now: Time, actions: &mut Vec<Action>) {
+        let mut bytes = GREETING.to_vec();
+        bytes.extend(PING.repeat(self.pings));
+        actions.push(Action::StopReading);
+        actions.push(Action::Send(bytes));
+        if let Some(after) = self.reads_after {
+            actions.push(Action::Timer { after, tag: 0 });
+        }
+    }
+    fn receive(&mut self, _peer: Peer, bytes: &[u8], _now: Time, actions: &mut Vec<Action>) {
+        self.rest.extend_from_slice(bytes);
+        let gathered = std::mem::take(&mut self.rest);
+        let (words, rest) = gathered.as_chunks::<4>();
+        self.rest = rest.to_vec();
+        for word in words {
+            match *word {
+                PONG => self.pongs += 1,
+                GREETING => {}
+                call => actions.push(Action::Send(call.to_vec())),
+            }
+        }
+    }
+    fn timer(&mut self, _peer: Peer, _tag: u64, _now: Time, actions: &mut Vec<Action>) {
+        self.reads = true;
+        actions.push(Action::Read);
+    }
+    fn taken(&mut self, _peer: Peer, bytes: usize) {
+        self.taken += bytes;
+        if !self.reads {
+            self.taken_unread = self.taken;
+        }
+    }
+}
+
+/// How a server ends a connection that it took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Ending {
+    AtOnce,
+    /// It goes away in good order before it carried a call.
+    GoingAway,
+    AnsweringNothing,
+    WithTheFirstCall,
+    AfterTheFirstAnswer,
+}
+
+/// Takes connections, greets, and ends them.
+pub(crate) struct Ends {
+    pub(crate) how: Ending,
+    pub(crate) opened: u64,
+}
+
+impl Server for Ends {
+    fn opened(&mut self, _peer: Peer, _now: Time, actions: &mut Vec<Action>) {
+        self.opened += 1;
+        actions.push(Action::Send(GREETING.to_vec()));
+        match self.how {
+            Ending::AtOnce => actions.push(Action::Close),
+            Ending::GoingAway => actions.push(Action::Send(AWAY.to_vec())),
+            // Once the connection is up.
+            Ending::AnsweringNothing => actions.push(Action::Timer {
+                after: Duration::from_millis(1),
+                tag: 0,
+            }),
+            Ending::WithTheFirstCall | Ending::AfterTheFirstAnswer => {}
+        }
+    }
+    fn receive(&mut self, _peer: Peer, bytes: &[u8], _now: Time, actions: &mut Vec<Action>) {
+        let call = bytes.strip_prefix(&GREETING).unwrap_or(bytes);
+        if call.is_empty() {
+            return;
+        }
+        match self.how {
+            Ending::WithTheFirstCall => actions.push(Action::Close),
+            Ending::AfterTheFirstAnswer => {
+                actions.push(Action::Send(call.to_vec()));
+                actions.push(Action::Close);
+            }
+            Ending::AtOnce | Ending::GoingAway | Ending::AnsweringNothing => {}
+        }
+    }
+    fn timer(&mut self, _peer: Peer, _tag: u64, _now: Time, actions: &mut Vec<Action>) {
+        actions.push(Action::Send(vec![0, 0, 9, 9]));
+    }
+}
+
+pub(crate) fn echo(delay_ms: u64) -> Echo {
+    Echo {
+        delay: Duration::from_millis(delay_ms),
+        freeze: None,
+        held: Vec::new(),
+    }
+}
+
+/// Counts what each connection carries, in the order in which they were opened.
+pub(crate) struct Counting {
+    pub(crate) opened: Vec<(Peer, Time)>,
+    pub(crate) calls: Vec<u64>,
+    pub(crate) then: Echo,
+}
+
+pub(crate) fn counting() -> Counting {
+    Counting {
+        opened: Vec::new(),
+        calls: Vec::new(),
+        then: echo(1),
+    }
+}
+
+impl Server for Counting {
+    fn opened(&mut self, peer: Peer, now: Time, _actions: &mut Vec<Action>) {
+        self.opened.push((peer, now));
+        self.calls.push(0);
+    }
+    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+        let at = self.opened.iter().position(|(known, _)| *known == peer);
+        let words = bytes.as_chunks::<4>().0;
+        self.calls[at.unwrap()] += words.iter().filter(|word| **word != GREETING).count() as u64;
+        self.then.receive(peer, bytes, now, actions);
+    }
+    fn timer(&mut self, peer: Peer, tag: u64, now: Time, actions: &mut Vec<Action>) {
+        self.then.timer(peer, tag, now, actions);
+    }
+}
+
+/// Answers nothing but the greeting.
+#[derive(Default)]
+pub(crate) struct Silent {
+    pub(crate) cancelled: Vec<Time>,
+}
+
+impl Server for Silent {
+    fn opened(&mut self, _peer: Peer, _now: Time, actions: &mut Vec<Action>) {
+        actions.push(Action::Send(GREETING.to_vec()));
+    }
+    fn receive(&mut self, _peer: Peer, bytes: &[u8], now: Time, _actions: &mut Vec<Action>) {
+        let (words, _) = bytes.as_chunks::<4>();
+        let cancelled = words.iter().filter(|word| **word == CANCEL);
+        self.cancelled.extend(cancelled.map(|_| now));
+    }
+}
+
+/// Says with the first call that it goes away, and resets that connection later; echoes on others.
+pub(crate) struct Leaves {
+    pub(crate) opened: usize,
+    pub(crate) first: Option<Peer>,
+    pub(crate) then: Echo,
+}
+
+impl Server for Leaves {
+    fn opened(&mut self, peer: Peer, _now: Time, _actions: &mut Vec<Action>) {
+        self.opened += 1;
+        self.first.get_or_insert(peer);
+    }
+    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+        if self.first != Some(peer) {
+            return self.then.receive(peer, bytes, now, actions);
+        }
+        if bytes.starts_with(&GREETING) {
+            actions.push(Action::Send(GREETING.to_vec()));
+        }
+        if bytes != GREETING {
+            actions.push(Action::Send(AWAY.to_vec()));
+            let (after, tag) = (Duration::from_millis(50), u64::MAX);
+            actions.push(Action::Timer { after, tag });
+        }
+    }
+    fn timer(&mut self, peer: Peer, tag: u64, now: Time, actions: &mut Vec<Action>) {
+        match tag {
+            u64::MAX => actions.push(Action::Reset),
+            tag => self.then.timer(peer, tag, now, actions),
+        }
+    }
+}
+
+/// Greets at once, and takes its time with calls.
+pub(crate) struct Slow(pub(crate) Echo);
+
+impl Server for Slow {
+    fn opened(&mut self, _peer: Peer, _now: Time, _actions: &mut Vec<Action>) {}
+    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+        match bytes == GREETING {
+            true => actions.push(Action::Send(bytes.to_vec())),
+            false => self.0.receive(peer, bytes, now, actions),
+        }
+    }
+    fn timer(&mut self, peer: Peer, tag: u64, now: Time, actions: &mut Vec<Action>) {
+        self.0.timer(peer, tag, now, actions);
+    }
+}
+
+/// A server that is there when the load begins and gone a second later.
+pub(crate) struct Mortal(pub(crate) Echo);
+
+impl Server for Mortal {
+    fn opened(&mut self, peer: Peer, now: Time, actions: &mut Vec<Action>) {
+        if now >= Time(6_000_000_000) {
+            return actions.push(Action::Reset);
+        }
+        let after = Time(6_000_000_000).duration_since(now);
+        let tag = u64::MAX;
+        actions.push(Action::Timer { after, tag });
+        self.0.opened(peer, now, actions);
+    }
+    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+        self.0.receive(peer, bytes, now, actions);
+    }
+    fn timer(&mut self, peer: Peer, tag: u64, now: Time, actions: &mut Vec<Action>) {
+        match tag {
+            u64::MAX => actions.push(Action::Reset),
+            tag => self.0.timer(peer, tag, now, actions),
+        }
+    }
+}
+
+/// Resets the first connections that it takes, and echoes on the others.
+pub(crate) struct Reluctant {
+    pub(crate) resets: usize,
+    pub(crate) opened: Vec<Time>,
+    pub(crate) then: Echo,
+}
+
+pub(crate) fn reluctant(resets: usize) -> Reluctant {
+    Reluctant {
+        resets,
+        opened: Vec::new(),
+        then: echo(10),
+    }
+}
+
+impl Server for Reluctant {
+    fn opened(&mut self, _peer: Peer, now: Time, actions: &mut Vec<Action>) {
+        self.opened.push(now);
+        if self.opened.len() <= self.resets {
+            actions.push(Action::Reset);
+        }
+    }
+    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+        self.then.receive(peer, bytes, now, actions);
+    }
+    fn timer(&mut self, peer: Peer, tag: u64, now: Time, actions: &mut Vec<Action>) {
+        self.then.timer(peer, tag, now, actions);
+    }
+}

@@ -1,0 +1,157 @@
+//! What a new connection of a rung takes: the rows of a price list.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Part, Rung, Slice, middle};
+use crate::record::Times;
+use crate::statistics::quantile;
+
+/// A percentile with its 95 % confidence interval, µs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Percentile {
+    pub us: f64,
+    pub low_us: f64,
+    pub high_us: f64,
+    /// How many values it is of.
+    pub count: u64,
+}
+
+impl Percentile {
+    /// The p99 of `times`; `None` where they are too few for one.
+    pub fn p99(times: &Times) -> Option<Percentile> {
+        let histogram = times.histogram()?;
+        let ns = quantile::quantile(histogram, 0.99)?;
+        let (low, high) = quantile::confidence_interval(histogram, 0.99)?;
+        Some(Percentile {
+            us: ns as f64 / 1e3,
+            low_us: low as f64 / 1e3,
+            high_us: high as f64 / 1e3,
+            count: histogram.len(),
+        })
+    }
+}
+
+/// What a new connection of a rung takes: medians of its slices.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Price {
+    /// From a ticket.
+    pub resumed: bool,
+    /// Until it could carry a call.
+    pub p50_us: Option<f64>,
+    pub p99: Option<Percentile>,
+    /// With the call that it is made for.
+    pub client_cpu_us: Option<f64>,
+    pub server_cpu_us: Option<f64>,
+    /// What TCP carries both ways for it, without the call; `None`: not counted.
+    pub bytes: Option<f64>,
+}
+
+impl Rung {
+    /// What its new connections take: new ones, and resumed ones where those were measured. Empty where
+    /// its calls share connections and no others were made.
+    pub fn prices(&self) -> Vec<Price> {
+        let Some(handshake) = &self.handshake else {
+            return Vec::new();
+        };
+        let price = |resumed: bool, slices: &[Slice]| {
+            let part = match resumed {
+                true => Part::Resumed,
+                false => Part::Connections,
+            };
+            let of = |value: fn(&Slice) -> Option<f64>| {
+                let slices = slices.iter().filter(|slice| !slice.not_resumed);
+                middle(slices.filter_map(value).collect())
+            };
+            Price {
+                resumed,
+                p50_us: of(|slice| slice.connection_p50_us),
+                p99: self.connection_p99.get(&part).copied(),
+                client_cpu_us: of(|slice| slice.client_cpu_us_per_call),
+                server_cpu_us: of(|slice| slice.server_cpu_us_per_call),
+                bytes: self.bytes(part).map(|(connection, _)| connection),
+            }
+        };
+        let apart: Vec<Price> = [(false, Part::Connections), (true, Part::Resumed)]
+            .into_iter()
+            .filter_map(|(resumed, part)| Some(price(resumed, self.parts.get(&part)?)))
+            .collect();
+        match apart.is_empty() {
+            true => vec![price(handshake.resumed, &self.slices)],
+            false => apart,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ladder::Carried;
+    use crate::limits::Handshake;
+
+    fn slice(us: f64) -> Slice {
+        Slice {
+            connection_p50_us: Some(us),
+            client_cpu_us_per_call: Some(us / 2.0),
+            ..Slice::default()
+        }
+    }
+
+    #[test]
+    fn the_parts_of_a_rung_are_its_prices_and_without_them_its_own_slices() {
+        let mut rung = Rung {
+            handshake: Some(Handshake {
+                group: "X25519".to_owned(),
+                certificate: "ecdsa-p256".to_owned(),
+                mutual: false,
+                resumed: true,
+            }),
+            slices: vec![slice(100.0)],
+            ..Rung::default()
+        };
+        let [own] = &rung.prices()[..] else {
+            panic!("one kind of connection, one price");
+        };
+        assert_eq!(
+            (own.resumed, own.p50_us, own.bytes),
+            (true, Some(100.0), None)
+        );
+
+        let carried = |bytes, calls| {
+            Some(Carried {
+                bytes,
+                calls,
+                connections: 1,
+            })
+        };
+        rung.slices[0].carried = carried(10_000, 100);
+        let mut new = vec![slice(300.0), slice(500.0), slice(400.0)];
+        new.iter_mut()
+            .for_each(|slice| slice.carried = carried(2_099, 1));
+        rung.parts.insert(Part::Connections, new);
+        // One of a server that did not resume is none of a resumed connection.
+        let mut resumed = vec![slice(200.0), slice(900.0)];
+        resumed[1].not_resumed = true;
+        rung.parts.insert(Part::Resumed, resumed);
+        let [new, resumed] = &rung.prices()[..] else {
+            panic!("two kinds of connections, two prices");
+        };
+        assert_eq!((new.p50_us, new.client_cpu_us), (Some(400.0), Some(200.0)));
+        // The call is not among the bytes: 99 more on the other connection come to 7,901.
+        assert!(new.bytes.is_some_and(|bytes| bytes < 2_099.0), "{new:?}");
+        assert_eq!((resumed.p50_us, resumed.bytes), (Some(200.0), None));
+
+        rung.handshake = None;
+        assert!(rung.prices().is_empty());
+    }
+
+    #[test]
+    fn a_p99_needs_enough_values_and_lies_in_its_interval() {
+        let mut times = Times::default();
+        (1..=300).for_each(|us| times.record(us * 1_000));
+        assert_eq!(Percentile::p99(&times), None);
+        (301..=1_000).for_each(|us| times.record(us * 1_000));
+        let p99 = Percentile::p99(&times).expect("a thousand are enough");
+        assert!(p99.low_us < p99.us && p99.us < p99.high_us, "{p99:?}");
+        assert!((p99.us - 990.0).abs() < 2.0, "{p99:?}");
+    }
+}

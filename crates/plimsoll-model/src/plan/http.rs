@@ -1,0 +1,191 @@
+//! A call over HTTP, resolved.
+
+use std::time::Duration;
+
+use super::{Goodput, TlsPlan};
+use crate::template::{MetadataField, Template, Variation};
+
+/// Which HTTP is spoken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HttpVersion {
+    /// RFC 9112.
+    #[default]
+    V1,
+    /// RFC 9113; in plaintext by prior knowledge.
+    V2,
+    /// Over TLS what the server chooses by ALPN, in plaintext 1.1.
+    Auto,
+}
+
+impl HttpVersion {
+    pub const ALL: [HttpVersion; 3] = [HttpVersion::V1, HttpVersion::V2, HttpVersion::Auto];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            HttpVersion::V1 => "1.1",
+            HttpVersion::V2 => "2",
+            HttpVersion::Auto => "auto",
+        }
+    }
+}
+
+/// One kind of request over HTTP.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HttpCall {
+    pub version: HttpVersion,
+    pub method: String,
+    /// Path and query, with the leading slash. Where they vary: as typed.
+    pub path: String,
+    /// `Host`; `None`: host:port of the target.
+    pub host: Option<String>,
+    /// In order, names in lower case. Values may be secret: the run directory keeps only the names.
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+    /// What differs from call to call; `None`: every call sends the same.
+    pub varying: Option<VaryingHttp>,
+    /// Statuses of calls that succeed, from and to.
+    pub expect: Vec<(u16, u16)>,
+    /// Fields that an answer has to have, names in lower case.
+    pub expect_headers: Vec<(String, String)>,
+    /// Text that a body has to hold.
+    pub expect_body: Option<String>,
+    /// Packed answers are asked for, and unpacked.
+    pub compressed: bool,
+    /// The request opens a WebSocket, and its body is what each call sends over it.
+    pub socket: Option<Box<SocketCall>>,
+    /// `None`: a body is one piece.
+    pub stream: Option<EventStream>,
+    /// A user makes several such calls, each of which carries what was said before.
+    pub conversation: Option<Box<Conversation>>,
+    /// Answers with a body larger than this fail with `MESSAGE_TOO_LARGE`. Bytes.
+    pub max_body: u32,
+}
+
+impl HttpCall {
+    /// The calls that each user makes in a row; `None`: calls know nothing of each other.
+    pub fn calls_in_a_row(&self) -> Option<u32> {
+        let of_socket = self
+            .socket
+            .as_ref()
+            .and_then(|socket| match &*socket.script {
+                [] => None,
+                script => Some(script.iter().filter(|frame| frame.answer.is_some()).count() as u32),
+            });
+        let turns = self.conversation.as_ref().map(|talk| talk.turns);
+        turns.or(of_socket)
+    }
+
+    /// The version that is spoken; `Auto` only where the server chooses.
+    pub fn version_over(&self, tls: Option<&TlsPlan>) -> HttpVersion {
+        match (self.version, tls) {
+            // What goes out with the first bytes of TLS goes out before the server has chosen.
+            (HttpVersion::Auto, Some(tls)) if !tls.early_data => HttpVersion::Auto,
+            (HttpVersion::Auto, _) => HttpVersion::V1,
+            (version, _) => version,
+        }
+    }
+}
+
+/// A call over a WebSocket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SocketCall {
+    /// Offered, and has to be taken.
+    pub subprotocol: Option<String>,
+    /// Frames are binary.
+    pub binary: bool,
+    /// Sent once on each socket, before its first call.
+    pub greeting: Option<String>,
+    /// The message that ends an answer; `None`: the first one.
+    pub until: Option<EventMatch>,
+    /// A message that reports an error.
+    pub error: Option<EventMatch>,
+    /// What each user sends, over a socket of its own; empty: calls share sockets, and send the
+    /// request's body.
+    pub script: Vec<FrameCall>,
+}
+
+/// A conversation with a model: the messages of a turn's request are those of the turn before, the
+/// answer to it, and one more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conversation {
+    /// Calls of a user.
+    pub turns: u32,
+    /// Between the end of an answer and the next turn.
+    pub think: Duration,
+    /// What is said in the turns after the first, in turn; empty: the last message of the body, anew.
+    pub follow_ups: Vec<VaryingBody>,
+}
+
+/// A frame of a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FrameCall {
+    pub payload: Vec<u8>,
+    /// `None`: every user sends the same.
+    pub varying: Option<VaryingBody>,
+    pub binary: bool,
+    /// `None`: it is not answered, and goes out with the next one that is.
+    pub answer: Option<FrameAnswer>,
+    /// Before it, from the end of the answer before.
+    pub pace: Duration,
+}
+
+/// What ends the call of a frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FrameAnswer {
+    /// The message that ends it; `None`: the first one.
+    pub until: Option<EventMatch>,
+    /// Text that it has to hold.
+    pub expect: Option<String>,
+}
+
+/// What of an HTTP request differs from call to call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VaryingHttp {
+    pub variation: Variation,
+    pub path: Option<Template>,
+    pub headers: Vec<MetadataField>,
+    pub body: Option<VaryingBody>,
+}
+
+/// A body whose fields are filled in anew for every call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VaryingBody {
+    pub template: Template,
+    /// As it was given.
+    pub typed: String,
+    /// Which of its parts stand within a JSON string, where columns of rows are escaped.
+    pub quoted: Vec<bool>,
+}
+
+/// An answer that comes in events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventStream {
+    pub format: EventFormat,
+    /// The event that ends a stream well; `None`: the end of the body does.
+    pub until: Option<EventMatch>,
+    /// The event that reports an error; `None`: one that looks like it.
+    pub error: Option<EventMatch>,
+    /// Events carry tokens, as OpenAI's API writes them; what a call has to meet to be counted as
+    /// good.
+    pub tokens: Option<Goodput>,
+}
+
+/// How events are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventFormat {
+    /// Server-sent events (WHATWG HTML, 9.2).
+    Sse,
+    /// A JSON document a line.
+    NdJson,
+}
+
+/// Which event is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventMatch {
+    /// Whose data are this, but for blanks at their ends.
+    Data(String),
+    /// Whose data hold this.
+    Contains(String),
+    /// Of this name.
+    Named(String),
+}

@@ -1,0 +1,42 @@
+//! How a run ended.
+
+use super::{Run, RunError, State};
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    pub state: State,
+    /// Why, where the state is not [`State::Complete`].
+    pub reason: Option<String>,
+}
+
+impl Ending {
+    pub fn complete() -> Ending {
+        Ending {
+            state: State::Complete,
+            reason: None,
+        }
+    }
+
+    pub fn aborted(reason: impl Into<String>) -> Ending {
+        Ending {
+            state: State::Aborted,
+            reason: Some(reason.into()),
+        }
+    }
+
+    pub fn partial(reason: impl Into<String>) -> Ending {
+        Ending {
+            state: State::Partial,
+            reason: Some(reason.into()),
+        }
+    }
+}
+
+/// A run that has ended and whose `run.json` could not be written.
+#[derive(Debug)]
+pub struct Unsaved {
+    /// Its figures are whole.
+    pub run: Box<Run>,
+    pub error: RunError,
+}

@@ -1,0 +1,87 @@
+//! The value of a header field or metadata entry, as typed.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::units::Period;
+
+/// A metadata value: typed, or taken from where secrets live.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetadataSpec {
+    Text(String),
+    /// `{ env = "TOKEN" }`
+    Env(String),
+    /// `{ file = "token.txt" }`: the file's text without the last newline.
+    File(PathBuf),
+    /// `{ command = "mint token", refresh = "5m" }`: what the shell's command prints, run again that often.
+    Command {
+        command: String,
+        refresh: Option<Period>,
+    },
+}
+
+#[derive(Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct MetadataSource {
+    env: Option<String>,
+    file: Option<PathBuf>,
+    command: Option<String>,
+    refresh: Option<Period>,
+}
+
+impl Serialize for MetadataSpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let source = match self {
+            MetadataSpec::Text(text) => return serializer.serialize_str(text),
+            MetadataSpec::Env(name) => MetadataSource {
+                env: Some(name.clone()),
+                ..MetadataSource::default()
+            },
+            MetadataSpec::File(path) => MetadataSource {
+                file: Some(path.clone()),
+                ..MetadataSource::default()
+            },
+            MetadataSpec::Command { command, refresh } => MetadataSource {
+                command: Some(command.clone()),
+                refresh: *refresh,
+                ..MetadataSource::default()
+            },
+        };
+        source.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for MetadataSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MetadataSpec, D::Error> {
+        struct Value;
+        impl<'de> Visitor<'de> for Value {
+            type Value = MetadataSpec;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(
+                    "a string, { env = \"NAME\" }, { file = \"PATH\" } or { command = \"CMD\" }",
+                )
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<MetadataSpec, E> {
+                Ok(MetadataSpec::Text(text.into()))
+            }
+            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<MetadataSpec, M::Error> {
+                let source =
+                    MetadataSource::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                match (source.env, source.file, source.command, source.refresh) {
+                    (Some(name), None, None, None) => Ok(MetadataSpec::Env(name)),
+                    (None, Some(path), None, None) => Ok(MetadataSpec::File(path)),
+                    (None, None, Some(command), refresh) => {
+                        Ok(MetadataSpec::Command { command, refresh })
+                    }
+                    _ => Err(de::Error::custom(
+                        "a metadata value is either { env = \"NAME\" }, { file = \"PATH\" } or { command = \"CMD\", refresh = \"5m\" }",
+                    )),
+                }
+            }
+        }
+        deserializer.deserialize_any(Value)
+    }
+}

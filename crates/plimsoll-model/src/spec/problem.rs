@@ -1,0 +1,60 @@
+//! What a spec has wrong, by key.
+
+use std::fmt;
+use std::ops::Range;
+
+/// Something wrong with a spec.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The key, with dots: `load.rate`. Empty: the file as a whole.
+    pub key: String,
+    /// What is wrong and what would be right: a lower-case fragment.
+    pub message: String,
+    /// What to do, where there is advice.
+    pub help: Option<String>,
+    /// Bytes of the plan file.
+    pub span: Option<Range<usize>>,
+}
+
+impl Problem {
+    pub fn new(key: impl Into<String>, message: impl Into<String>) -> Problem {
+        Problem {
+            key: key.into(),
+            message: message.into(),
+            help: None,
+            span: None,
+        }
+    }
+
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Problem {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.key.is_empty() {
+            write!(f, "`{}`: ", self.key)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+/// Everything that was found wrong so far.
+#[derive(Debug, Default)]
+pub struct Problems(pub Vec<Problem>);
+
+impl Problems {
+    pub fn add(&mut self, key: impl Into<String>, message: impl Into<String>) {
+        self.0.push(Problem::new(key, message));
+    }
+
+    /// The value of `result`; its problem is that of `key`.
+    pub fn keep<T>(&mut self, key: &str, result: Result<T, String>) -> Option<T> {
+        result.map_err(|message| self.add(key, message)).ok()
+    }
+}

@@ -1,0 +1,195 @@
+//! What a protocol brings to plans: its section, its schemes, and what its calls are.
+//!
+//! The model knows no protocol of its own accord: a program registers those that it has, before it reads
+//! the first plan. A section is a table here, whose type only its protocol knows.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use toml::{Table, Value};
+
+use super::keys::keys_of;
+use super::problem::{Problem, Problems};
+use super::surroundings::Surroundings;
+use super::{LoadSpec, Spec};
+use crate::plan::{AnyCall, Arrivals, Call, Stage};
+
+/// A protocol's schemes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Schemes {
+    /// The section of a plan that says what to call: `call.SECTION`. It names the protocol.
+    pub section: &'static str,
+    /// Another section that goes with them, too.
+    pub also: Option<&'static str>,
+    pub plain: &'static str,
+    /// `None`: there is none over TLS.
+    pub secured: Option<&'static str>,
+    /// What they are for: `for SOFARPC`.
+    pub purpose: &'static str,
+    /// Schemes that mean the same elsewhere, and what to write here.
+    pub elsewhere: &'static [(&'static str, &'static str)],
+    /// The ports that may be left out, plaintext and over TLS.
+    pub ports: Option<(u16, u16)>,
+    /// The URL may go on with a path, which says what to call.
+    pub with_path: bool,
+}
+
+/// Arrivals that a protocol makes itself; `None`: there was a problem.
+pub type OwnArrivals = (Option<Arrivals>, Vec<Stage>);
+
+/// A section of a plan, `[call.NAME]`, and what it means.
+pub trait Section: Clone + Default + Serialize + DeserializeOwned + 'static {
+    const SCHEMES: Schemes;
+    /// Its calls are not due at a rate, nor have they clients: [`Section::arrivals`] makes both.
+    const SCHEDULES_ITSELF: bool = false;
+    /// What a plan makes of it.
+    type Call: Call;
+
+    /// The files that decide what a call is, by their keys.
+    fn files(&self) -> Vec<(&'static str, PathBuf)> {
+        Vec::new()
+    }
+
+    /// What it means for a load that leaves it out.
+    fn apply_defaults(&self, _: &mut LoadSpec) {}
+
+    /// Asked only of those who schedule themselves.
+    fn arrivals(&self, _: &LoadSpec, _: &mut Problems) -> OwnArrivals {
+        (None, Vec::new())
+    }
+
+    /// What a call is; `None`: there was a problem.
+    fn resolve(
+        &self,
+        spec: &Spec,
+        problems: &mut Problems,
+        surroundings: &dyn Surroundings,
+    ) -> Option<Self::Call>;
+
+    /// With every default written out that `call` has.
+    #[must_use]
+    fn filled_in(self, call: &Self::Call) -> Self;
+}
+
+/// A protocol, as plans know it: a [`Section`] whose type is forgotten.
+pub trait Protocol: fmt::Debug + Send + Sync {
+    fn schemes(&self) -> &'static Schemes;
+    fn keys(&self) -> &'static [&'static str];
+    fn schedules_itself(&self) -> bool;
+
+    /// # Errors
+    /// A value that is of the wrong kind, by its key.
+    fn check(&self, section: &Table) -> Result<(), Problem>;
+    fn files(&self, section: &Table) -> Vec<(&'static str, PathBuf)>;
+    fn apply_defaults(&self, section: &Table, load: &mut LoadSpec);
+    fn arrivals(&self, section: &Table, load: &LoadSpec, problems: &mut Problems) -> OwnArrivals;
+    fn resolve(
+        &self,
+        section: &Table,
+        spec: &Spec,
+        problems: &mut Problems,
+        surroundings: &dyn Surroundings,
+    ) -> Option<AnyCall>;
+    fn filled_in(&self, section: &Table, call: &AnyCall) -> Table;
+}
+
+/// The protocol of a section.
+pub struct Of<S>(PhantomData<fn() -> S>);
+
+impl<S> Of<S> {
+    pub const NEW: Of<S> = Of(PhantomData);
+}
+
+impl<S: Section> fmt::Debug for Of<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(S::SCHEMES.section)
+    }
+}
+
+/// # Errors
+/// As [`Protocol::check`].
+fn typed<S: Section>(section: &Table) -> Result<S, Problem> {
+    let read = serde_path_to_error::deserialize(Value::Table(section.clone()));
+    read.map_err(|e| {
+        let key = format!("call.{}.{}", S::SCHEMES.section, e.path());
+        Problem::new(key.trim_end_matches('.'), e.inner().message())
+    })
+}
+
+impl<S: Section> Protocol for Of<S> {
+    fn schemes(&self) -> &'static Schemes {
+        const { &S::SCHEMES }
+    }
+
+    fn keys(&self) -> &'static [&'static str] {
+        keys_of::<S>()
+    }
+
+    fn schedules_itself(&self) -> bool {
+        S::SCHEDULES_ITSELF
+    }
+
+    fn check(&self, section: &Table) -> Result<(), Problem> {
+        typed::<S>(section).map(drop)
+    }
+
+    fn files(&self, section: &Table) -> Vec<(&'static str, PathBuf)> {
+        typed::<S>(section).map_or_else(|_| Vec::new(), |section| section.files())
+    }
+
+    fn apply_defaults(&self, section: &Table, load: &mut LoadSpec) {
+        if let Ok(section) = typed::<S>(section) {
+            section.apply_defaults(load);
+        }
+    }
+
+    fn arrivals(&self, section: &Table, load: &LoadSpec, problems: &mut Problems) -> OwnArrivals {
+        typed::<S>(section)
+            .unwrap_or_default()
+            .arrivals(load, problems)
+    }
+
+    fn resolve(
+        &self,
+        section: &Table,
+        spec: &Spec,
+        problems: &mut Problems,
+        surroundings: &dyn Surroundings,
+    ) -> Option<AnyCall> {
+        let section = typed::<S>(section).map_err(|problem| problems.0.push(problem));
+        let call = section.ok()?.resolve(spec, problems, surroundings)?;
+        Some(AnyCall::new(call))
+    }
+
+    fn filled_in(&self, section: &Table, call: &AnyCall) -> Table {
+        match (typed::<S>(section), call.of_type()) {
+            (Ok(typed), Some(call)) => table_of(&typed.filled_in(call)),
+            _ => section.clone(),
+        }
+    }
+}
+
+/// A section as the table that a plan has.
+pub(super) fn table_of<S: Section>(section: &S) -> Table {
+    Table::try_from(section).unwrap_or_default()
+}
+
+static REGISTERED: OnceLock<Vec<&'static dyn Protocol>> = OnceLock::new();
+
+/// Adds protocols to those that plans may call; once a process, whatever else asks for it later.
+pub fn register(protocols: impl IntoIterator<Item = &'static dyn Protocol>) {
+    REGISTERED.get_or_init(|| protocols.into_iter().collect());
+}
+
+pub(super) fn registered() -> impl Iterator<Item = &'static dyn Protocol> {
+    REGISTERED.get().into_iter().flatten().copied()
+}
+
+/// The protocol whose section has this name.
+pub(super) fn named(section: &str) -> Option<&'static dyn Protocol> {
+    registered().find(|protocol| protocol.schemes().section == section)
+}

@@ -1,0 +1,154 @@
+//! What a request or a frame carries, with its fields, and as JSON.
+
+use std::path::PathBuf;
+
+use super::{Problems, Surroundings};
+use crate::plan::VaryingBody;
+use crate::template::{self, Part, Rows, Source, Template};
+
+/// What the texts of users are made with.
+pub(super) struct Texts<'a> {
+    pub(super) slots: &'a mut u32,
+    pub(super) rows: Option<&'a Rows>,
+    /// Some text has a column of them.
+    pub(super) uses_rows: bool,
+    pub(super) surroundings: &'a dyn Surroundings,
+}
+
+/// What a request carries besides its header fields, made ready.
+pub(super) struct Payload {
+    /// As the first call has it.
+    pub(super) bytes: Vec<u8>,
+    pub(super) varying: Option<VaryingBody>,
+    pub(super) is_json: bool,
+}
+
+/// Where it comes from.
+#[derive(Clone, Copy)]
+pub(super) struct BodySource<'a> {
+    /// Of the table that has `body` or `body_file`.
+    pub(super) key: &'a str,
+    pub(super) text: Option<&'a String>,
+    pub(super) file: Option<&'a PathBuf>,
+}
+
+impl Problems {
+    /// What a request or a frame carries, with its fields. `None`: a problem with it is reported.
+    pub(super) fn payload(
+        &mut self,
+        source: BodySource<'_>,
+        texts: &mut Texts<'_>,
+    ) -> Option<Payload> {
+        let file_key = format!("{}.body_file", source.key);
+        let (key, bytes) = match (source.text, source.file) {
+            (Some(_), Some(_)) => {
+                self.add(
+                    file_key,
+                    format!("given beside {}.body: use one of the two", source.key),
+                );
+                return None;
+            }
+            (None, Some(path)) => {
+                let bytes = texts.surroundings.read_bytes(path);
+                let bytes = bytes.map_err(|e| format!("can't read {}: {e}", path.display()));
+                let bytes = self.keep(&file_key, bytes)?;
+                (file_key, bytes)
+            }
+            (text, None) => {
+                let bytes = text.cloned().unwrap_or_default().into_bytes();
+                (format!("{}.body", source.key), bytes)
+            }
+        };
+        let plain = |bytes: Vec<u8>| Payload {
+            is_json: serde_json::from_slice::<serde_json::Value>(&bytes).is_ok(),
+            bytes,
+            varying: None,
+        };
+        // What is no text has no fields.
+        let text = match String::from_utf8(bytes) {
+            Ok(text) if template::has_fields(&text) => text,
+            Ok(text) => return Some(plain(text.into_bytes())),
+            Err(e) => return Some(plain(e.into_bytes())),
+        };
+        let parsed = Template::parse(&text, texts.slots, texts.rows).map_err(|e| e.to_string());
+        let parsed = self.keep(&key, parsed)?;
+        if let Some(constant) = parsed.constant() {
+            return Some(plain(constant.as_bytes().to_vec()));
+        }
+        if has_message(&parsed) {
+            self.add(key, "{{message}}: a request has one body");
+            return None;
+        }
+        texts.uses_rows |= template::uses_rows(&text);
+        let is_json = serde_json::from_str::<serde_json::Value>(&standing_in(&parsed)).is_ok();
+        Some(Payload {
+            bytes: Vec::new(),
+            varying: Some(VaryingBody {
+                quoted: quoted(&parsed, is_json),
+                template: parsed,
+                typed: text,
+            }),
+            is_json,
+        })
+    }
+}
+
+impl Payload {
+    /// Makes every call have a body of its own, and returns how one looks.
+    ///
+    /// # Errors
+    /// The body is no text.
+    pub(super) fn make_varying(&mut self, texts: &mut Texts<'_>) -> Result<Vec<u8>, String> {
+        if let Some(varying) = &self.varying {
+            return Ok(standing_in(&varying.template).into_bytes());
+        }
+        let text = std::str::from_utf8(&self.bytes).map_err(|e| e.to_string())?;
+        let typed = text.replace("{{", "{{{{");
+        let template =
+            Template::parse(&typed, texts.slots, texts.rows).map_err(|e| e.to_string())?;
+        let bytes = std::mem::take(&mut self.bytes);
+        self.varying = Some(VaryingBody {
+            quoted: vec![false; template.parts().len()],
+            template,
+            typed,
+        });
+        Ok(bytes)
+    }
+}
+
+pub(super) fn has_message(template: &Template) -> bool {
+    let mut fields = template.parts().iter().filter_map(Part::field);
+    fields.any(|field| matches!(field.source, Source::Message))
+}
+
+/// The text with something in place of its fields that is JSON in a string and outside of one.
+fn standing_in(template: &Template) -> String {
+    let parts = template.parts().iter();
+    parts
+        .map(|part| match part {
+            Part::Text(text) => text.as_str(),
+            Part::Field(_) => "0",
+        })
+        .collect()
+}
+
+/// Which parts stand within a string of JSON.
+fn quoted(template: &Template, is_json: bool) -> Vec<bool> {
+    let mut inside = false;
+    let mut quoted = Vec::new();
+    for part in template.parts() {
+        quoted.push(is_json && inside);
+        if let Part::Text(text) = part {
+            let mut escaped = false;
+            for b in text.bytes() {
+                match b {
+                    _ if escaped => escaped = false,
+                    b'\\' if inside => escaped = true,
+                    b'"' => inside = !inside,
+                    _ => {}
+                }
+            }
+        }
+    }
+    quoted
+}

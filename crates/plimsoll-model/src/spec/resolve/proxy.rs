@@ -1,0 +1,83 @@
+//! `load.proxy` → plan.
+
+use super::{Problems, Surroundings};
+use crate::plan::{CallPlan, Credentials, Proxy, ProxyKind, Target};
+
+const KEY: &str = "load.proxy";
+
+impl Problems {
+    /// Puts the proxy before the targets that are reached over TCP.
+    pub(super) fn proxy(
+        &mut self,
+        typed: Option<&str>,
+        target: Option<&mut Target>,
+        call: Option<&mut CallPlan>,
+        surroundings: &dyn Surroundings,
+    ) {
+        let (Some(typed), Some(target)) = (typed, target) else {
+            return;
+        };
+        let Some(proxy) = self.keep(KEY, proxy(typed, surroundings)) else {
+            return;
+        };
+        if target.socket.is_some() {
+            self.add(
+                KEY,
+                "a socket of this machine is reached without a proxy: leave it out",
+            );
+        }
+        target.proxy = Some(proxy.clone());
+        if let Some(second) = call.and_then(CallPlan::second_target) {
+            second.proxy = Some(proxy).filter(|_| second.socket.is_none());
+        }
+    }
+}
+
+/// Reads `http://HOST:PORT` and `socks5://HOST:PORT`, with `$NAME@` before the host where the
+/// environment has who asks, as `USER:PASSWORD`.
+fn proxy(typed: &str, surroundings: &dyn Surroundings) -> Result<Proxy, String> {
+    let right = "write http://HOST:PORT or socks5://HOST:PORT";
+    let (scheme, rest) = typed.split_once("://").unwrap_or(("", typed));
+    let kind = match scheme {
+        "http" => ProxyKind::Connect,
+        // The proxy looks names up either way.
+        "socks5" | "socks5h" => ProxyKind::Socks5,
+        _ => return Err(format!("`{scheme}` is no kind of proxy: {right}")),
+    };
+    let (credentials, address) = match rest.trim_end_matches('/').rsplit_once('@') {
+        None => (None, rest.trim_end_matches('/')),
+        // What was typed may be a secret: it is not repeated.
+        Some((who, address)) => {
+            let name = who.strip_prefix('$').ok_or(
+                "a user and a password are secret: put USER:PASSWORD into a variable of the environment, and write $NAME@ before the host",
+            )?;
+            let text = surroundings
+                .variable(name)
+                .ok_or_else(|| format!("the environment variable {name} is not set"))?;
+            let (user, password) = text
+                .split_once(':')
+                .filter(|(user, password)| user.len() < 256 && password.len() < 256)
+                .ok_or_else(|| format!("{name} is not USER:PASSWORD, each of at most 255 bytes"))?;
+            let credentials = Credentials {
+                user: user.to_owned(),
+                password: password.to_owned(),
+            };
+            (Some(credentials), address)
+        }
+    };
+    let split = address.rsplit_once(':');
+    let split =
+        split.and_then(|(host, port)| Some((host, port.parse::<u16>().ok().filter(|p| *p > 0)?)));
+    let (host, port) = split.ok_or_else(|| format!("`{address}` is no HOST:PORT: {right}"))?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let is_name = |b: u8| b.is_ascii_graphic() && !b"/?#@".contains(&b);
+    if host.is_empty() || !host.bytes().all(is_name) {
+        return Err(format!("`{host}` is not a host: {right}"));
+    }
+    Ok(Proxy {
+        kind,
+        host: host.to_owned(),
+        port,
+        credentials,
+    })
+}

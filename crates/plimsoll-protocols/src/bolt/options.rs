@@ -1,0 +1,408 @@
+//! The `[call.bolt]` section and the flags of `plimsoll bolt`: one SOFARPC or SOFABolt call.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use plimsoll_model::plan::Call;
+use plimsoll_model::spec::{
+    Limit, LoadSpec, Problem, Problems, Schemes, Section, Spec, Surroundings,
+};
+use plimsoll_model::units::Size;
+use plimsoll_model::{input, template};
+use serde::{Deserialize, Serialize};
+
+use super::typed::{self, Typed};
+use super::{BoltProtocol, BoltRequest, Form};
+use crate::owned::{Asked, Load, Owned, Usage, driven, text_or_file};
+
+/// As SOFABolt's own clients have it.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+const MAX_CONTENT: Size = Size(16 << 20);
+/// Hessian 2.
+const CODEC: u8 = 1;
+
+/// Without a service or a class, what load tools for SOFARPC are commonly tried with: the
+/// echo of 1,098 characters, in a frame of 1.4 kB.
+const SERVICE: &str = "com.alipay.test.TestService:1.0";
+const METHOD: &str = "echoStr";
+const ECHOED: usize = 1098;
+
+const VERSIONS: [(&str, Form); 3] = [("v1", Form::V1), ("v2", Form::V2), ("v2-crc", Form::V2_CRC)];
+
+/// One kind of call over Bolt: a method of a service, or raw class and content.
+#[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[command(next_help_heading = "Call")]
+#[serde(deny_unknown_fields, default)]
+pub struct BoltOptions {
+    /// The service: interface:version [default: com.alipay.test.TestService:1.0].
+    #[arg(long)]
+    pub service: Option<String>,
+
+    /// Its method [default: echoStr].
+    #[arg(short, long)]
+    pub method: Option<String>,
+
+    /// The arguments as a JSON array, or @FILE that holds it.
+    #[arg(short = 'd', long = "data", value_name = "JSON")]
+    pub arguments: Option<String>,
+
+    /// Java type of a parameter, one after another [default: as the arguments show].
+    #[arg(long, value_name = "TYPE")]
+    pub signature: Option<Vec<String>>,
+
+    /// Instead of a service: the class of a raw content.
+    #[arg(long, conflicts_with_all = ["service", "method", "arguments", "signature"])]
+    pub class: Option<String>,
+
+    /// The raw content as JSON, sent in Hessian, or @FILE whose bytes are sent as they are.
+    #[arg(long, value_name = "JSON", requires = "class")]
+    pub content: Option<String>,
+
+    /// A file whose bytes are the raw content.
+    #[arg(skip)]
+    pub content_file: Option<PathBuf>,
+
+    /// The codec byte of a raw content [default: 1, Hessian 2].
+    #[arg(long, value_name = "N", requires = "class")]
+    pub codec: Option<u8>,
+
+    /// An entry of the header map, 'name: value'; may be given again.
+    #[arg(id = "header", long = "header", value_name = "NAME: VALUE")]
+    #[serde(skip)]
+    typed_header: Vec<String>,
+
+    /// Entries of the header map, beside those that a service and method need.
+    #[arg(skip)]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub header: BTreeMap<String, String>,
+
+    /// The layout of frames: v1, v2 or v2-crc [default: v1].
+    #[arg(id = "bolt_version", long = "bolt-version", value_name = "VERSION")]
+    pub version: Option<String>,
+
+    /// The call's timeout that is sent to the server, or "none" [default: the deadline].
+    #[arg(long, value_name = "TIME")]
+    pub timeout: Option<Limit>,
+
+    /// Expect no answer: a call ends when it is sent.
+    #[arg(long)]
+    pub oneway: bool,
+
+    /// Calls at once on one connection [default: no limit].
+    #[arg(long, value_name = "N")]
+    pub in_flight: Option<u32>,
+
+    /// Silence after which a heartbeat is sent, or "none" [default: 15s].
+    #[arg(long, value_name = "TIME")]
+    pub heartbeat: Option<Limit>,
+
+    /// Larger answers fail with MESSAGE_TOO_LARGE [default: 16MiB].
+    #[arg(long, value_name = "SIZE")]
+    pub max_content: Option<Size>,
+
+    /// The call's deadline, or "none". Default 10s.
+    #[arg(skip)]
+    pub deadline: Option<Limit>,
+}
+
+/// Put load on a SOFARPC service, or on any SOFABolt server.
+#[derive(Args, Debug)]
+#[command(before_help = "\
+Example: 2000 calls a second over 200 connections for 10 s: the echo of 1,098 characters
+  plimsoll bolt sofa://127.0.0.1:12200 -c 200 --rate 2000/s -z 10s
+Example: a method with its argument; 200 clients, each waiting for its answer
+  plimsoll bolt sofa://127.0.0.1:12200 --service peer.HelloService:1.0 -m sayHello -d '[\"world\"]' \\
+      --fleet 200 -z 10s
+Example: raw SOFABolt in version 2 with a checksum, over TLS
+  plimsoll bolt sofas://127.0.0.1:12200 --ca certs/ca.crt --class java.lang.String --content '\"hello\"' \\
+      --bolt-version v2-crc --rate 100/s -z 10s")]
+pub struct BoltFlags {
+    #[command(flatten)]
+    options: BoltOptions,
+}
+
+/// One kind of call over Bolt, its content encoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoltCall {
+    /// `service/method`, or the class of a raw call.
+    pub method: String,
+    /// The layout of frames.
+    pub form: Form,
+    pub codec: u8,
+    pub class: Vec<u8>,
+    /// The header map, encoded.
+    pub header: Vec<u8>,
+    pub content: Vec<u8>,
+    /// What the server gets as the call's timeout; `None`: none.
+    pub timeout: Option<Duration>,
+    pub oneway: bool,
+    /// Calls at once on one connection; `None`: no limit.
+    pub in_flight: Option<u32>,
+    /// Silence after which a heartbeat is sent; `None`: never.
+    pub heartbeat: Option<Duration>,
+    /// Answers with a content larger than this fail with `MESSAGE_TOO_LARGE`. Bytes.
+    pub max_content: usize,
+}
+
+impl Call for BoltCall {
+    fn names(&self) -> (&'static str, Cow<'_, str>) {
+        ("bolt", self.method.as_str().into())
+    }
+}
+
+impl Section for BoltOptions {
+    const SCHEMES: Schemes = Schemes {
+        section: "bolt",
+        also: None,
+        plain: "sofa",
+        secured: Some("sofas"),
+        purpose: "for SOFARPC",
+        elsewhere: &[("sofarpc", "sofa"), ("bolt", "sofa")],
+        ports: None,
+        with_path: false,
+    };
+    type Call = BoltCall;
+
+    fn files(&self) -> Vec<(&'static str, PathBuf)> {
+        let content = self.content_file.iter();
+        content.map(|path| ("content_file", path.clone())).collect()
+    }
+
+    fn resolve(
+        &self,
+        spec: &Spec,
+        problems: &mut Problems,
+        surroundings: &dyn Surroundings,
+    ) -> Option<BoltCall> {
+        let before = problems.0.len();
+        let form = match self.version.as_deref() {
+            None => Form::V1,
+            Some(typed) => {
+                let known = VERSIONS.iter().find(|(name, _)| *name == typed);
+                if known.is_none() {
+                    problems.add(
+                        "call.bolt.version",
+                        format!("`{typed}` is unknown: use \"v1\", \"v2\" or \"v2-crc\""),
+                    );
+                }
+                known.map_or(Form::V1, |(_, version)| *version)
+            }
+        };
+        if self.in_flight == Some(0) {
+            problems.add(
+                "call.bolt.in_flight",
+                "0 calls in flight carry nothing: use 1 or more, or leave it out",
+            );
+        }
+        let max_content = self.max_content.unwrap_or(MAX_CONTENT).0;
+        if !(1..1 << 31).contains(&max_content) {
+            problems.add("call.bolt.max_content", "out of range: use 1B to 2047MiB");
+        }
+        if self.heartbeat.is_some_and(Limit::is_zero) {
+            problems.add(
+                "call.bolt.heartbeat",
+                "0 would send nothing but heartbeats: use a duration, or \"none\"",
+            );
+        }
+        if self.timeout.is_some_and(Limit::is_zero) {
+            problems.add(
+                "call.bolt.timeout",
+                "a timeout of 0 is none to some servers and an end at once to others: use a duration, or \"none\"",
+            );
+        }
+        self.check_shape(problems);
+        self.check_constant(problems);
+        if problems.0.len() > before {
+            return None;
+        }
+        let typed = self.encoded(surroundings);
+        let typed = typed.map_err(|problem| problems.0.push(problem)).ok()?;
+        Some(BoltCall {
+            method: typed.name,
+            form,
+            codec: self.codec.unwrap_or(CODEC),
+            class: typed.class,
+            header: typed.header,
+            content: typed.content,
+            timeout: self.timeout.map_or_else(|| spec.deadline(), Limit::length),
+            oneway: self.oneway,
+            in_flight: self.in_flight,
+            heartbeat: self.heartbeat.map_or(Some(HEARTBEAT), Limit::length),
+            max_content: max_content as usize,
+        })
+    }
+
+    fn filled_in(self, call: &BoltCall) -> BoltOptions {
+        let version = VERSIONS.iter().find(|(_, form)| *form == call.form);
+        BoltOptions {
+            version: version.map(|(name, _)| (*name).to_owned()),
+            timeout: Some(call.timeout.into()),
+            heartbeat: Some(call.heartbeat.into()),
+            max_content: Some(Size(call.max_content as u64)),
+            deadline: None,
+            ..self
+        }
+    }
+}
+
+impl BoltOptions {
+    /// Whether class and content are given as they are.
+    fn is_raw(&self) -> bool {
+        self.class.is_some() || self.content.is_some() || self.content_file.is_some()
+    }
+
+    /// Class, header map and content as a frame carries them.
+    fn encoded(&self, surroundings: &dyn Surroundings) -> Result<Typed, Problem> {
+        let wrong = |key: &str| {
+            let key = format!("call.bolt.{key}");
+            move |problem: String| Problem::new(key, problem)
+        };
+        let extra = self.header.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+        let Some(class) = &self.class else {
+            return typed::service(
+                self.service.as_deref().unwrap_or_default(),
+                self.method.as_deref().unwrap_or_default(),
+                self.arguments.as_deref().unwrap_or("[]"),
+                self.signature.as_deref(),
+                extra,
+            )
+            .map_err(|(key, problem)| wrong(key)(problem));
+        };
+        let content = match (&self.content, &self.content_file) {
+            (Some(json), _) => typed::content(json).map_err(wrong("content"))?,
+            (None, Some(path)) => surroundings.read_bytes(path).map_err(|e| {
+                wrong("content_file")(format!("can't read {}: {e}", path.display()))
+            })?,
+            (None, None) => Vec::new(),
+        };
+        Ok(typed::raw(class, content, extra))
+    }
+
+    /// Sending the braces as they are would look like success.
+    fn check_constant(&self, problems: &mut Problems) {
+        let header = self.header.iter().map(|(name, value)| {
+            let key = format!("header.{name}");
+            (key, Some(value))
+        });
+        let parts = [
+            ("arguments".to_owned(), self.arguments.as_ref()),
+            ("content".to_owned(), self.content.as_ref()),
+        ];
+        for (key, text) in parts.into_iter().chain(header) {
+            if let Some(field) = text.and_then(|text| template::first_field(text)) {
+                problems.add(
+                    format!("call.bolt.{key}"),
+                    format!("`{field}`: every Bolt call sends the same, only gRPC messages vary"),
+                );
+            }
+        }
+    }
+
+    /// Either a service and its method, or raw parts: not a mixture.
+    fn check_shape(&self, problems: &mut Problems) {
+        if self.is_raw() {
+            for (key, given) in [
+                ("service", self.service.is_some()),
+                ("method", self.method.is_some()),
+                ("arguments", self.arguments.is_some()),
+                ("signature", self.signature.is_some()),
+            ] {
+                if given {
+                    problems.add(
+                        format!("call.bolt.{key}"),
+                        "given beside a raw class or content: use either service and method, or class and content",
+                    );
+                }
+            }
+            if self.class.is_none() {
+                problems.add(
+                    "call.bolt.class",
+                    "missing: a raw content needs its class, such as java.lang.String",
+                );
+            }
+            match (&self.content, &self.content_file) {
+                (Some(_), Some(_)) => problems.add(
+                    "call.bolt.content_file",
+                    "given beside call.bolt.content: use one of the two",
+                ),
+                (None, None) => problems.add(
+                    "call.bolt.content",
+                    "missing: a raw call needs content (JSON) or content_file",
+                ),
+                _ => {}
+            }
+            return;
+        }
+        if self.service.is_none() {
+            problems.add(
+                "call.bolt.service",
+                "missing: write interface:version, such as com.alipay.test.TestService:1.0",
+            );
+        }
+        if self.method.is_none() {
+            problems.add(
+                "call.bolt.method",
+                "missing: write the method's name, such as echoStr",
+            );
+        }
+        if self.codec.is_some() {
+            problems.add(
+                "call.bolt.codec",
+                "only for raw calls: service and method are sent in Hessian 2",
+            );
+        }
+    }
+}
+
+impl Owned for BoltOptions {
+    const TARGET: &str = "sofa://HOST:PORT (plaintext), sofas://HOST:PORT (TLS 1.3), or unix:/PATH";
+    type Flags = BoltFlags;
+
+    fn of(flags: BoltFlags, _: &mut LoadSpec) -> Result<BoltOptions, Usage> {
+        let mut call = flags.options;
+        (call.content, call.content_file) = text_or_file(call.content.as_deref())?;
+        call.arguments = match text_or_file(call.arguments.as_deref())? {
+            (_, Some(path)) => Some(input::read_to_string(&path).map_err(|e| Usage {
+                message: format!("--data: can't read {}: {e}", path.display()),
+                help: "give the file that holds the JSON array, or the array itself".to_owned(),
+            })?),
+            (json, None) => json,
+        };
+        if call.class.is_none() && call.service.is_none() && call.method.is_none() {
+            call.service = Some(SERVICE.to_owned());
+            call.method = Some(METHOD.to_owned());
+            if call.arguments.is_none() {
+                let text: String = "1234567890".chars().cycle().take(ECHOED).collect();
+                call.arguments = Some(format!("[\"{text}\"]"));
+            }
+        }
+        for entry in std::mem::take(&mut call.typed_header) {
+            // What was typed may be a secret: it is not repeated.
+            let (name, value) = entry.split_once(':').ok_or_else(|| Usage {
+                message: "--header: no colon in the value".to_owned(),
+                help: "write, for example, --header 'app: shop'".to_owned(),
+            })?;
+            call.header.insert(name.trim().into(), value.trim().into());
+        }
+        Ok(call)
+    }
+
+    fn load<'a>(asked: Asked<'a>, call: &BoltCall) -> Result<Load<'a>, String> {
+        let protocol = BoltProtocol::new(&BoltRequest {
+            form: call.form,
+            codec: call.codec,
+            class: &call.class,
+            header: &call.header,
+            content: &call.content,
+            timeout: call.timeout,
+            oneway: call.oneway,
+            in_flight: call.in_flight.unwrap_or(u32::MAX),
+            heartbeat: call.heartbeat,
+            max_content: call.max_content,
+        });
+        Ok(driven(asked, protocol.map_err(|e| e.to_string())?))
+    }
+}

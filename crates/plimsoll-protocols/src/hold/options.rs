@@ -1,0 +1,232 @@
+//! The `[call.hold]` section and the flags of `plimsoll hold`: connections that rest, what they leave
+//! out, and what can't be meant.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use clap::Args;
+use plimsoll_model::plan::{Arrivals, Call, Stage};
+use plimsoll_model::spec::{
+    Limit, LoadSpec, OwnArrivals, Problems, Schemes, Section, Spec, Surroundings,
+};
+use plimsoll_model::units::{Period, Size};
+use serde::{Deserialize, Serialize};
+
+use super::HoldProtocol;
+use crate::owned::{Asked, Load, Owned, Usage, driven};
+
+/// Below this the processes themselves outweigh what one connection holds.
+const CONNECTIONS: u32 = 1_000;
+const GREETING: Size = Size(16);
+const MESSAGE: Size = Size(1);
+/// What one TLS record holds (RFC 8446 §5.1): a connection at rest is about few bytes.
+const MAX_BYTES: u64 = 1 << 14;
+/// Connections a second that are tried out at the end: no great load for either end.
+const TRIES_PER_S: u64 = 5_000;
+
+/// What is asked of connections that are opened and held.
+#[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[command(next_help_heading = "Call")]
+#[serde(deny_unknown_fields, default)]
+pub struct HoldOptions {
+    /// A message and its echo on every connection as often, or "none": on each once, when
+    /// the time is over [default: none].
+    #[arg(long, value_name = "TIME")]
+    pub keepalive: Option<Limit>,
+
+    /// The size of that message [default: 1B].
+    #[arg(long, value_name = "SIZE")]
+    pub message: Option<Size>,
+
+    /// Bytes that are echoed before a connection counts as up [default: 16B].
+    #[arg(long, value_name = "SIZE")]
+    pub greeting: Option<Size>,
+}
+
+/// Open connections, hold them, and report what each costs both ends in memory.
+#[derive(Args, Debug)]
+#[command(before_help = "\
+Example: 18,000 TLS connections at rest, then with a byte a second on each
+  plimsoll serve hold --listen 127.0.0.1:4434 --tls-cert certs/server.crt --tls-key certs/server.key &
+  plimsoll hold tls://localhost:4434 --ca certs/ca.crt --connections 18000 --for 10s
+  plimsoll hold tls://localhost:4434 --ca certs/ca.crt --connections 18000 --for 10s --keepalive 1s")]
+pub struct HoldFlags {
+    /// How long to hold the connections once all are up; the same as --duration.
+    #[arg(
+        id = "for",
+        long,
+        value_name = "TIME",
+        conflicts_with = "duration",
+        help_heading = "Call"
+    )]
+    held: Option<Period>,
+
+    #[command(flatten)]
+    options: HoldOptions,
+}
+
+/// Connections that are opened and held. A call is a message and its echo on one of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HoldCall {
+    /// How often each connection carries a message; `None`: once, when the time is over.
+    pub keepalive: Option<Duration>,
+    /// Bytes that are echoed when a connection has come up.
+    pub greeting: usize,
+    /// Bytes of a message.
+    pub message: usize,
+}
+
+impl Call for HoldCall {
+    fn names(&self) -> (&'static str, Cow<'_, str>) {
+        let when = self.keepalive.map_or_else(
+            || "once at the end".to_owned(),
+            |every| format!("every {}", Period(every)),
+        );
+        let message = Size(self.message as u64);
+        ("hold", format!("{message} {when}").into())
+    }
+
+    fn run_name(&self) -> Option<&'static str> {
+        Some("connections, held")
+    }
+}
+
+impl Section for HoldOptions {
+    const SCHEMES: Schemes = Schemes {
+        section: "hold",
+        also: None,
+        plain: "tcp",
+        secured: Some("tls"),
+        purpose: "to hold connections",
+        elsewhere: &[("mtls", "tls")],
+        ports: None,
+        with_path: false,
+    };
+    const SCHEDULES_ITSELF: bool = true;
+    type Call = HoldCall;
+
+    fn apply_defaults(&self, load: &mut LoadSpec) {
+        load.connections.get_or_insert(CONNECTIONS);
+    }
+
+    fn resolve(&self, _: &Spec, problems: &mut Problems, _: &dyn Surroundings) -> Option<HoldCall> {
+        let greeting = few(problems, "greeting", self.greeting.unwrap_or(GREETING));
+        let message = few(problems, "message", self.message.unwrap_or(MESSAGE));
+        Some(HoldCall {
+            keepalive: self.keepalive.and_then(Limit::length),
+            greeting: greeting?,
+            message: message?,
+        })
+    }
+
+    /// When held connections are used: as often as asked, or once at the end.
+    fn arrivals(&self, load: &LoadSpec, problems: &mut Problems) -> OwnArrivals {
+        let before = problems.0.len();
+        for (key, given) in [
+            ("rate", load.rate.is_some()),
+            ("steps", load.steps.is_some()),
+            ("clients", load.clients.is_some()),
+            ("think", load.think.is_some()),
+            ("calls", load.calls.is_some()),
+        ] {
+            if given {
+                problems.add(
+                    format!("load.{key}"),
+                    "not used with connections that are held: call.hold.keepalive says how often each carries a message",
+                );
+            }
+        }
+        if load.reuse.as_deref() == Some("never") {
+            problems.add(
+                "load.reuse",
+                "connections that are held are kept: leave it out",
+            );
+        }
+        if load.warmup.is_some_and(|warmup| !warmup.0.is_zero()) {
+            problems.add(
+                "load.warmup",
+                "not used with connections that are held: nothing runs before they are up",
+            );
+        }
+        let spacing = problems.spacing(load);
+        let held = match load.duration {
+            Some(period) if !period.0.is_zero() => period.0,
+            Some(_) => {
+                problems.add(
+                    "load.duration",
+                    "0 holds nothing: use a duration such as \"10s\"",
+                );
+                return (None, Vec::new());
+            }
+            None => {
+                problems.add(
+                    "load.duration",
+                    "missing: how long the connections are held, such as duration = \"10s\"",
+                );
+                return (None, Vec::new());
+            }
+        };
+        let connections = u64::from(load.connections.unwrap_or(CONNECTIONS));
+        let stages = match self.keepalive {
+            Some(Limit::After(Period(every))) if every.is_zero() || every > held => {
+                problems.add(
+                    "call.hold.keepalive",
+                    format!(
+                        "{} is not between 0 and load.duration ({}): no connection would be used while it is held; use a shorter one, or \"none\"",
+                        Period(every),
+                        Period(held)
+                    ),
+                );
+                Vec::new()
+            }
+            Some(Limit::After(Period(every))) => {
+                let rate = connections as f64 / every.as_secs_f64();
+                vec![Stage::measured("held", held, rate)]
+            }
+            None | Some(Limit::None) => {
+                let tries = Duration::from_nanos(connections * (1_000_000_000 / TRIES_PER_S));
+                let rate = TRIES_PER_S as f64;
+                vec![
+                    Stage::measured("held", held, 0.0),
+                    Stage::measured("tried out", tries, rate),
+                ]
+            }
+        };
+        let fine = problems.0.len() == before;
+        (fine.then_some(Arrivals::Open(spacing)), stages)
+    }
+
+    fn filled_in(self, call: &HoldCall) -> HoldOptions {
+        HoldOptions {
+            keepalive: Some(call.keepalive.into()),
+            greeting: Some(Size(call.greeting as u64)),
+            message: Some(Size(call.message as u64)),
+        }
+    }
+}
+
+fn few(problems: &mut Problems, key: &str, size: Size) -> Option<usize> {
+    if !(1..=MAX_BYTES).contains(&size.0) {
+        problems.add(
+            format!("call.hold.{key}"),
+            format!("{size} out of range: use 1B to 16KiB"),
+        );
+        return None;
+    }
+    usize::try_from(size.0).ok()
+}
+
+impl Owned for HoldOptions {
+    const TARGET: &str = "tcp://HOST:PORT (plaintext), tls://HOST:PORT (TLS 1.3; mutual with --cert and --key), or unix:/PATH";
+    type Flags = HoldFlags;
+
+    fn of(flags: HoldFlags, load: &mut LoadSpec) -> Result<HoldOptions, Usage> {
+        load.duration = flags.held.or(load.duration);
+        Ok(flags.options)
+    }
+
+    fn load<'a>(asked: Asked<'a>, call: &HoldCall) -> Result<Load<'a>, String> {
+        let protocol = HoldProtocol::new(call.greeting, call.message);
+        Ok(driven(asked, protocol))
+    }
+}

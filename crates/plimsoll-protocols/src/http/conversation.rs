@@ -1,0 +1,196 @@
+//! Conversations with a model: the request of a turn has the messages of the one before, what was
+//! answered to it, and one more.
+//!
+//! Invariant: what a user has said and heard is sent in every turn, in order, and nothing else is. A
+//! user's memory grows by that, as the requests do.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use plimsoll_engine::driver::{Driver, Protocol};
+use plimsoll_engine::script::user::{Course, Step};
+use plimsoll_model::Time;
+use plimsoll_model::plan::{Conversation, HttpCall, VaryingBody};
+use plimsoll_model::template::Variation;
+use serde_json::{Map, Value, json};
+
+use super::driver::Http1Driver;
+use super::request::write_body;
+
+/// A driver whose calls may be given their bodies.
+pub trait GivesBodies: Driver {
+    /// The body of the call that is started next.
+    fn give(&mut self, body: Vec<u8>);
+}
+
+impl GivesBodies for Http1Driver {
+    fn give(&mut self, body: Vec<u8>) {
+        self.given = Some(body);
+    }
+}
+
+/// What the users of a run say, over either version of HTTP.
+pub struct Conversations<P> {
+    protocol: Timed<P>,
+    talk: Conversation,
+    variation: Variation,
+    body: VaryingBody,
+}
+
+impl<P> Conversations<P> {
+    /// `None`: `call` is none of a conversation.
+    pub fn new(call: &HttpCall, protocol: P) -> Option<Conversations<P>> {
+        let varying = call.varying.as_ref()?;
+        Some(Conversations {
+            protocol: Timed {
+                inner: protocol,
+                unix_zero: AtomicU64::new(0),
+            },
+            talk: Conversation::clone(call.conversation.as_ref()?),
+            variation: varying.variation.clone(),
+            body: varying.body.clone()?,
+        })
+    }
+
+    fn rendered(&self, body: &VaryingBody, number: u64, now: Time) -> Vec<u8> {
+        let unix_ns = self.protocol.unix_zero.load(Ordering::Relaxed);
+        let moment = self
+            .variation
+            .moment(number, 0, unix_ns.wrapping_add(now.0));
+        let mut bytes = Vec::new();
+        write_body(body, &moment, &mut bytes);
+        bytes
+    }
+
+    /// The request of a turn as it is typed: its messages, and the rest.
+    fn typed(&self, number: u64, now: Time) -> (Vec<Value>, Map<String, Value>) {
+        let body = self.rendered(&self.body, number, now);
+        // That it is such an object was checked; a column of a row may have made it another one.
+        let mut rest = match serde_json::from_slice(&body) {
+            Ok(Value::Object(object)) => object,
+            _ => Map::new(),
+        };
+        let messages = match rest.remove("messages") {
+            Some(Value::Array(messages)) => messages,
+            _ => Vec::new(),
+        };
+        (messages, rest)
+    }
+}
+
+/// What has been said so far, as it is sent.
+#[derive(Debug, Default)]
+pub struct Said {
+    /// `{…,"messages":[` as the first turn has it.
+    before: Vec<u8>,
+    /// One after another, with commas between.
+    messages: Vec<u8>,
+}
+
+impl Said {
+    fn begin(&mut self, rest: Map<String, Value>) {
+        self.before = Value::Object(rest).to_string().into_bytes();
+        self.before.pop();
+        if self.before.len() > 1 {
+            self.before.push(b',');
+        }
+        self.before.extend_from_slice(b"\"messages\":[");
+    }
+
+    fn add(&mut self, message: &Value) {
+        if !self.messages.is_empty() {
+            self.messages.push(b',');
+        }
+        self.messages
+            .extend_from_slice(message.to_string().as_bytes());
+    }
+
+    fn request(&self) -> Vec<u8> {
+        [&self.before[..], &self.messages, b"]}"].concat()
+    }
+}
+
+impl<P: Protocol> Course for Conversations<P>
+where
+    P::Driver: GivesBodies,
+{
+    type Protocol = Timed<P>;
+    type Memory = Said;
+
+    fn protocol(&self) -> &Timed<P> {
+        &self.protocol
+    }
+
+    fn calls(&self) -> u32 {
+        self.talk.turns
+    }
+
+    fn pause_before(&self, _call: u32) -> Duration {
+        self.talk.think
+    }
+
+    fn replaces_connections(&self) -> bool {
+        true
+    }
+
+    fn prepare(&self, step: Step, now: Time, said: &mut Said, driver: &mut P::Driver) {
+        let Step { call, number } = step;
+        let follow_up = match (call as usize, self.talk.follow_ups.len()) {
+            (0, _) | (_, 0) => None,
+            (call, kinds) => Some(&self.talk.follow_ups[(call - 1) % kinds]),
+        };
+        match follow_up {
+            Some(text) => {
+                let text = self.rendered(text, number, now);
+                let content = String::from_utf8_lossy(&text);
+                said.add(&json!({ "role": "user", "content": content }));
+            }
+            None => {
+                let (messages, rest) = self.typed(number, now);
+                let known = match call {
+                    0 => {
+                        said.begin(rest);
+                        0
+                    }
+                    _ => messages.len().saturating_sub(1),
+                };
+                messages[known..]
+                    .iter()
+                    .for_each(|message| said.add(message));
+            }
+        }
+        driver.give(said.request());
+    }
+
+    fn heard(&self, text: String, said: &mut Said) {
+        said.add(&json!({ "role": "assistant", "content": text }));
+    }
+}
+
+/// A protocol, and when the run's clock began.
+pub struct Timed<P> {
+    inner: P,
+    /// Nanoseconds since 1970 at [`Time::ZERO`].
+    unix_zero: AtomicU64,
+}
+
+impl<P: Protocol> Protocol for Timed<P> {
+    type Driver = P::Driver;
+
+    fn alpn(&self) -> Option<&'static [u8]> {
+        self.inner.alpn()
+    }
+
+    fn clock_began(&self, unix_ns: u64) {
+        self.unix_zero.store(unix_ns, Ordering::Relaxed);
+        self.inner.clock_began(unix_ns);
+    }
+
+    fn driver(&self) -> P::Driver {
+        self.inner.driver()
+    }
+
+    fn goodput(&self) -> plimsoll_model::plan::Goodput {
+        self.inner.goodput()
+    }
+}

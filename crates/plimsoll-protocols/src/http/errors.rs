@@ -1,0 +1,22 @@
+//! What the errors of HTTP/1.1's messages are to the calls on a connection.
+
+use plimsoll_engine::driver::ProtocolError;
+use plimsoll_model::Outcome;
+use plimsoll_wire::http1::Http1Error;
+
+/// What an error of the messages on a connection is to its calls.
+pub(crate) fn broken(e: &Http1Error) -> ProtocolError {
+    let outcome = match e {
+        Http1Error::Short { .. } | Http1Error::EndedInChunks { .. } => Outcome::BodyLength,
+        Http1Error::EndedInHead => Outcome::ConnectionClosed,
+        Http1Error::BodyTooLong(_) => Outcome::MessageTooLarge,
+        Http1Error::Head(_) | Http1Error::HeadTooLong(_) | Http1Error::Switching => {
+            Outcome::ProtocolError
+        }
+        _ => Outcome::BadAnswer,
+    };
+    ProtocolError {
+        outcome,
+        detail: format!("http: {e}"),
+    }
+}

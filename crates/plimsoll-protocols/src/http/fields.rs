@@ -1,0 +1,34 @@
+//! The fields of a header block of HTTP/2, in one piece of memory that is used again.
+
+/// The fields of a block, one behind the other.
+#[derive(Debug, Default)]
+pub(super) struct FieldList {
+    bytes: Vec<u8>,
+    /// Where a name ends, and its value.
+    ends: Vec<(usize, usize)>,
+}
+
+impl FieldList {
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    pub(super) fn push(&mut self, name: &[u8], value: &[u8]) {
+        self.bytes.extend_from_slice(name);
+        let end = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.ends.push((end, self.bytes.len()));
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
+        let starts = std::iter::once(0).chain(self.ends.iter().map(|(_, end)| *end));
+        let places = starts.zip(&self.ends);
+        places.map(|(start, &(middle, end))| (&self.bytes[start..middle], &self.bytes[middle..end]))
+    }
+
+    /// Bytes on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.bytes.capacity() + self.ends.capacity() * size_of::<(usize, usize)>()
+    }
+}

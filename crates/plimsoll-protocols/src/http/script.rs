@@ -1,0 +1,68 @@
+//! Scripts of frames: what each user sends over a WebSocket of its own, one answer after another.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use plimsoll_engine::script::user::{Course, Step};
+use plimsoll_model::Time;
+use plimsoll_model::plan::SocketCall;
+
+use super::socket::{SocketDriver, SocketProtocol};
+
+/// The users of a run.
+pub struct FrameScripts {
+    protocol: SocketProtocol,
+    calls: Vec<Call>,
+}
+
+/// One of a user's calls.
+struct Call {
+    /// The frames that it sends; the last one is answered.
+    frames: Range<usize>,
+    pace: Duration,
+}
+
+impl FrameScripts {
+    pub fn new(protocol: SocketProtocol, socket: &SocketCall) -> FrameScripts {
+        let mut calls = Vec::new();
+        let mut start = 0;
+        for (nth, frame) in socket.script.iter().enumerate() {
+            if frame.answer.is_some() {
+                calls.push(Call {
+                    frames: start..nth + 1,
+                    pace: socket.script[start].pace,
+                });
+                start = nth + 1;
+            }
+        }
+        FrameScripts { protocol, calls }
+    }
+}
+
+impl Course for FrameScripts {
+    type Protocol = SocketProtocol;
+    type Memory = ();
+
+    fn protocol(&self) -> &SocketProtocol {
+        &self.protocol
+    }
+
+    fn calls(&self) -> u32 {
+        self.calls.len() as u32
+    }
+
+    fn pause_before(&self, call: u32) -> Duration {
+        self.calls[call as usize].pace
+    }
+
+    fn replaces_connections(&self) -> bool {
+        // What the server knows of a user goes with the socket.
+        false
+    }
+
+    fn prepare(&self, step: Step, _now: Time, (): &mut (), driver: &mut SocketDriver) {
+        driver.send_next(self.calls[step.call as usize].frames.clone());
+    }
+
+    fn heard(&self, _text: String, (): &mut ()) {}
+}

@@ -1,0 +1,450 @@
+//! The client's side of one WebSocket (RFC 6455): a call sends a frame, and ends with the message
+//! that answers it.
+//!
+//! Invariant: every call started and not cancelled ends in exactly one [`Event::Done`]. A socket
+//! carries one call at a time. Messages that come while there is none are read and dropped: a
+//! server may send what it likes. The worker loop calls this.
+
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use plimsoll_engine::driver::{CallId, Done, Driver, Event, Exchanged, Protocol, ProtocolError};
+use plimsoll_model::plan::{EventMatch, HttpCall, SocketCall};
+use plimsoll_model::{Outcome, Time};
+use plimsoll_wire::websocket::{
+    Deflate, Message, Offer, Opcode, Reader, Role, UpgradeAnswer, Violation, client_key,
+    close_payload, code, put_masked,
+};
+
+use super::checks::{Checks, printable};
+use super::events::is_meant;
+use super::needle::Needle;
+use super::request::{FrameText, HttpRequest, Upgrade};
+
+/// The largest message, where the plan does not say. Bytes.
+const MAX_MESSAGE: usize = 16 << 20;
+
+/// Texts of failures reported for one outcome on one connection.
+const MAX_DETAILS: usize = 3;
+
+struct Shared {
+    upgrade: Upgrade,
+    /// Those of a script, or the only one.
+    frames: Vec<Frame>,
+    socket: SocketCall,
+    checks: Checks,
+    compression: bool,
+    max_message: usize,
+    /// Sockets that have been opened: what varies in their path and headers goes by it.
+    opened: AtomicU64,
+}
+
+/// What a call sends, and what answers it.
+struct Frame {
+    text: FrameText,
+    opcode: Opcode,
+    until: Option<EventMatch>,
+    expect: Option<Needle>,
+}
+
+impl Frame {
+    fn all(call: &HttpCall, socket: &SocketCall) -> Vec<Frame> {
+        let opcode = |is_binary: bool| match is_binary {
+            true => Opcode::Binary,
+            false => Opcode::Text,
+        };
+        if socket.script.is_empty() {
+            let varying = call.varying.as_ref().and_then(|all| all.body.as_ref());
+            return vec![Frame {
+                text: FrameText::new(call, &call.body, varying),
+                opcode: opcode(socket.binary),
+                until: socket.until.clone(),
+                expect: call.expect_body.as_deref().map(Needle::new),
+            }];
+        }
+        let scripted = socket.script.iter().map(|frame| {
+            let answer = frame.answer.clone().unwrap_or_default();
+            Frame {
+                text: FrameText::new(call, &frame.payload, frame.varying.as_ref()),
+                opcode: opcode(frame.binary),
+                until: answer.until,
+                expect: answer.expect.as_deref().map(Needle::new),
+            }
+        });
+        scripted.collect()
+    }
+}
+
+/// WebSockets, with their upgrade and frame prepared.
+#[derive(Clone)]
+pub struct SocketProtocol(Arc<Shared>);
+
+impl SocketProtocol {
+    /// `socket`: what of the request makes it one.
+    pub fn new(request: &HttpRequest<'_>, socket: &SocketCall) -> SocketProtocol {
+        let call: &HttpCall = request.call;
+        SocketProtocol(Arc::new(Shared {
+            upgrade: Upgrade::new(request),
+            frames: Frame::all(call, socket),
+            socket: socket.clone(),
+            checks: Checks::new(call),
+            compression: call.compressed,
+            max_message: match call.max_body {
+                u32::MAX => MAX_MESSAGE,
+                limit => limit as usize,
+            },
+            opened: AtomicU64::new(0),
+        }))
+    }
+}
+
+impl Protocol for SocketProtocol {
+    type Driver = SocketDriver;
+
+    fn alpn(&self) -> Option<&'static [u8]> {
+        // As for HTTP/1.1.
+        None
+    }
+
+    fn clock_began(&self, unix_ns: u64) {
+        self.0.upgrade.set_unix_zero(unix_ns);
+        for frame in &self.0.frames {
+            frame.text.set_unix_zero(unix_ns);
+        }
+    }
+
+    fn driver(&self) -> SocketDriver {
+        SocketDriver {
+            shared: Arc::clone(&self.0),
+            state: State::Upgrading(Vec::new()),
+            key: String::new(),
+            random: 0,
+            reader: Reader::new(Role::Client, self.0.max_message),
+            call: None,
+            next: 0..1,
+            draining: false,
+            scratch: Vec::new(),
+            details: 0,
+        }
+    }
+}
+
+enum State {
+    /// The answer to the upgrade, as far as it has come.
+    Upgrading(Vec<u8>),
+    Open,
+    /// Closed by either end.
+    Closed,
+}
+
+#[derive(Clone, Copy)]
+struct InFlight {
+    call: CallId,
+    first_byte: Time,
+    sent: u32,
+    received: u32,
+    /// The frame that is answered.
+    frame: usize,
+    /// Text that its answer has to hold has come.
+    found: bool,
+}
+
+/// See the module's text.
+pub struct SocketDriver {
+    shared: Arc<Shared>,
+    state: State,
+    key: String,
+    random: u64,
+    reader: Reader,
+    call: Option<InFlight>,
+    /// The frames that a call sends.
+    next: Range<usize>,
+    draining: bool,
+    scratch: Vec<u8>,
+    /// Texts of failures reported.
+    details: usize,
+}
+
+impl SocketDriver {
+    fn random(&mut self) -> u64 {
+        // xorshift64*
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        self.random.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn mask(&mut self) -> [u8; 4] {
+        (self.random() as u32).to_ne_bytes()
+    }
+
+    /// Takes what of `bytes` belongs to the answer to the upgrade; what is left are frames.
+    fn upgraded<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        out: &mut Vec<u8>,
+    ) -> Result<&'a [u8], ProtocolError> {
+        let State::Upgrading(gathered) = &mut self.state else {
+            return Ok(bytes);
+        };
+        let before = gathered.len();
+        gathered.extend_from_slice(bytes);
+        let shared = &self.shared;
+        let protocol = shared.socket.subprotocol.as_deref();
+        let offer = Offer {
+            compression: shared.compression,
+            protocol,
+        };
+        let parsed = UpgradeAnswer::parse_to(gathered, &self.key, offer);
+        let refused = |outcome, detail| ProtocolError { outcome, detail };
+        let answer =
+            parsed.map_err(|e| refused(Outcome::SocketRefused, format!("websocket: {e}")))?;
+        let Some(answer) = answer else {
+            return Ok(&[]);
+        };
+        if let Some(problem) = answer.problem {
+            let outcome = match answer.status {
+                401 | 403 => Outcome::SocketDenied,
+                _ => Outcome::SocketRefused,
+            };
+            return Err(refused(outcome, format!("websocket: {problem}")));
+        }
+        let rest = &bytes[answer.size.saturating_sub(before).min(bytes.len())..];
+        if answer.deflate.is_some() {
+            self.reader = Reader::new(Role::Client, shared.max_message).with_deflate(true);
+        }
+        self.state = State::Open;
+        let shared = Arc::clone(&self.shared);
+        if let Some(greeting) = &shared.socket.greeting {
+            let mask = self.mask();
+            let opcode = match shared.socket.binary {
+                true => Opcode::Binary,
+                false => Opcode::Text,
+            };
+            put_masked(out, opcode, mask, greeting.as_bytes());
+        }
+        Ok(rest)
+    }
+
+    /// Ends the call.
+    fn end(&mut self, outcome: Outcome, text: Option<String>, events: &mut Vec<Event>) {
+        let Some(call) = self.call.take() else { return };
+        if let Some(text) = text.filter(|_| self.details < MAX_DETAILS) {
+            self.details += 1;
+            let text = self.shared.checks.text_of_body(&text);
+            events.push(Event::Detail { outcome, text });
+        }
+        events.push(Event::Done(Done {
+            call: call.call,
+            outcome,
+            first_byte: call.first_byte,
+            bytes_sent: call.sent,
+            bytes_received: call.received,
+        }));
+    }
+
+    /// A whole message has come.
+    fn message(&mut self, data: &[u8], now: Time, events: &mut Vec<Event>) {
+        let Some(call) = &mut self.call else { return };
+        let frame = &self.shared.frames[call.frame];
+        if call.first_byte == Time::NEVER {
+            call.first_byte = now;
+        }
+        call.received = call.received.saturating_add(data.len() as u32);
+        if let Some(needle) = &frame.expect {
+            call.found |= needle.is_in(&mut 0, data);
+        }
+        let found = call.found || frame.expect.is_none();
+        let is =
+            |meant: &Option<EventMatch>| meant.as_ref().map(|meant| is_meant(meant, b"", data));
+        if frame.until.is_some() {
+            events.push(Event::Message(call.call));
+        }
+        let ends = is(&frame.until);
+        if is(&self.shared.socket.error) == Some(true) {
+            let text = format!("a message reports: {}", printable(data));
+            return self.end(Outcome::EventError, Some(text), events);
+        }
+        match ends {
+            Some(false) => {}
+            _ if found => self.end(Outcome::Ok, None, events),
+            _ => {
+                let text = format!(
+                    "the answer does not hold the text that is expected: {}",
+                    printable(data)
+                );
+                self.end(Outcome::HttpBody, Some(text), events);
+            }
+        }
+    }
+
+    /// The call that is started next sends these frames of the script, of which the last is answered.
+    pub(super) fn send_next(&mut self, frames: Range<usize>) {
+        self.next = frames;
+    }
+
+    /// Closes the socket from this end.
+    fn close(&mut self, violation: &Violation, out: &mut Vec<u8>) {
+        let mask = self.mask();
+        let payload = close_payload(violation.code, violation.reason);
+        put_masked(out, Opcode::Close, mask, &payload);
+        self.state = State::Closed;
+        self.draining = true;
+    }
+}
+
+impl Driver for SocketDriver {
+    fn open(&mut self, now: Time, out: &mut Vec<u8>) {
+        let shared = Arc::clone(&self.shared);
+        let number = shared.opened.fetch_add(1, Ordering::Relaxed);
+        self.random = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut nonce = [0; 16];
+        for half in nonce.chunks_mut(8) {
+            half.copy_from_slice(&self.random().to_ne_bytes());
+        }
+        // It guards against caches in between, not against an enemy, and may repeat in another run.
+        self.key = client_key(&nonce);
+        let mut fields = vec![
+            ("upgrade", "websocket"),
+            ("connection", "Upgrade"),
+            ("sec-websocket-version", "13"),
+            ("sec-websocket-key", &*self.key),
+        ];
+        if shared.compression {
+            fields.push(("sec-websocket-extensions", Deflate::OFFER));
+        }
+        if let Some(protocol) = &shared.socket.subprotocol {
+            fields.push(("sec-websocket-protocol", protocol));
+        }
+        shared.upgrade.write(number, now, &fields, out);
+    }
+
+    fn is_ready(&self) -> bool {
+        !matches!(self.state, State::Upgrading(_))
+    }
+
+    fn capacity(&self) -> usize {
+        let is_open = matches!(self.state, State::Open);
+        usize::from(is_open && !self.draining && self.call.is_none())
+    }
+
+    fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
+        let shared = Arc::clone(&self.shared);
+        let mut sent = 0;
+        for frame in &shared.frames[self.next.clone()] {
+            let mask = self.mask();
+            let payload = frame.text.of(number, now, &mut self.scratch);
+            sent += payload.len() as u32;
+            put_masked(out, frame.opcode, mask, payload);
+        }
+        self.call = Some(InFlight {
+            call,
+            first_byte: Time::NEVER,
+            sent,
+            received: 0,
+            frame: self.next.end.saturating_sub(1),
+            found: false,
+        });
+    }
+
+    fn cancel(&mut self, _call: CallId, _now: Time, _out: &mut Vec<u8>) {
+        // Its answer, when it comes, could not be distinguished from the next one's.
+        self.call = None;
+        self.draining = true;
+    }
+
+    fn exchanged(&self, _call: CallId) -> Exchanged {
+        Exchanged {
+            messages_sent: 0,
+            bytes_sent: self.call.map_or(0, |call| call.sent),
+            bytes_received: self.call.map_or(0, |call| call.received),
+        }
+    }
+
+    fn receive(
+        &mut self,
+        bytes: &[u8],
+        now: Time,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), ProtocolError> {
+        let bytes = self.upgraded(bytes, out)?;
+        if bytes.is_empty() || matches!(self.state, State::Closed) {
+            return Ok(());
+        }
+        let nothing = Reader::new(Role::Client, 0);
+        let mut reader = std::mem::replace(&mut self.reader, nothing);
+        let mut closed = None;
+        let read = reader.read(bytes, |message| {
+            match message {
+                Message::Text(text) => self.message(text.as_bytes(), now, events),
+                Message::Binary(data) => self.message(data, now, events),
+                Message::Ping(payload) => {
+                    let mask = self.mask();
+                    put_masked(out, Opcode::Pong, mask, payload);
+                }
+                Message::Pong(_) => {}
+                Message::Close { code, reason } => {
+                    closed = Some(format!("the socket was closed with {code} {reason}"));
+                    return ControlFlow::Break(());
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        self.reader = reader;
+        if let Err(violation) = read {
+            self.close(&violation, out);
+            return Err(ProtocolError {
+                outcome: match violation.code {
+                    code::TOO_BIG => Outcome::MessageTooLarge,
+                    _ => Outcome::ProtocolError,
+                },
+                detail: format!("websocket: {}", violation.reason),
+            });
+        }
+        if let Some(text) = closed {
+            let normal = Violation {
+                code: code::NORMAL,
+                reason: "",
+            };
+            self.close(&normal, out);
+            self.end(Outcome::SocketClosed, Some(text), events);
+        }
+        Ok(())
+    }
+
+    fn receive_end(&mut self, _now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
+        self.draining = true;
+        match self.state {
+            State::Upgrading(_) => Err(ProtocolError {
+                outcome: Outcome::SocketRefused,
+                detail: "websocket: closed before the upgrade was answered".to_owned(),
+            }),
+            _ => {
+                let text = "the connection ended without a Close".to_owned();
+                self.end(Outcome::SocketClosed, Some(text), events);
+                Ok(())
+            }
+        }
+    }
+
+    fn abort(&mut self, outcome: Outcome, _now: Time, events: &mut Vec<Event>) {
+        self.draining = true;
+        self.end(outcome, None, events);
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        if matches!(self.state, State::Open) {
+            let normal = Violation {
+                code: code::NORMAL,
+                reason: "",
+            };
+            self.close(&normal, out);
+        }
+    }
+}

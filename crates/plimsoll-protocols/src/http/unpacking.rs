@@ -1,0 +1,382 @@
+//! Bodies that are packed (RFC 9110, 8.4): unpacked as they come, never held whole.
+//!
+//! Invariant: of what was unpacked no more than [`MAX_PIECE`] is in memory, and no more than a
+//! limit comes out of one body: a small body that unpacks to more than anybody wants ends its call
+//! and not the client.
+
+use std::io::{self, Write};
+
+use brotli_decompressor::DecompressorWriter;
+use flate2::write::MultiGzDecoder;
+use flate2::{Decompress, FlushDecompress, Status};
+use zstd::stream::raw::{DParameter, Decoder};
+use zstd::stream::zio::Writer;
+
+/// What a client that unpacks asks for.
+pub(super) const ACCEPTED: &str = "gzip, deflate, br, zstd";
+
+/// Bytes given to a library at a time.
+const STEP: usize = 1024;
+
+/// More than this out of one step is no packing, but an attack. Bytes.
+const MAX_PIECE: usize = 16 << 20;
+
+/// The largest window of zstd that a client has to have room for (RFC 9659). 2 to the power of it, in bytes.
+const MAX_ZSTD_WINDOW: u32 = 23;
+
+/// A content coding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Coding {
+    /// As it is.
+    #[default]
+    Identity,
+    Gzip,
+    /// The zlib format.
+    Deflate,
+    Brotli,
+    Zstd,
+    /// Another, or several one over the other.
+    Unknown,
+}
+
+impl Coding {
+    /// The value of `content-encoding`.
+    pub(super) fn of(value: &[u8]) -> Coding {
+        match value.trim_ascii().to_ascii_lowercase().as_slice() {
+            b"" | b"identity" => Coding::Identity,
+            b"gzip" | b"x-gzip" => Coding::Gzip,
+            b"deflate" => Coding::Deflate,
+            b"br" => Coding::Brotli,
+            b"zstd" => Coding::Zstd,
+            _ => Coding::Unknown,
+        }
+    }
+}
+
+/// Why a body can't be unpacked.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum UnpackError {
+    #[error("a body that unpacks to more than {0} bytes")]
+    TooLarge(u64),
+    #[error("the body can't be unpacked: {0}")]
+    Corrupt(io::Error),
+}
+
+/// What came out of a step.
+#[derive(Default)]
+struct Piece {
+    bytes: Vec<u8>,
+    is_full: bool,
+}
+
+impl Write for Piece {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.bytes.len() + bytes.len() > MAX_PIECE {
+            self.is_full = true;
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The zlib format, whose writer in the library does not notice that an end is missing.
+struct Inflater {
+    stream: Decompress,
+    piece: Piece,
+    is_over: bool,
+}
+
+impl Inflater {
+    fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        let mut out = [0; 16 << 10];
+        loop {
+            if self.is_over {
+                return match bytes {
+                    [] => Ok(()),
+                    _ => Err(io::Error::other("bytes behind its end")),
+                };
+            }
+            let (taken, given) = (self.stream.total_in(), self.stream.total_out());
+            let status = self
+                .stream
+                .decompress(bytes, &mut out, FlushDecompress::None)?;
+            let taken = (self.stream.total_in() - taken) as usize;
+            let given = (self.stream.total_out() - given) as usize;
+            bytes = &bytes[taken..];
+            self.piece.write_all(&out[..given])?;
+            self.is_over = status == Status::StreamEnd;
+            if taken == 0 && given == 0 && !self.is_over {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// The libraries, which all take bytes and write what comes of them to a [`Piece`].
+enum Library {
+    Gzip(MultiGzDecoder<Piece>),
+    Deflate(Inflater),
+    Brotli(Box<DecompressorWriter<Piece>>),
+    Zstd(Writer<Piece, Decoder<'static>>),
+}
+
+impl Library {
+    /// `None`: there is nothing to unpack, or it is not known how.
+    fn new(coding: Coding) -> Option<Library> {
+        let piece = Piece::default();
+        Some(match coding {
+            Coding::Identity | Coding::Unknown => return None,
+            Coding::Gzip => Library::Gzip(MultiGzDecoder::new(piece)),
+            Coding::Deflate => Library::Deflate(Inflater {
+                stream: Decompress::new(true),
+                piece,
+                is_over: false,
+            }),
+            Coding::Brotli => Library::Brotli(Box::new(DecompressorWriter::new(piece, 4096))),
+            Coding::Zstd => {
+                let mut decoder = Decoder::new().ok()?;
+                let window = DParameter::WindowLogMax(MAX_ZSTD_WINDOW);
+                decoder.set_parameter(window).ok()?;
+                Library::Zstd(Writer::new(piece, decoder))
+            }
+        })
+    }
+
+    fn piece(&mut self) -> &mut Piece {
+        match self {
+            Library::Gzip(library) => library.get_mut(),
+            Library::Deflate(library) => &mut library.piece,
+            Library::Brotli(library) => library.get_mut(),
+            Library::Zstd(library) => library.writer_mut(),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            // What it holds back comes at once, or an event would wait for the next.
+            Library::Gzip(library) => library.write_all(bytes).and_then(|()| library.flush()),
+            Library::Deflate(library) => library.write(bytes),
+            Library::Brotli(library) => library.write_all(bytes),
+            Library::Zstd(library) => library.write_all(bytes).and_then(|()| library.flush()),
+        }
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        match self {
+            Library::Gzip(library) => library.try_finish(),
+            Library::Deflate(library) if library.is_over => Ok(()),
+            Library::Deflate(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Library::Brotli(library) => library.close(),
+            Library::Zstd(library) => library.finish(),
+        }
+    }
+}
+
+/// One body's.
+pub(super) struct Unpacker {
+    library: Library,
+    /// Bytes that have come out.
+    unpacked: u64,
+    limit: u64,
+    /// Something has come in.
+    begun: bool,
+}
+
+impl std::fmt::Debug for Unpacker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Unpacker of {} bytes", self.unpacked)
+    }
+}
+
+impl Unpacker {
+    /// `limit`: of bytes that may come out. `None`: there is nothing to unpack, or it is not known how.
+    pub(super) fn new(coding: Coding, limit: u64) -> Option<Box<Unpacker>> {
+        Some(Box::new(Unpacker {
+            library: Library::new(coding)?,
+            unpacked: 0,
+            limit,
+            begun: false,
+        }))
+    }
+
+    /// Bytes that have come out.
+    pub(super) fn unpacked(&self) -> u64 {
+        self.unpacked
+    }
+
+    /// Takes a part of the body; `sink` gets what comes out of it.
+    pub(super) fn take(
+        &mut self,
+        data: &[u8],
+        sink: &mut impl FnMut(&[u8]),
+    ) -> Result<(), UnpackError> {
+        self.begun |= !data.is_empty();
+        for step in data.chunks(STEP) {
+            let taken = self.library.write(step);
+            self.pass_on(taken, sink)?;
+        }
+        Ok(())
+    }
+
+    /// The body is over.
+    pub(super) fn end(&mut self, sink: &mut impl FnMut(&[u8])) -> Result<(), UnpackError> {
+        // Nothing at all is what servers send where there is no body (RFC 9110, 8.4.1).
+        let ended = match self.begun {
+            true => self.library.finish(),
+            false => Ok(()),
+        };
+        self.pass_on(ended, sink)
+    }
+
+    fn pass_on(
+        &mut self,
+        result: io::Result<()>,
+        sink: &mut impl FnMut(&[u8]),
+    ) -> Result<(), UnpackError> {
+        let piece = self.library.piece();
+        self.unpacked += piece.bytes.len() as u64;
+        if piece.is_full || self.unpacked > self.limit {
+            return Err(UnpackError::TooLarge(self.limit));
+        }
+        if !piece.bytes.is_empty() {
+            sink(&piece.bytes);
+            piece.bytes.clear();
+        }
+        result.map_err(UnpackError::Corrupt)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    const TEXT: &[u8] = b"data: {\"n\":1}\n\ndata: {\"n\":2}\n\ndata: [DONE]\n\n";
+
+    fn gzip(text: &[u8]) -> Vec<u8> {
+        let mut packed = Vec::new();
+        flate2::read::GzEncoder::new(text, flate2::Compression::best())
+            .read_to_end(&mut packed)
+            .unwrap();
+        packed
+    }
+
+    fn deflate(text: &[u8]) -> Vec<u8> {
+        let mut packed = Vec::new();
+        flate2::read::ZlibEncoder::new(text, flate2::Compression::best())
+            .read_to_end(&mut packed)
+            .unwrap();
+        packed
+    }
+
+    fn zstd(text: &[u8]) -> Vec<u8> {
+        zstd::stream::encode_all(text, 3).unwrap()
+    }
+
+    /// One uncompressed metablock, and an empty last one (RFC 7932, 9.2): its window of 2^16 and the length in 16 bits.
+    fn brotli(text: &[u8]) -> Vec<u8> {
+        // WBITS 0 (1 bit), ISLAST 0, MNIBBLES 00 (4 nibbles), MLEN - 1 (16 bits), ISUNCOMPRESSED 1: 21 bits.
+        let bits = (text.len() as u32 - 1) << 4 | 1 << 20;
+        let mut packed = bits.to_le_bytes()[..3].to_vec();
+        packed.extend_from_slice(text);
+        // ISLAST 1, ISLASTEMPTY 1.
+        packed.push(3);
+        packed
+    }
+
+    fn all() -> [(Coding, Vec<u8>); 4] {
+        [
+            (Coding::Gzip, gzip(TEXT)),
+            (Coding::Deflate, deflate(TEXT)),
+            (Coding::Brotli, brotli(TEXT)),
+            (Coding::Zstd, zstd(TEXT)),
+        ]
+    }
+
+    fn unpack(
+        coding: Coding,
+        packed: &[u8],
+        step: usize,
+        limit: u64,
+    ) -> Result<Vec<u8>, UnpackError> {
+        let mut unpacker = Unpacker::new(coding, limit).unwrap();
+        let mut out = Vec::new();
+        for piece in packed.chunks(step) {
+            unpacker.take(piece, &mut |data| out.extend_from_slice(data))?;
+        }
+        unpacker.end(&mut |data| out.extend_from_slice(data))?;
+        assert_eq!(unpacker.unpacked(), out.len() as u64);
+        Ok(out)
+    }
+
+    #[test]
+    fn bodies_are_unpacked_however_they_are_split() {
+        for (coding, packed) in all() {
+            for step in 1..=packed.len() {
+                let out = unpack(coding, &packed, step, 1_000).unwrap();
+                assert_eq!(out, TEXT, "{coding:?} by {step}");
+            }
+            assert_eq!(unpack(coding, b"", 1, 1_000).unwrap(), b"");
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_changed_or_too_large_is_an_error() {
+        for (coding, packed) in all() {
+            for cut in 1..packed.len() {
+                let cut_off = unpack(coding, &packed[..cut], 7, 1_000);
+                assert!(
+                    matches!(cut_off, Err(UnpackError::Corrupt(_))),
+                    "{coding:?} {cut}"
+                );
+            }
+            let limited = unpack(coding, &packed, 7, TEXT.len() as u64 - 1);
+            assert!(
+                matches!(limited, Err(UnpackError::TooLarge(_))),
+                "{coding:?}"
+            );
+            let garbage = [0xff; 100];
+            let garbage = unpack(coding, &garbage, 100, 1_000);
+            assert!(
+                matches!(garbage, Err(UnpackError::Corrupt(_))),
+                "{coding:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_bomb_ends_at_the_limit() {
+        let zeros = vec![0; 64 << 20];
+        for (coding, packed) in [(Coding::Gzip, gzip(&zeros)), (Coding::Zstd, zstd(&zeros))] {
+            assert!(packed.len() < zeros.len() / 900, "{coding:?}");
+            let mut unpacker = Unpacker::new(coding, 20 << 20).unwrap();
+            let mut most = 0;
+            let ended = unpacker.take(&packed, &mut |data| most = most.max(data.len()));
+            assert!(matches!(ended, Err(UnpackError::TooLarge(_))), "{coding:?}");
+            assert!(most <= MAX_PIECE);
+        }
+    }
+
+    #[test]
+    fn codings_are_known_by_name() {
+        for (name, coding) in [
+            ("", Coding::Identity),
+            ("identity", Coding::Identity),
+            ("GZip", Coding::Gzip),
+            ("x-gzip", Coding::Gzip),
+            ("deflate", Coding::Deflate),
+            ("br", Coding::Brotli),
+            ("zstd", Coding::Zstd),
+            ("gzip, br", Coding::Unknown),
+            ("compress", Coding::Unknown),
+        ] {
+            assert_eq!(Coding::of(name.as_bytes()), coding, "{name}");
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The `[call.plugin]` section and the flags of `plimsoll plugin`: a call in a protocol that a codec
+//! plugin brings.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use plimsoll_model::plan::Call;
+use plimsoll_model::spec::{
+    Limit, LoadSpec, Problem, Problems, Schemes, Section, Spec, Surroundings,
+};
+use plimsoll_model::units::Size;
+use plimsoll_plugin::Codec;
+use serde::{Deserialize, Serialize};
+
+use super::{Content, PluginProtocol, PluginRequest, frame_of};
+use crate::owned::{Asked, Load, Owned, Usage, driven, text_or_file};
+
+const HEARTBEAT: Duration = Duration::from_secs(15);
+const MAX_FRAME: Size = Size(16 << 20);
+
+/// One kind of call: a frame, or a payload that the plugin makes a frame around.
+#[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[command(next_help_heading = "Call")]
+#[serde(deny_unknown_fields, default)]
+pub struct PluginOptions {
+    /// The shared object that brings the protocol (docs/plugin.md).
+    #[arg(long, value_name = "FILE")]
+    pub codec: Option<PathBuf>,
+
+    /// The request's payload, or @FILE that holds it [default: none].
+    #[arg(short = 'd', long = "data", value_name = "TEXT")]
+    pub payload: Option<String>,
+
+    /// A file whose bytes are the payload.
+    #[arg(skip)]
+    pub payload_file: Option<PathBuf>,
+
+    /// Instead: a whole request in hexadecimal digits, or @FILE that holds its bytes.
+    #[arg(long, value_name = "HEX", conflicts_with = "payload")]
+    pub frame: Option<String>,
+
+    /// A file whose bytes are a whole request.
+    #[arg(skip)]
+    pub frame_file: Option<PathBuf>,
+
+    /// Calls at once on one connection [default: no limit].
+    #[arg(long, value_name = "N")]
+    pub in_flight: Option<u32>,
+
+    /// Silence after which a heartbeat is sent, or "none" [default: 15s, where the protocol has them].
+    #[arg(long, value_name = "TIME")]
+    pub heartbeat: Option<Limit>,
+
+    /// Larger frames fail with MESSAGE_TOO_LARGE [default: 16MiB].
+    #[arg(long, value_name = "SIZE")]
+    pub max_frame: Option<Size>,
+
+    /// The call's deadline, or "none". Default 10s.
+    #[arg(skip)]
+    pub deadline: Option<Limit>,
+}
+
+/// Put load on a service whose protocol comes with a codec plugin.
+#[derive(Args, Debug)]
+#[command(before_help = "\
+Example: a plugin in C, an echo server of its protocol, 2000 calls a second over 8 connections
+  cc -O2 -fPIC -shared -I crates/plimsoll-plugin/include -o x_example.so \\
+      crates/plimsoll-plugin/examples/x_example.c
+  plimsoll serve plugin x_example.so --listen 127.0.0.1:7000 &
+  plimsoll plugin plugin://127.0.0.1:7000 --codec x_example.so -d hello -c 8 --rate 2000/s -z 10s
+Example: a whole request from a file; 50 clients, each waiting for its answer
+  plimsoll plugin plugin://127.0.0.1:7000 --codec x_example.so --frame @request.bin --fleet 50 -z 10s")]
+pub struct PluginFlags {
+    #[command(flatten)]
+    options: PluginOptions,
+}
+
+/// One kind of call in a protocol that a codec plugin brings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginCall {
+    /// The shared object.
+    pub codec: PathBuf,
+    /// What the plugin calls its protocol.
+    pub protocol: String,
+    /// A whole request, with any id.
+    pub frame: Vec<u8>,
+    /// Calls at once on one connection; `None`: no limit.
+    pub in_flight: Option<u32>,
+    /// Silence after which a heartbeat is sent; `None`: never.
+    pub heartbeat: Option<Duration>,
+    /// Frames larger than this fail with `MESSAGE_TOO_LARGE`. Bytes.
+    pub max_frame: usize,
+}
+
+impl Call for PluginCall {
+    fn names(&self) -> (&'static str, Cow<'_, str>) {
+        ("plugin", self.protocol.as_str().into())
+    }
+}
+
+impl Section for PluginOptions {
+    const SCHEMES: Schemes = Schemes {
+        section: "plugin",
+        also: None,
+        plain: "plugin",
+        secured: Some("plugins"),
+        purpose: "for a codec plugin's protocol",
+        elsewhere: &[],
+        ports: None,
+        with_path: false,
+    };
+    type Call = PluginCall;
+
+    fn files(&self) -> Vec<(&'static str, PathBuf)> {
+        let named = [
+            ("codec", &self.codec),
+            ("payload_file", &self.payload_file),
+            ("frame_file", &self.frame_file),
+        ];
+        let given = named.into_iter();
+        given
+            .filter_map(|(key, path)| Some((key, path.clone()?)))
+            .collect()
+    }
+
+    fn resolve(
+        &self,
+        _: &Spec,
+        problems: &mut Problems,
+        surroundings: &dyn Surroundings,
+    ) -> Option<PluginCall> {
+        let before = problems.0.len();
+        let codec = match &self.codec {
+            Some(path) => path.clone(),
+            None => {
+                problems.add(
+                    "call.plugin.codec",
+                    "missing: name the shared object that brings the protocol, such as x_example.so",
+                );
+                return None;
+            }
+        };
+        let given: Vec<&str> = [
+            ("payload", self.payload.is_some()),
+            ("payload_file", self.payload_file.is_some()),
+            ("frame", self.frame.is_some()),
+            ("frame_file", self.frame_file.is_some()),
+        ]
+        .into_iter()
+        .filter_map(|(key, given)| given.then_some(key))
+        .collect();
+        if let [first, second, ..] = given[..] {
+            problems.add(
+                format!("call.plugin.{second}"),
+                format!("given beside call.plugin.{first}: use one of the two"),
+            );
+        }
+        if self.in_flight == Some(0) {
+            problems.add(
+                "call.plugin.in_flight",
+                "0 calls in flight carry nothing: use 1 or more, or leave it out",
+            );
+        }
+        let max_frame = self.max_frame.unwrap_or(MAX_FRAME).0;
+        if !(1..1 << 31).contains(&max_frame) {
+            problems.add("call.plugin.max_frame", "out of range: use 1B to 2047MiB");
+        }
+        if self.heartbeat.is_some_and(Limit::is_zero) {
+            problems.add(
+                "call.plugin.heartbeat",
+                "0 would send nothing but heartbeats: use a duration, or \"none\"",
+            );
+        }
+        if problems.0.len() > before {
+            return None;
+        }
+        let found = self.request(&codec, surroundings);
+        let (protocol, frame) = found.map_err(|problem| problems.0.push(problem)).ok()?;
+        Some(PluginCall {
+            codec,
+            protocol,
+            frame,
+            in_flight: self.in_flight,
+            heartbeat: self.heartbeat.map_or(Some(HEARTBEAT), Limit::length),
+            max_frame: max_frame as usize,
+        })
+    }
+
+    fn filled_in(self, call: &PluginCall) -> PluginOptions {
+        PluginOptions {
+            heartbeat: Some(call.heartbeat.into()),
+            max_frame: Some(Size(call.max_frame as u64)),
+            deadline: None,
+            ..self
+        }
+    }
+}
+
+impl PluginOptions {
+    /// Loads the plugin: what it calls its protocol, and a request of it, made or checked.
+    fn request(
+        &self,
+        codec: &Path,
+        surroundings: &dyn Surroundings,
+    ) -> Result<(String, Vec<u8>), Problem> {
+        let wrong =
+            |key: &str, problem: String| Problem::new(format!("call.plugin.{key}"), problem);
+        let codec = Codec::load(codec).map_err(|e| {
+            wrong("codec", e.to_string()).help("docs/plugin.md says how a plugin is built")
+        })?;
+        let read = |key: &str, path: &Path| {
+            let found = surroundings.read_bytes(path);
+            found.map_err(|e| wrong(key, format!("can't read {}: {e}", path.display())))
+        };
+        let bytes;
+        let (key, content) = if let Some(digits) = &self.frame {
+            ("frame", Content::Hex(digits))
+        } else if let Some(path) = &self.frame_file {
+            bytes = read("frame_file", path)?;
+            ("frame_file", Content::Frame(&bytes))
+        } else if let Some(path) = &self.payload_file {
+            bytes = read("payload_file", path)?;
+            ("payload_file", Content::Payload(&bytes))
+        } else {
+            let text = self.payload.as_deref().unwrap_or_default();
+            ("payload", Content::Payload(text.as_bytes()))
+        };
+        let frame = frame_of(&codec, content).map_err(|e| wrong(key, e.to_string()))?;
+        Ok((codec.name().to_owned(), frame))
+    }
+}
+
+impl Owned for PluginOptions {
+    const TARGET: &str =
+        "plugin://HOST:PORT (plaintext), plugins://HOST:PORT (TLS 1.3), or unix:/PATH";
+    type Flags = PluginFlags;
+
+    fn of(flags: PluginFlags, _: &mut LoadSpec) -> Result<PluginOptions, Usage> {
+        let mut options = flags.options;
+        (options.payload, options.payload_file) = text_or_file(options.payload.as_deref())?;
+        (options.frame, options.frame_file) = text_or_file(options.frame.as_deref())?;
+        Ok(options)
+    }
+
+    fn load<'a>(asked: Asked<'a>, call: &PluginCall) -> Result<Load<'a>, String> {
+        let codec = Codec::load(&call.codec).map_err(|e| e.to_string())?;
+        let protocol = PluginProtocol::new(&PluginRequest {
+            codec: &codec,
+            frame: &call.frame,
+            in_flight: call.in_flight.unwrap_or(u32::MAX),
+            heartbeat: call.heartbeat,
+            max_frame: call.max_frame,
+        });
+        Ok(driven(asked, protocol.map_err(|e| e.to_string())?))
+    }
+}

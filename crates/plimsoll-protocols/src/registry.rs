@@ -1,0 +1,28 @@
+//! The protocols that own themselves, a line each. The binary makes their commands.
+
+use plimsoll_model::spec;
+
+use crate::bolt::BoltOptions;
+use crate::hold::HoldOptions;
+pub use crate::owned::{Asked, Entry, Load, Owned, Usage, driven};
+use crate::plugin::PluginOptions;
+
+/// In the order of their commands in the help.
+pub static ENTRIES: [Entry; 3] = [
+    Entry::of::<BoltOptions>(),
+    Entry::of::<HoldOptions>(),
+    Entry::of::<PluginOptions>(),
+];
+
+/// Makes plans know the protocols of this crate. To be called before the first plan is read.
+pub fn register() {
+    spec::register(ENTRIES.iter().map(|entry| entry.protocol));
+}
+
+/// What the engine needs for the calls of a plan; `None`: their protocol is not here.
+///
+/// # Errors
+/// Where the protocol can't make the calls that the plan asks for.
+pub fn load(asked: Asked<'_>) -> Option<Result<Load<'_>, String>> {
+    ENTRIES.iter().find_map(|entry| (entry.load)(asked))
+}

@@ -1,0 +1,330 @@
+//! The sections of plans that protocols own: read, resolved, and saved; and their mistakes, by key.
+
+#[path = "../../plimsoll-plugin/tests/built/mod.rs"]
+mod built;
+
+use std::path::Path;
+use std::time::Duration;
+use std::{fs, io};
+
+use plimsoll_model::Plan;
+use plimsoll_model::plan::CallPlan;
+use plimsoll_model::spec::{
+    self, CallSpec, EncodedCall, GrpcSpec, Messages, Problem, Surroundings,
+};
+use plimsoll_model::template::Rows;
+use plimsoll_protocols::bolt::{BoltCall, Form};
+use plimsoll_protocols::hold::HoldOptions;
+use plimsoll_protocols::plugin::PluginCall;
+use plimsoll_protocols::registry::register;
+
+/// Files, and nothing else.
+struct World;
+
+impl Surroundings for World {
+    fn variable(&self, _: &str) -> Option<String> {
+        None
+    }
+    fn read(&self, path: &Path) -> io::Result<String> {
+        fs::read_to_string(path)
+    }
+    fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
+        fs::read(path)
+    }
+    fn encode_grpc(
+        &self,
+        _: &GrpcSpec,
+        _: &str,
+        _: Messages<'_>,
+        _: Option<&Rows>,
+        _: &[(String, String)],
+    ) -> Result<EncodedCall, Problem> {
+        Err(Problem::new("call.grpc", "not here"))
+    }
+}
+
+fn held(call: &str, load: &str) -> String {
+    format!("target = \"tls://a:1\"\n[tls]\nca = \"ca\"\n[call.hold]\n{call}\n[load]\n{load}\n")
+}
+
+/// The problems of a plan.
+fn problems(text: &str) -> Vec<String> {
+    register();
+    let found = spec::read(text).and_then(|spec| spec::resolve(&spec, &World));
+    let found = found.expect_err("a wrong plan");
+    found.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_section_is_read_and_saved_by_its_protocol() {
+    register();
+    let text = held("keepalive = \"2s\"", "duration = \"10s\"");
+    let typed = spec::read(&text).expect("readable");
+    let plan = spec::resolve(&typed, &World).expect("right");
+    assert_eq!(plan.name, "connections, held");
+    assert_eq!(plan.load.connections, 1_000);
+    let saved = typed.filled_in(&plan).to_toml().expect("writable");
+    assert!(saved.contains("greeting = \"16B\""), "{saved}");
+    let again = spec::resolve(&spec::read(&saved).expect("readable"), &World).expect("right");
+    assert_eq!(
+        (&again.call, &again.load),
+        (&plan.call, &plan.load),
+        "{saved}"
+    );
+}
+
+#[test]
+fn its_mistakes_have_a_key_and_a_place() {
+    let unknown = problems(&held("greting = \"1B\"", "duration = \"1s\""));
+    assert_eq!(unknown, ["`call.hold.greting`: unknown key in [call.hold]"]);
+    let kind = held("keepalive = 3", "duration = \"1s\"");
+    register();
+    let found = spec::read(&kind).expect_err("a number without a unit");
+    assert_eq!(found[0].key, "call.hold.keepalive");
+    assert_eq!(&kind[found[0].span.clone().expect("a place")], "3");
+    let size = problems(&held("message = \"1MiB\"", "duration = \"1s\""));
+    assert_eq!(
+        size,
+        ["`call.hold.message`: 1MiB out of range: use 1B to 16KiB"]
+    );
+    let rate = problems(&held("", "rate = \"1/s\"\nduration = \"1s\""));
+    assert!(
+        rate[0].starts_with("`load.rate`: not used with connections"),
+        "{rate:?}"
+    );
+    let other = problems(
+        "target = \"tls://a:1\"\n[call.grpc]\nmethod = \"a.B/C\"\n[load]\nclients = 1\ncalls = 1\n",
+    );
+    assert!(
+        other[0].contains("scheme `tls` goes with [call.hold]"),
+        "{other:?}"
+    );
+    let missing = problems("[call.hold]\n[load]\nduration = \"1s\"\n");
+    assert!(
+        missing[0].contains("; tcp:// or tls:// to hold connections"),
+        "{missing:?}"
+    );
+}
+
+/// A ladder of them: with the scheme that secures the link, and without one where it is off.
+#[test]
+fn a_ladder_goes_from_plaintext_to_tls() {
+    register();
+    let plan = "target = \"tls://h:1\"\n[tls]\nca = \"ca\"\n[call.hold]\n[load]\nduration = \"1s\"\n[ladder]\ntls = [\"off\", \"server\"]\n";
+    let rungs = spec::read(plan).expect("a plan").rungs().expect("rungs");
+    let targets: Vec<_> = rungs.iter().filter_map(|r| r.spec.target.clone()).collect();
+    assert_eq!(targets, ["tcp://h:1", "tls://h:1"]);
+    let wrong = plan.replace(
+        "tls = [\"off\", \"server\"]",
+        "\"call.hold.message\" = [\"1B\", 2]",
+    );
+    let wrong = spec::read(&wrong)
+        .expect("a plan")
+        .rungs()
+        .expect_err("no size");
+    assert!(wrong.to_string().contains("`2` has no unit"), "{wrong}");
+    assert_eq!(CallSpec::of(&HoldOptions::default()).scheme(true), "tls");
+}
+
+fn of_plugin(call: &str) -> String {
+    format!(
+        "target = \"plugin://a:7000\"\n[call.plugin]\n{call}\n[load]\nrate = \"10/s\"\nduration = \"1s\"\n"
+    )
+}
+
+fn plan(text: &str) -> Plan {
+    register();
+    spec::resolve(&spec::read(text).expect("readable"), &World).expect("right")
+}
+
+#[test]
+fn a_plugins_call_has_the_defaults_of_its_documentation() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let codec = built::c_example(folder.path());
+    let text = of_plugin(&format!(
+        "codec = '{}'\npayload = \"hello\"",
+        codec.display()
+    ));
+    let plan = plan(&text);
+    assert_eq!(plan.name, "x_example, steady");
+    let CallPlan::Of(call) = &plan.call else {
+        panic!("{:?}", plan.call);
+    };
+    let call: &PluginCall = call.of_type().expect("a plugin's");
+    assert_eq!(call.codec, codec);
+    assert!(call.frame.ends_with(b"hello"));
+    assert_eq!(call.heartbeat, Some(Duration::from_secs(15)));
+    assert_eq!((call.in_flight, call.max_frame), (None, 16 << 20));
+    assert_eq!(plan.load.deadline, Some(Duration::from_secs(10)));
+    let files = spec::read(&text).expect("readable").data_files();
+    assert_eq!(files, [("call.plugin.codec".to_owned(), codec)]);
+}
+
+#[test]
+fn what_is_saved_of_a_plugins_call_is_the_same_plan() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let codec = built::c_example(folder.path());
+    let text = of_plugin(&format!(
+        "codec = '{}'\npayload = \"x\"\nheartbeat = \"none\"\ndeadline = \"2s\"\nin_flight = 3\nmax_frame = \"1MiB\"",
+        codec.display()
+    ));
+    let first = plan(&text);
+    let typed = spec::read(&text).expect("readable");
+    let saved = typed.filled_in(&first).to_toml().expect("writable");
+    let again = plan(&saved);
+    assert_eq!(
+        (&again.call, &again.load),
+        (&first.call, &first.load),
+        "{saved}"
+    );
+    assert_eq!(first.load.deadline, Some(Duration::from_secs(2)));
+}
+
+#[test]
+fn wrong_calls_of_plugins_are_reported_by_key() {
+    for (call, needle) in [
+        ("", "`call.plugin.codec`: missing: name the shared object"),
+        (
+            "codec = \"x.so\"\npayload = \"a\"\nframe = \"78\"",
+            "`call.plugin.frame`: given beside call.plugin.payload",
+        ),
+        (
+            "codec = \"x.so\"\nin_flight = 0",
+            "`call.plugin.in_flight`: 0",
+        ),
+        (
+            "codec = \"x.so\"\nheartbeat = \"0s\"",
+            "`call.plugin.heartbeat`: 0",
+        ),
+        (
+            "codec = \"x.so\"\nmax_frame = \"2GiB\"",
+            "`call.plugin.max_frame`: out of range",
+        ),
+        (
+            "codec = \"absent.so\"",
+            "`call.plugin.codec`: plugin absent.so: can't be read",
+        ),
+    ] {
+        let problems = problems(&of_plugin(call));
+        assert!(
+            problems.iter().any(|p| p.contains(needle)),
+            "{call}: {problems:?}"
+        );
+    }
+}
+
+fn of_bolt(call: &str) -> String {
+    format!(
+        "target = \"sofa://a:12200\"\n[call.bolt]\n{call}\n[load]\nrate = \"10/s\"\nduration = \"1s\"\n"
+    )
+}
+
+#[test]
+fn a_bolt_call_has_the_defaults_of_its_documentation() {
+    let plan = plan(&of_bolt(
+        "service = \"a.B:1.0\"\nmethod = \"c\"\narguments = \"[1]\"",
+    ));
+    assert_eq!(plan.name, "c, steady");
+    let CallPlan::Of(call) = &plan.call else {
+        panic!("{:?}", plan.call);
+    };
+    let call: &BoltCall = call.of_type().expect("a Bolt call");
+    assert_eq!(call.method, "a.B:1.0/c");
+    assert_eq!(call.form, Form::V1);
+    assert_eq!(call.timeout, Some(Duration::from_secs(10)));
+    assert_eq!(call.heartbeat, Some(Duration::from_secs(15)));
+    assert_eq!((call.oneway, call.in_flight, call.codec), (false, None, 1));
+}
+
+#[test]
+fn what_is_saved_of_a_bolt_call_is_the_same_plan() {
+    let text = of_bolt(
+        "class = \"java.lang.String\"\ncontent = \"1\"\nversion = \"v2-crc\"\ntimeout = \"none\"\ndeadline = \"2s\"\nin_flight = 3",
+    );
+    let first = plan(&text);
+    let typed = spec::read(&text).expect("readable");
+    let saved = typed.filled_in(&first).to_toml().expect("writable");
+    assert_eq!(plan(&saved).call, first.call, "{saved}");
+}
+
+#[test]
+fn wrong_bolt_calls_are_reported_by_key() {
+    for (call, needle) in [
+        ("method = \"c\"", "`call.bolt.service`: missing"),
+        ("service = \"a\"", "`call.bolt.method`: missing"),
+        (
+            "service = \"a\"\nmethod = \"b\"\nversion = \"v3\"",
+            "`call.bolt.version`: `v3` is unknown",
+        ),
+        (
+            "service = \"a\"\nmethod = \"b\"\nin_flight = 0",
+            "`call.bolt.in_flight`: 0",
+        ),
+        (
+            "service = \"a\"\nmethod = \"b\"\nheartbeat = \"0s\"",
+            "`call.bolt.heartbeat`: 0",
+        ),
+        (
+            "service = \"a\"\nmethod = \"b\"\ntimeout = \"0s\"",
+            "`call.bolt.timeout`: a timeout of 0",
+        ),
+        (
+            "service = \"a\"\nmethod = \"b\"\ncodec = 11",
+            "`call.bolt.codec`: only for raw",
+        ),
+        (
+            "service = \"a\"\nmethod = \"b\"\nclass = \"c\"\ncontent = \"1\"",
+            "`call.bolt.service`: given beside",
+        ),
+        ("content = \"1\"", "`call.bolt.class`: missing"),
+        ("class = \"a\"", "`call.bolt.content`: missing"),
+        (
+            "service = \"a\"\nmethod = \"b\"\nmax_content = \"4GiB\"",
+            "`call.bolt.max_content`: out of range",
+        ),
+        (
+            "service = \"a\"\nmethod = \"b\"\narguments = \"[\\\"{{seq}}\\\"]\"",
+            "`call.bolt.arguments`: `{{seq}}`: every Bolt call",
+        ),
+    ] {
+        let problems = problems(&of_bolt(call));
+        assert!(
+            problems.iter().any(|p| p.contains(needle)),
+            "{call}: {problems:?}"
+        );
+    }
+}
+
+#[test]
+fn schemes_of_other_tools_are_named() {
+    register();
+    for (url, needle) in [
+        ("sofarpc://a:1", "write sofa://a:1"),
+        ("bolt://a:1", "write sofa://a:1"),
+        ("mtls://a:1", "write tls://a:1"),
+    ] {
+        let error = spec::parse_target(url).expect_err(url);
+        assert!(error.contains(needle), "{url}: {error}");
+    }
+    let secured = |url: &str| spec::parse_target(url).map(|(_, secured)| secured);
+    assert_eq!(secured("sofas://localhost:12200"), Ok(true));
+    assert_eq!(secured("tls://a:1"), Ok(true));
+    assert_eq!(secured("tcp://a:1"), Ok(false));
+    assert_eq!(spec::section_of("tls+unix:/a"), Some("hold"));
+}
+
+/// A lane's scheme decides whether it has the plan's TLS.
+#[test]
+fn lanes_of_other_schemes_keep_or_lose_tls() {
+    register();
+    let text = "target = \"grpcs://a:1\"\n[tls]\nca = \"ca\"\n[call.grpc]\nmethod = \"a.B/C\"\n[load]\nrate = \"1/s\"\nduration = \"1s\"\n\
+                [lanes.secured]\ntarget = \"plugins://b:1\"\ncall.plugin.codec = \"x.so\"\n\
+                [lanes.socket]\ntarget = \"grpc+unix:/s\"\n";
+    let lanes = spec::read(text).expect("readable").lane_specs();
+    let lanes = lanes.expect("lanes").into_iter();
+    let has_tls: Vec<(String, bool)> = lanes.map(|l| (l.name, l.spec.tls.is_some())).collect();
+    assert_eq!(
+        has_tls,
+        [("secured".to_owned(), true), ("socket".to_owned(), false)]
+    );
+}

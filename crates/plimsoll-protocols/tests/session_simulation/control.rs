@@ -1,0 +1,24 @@
+//! What a worker asks of a conductor, with nobody else in the run.
+
+use super::*;
+
+pub(crate) struct Alone {
+    pub(crate) start: Option<Time>,
+    pub(crate) total: Interval,
+}
+
+impl Control for Alone {
+    fn stop_level(&self) -> StopLevel {
+        StopLevel::Run
+    }
+    fn start(&self) -> Option<Time> {
+        self.start
+    }
+    fn connections(&self, _change: i64) {}
+    fn interval(&mut self, interval: WorkerInterval) -> Option<Interval> {
+        self.total.merge(&interval.recorded);
+        let mut spare = interval.recorded;
+        spare.clear();
+        Some(spare)
+    }
+}

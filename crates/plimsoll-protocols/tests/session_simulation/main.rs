@@ -1,0 +1,494 @@
+//! Sessions end to end over the simulated network: the engine's script worker, the
+//! session driver, and a stack whose sockets are killed again and again.
+//!
+//! A seed makes the weather, the load and the kills. What holds for each: every query that
+//! was due is counted once, a success has seen its tokens 1..n once and in order, and
+//! where only sockets are killed every query is a success. `SIMULATION_SEED=n` replays one.
+#![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_engine::network::simulated::{Action, Peer, Server, SimulatedNetwork, Weather};
+use plimsoll_engine::script::worker::ScriptWorker;
+use plimsoll_engine::worker::{Control, Share, StopLevel, WorkerInterval};
+use plimsoll_model::measure::Count;
+use plimsoll_model::plan::{Arrivals, Goodput, Load, QueryText, Reuse, Spacing, Stage};
+use plimsoll_model::record::{Interval, StageRecord};
+use plimsoll_model::schedule::Schedule;
+use plimsoll_model::spec::parse_target;
+use plimsoll_model::{Outcome, Time};
+use plimsoll_protocols::session::{SessionOptions, Sessions};
+use plimsoll_wire::websocket::{Message, Opcode, Reader, Role, accept_key, put_frame};
+
+mod control;
+mod stack;
+
+use control::*;
+use stack::*;
+
+const SEEDS: u64 = 200;
+const TOKENS: u64 = 18;
+const LOOK_EVERY: Duration = Duration::from_millis(3);
+
+struct Outcomes {
+    record: StageRecord,
+    sessions: u64,
+    queries: u64,
+    kills: u64,
+    taken_unread: usize,
+    pongs: usize,
+    /// When the sessions' queries began, in order.
+    runs: Vec<Time>,
+}
+
+/// One run; `stormy`: the network itself loses connections, the API's too.
+fn simulate(seed: u64, stormy: bool) -> Outcomes {
+    simulate_with(seed, stormy, Fault::Nothing)
+}
+
+fn simulate_with(seed: u64, stormy: bool, fault: Fault) -> Outcomes {
+    simulate_load(seed, stormy, fault, |_, _| {})
+}
+
+/// The same with another load, or tokens at another pace.
+fn simulate_load(
+    seed: u64,
+    stormy: bool,
+    fault: Fault,
+    adjust: impl FnOnce(&mut Load, &mut Stack),
+) -> Outcomes {
+    let number = |name, from, to| choose(seed, name, from, to);
+    let sessions = number(1, 1, 5);
+    let queries = number(2, 1, 4);
+    let open = number(3, 0, 1) == 1;
+    let weather = Weather {
+        latency_us: 20..=number(4, 20, 3_000),
+        piece: 1..=usize::try_from(number(5, 1, 300)).unwrap(),
+        stall: number(6, 0, 20_000) as u32,
+        stall_ms: 1..=number(7, 1, 200),
+        reset: if stormy {
+            number(8, 1, 3_000) as u32
+        } else {
+            0
+        },
+        refuse: if stormy { 50_000 } else { 0 },
+        ..Weather::calm(seed)
+    };
+    let weather = match fault {
+        Fault::Nothing => weather,
+        // The end is there in the turn in which the connection comes up.
+        Fault::Leaves => Weather {
+            latency_us: 0..=0,
+            ..Weather::calm(seed)
+        },
+        _ => Weather {
+            send_buffer: 1 << 16,
+            ..Weather::calm(seed)
+        },
+    };
+    let mut stack = Stack {
+        fault,
+        taken_unread: 0,
+        unread: BTreeSet::new(),
+        pongs: 0,
+        seed,
+        pace: Duration::from_millis(number(9, 0, 30)),
+        kill: if fault == Fault::Nothing {
+            number(10, 0, 60_000)
+        } else {
+            0
+        },
+        sessions: BTreeMap::new(),
+        connections: BTreeMap::new(),
+        decided: 0,
+        kills: 0,
+    };
+    let mut load = Load {
+        arrivals: if open {
+            Arrivals::Open(Spacing::Constant)
+        } else {
+            Arrivals::Closed {
+                clients: sessions as u32,
+                think: Duration::from_millis(number(13, 0, 30)),
+            }
+        },
+        stages: vec![Stage {
+            name: "steady".to_owned(),
+            warmup: false,
+            duration: open.then_some(Duration::from_secs(1)),
+            rate_from: if open { sessions as f64 } else { 0.0 },
+            rate_to: if open { sessions as f64 } else { 0.0 },
+        }],
+        connections: 2,
+        reuse: Reuse::Always,
+        calls: (!open).then_some(sessions * queries),
+        deadline: Some(Duration::from_secs(60)),
+        connect_timeout: Duration::from_secs(5),
+        connect_rate: None,
+        connection_lifetime: None,
+        calls_per_connection: None,
+        resolve_interval: Duration::from_secs(30),
+        drain: Duration::from_secs(10),
+        workers: Some(1),
+        precision: None,
+        spin: Duration::ZERO,
+        read_buffer: 128 << 10,
+        source_addresses: Vec::new(),
+        turns: None,
+        count_bytes: false,
+        last_core: false,
+        tick: Duration::ZERO,
+        processes: None,
+    };
+    adjust(&mut load, &mut stack);
+    let clients = match load.arrivals {
+        Arrivals::Open(_) => 0,
+        Arrivals::Closed { clients, .. } => clients,
+    };
+    let options = SessionOptions {
+        api: parse_target("session://127.0.0.1:1").unwrap().0,
+        socket: parse_target("session://127.0.0.1:2").unwrap().0,
+        api_tls: None,
+        socket_tls: None,
+        api_host: "api".to_owned(),
+        socket_host: "sockets".to_owned(),
+        agent: "agent".to_owned(),
+        queries: queries as u32,
+        query: QueryText::constant("?"),
+        expect_tokens: None,
+        think: Duration::from_millis(number(11, 0, 20)),
+        deadline: load.deadline,
+        reconnects: 20,
+        reconnect_pause: Duration::from_millis(number(12, 1, 300)),
+        reconnect_pause_most: Duration::from_secs(1),
+        compression: false,
+        goodput: Goodput::default(),
+        seed,
+    };
+    let share = Share {
+        index: 0,
+        of: 1,
+        connections: load.connections,
+        clients,
+        calls: load.calls,
+        schedule: Schedule::new(&load, seed),
+        load: Arc::new(load),
+        keep_requests: false,
+        trace: false,
+    };
+    let mut control = Alone {
+        start: Some(Time(1_100_000_000)),
+        total: Interval::default(),
+    };
+    let network = SimulatedNetwork::new(&mut stack, weather);
+    let mut worker = ScriptWorker::new(share, network, Arc::new(Sessions::new(options)));
+    worker.run(Time(1_100_000_000), &mut control).unwrap();
+    drop(worker);
+    let mut record = StageRecord::default();
+    for (_, stage) in control.total.recorded() {
+        record.merge(stage);
+    }
+    let mut runs: Vec<Time> = (stack.sessions.values())
+        .flat_map(|log| log.runs.iter().copied())
+        .collect();
+    runs.sort_unstable();
+    Outcomes {
+        runs,
+        record,
+        sessions,
+        queries,
+        kills: stack.kills,
+        taken_unread: stack.taken_unread,
+        pongs: stack.pongs,
+    }
+}
+
+fn seeds() -> Vec<u64> {
+    match std::env::var("SIMULATION_SEED") {
+        Ok(seed) => vec![seed.parse().expect("SIMULATION_SEED is a number")],
+        Err(_) => (0..SEEDS).collect(),
+    }
+}
+
+fn of(record: &StageRecord, count: Count) -> u64 {
+    record.measures.as_ref().map_or(0, |m| m.of(count))
+}
+
+#[test]
+fn sockets_killed_at_random_cost_no_token() {
+    let (mut kills, mut reconnects) = (0, 0);
+    for seed in seeds() {
+        let seen = simulate(seed, false);
+        let (record, all) = (&seen.record, seen.sessions * seen.queries);
+        let context = || format!("SIMULATION_SEED={seed}: {:?}", record.outcomes);
+        assert_eq!((record.due, record.ok()), (all, all), "{}", context());
+        assert_eq!(
+            of(record, Count::TokensReceived),
+            all * TOKENS,
+            "{}",
+            context()
+        );
+        for none in [
+            Count::TokensMissing,
+            Count::TokensDuplicated,
+            Count::TokensOutOfOrder,
+            Count::TokensStray,
+            Count::HistoryGone,
+            Count::SessionsFailed,
+        ] {
+            assert_eq!(of(record, none), 0, "{}: {}", context(), none.key());
+        }
+        assert_eq!(
+            of(record, Count::SessionsOk),
+            seen.sessions,
+            "{}",
+            context()
+        );
+        assert!(of(record, Count::Reconnects) <= seen.kills, "{}", context());
+        kills += seen.kills;
+        reconnects += of(record, Count::Reconnects);
+    }
+    if std::env::var_os("SIMULATION_SEED").is_none() {
+        assert!(kills > 300 && reconnects > 300, "{kills} {reconnects}");
+    }
+}
+
+#[test]
+fn in_any_weather_a_success_has_all_its_tokens() {
+    let mut failed = 0;
+    for seed in seeds() {
+        let seen = simulate(seed, true);
+        let (record, all) = (&seen.record, seen.sessions * seen.queries);
+        let context = || format!("SIMULATION_SEED={seed}: {:?}", record.outcomes);
+        assert_eq!(record.due, all, "{}", context());
+        assert_eq!(
+            record.due,
+            record.ended() + record.not_started,
+            "{}",
+            context()
+        );
+        // The stack never loses, doubles or shuffles: whoever says so is wrong.
+        assert_eq!(record.outcomes.of(Outcome::TokensLost), 0, "{}", context());
+        assert_eq!(of(record, Count::TokensMissing), 0, "{}", context());
+        assert_eq!(of(record, Count::TokensDuplicated), 0, "{}", context());
+        assert_eq!(of(record, Count::TokensOutOfOrder), 0, "{}", context());
+        assert!(
+            of(record, Count::TokensReceived) >= record.ok() * TOKENS,
+            "{}",
+            context()
+        );
+        failed += record.errors();
+    }
+    if std::env::var_os("SIMULATION_SEED").is_none() {
+        assert!(failed > 0, "the weather was meant to hurt");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_socket_is_what_its_queries_fail_by() {
+    for (fault, outcome) in [
+        (Fault::Refused, Outcome::SocketRefused),
+        (Fault::Restarts, Outcome::SocketClosed),
+        (Fault::Garbage, Outcome::BadAnswer),
+        (Fault::Binary, Outcome::ProtocolError),
+    ] {
+        for seed in 0..10 {
+            let seen = simulate_with(seed, false, fault);
+            let (record, context) = (&seen.record, format!("{fault:?}, seed {seed}"));
+            let outcomes = &record.outcomes;
+            assert_eq!(record.due, record.ended() + record.not_started, "{context}");
+            assert_eq!(outcomes.of(Outcome::DeadlineExceeded), 0, "{context}");
+            assert!(outcomes.of(outcome) > 0, "{context}: {outcomes:?}");
+            assert_eq!(
+                outcomes.of(outcome) + outcomes.of(Outcome::SessionBroken),
+                record.due,
+                "{context}: {outcomes:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_api_that_leaves_as_soon_as_it_is_reached_is_closed_and_not_late() {
+    for seed in 0..10 {
+        let record = simulate_with(seed, false, Fault::Leaves).record;
+        let outcomes = &record.outcomes;
+        assert!(record.due > 0 && record.due == record.ended() + record.not_started);
+        assert_eq!(
+            outcomes.of(Outcome::ConnectionClosed) + outcomes.of(Outcome::SessionBroken),
+            record.due,
+            "seed {seed}: {outcomes:?}"
+        );
+    }
+}
+
+#[test]
+fn answers_that_end_with_their_connection_are_as_good_as_others() {
+    for seed in 0..10 {
+        let seen = simulate_with(seed, false, Fault::Unframed);
+        let outcomes = &seen.record.outcomes;
+        assert!(seen.record.due > 0);
+        assert_eq!(
+            outcomes.of(Outcome::Ok),
+            seen.record.due,
+            "seed {seed}: {outcomes:?}"
+        );
+    }
+}
+
+#[test]
+fn a_socket_that_is_flooded_with_pings_is_owed_little_and_goes_on() {
+    for seed in 0..3 {
+        let seen = simulate_with(seed, false, Fault::Flood);
+        let all = seen.sessions * seen.queries;
+        assert_eq!((seen.record.due, seen.record.ok()), (all, all), "{seed}");
+        // A pong of 6 bytes for a ping of 2: what fits in the socket's buffer and what may
+        // be owed, the answer's head, and what one read took besides.
+        let most = (64 + 64) * 1024 / 3 + 128 * 1024 + 1024;
+        let sessions = usize::try_from(seen.sessions).unwrap();
+        assert!(
+            seen.taken_unread <= sessions * most,
+            "{}",
+            seen.taken_unread
+        );
+        assert!(seen.pongs >= sessions * PINGS, "{}", seen.pongs);
+    }
+}
+
+/// One session at the load's beginning, whose last token comes 9.5 s later or more.
+fn one_slow_session(load: &mut Load, stack: &mut Stack) {
+    load.arrivals = Arrivals::Open(Spacing::Constant);
+    load.stages[0].duration = Some(Duration::from_secs(10));
+    (load.stages[0].rate_from, load.stages[0].rate_to) = (0.1, 0.1);
+    (load.calls, load.deadline) = (None, None);
+    load.drain = Duration::from_secs(1);
+    stack.pace = Duration::from_millis(500);
+    stack.kill = 0;
+}
+
+#[test]
+fn the_drain_begins_at_the_schedules_end_and_not_with_its_last_session() {
+    let mut first_queries = 0;
+    for seed in 0..10 {
+        let seen = simulate_load(seed, false, Fault::Nothing, one_slow_session);
+        first_queries += seen.record.ok();
+    }
+    // Each session's first query ends within the load; a second one does not.
+    assert_eq!(first_queries, 10);
+}
+
+#[test]
+fn what_has_no_end_is_cut_off_after_the_drain() {
+    let never = Duration::from_secs(3_600);
+    for seed in 0..10 {
+        let seen = simulate_load(seed, false, Fault::Nothing, |load, stack| {
+            one_slow_session(load, stack);
+            stack.pace = never;
+        });
+        assert_eq!(seen.record.calls_cut_off(), 1, "no deadline, seed {seed}");
+        // Clients begin one session after another, so that their deadlines are no bound.
+        let seen = simulate_load(seed, false, Fault::Nothing, |load, stack| {
+            one_slow_session(load, stack);
+            load.arrivals = Arrivals::Closed {
+                clients: 1,
+                think: Duration::ZERO,
+            };
+            load.deadline = Some(Duration::from_secs(60));
+            stack.pace = never;
+        });
+        assert_eq!(seen.record.calls_cut_off(), 1, "closed loop, seed {seed}");
+        // A load of sessions that arrive waits for each query's deadline.
+        let seen = simulate_load(seed, false, Fault::Nothing, |load, stack| {
+            one_slow_session(load, stack);
+            load.deadline = Some(Duration::from_secs(60));
+            stack.pace = never;
+        });
+        let late = seen.record.outcomes.of(Outcome::DeadlineExceeded);
+        assert_eq!(late, 1, "arrivals, seed {seed}");
+        assert_eq!(seen.record.calls_cut_off(), 0, "arrivals, seed {seed}");
+    }
+}
+
+#[test]
+fn sessions_begin_when_they_are_due_and_users_think_between_them() {
+    let begin = Time(1_100_000_000);
+    for seed in 0..20 {
+        let mut queries = 0;
+        let seen = simulate_load(seed, false, Fault::Nothing, |load, stack| {
+            stack.kill = 0;
+            match &mut load.arrivals {
+                Arrivals::Open(_) => {
+                    load.stages[0].duration = Some(Duration::from_secs(5));
+                    (load.stages[0].rate_from, load.stages[0].rate_to) = (1.0, 1.0);
+                }
+                Arrivals::Closed { clients, think } => {
+                    queries = load.calls.unwrap() / u64::from(*clients);
+                    *clients = 1;
+                    *think = Duration::from_secs(2);
+                }
+            }
+        });
+        let firsts = |n: u64| seen.runs.iter().step_by(usize::try_from(n).unwrap());
+        if queries == 0 {
+            // The k-th to begin cannot be one that is due later.
+            let number = u32::try_from(seen.runs.len() as u64 / seen.queries).unwrap();
+            assert_eq!(number, 5, "seed {seed}");
+            for (k, due) in (0..number).map(|k| (k, begin + Duration::from_secs(1) * k)) {
+                let begun = seen.runs.iter().filter(|run| **run < due).count() as u64;
+                let most = u64::from(k) * seen.queries;
+                assert!(
+                    begun <= most,
+                    "seed {seed}: {begun} before session {k} was due"
+                );
+            }
+        } else {
+            let all: Vec<&Time> = firsts(queries).collect();
+            assert_eq!(all.len() as u64, seen.sessions, "seed {seed}");
+            for pair in all.windows(2) {
+                assert!(*pair[1] >= *pair[0] + Duration::from_secs(2), "seed {seed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn users_begin_with_the_load_go_on_at_once_and_begin_nothing_after_it() {
+    let begin = Time(1_100_000_000);
+    let load_for = Duration::from_secs(10);
+    for seed in 0..10 {
+        let seen = simulate_load(seed, false, Fault::Nothing, |load, stack| {
+            stack.kill = 0;
+            load.arrivals = Arrivals::Closed {
+                clients: 2,
+                think: Duration::ZERO,
+            };
+            load.stages[0].duration = Some(load_for);
+            (load.stages[0].rate_from, load.stages[0].rate_to) = (0.0, 0.0);
+            (load.calls, load.drain) = (None, Duration::from_secs(100));
+        });
+        let (first, last) = (seen.runs[0], seen.runs[seen.runs.len() - 1]);
+        assert!(first >= begin, "seed {seed}: {first:?}");
+        assert!(last < begin + load_for * 2, "seed {seed}: {last:?}");
+        // No user rests: one or two sessions are under way at any time.
+        let gap = seen
+            .runs
+            .windows(2)
+            .map(|two| two[1].duration_since(two[0]))
+            .max();
+        assert!(gap < Some(load_for / 4), "seed {seed}: {gap:?}");
+        assert!(last >= begin + load_for / 2, "seed {seed}: {last:?}");
+        assert_eq!(seen.record.calls_cut_off(), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    for seed in 0..20 {
+        let (one, two) = (simulate(seed, true), simulate(seed, true));
+        assert_eq!(one.record, two.record, "SIMULATION_SEED={seed}");
+        assert_eq!(one.kills, two.kills);
+    }
+}

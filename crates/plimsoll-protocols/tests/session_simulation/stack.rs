@@ -1,0 +1,288 @@
+//! An API and sockets that answer sessions, and are killed or misbehave on purpose.
+
+use super::*;
+
+/// A number in a range, from a seed and a name: the same for ever.
+pub(crate) fn choose(seed: u64, name: u64, from: u64, to: u64) -> u64 {
+    let mut z = seed
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .wrapping_add(name << 32 | name);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    from + (z ^ (z >> 31)) % (to - from + 1)
+}
+
+/// A session's log is a function of when its runs began: frame `n` is there once its
+/// time has come, whoever is connected.
+#[derive(Default)]
+pub(crate) struct Log {
+    pub(crate) runs: Vec<Time>,
+}
+
+impl Log {
+    fn due(&self, seq: u64, pace: Duration) -> Option<Time> {
+        let run = (seq - 1) / (TOKENS + 1);
+        let began = *self.runs.get(usize::try_from(run).unwrap())?;
+        Some(began + pace * u32::try_from((seq - 1) % (TOKENS + 1) + 1).unwrap())
+    }
+
+    fn frame(seq: u64) -> String {
+        let run = (seq - 1) / (TOKENS + 1) * (TOKENS + 1) + 1;
+        if seq.is_multiple_of(TOKENS + 1) {
+            return format!(
+                r#"{{"type":"done","content":"","seq":{seq},"run":{run},"epoch":5,"tokens":{TOKENS},"finish":"stop"}}"#
+            );
+        }
+        format!(r#"{{"type":"token","content":"w ","seq":{seq},"run":{run},"epoch":5}}"#)
+    }
+}
+
+/// What a connection turned out to be.
+pub(crate) enum Kind {
+    Unknown(Vec<u8>),
+    Socket {
+        session: String,
+        last: u64,
+        reader: Reader,
+    },
+}
+
+/// How the gateway's sockets misbehave.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Fault {
+    Nothing,
+    /// The API closes each connection as soon as it is up.
+    Leaves,
+    /// The API answers as HTTP/1.0 did: an answer ends with its connection.
+    Unframed,
+    /// The upgrade is answered with 503.
+    Refused,
+    /// Opened, and closed at once with 1012.
+    Restarts,
+    /// A frame that is no JSON, and then silence.
+    Garbage,
+    Binary,
+    /// Pings that nobody reads the answers of, for [`FLOOD_LASTS`].
+    Flood,
+}
+
+pub(crate) const PINGS: usize = 1 << 20;
+pub(crate) const FLOOD_LASTS: Duration = Duration::from_secs(2);
+
+/// API, gateway and killer in one.
+pub(crate) struct Stack {
+    pub(crate) fault: Fault,
+    /// Bytes that clients took off sockets while those were not read.
+    pub(crate) taken_unread: usize,
+    pub(crate) unread: BTreeSet<Peer>,
+    pub(crate) pongs: usize,
+    pub(crate) seed: u64,
+    pub(crate) pace: Duration,
+    /// Out of a million frames, before how many the socket is killed.
+    pub(crate) kill: u64,
+    pub(crate) sessions: BTreeMap<String, Log>,
+    pub(crate) connections: BTreeMap<Peer, Kind>,
+    pub(crate) decided: u64,
+    pub(crate) kills: u64,
+}
+
+impl Stack {
+    fn chance(&mut self, of_a_million: u64) -> bool {
+        self.decided += 1;
+        choose(self.seed, 1_000 + self.decided, 0, 999_999) < of_a_million
+    }
+
+    fn answer(&mut self, head: &str, now: Time) -> String {
+        let path = head.split(' ').nth(1).unwrap();
+        let body = match path.split('/').collect::<Vec<_>>()[..] {
+            ["", "session", "create"] => {
+                let id = format!("s{}", self.sessions.len());
+                self.sessions.insert(id.clone(), Log::default());
+                format!(r#"{{"session_id":"{id}","token":"t-{id}"}}"#)
+            }
+            ["", "session", id, "run"] => {
+                let log = self.sessions.get_mut(id).expect("a session of ours");
+                log.runs.push(now);
+                let run = (log.runs.len() as u64 - 1) * (TOKENS + 1) + 1;
+                format!(r#"{{"run":{run},"tokens":{TOKENS},"epoch":5}}"#)
+            }
+            ["", "session", _, "close"] => r#"{"closed":true}"#.to_owned(),
+            _ => panic!("a request for {path}"),
+        };
+        match self.fault {
+            Fault::Unframed => format!("HTTP/1.0 200 OK\r\n\r\n{body}"),
+            _ => format!(
+                "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            ),
+        }
+    }
+
+    /// Sends a socket what is due, and kills it by chance.
+    fn push(&mut self, peer: Peer, now: Time, actions: &mut Vec<Action>) {
+        let mut out = Vec::new();
+        loop {
+            let Some(Kind::Socket { session, last, .. }) = self.connections.get_mut(&peer) else {
+                return;
+            };
+            let (next, session) = (*last + 1, session.clone());
+            let due = self.sessions[&session].due(next, self.pace);
+            if due.is_none_or(|due| due > now) {
+                break;
+            }
+            put_frame(&mut out, Opcode::Text, Log::frame(next).as_bytes());
+            if let Some(Kind::Socket { last, .. }) = self.connections.get_mut(&peer) {
+                *last = next;
+            }
+            if self.chance(self.kill) {
+                // In the middle of a frame, at its end, or with a farewell.
+                self.kills += 1;
+                match self.decided % 3 {
+                    0 => out.truncate(out.len() - 7),
+                    1 => {}
+                    _ => {
+                        let payload = 1012u16.to_be_bytes();
+                        put_frame(&mut out, Opcode::Close, &payload);
+                    }
+                }
+                actions.push(Action::Send(out));
+                actions.push(if self.decided.is_multiple_of(2) {
+                    Action::Close
+                } else {
+                    Action::Reset
+                });
+                self.connections.remove(&peer);
+                return;
+            }
+        }
+        if !out.is_empty() {
+            actions.push(Action::Send(out));
+        }
+    }
+}
+
+impl Server for Stack {
+    fn opened(&mut self, peer: Peer, _now: Time, actions: &mut Vec<Action>) {
+        self.connections.insert(peer, Kind::Unknown(Vec::new()));
+        if self.fault == Fault::Leaves {
+            actions.push(Action::Close);
+        }
+    }
+
+    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+        let input = match self.connections.get_mut(&peer) {
+            None => return,
+            Some(Kind::Unknown(input)) => {
+                input.extend_from_slice(bytes);
+                input
+            }
+            Some(Kind::Socket { reader, .. }) => {
+                let pongs = &mut self.pongs;
+                let read = reader.read(bytes, |message| {
+                    assert!(!matches!(message, Message::Text(_) | Message::Binary(_)));
+                    *pongs += usize::from(matches!(message, Message::Pong(_)));
+                    ControlFlow::Continue(())
+                });
+                assert_eq!(read, Ok(()), "the client breaks the protocol");
+                return;
+            }
+        };
+        let text = String::from_utf8(input.clone()).unwrap();
+        // A run's request has a body, and it is a JSON object.
+        let whole = match text.split_once("\r\n\r\n") {
+            Some((head, body)) => !head.contains("/run ") || body.ends_with('}'),
+            None => false,
+        };
+        if !whole {
+            return;
+        }
+        input.clear();
+        if text.starts_with("POST") {
+            let answer = self.answer(&text, now);
+            actions.push(Action::Send(answer.into_bytes()));
+            if self.fault == Fault::Unframed {
+                actions.push(Action::Close);
+            }
+            return;
+        }
+        if self.fault == Fault::Refused {
+            let answer = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
+            return actions.push(Action::Send(answer.to_vec()));
+        }
+        let path = text.split(' ').nth(1).unwrap();
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let session = path.strip_prefix("/agent/ws/").unwrap().to_owned();
+        assert!(text.contains(&format!("Authorization: Bearer t-{session}\r\n")));
+        let after = query.split('&').find_map(|p| p.strip_prefix("after="));
+        let last: u64 = after.map_or(0, |after| after.parse().unwrap());
+        let key = text
+            .lines()
+            .find_map(|line| line.strip_prefix("Sec-WebSocket-Key: "))
+            .unwrap();
+        let mut out = format!(
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Accept: {}\r\n\r\n",
+            accept_key(key.as_bytes())
+        )
+        .into_bytes();
+        if after.is_some() {
+            put_frame(
+                &mut out,
+                Opcode::Text,
+                br#"{"type":"resumed","resumed":true}"#,
+            );
+        }
+        match self.fault {
+            Fault::Nothing | Fault::Unframed | Fault::Refused | Fault::Leaves => {}
+            Fault::Garbage => put_frame(&mut out, Opcode::Text, b"nonsense"),
+            Fault::Binary => put_frame(&mut out, Opcode::Binary, b"x"),
+            Fault::Restarts => put_frame(&mut out, Opcode::Close, &1012u16.to_be_bytes()),
+            Fault::Flood => {
+                for _ in 0..PINGS {
+                    put_frame(&mut out, Opcode::Ping, b"");
+                }
+                self.unread.insert(peer);
+                actions.push(Action::StopReading);
+            }
+        }
+        actions.push(Action::Send(out));
+        if self.fault == Fault::Restarts {
+            actions.push(Action::Close);
+        }
+        let kind = Kind::Socket {
+            session,
+            last,
+            reader: Reader::new(Role::Server, 1 << 16),
+        };
+        self.connections.insert(peer, kind);
+        // Looks for what is due every so often: a run may begin at any time.
+        let after = match self.fault {
+            Fault::Flood => FLOOD_LASTS,
+            Fault::Nothing | Fault::Unframed => LOOK_EVERY,
+            // Nothing more is sent.
+            _ => return,
+        };
+        actions.push(Action::Timer { after, tag: 0 });
+    }
+
+    fn taken(&mut self, peer: Peer, bytes: usize) {
+        if self.unread.contains(&peer) {
+            self.taken_unread += bytes;
+        }
+    }
+
+    fn timer(&mut self, peer: Peer, tag: u64, now: Time, actions: &mut Vec<Action>) {
+        if self.unread.remove(&peer) {
+            actions.push(Action::Read);
+        }
+        self.push(peer, now, actions);
+        if self.connections.contains_key(&peer) {
+            let after = LOOK_EVERY;
+            actions.push(Action::Timer { after, tag });
+        }
+    }
+
+    fn closed(&mut self, peer: Peer, _now: Time) {
+        self.connections.remove(&peer);
+    }
+}

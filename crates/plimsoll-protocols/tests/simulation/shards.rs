@@ -1,0 +1,234 @@
+//! A load that shards divide. Time repeats here, so what several measure is what one does, to the last count of
+//! every histogram.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_engine::network::simulated::{Action, Peer, Server, SimulatedNetwork, Weather};
+use plimsoll_engine::worker::{Control, Share, StopLevel, Worker, WorkerInterval};
+use plimsoll_model::plan::{Arrivals, HttpCall, Load, Reuse, Shard, Spacing};
+use plimsoll_model::record::{Interval, StageRecord};
+use plimsoll_model::run::IntervalRecord;
+use plimsoll_model::schedule::Schedule;
+use plimsoll_model::{Outcome, Time};
+use plimsoll_protocols::http::{Http1Protocol, HttpRequest};
+
+use super::{START, choose, load, weather};
+
+const SEEDS: u64 = 24;
+
+/// Takes another time in each millisecond, the same for whoever asks.
+struct Varied {
+    seed: u64,
+    heads: BTreeMap<Peer, Vec<u8>>,
+}
+
+impl Server for Varied {
+    fn opened(&mut self, peer: Peer, _now: Time, _actions: &mut Vec<Action>) {
+        self.heads.insert(peer, Vec::new());
+    }
+
+    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+        let Some(head) = self.heads.get_mut(&peer) else {
+            return;
+        };
+        head.extend_from_slice(bytes);
+        if head.ends_with(b"\r\n\r\n") {
+            head.clear();
+            let millisecond = now.since(START) / 1_000_000;
+            let after = Duration::from_micros(choose(self.seed, millisecond, 100, 1_900));
+            actions.push(Action::Timer { after, tag: 0 });
+        }
+    }
+
+    fn timer(&mut self, _peer: Peer, _tag: u64, _now: Time, actions: &mut Vec<Action>) {
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+        actions.push(Action::Send(answer.to_vec()));
+    }
+
+    fn closed(&mut self, peer: Peer, _now: Time) {
+        self.heads.remove(&peer);
+    }
+}
+
+/// What a worker hands over, second by second.
+struct Seconds {
+    start: Option<Time>,
+    records: BTreeMap<u64, StageRecord>,
+}
+
+impl Control for Seconds {
+    fn stop_level(&self) -> StopLevel {
+        StopLevel::Run
+    }
+    fn start(&self) -> Option<Time> {
+        self.start
+    }
+    fn connections(&self, _change: i64) {}
+    fn interval(&mut self, interval: WorkerInterval) -> Option<Interval> {
+        let mut recorded = interval.recorded;
+        let second = self.records.entry(u64::from(interval.index)).or_default();
+        second.merge(recorded.stage_mut(0));
+        recorded.clear();
+        Some(recorded)
+    }
+}
+
+/// What the worker at `place` measures of its part of the load.
+fn measured(seed: u64, weather: Weather, load: &Load, place: Shard) -> Vec<IntervalRecord> {
+    let clients = match load.arrivals {
+        Arrivals::Closed { clients, .. } => clients,
+        Arrivals::Open(_) => 0,
+    };
+    let share = Share {
+        index: place.index,
+        of: place.of,
+        connections: place.part(u64::from(load.connections)) as u32,
+        clients: place.part(u64::from(clients)) as u32,
+        calls: load.calls.map(|calls| place.part(calls)),
+        schedule: Schedule::new(load, seed),
+        load: Arc::new(load.clone()),
+        keep_requests: false,
+        trace: false,
+    };
+    let call = HttpCall {
+        method: "GET".into(),
+        path: "/".into(),
+        expect: vec![(200, 200)],
+        max_body: 1_000,
+        ..HttpCall::default()
+    };
+    let protocol = Http1Protocol::new(&HttpRequest {
+        call: &call,
+        authority: "h:1",
+        closes: false,
+    });
+    let server = Varied {
+        seed,
+        heads: BTreeMap::new(),
+    };
+    let network = SimulatedNetwork::new(server, weather);
+    let mut worker = Worker::new(share, network, Arc::new(protocol), None);
+    let mut control = Seconds {
+        start: None,
+        records: BTreeMap::new(),
+    };
+    worker.establish(&mut control).unwrap();
+    control.start = Some(START);
+    worker.run(START, &mut control).unwrap();
+    drop(worker);
+    let second = |(index, record): (u64, StageRecord)| IntervalRecord {
+        index,
+        start_offset: Duration::from_secs(index),
+        length: Duration::from_secs(1),
+        stages: vec![(0, record)],
+        ..IntervalRecord::default()
+    };
+    control.records.into_iter().map(second).collect()
+}
+
+/// Adds up what `shards` of so many workers each measure, from what they write: second by second, and as a whole.
+fn merged(
+    seed: u64,
+    weather: &Weather,
+    load: &Load,
+    shards: u32,
+    workers: u32,
+) -> (Vec<StageRecord>, StageRecord) {
+    let mut seconds: BTreeMap<u64, IntervalRecord> = BTreeMap::new();
+    for index in 0..shards {
+        for worker in 0..workers {
+            let place = Shard { index, of: shards }.inner(worker, workers);
+            let weather = Weather {
+                // No two workers have the same weather, and the same place always has the same.
+                seed: weather.seed + 1_000_003 * u64::from(place.index),
+                ..weather.clone()
+            };
+            for record in measured(seed, weather, load, place) {
+                let read = IntervalRecord::from_line(&record.to_line()).unwrap();
+                let second = seconds.entry(read.index).or_default();
+                second.index = read.index;
+                second.merge(&read);
+            }
+        }
+    }
+    let mut whole = StageRecord::default();
+    let mut each = Vec::new();
+    for mut second in seconds.into_values() {
+        let record = second.stages.remove(0).1;
+        whole.merge(&record);
+        each.push(record);
+    }
+    (each, whole)
+}
+
+/// Counts and histograms, whatever else is in the records.
+#[track_caller]
+fn same(seed: u64, one: &StageRecord, several: &StageRecord) {
+    let counts = |r: &StageRecord| (r.due, r.not_started, r.late, r.ended());
+    assert_eq!(counts(one), counts(several), "seed {seed}");
+    let outcomes = |r: &StageRecord| r.outcomes.iter().collect::<Vec<_>>();
+    assert_eq!(outcomes(one), outcomes(several), "seed {seed}");
+    for (what, a, b) in [
+        ("response", &one.response, &several.response),
+        ("service", &one.service, &several.service),
+        ("lag", &one.lag, &several.lag),
+        ("pacing", &one.pacing, &several.pacing),
+    ] {
+        assert_eq!(a, b, "seed {seed}: {what}");
+    }
+}
+
+#[test]
+fn four_workers_measure_the_same_however_many_machines_have_them() {
+    let mut outcomes: BTreeMap<Outcome, u64> = BTreeMap::new();
+    for seed in 0..SEEDS {
+        let mut load = load(seed);
+        load.connections = choose(seed, 70, 4, 9) as u32;
+        load.stages[0].duration = Some(Duration::from_secs(2));
+        if let Arrivals::Closed { clients, .. } = &mut load.arrivals {
+            *clients += 3;
+        }
+        let weather = weather(seed);
+        let (seconds, whole) = merged(seed, &weather, &load, 1, 4);
+        for (shards, workers) in [(2, 2), (4, 1)] {
+            let (other_seconds, other) = merged(seed, &weather, &load, shards, workers);
+            same(seed, &whole, &other);
+            assert_eq!(seconds.len(), other_seconds.len());
+            for (a, b) in seconds.iter().zip(&other_seconds) {
+                same(seed, a, b);
+            }
+        }
+        for (outcome, n) in whole.outcomes.iter() {
+            *outcomes.entry(outcome).or_default() += n;
+        }
+    }
+    // The seeds reach more than calls that succeed.
+    assert!(outcomes.len() > 2, "{outcomes:?}");
+}
+
+#[test]
+fn shards_of_any_number_measure_what_one_worker_does_where_calls_do_not_wait_for_each_other() {
+    for seed in 0..SEEDS {
+        let mut load = Load {
+            arrivals: Arrivals::Open(Spacing::Constant),
+            connections: 12,
+            reuse: Reuse::Always,
+            calls: None,
+            deadline: None,
+            ..load(seed)
+        };
+        load.tick = Duration::ZERO;
+        // Further apart than any call takes.
+        let rate = [100.0, 200.0, 400.0][seed as usize % 3];
+        (load.stages[0].rate_from, load.stages[0].rate_to) = (rate, rate);
+        load.stages[0].duration = Some(Duration::from_secs(3));
+        let (_, one) = merged(seed, &Weather::calm(seed), &load, 1, 1);
+        assert_eq!((one.due, one.ok()), (3 * rate as u64, 3 * rate as u64));
+        for shards in [2, 3, 4, 12] {
+            let (_, several) = merged(seed, &Weather::calm(seed), &load, shards, 1);
+            same(seed, &one, &several);
+        }
+    }
+}

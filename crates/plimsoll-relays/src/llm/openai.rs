@@ -1,0 +1,382 @@
+//! OpenAI's API: models, chat completions and completions, whole or as a stream of server-sent
+//! events. The same answer at the same pace as the runs of sessions, over HTTP alone.
+//!
+//! A word is a token, of the prompt too. Whatever model is asked for answers. Answers are begun as
+//! soon as they are asked for; with slots, one that finds all taken waits for its first token.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use hyper::body::{Body as Streamed, Frame};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+
+use super::run::{Running, jittered};
+use super::{Llm, Reason, whole_body};
+
+/// What the list of models has.
+const MODEL: &str = "plimsoll";
+/// The longest answer that may be asked for. Tokens.
+const MAX_TOKENS: u64 = 1_000_000;
+/// Events that may wait for a client that reads slowly.
+const MAX_WAITING: usize = 64;
+
+/// What is asked for; other keys are understood by models, and ignored.
+#[derive(Deserialize)]
+struct Asked {
+    model: String,
+    messages: Option<Vec<Message>>,
+    prompt: Option<Value>,
+    stream: Option<bool>,
+    stream_options: Option<StreamOptions>,
+    max_tokens: Option<u64>,
+    max_completion_tokens: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    content: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct StreamOptions {
+    include_usage: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Api {
+    Chat,
+    Completions,
+}
+
+/// One answer, as it is written.
+struct Answer {
+    api: Api,
+    id: String,
+    created: u64,
+    model: String,
+    prompt_tokens: usize,
+    tokens: usize,
+    finish: &'static str,
+    /// Every event has `usage`, and one more has the counts.
+    with_usage: bool,
+}
+
+pub(super) async fn models() -> Response {
+    let model =
+        json!({ "id": MODEL, "object": "model", "created": 1_700_000_000, "owned_by": MODEL });
+    Json(json!({ "object": "list", "data": [model] })).into_response()
+}
+
+pub(super) async fn chat(State(llm): State<Arc<Llm>>, body: Body) -> Response {
+    complete(llm, Api::Chat, body).await
+}
+
+pub(super) async fn completions(State(llm): State<Arc<Llm>>, body: Body) -> Response {
+    complete(llm, Api::Completions, body).await
+}
+
+async fn complete(llm: Arc<Llm>, api: Api, body: Body) -> Response {
+    let body = match whole_body(&llm, body).await {
+        Ok(body) => body,
+        Err(refused) => return refused,
+    };
+    let asked: Asked = match serde_json::from_slice(&body) {
+        Ok(asked) => asked,
+        Err(e) => return refused(&format!("the body is not a request: {e}")),
+    };
+    let prompt_tokens = match (api, &asked.messages, &asked.prompt) {
+        (Api::Chat, Some(messages), _) if !messages.is_empty() => {
+            let contents = messages.iter().filter_map(|m| m.content.as_ref());
+            contents.map(words).sum()
+        }
+        (Api::Completions, _, Some(prompt)) => words(prompt),
+        (Api::Chat, ..) => return refused("messages: missing, or an empty list"),
+        (Api::Completions, ..) => return refused("prompt: missing"),
+    };
+    let limit = asked.max_completion_tokens.or(asked.max_tokens);
+    if limit.is_some_and(|limit| !(1..=MAX_TOKENS).contains(&limit)) {
+        return refused("max_tokens: out of range, use 1 to 1000000");
+    }
+    let whole = llm.text.len();
+    let limit = limit.map_or(whole, |limit| limit as usize);
+    let options = asked.stream_options.as_ref();
+    let answer = Answer {
+        api,
+        id: match api {
+            Api::Chat => format!("chatcmpl-{}", uuid::Uuid::new_v4().simple()),
+            Api::Completions => format!("cmpl-{}", uuid::Uuid::new_v4().simple()),
+        },
+        created: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |d| d.as_secs()),
+        model: asked.model,
+        prompt_tokens,
+        tokens: whole.min(limit),
+        finish: if limit < whole { "length" } else { "stop" },
+        with_usage: options.is_some_and(|options| options.include_usage == Some(true)),
+    };
+    llm.metrics.runs.inc();
+    if asked.stream == Some(true) {
+        let (sender, receiver) = mpsc::channel(MAX_WAITING);
+        tokio::spawn(async move { stream(&llm, &answer, sender).await });
+        let kind = [
+            (header::CONTENT_TYPE, "text/event-stream; charset=utf-8"),
+            (header::CACHE_CONTROL, "no-cache"),
+        ];
+        return (kind, Body::new(Events(receiver))).into_response();
+    }
+    let (mut text, mut pace) = (String::new(), Pace::of(&llm, answer.tokens));
+    while let Some(token) = pace.next().await {
+        text.push_str(&token);
+    }
+    match pace.is_over() {
+        true => Json(answer.whole(&text)).into_response(),
+        false => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            Reason::of("stopping"),
+            Json(problem("the service is stopping", "server_error")),
+        )
+            .into_response(),
+    }
+}
+
+/// Sends the events of an answer; ends early when nobody reads them any more.
+async fn stream(llm: &Arc<Llm>, answer: &Answer, sender: mpsc::Sender<Bytes>) {
+    let mut pace = Pace::of(llm, answer.tokens);
+    let mut first = true;
+    while let Some(token) = pace.next().await {
+        // The role comes with the first token, so that it is not taken for one.
+        if std::mem::take(&mut first) && answer.api == Api::Chat {
+            let role = json!({ "role": "assistant", "content": "" });
+            if sender.send(data(&answer.chunk(role, None))).await.is_err() {
+                return;
+            }
+        }
+        let piece = answer.piece(&token);
+        if sender.send(data(&answer.chunk(piece, None))).await.is_err() {
+            return;
+        }
+    }
+    if !pace.is_over() {
+        return;
+    }
+    let nothing = match answer.api {
+        Api::Chat => json!({}),
+        Api::Completions => json!(""),
+    };
+    let mut last = vec![data(&answer.chunk(nothing, Some(answer.finish)))];
+    if answer.with_usage {
+        last.push(data(&answer.usage_chunk()));
+    }
+    last.push(Bytes::from_static(b"data: [DONE]\n\n"));
+    for event in last {
+        if sender.send(event).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The tokens of one answer, each when it is due.
+struct Pace {
+    running: Running,
+    halt: watch::Receiver<bool>,
+    /// Of those that may go on at once, from before the first token on.
+    slot: Option<OwnedSemaphorePermit>,
+    begun: Option<Instant>,
+    seed: u64,
+    next: usize,
+    tokens: usize,
+}
+
+impl Pace {
+    fn of(llm: &Arc<Llm>, tokens: usize) -> Pace {
+        Pace {
+            running: Running::new(llm),
+            halt: llm.halt.subscribe(),
+            slot: None,
+            begun: None,
+            seed: uuid::Uuid::new_v4().as_u64_pair().0,
+            next: 0,
+            tokens,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.next == self.tokens
+    }
+
+    /// `None`: there are no more, or the service ends.
+    async fn next(&mut self) -> Option<String> {
+        if self.is_over() {
+            return None;
+        }
+        let llm = Arc::clone(self.running.llm());
+        if let (None, Some(slots)) = (&self.slot, &llm.slots) {
+            let slots = Arc::clone(slots);
+            self.slot = tokio::select! {
+                slot = slots.acquire_owned() => slot.ok(),
+                _ = self.halt.wait_for(|halt| *halt) => return None,
+            };
+        }
+        let begun = *self.begun.get_or_insert_with(Instant::now);
+        let due = begun + llm.options.token_delay * (self.next as u32 + 1);
+        let due = jittered(due, llm.options.jitter, self.seed ^ self.next as u64);
+        tokio::select! {
+            biased;
+            _ = self.halt.wait_for(|halt| *halt) => return None,
+            () = sleep_until(due) => {}
+        }
+        let token = llm.text.token(self.next, self.tokens);
+        self.next += 1;
+        llm.metrics.tokens.inc();
+        Some(token)
+    }
+}
+
+impl Answer {
+    fn event(&self, object: &str, choices: &Value) -> Value {
+        json!({
+            "id": self.id,
+            "object": object,
+            "created": self.created,
+            "model": self.model,
+            "choices": choices,
+        })
+    }
+
+    fn object(&self) -> &'static str {
+        match self.api {
+            Api::Chat => "chat.completion.chunk",
+            Api::Completions => "text_completion",
+        }
+    }
+
+    /// What a token is in an event.
+    fn piece(&self, token: &str) -> Value {
+        match self.api {
+            Api::Chat => json!({ "content": token }),
+            Api::Completions => json!(token),
+        }
+    }
+
+    fn chunk(&self, piece: Value, finish: Option<&str>) -> Value {
+        let mut choice = json!({ "index": 0, "logprobs": null, "finish_reason": finish });
+        let key = match self.api {
+            Api::Chat => "delta",
+            Api::Completions => "text",
+        };
+        choice[key] = piece;
+        let mut event = self.event(self.object(), &json!([choice]));
+        if self.with_usage {
+            event["usage"] = Value::Null;
+        }
+        event
+    }
+
+    fn usage_chunk(&self) -> Value {
+        let mut event = self.event(self.object(), &json!([]));
+        event["usage"] = self.usage();
+        event
+    }
+
+    fn usage(&self) -> Value {
+        json!({
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.tokens,
+            "total_tokens": self.prompt_tokens + self.tokens,
+        })
+    }
+
+    /// The answer to who wants no stream.
+    fn whole(&self, text: &str) -> Value {
+        let mut choice = json!({ "index": 0, "logprobs": null, "finish_reason": self.finish });
+        let object = match self.api {
+            Api::Chat => {
+                choice["message"] = json!({ "role": "assistant", "content": text });
+                "chat.completion"
+            }
+            Api::Completions => {
+                choice["text"] = json!(text);
+                "text_completion"
+            }
+        };
+        let mut answer = self.event(object, &json!([choice]));
+        answer["usage"] = self.usage();
+        answer
+    }
+}
+
+fn data(event: &Value) -> Bytes {
+    Bytes::from(format!("data: {event}\n\n"))
+}
+
+/// Words in a content or prompt: a text, or parts of one, at any depth.
+fn words(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.split_whitespace().count(),
+        Value::Array(parts) => parts.iter().map(words).sum(),
+        Value::Object(part) => part.get("text").map_or(0, words),
+        // A prompt may be tokens already.
+        Value::Number(_) => 1,
+        Value::Null | Value::Bool(_) => 0,
+    }
+}
+
+fn problem(message: &str, kind: &str) -> Value {
+    json!({ "error": { "message": message, "type": kind, "param": null, "code": null } })
+}
+
+fn refused(message: &str) -> Response {
+    let problem = Json(problem(message, "invalid_request_error"));
+    (StatusCode::BAD_REQUEST, Reason::of("body"), problem).into_response()
+}
+
+/// The body of a stream: events as they are sent.
+struct Events(mpsc::Receiver<Bytes>);
+
+impl Streamed for Events {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let next = self.get_mut().0.poll_recv(cx);
+        next.map(|event| event.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prompts_are_counted_in_whatever_form_they_come() {
+        for (json, count) in [
+            (r#""What does it show?""#, 4),
+            (
+                r#"[{"type":"text","text":"a b"},{"type":"image_url","image_url":{"url":"x y"}}]"#,
+                2,
+            ),
+            (r#"["one two","three"]"#, 3),
+            ("[1,2,3]", 3),
+            ("null", 0),
+        ] {
+            let value: Value = serde_json::from_str(json).unwrap();
+            assert_eq!(words(&value), count, "{json}");
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Tables as CSV (RFC 4180): a head, and empty places where nothing is known.
+
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::path::Path;
+
+use super::{Cell, Kind, Sink};
+
+pub(super) struct Csv(csv::Writer<BufWriter<File>>);
+
+impl Csv {
+    pub(super) fn create(path: &Path, head: &[(&'static str, Kind)]) -> io::Result<Csv> {
+        let mut writer = csv::Writer::from_writer(BufWriter::new(File::create(path)?));
+        writer.write_record(head.iter().map(|(name, _)| name))?;
+        Ok(Csv(writer))
+    }
+}
+
+impl Sink for Csv {
+    fn row(&mut self, cells: Vec<Cell>) -> io::Result<()> {
+        let shown = cells.into_iter().map(|cell| match cell {
+            Cell::Int(value) => value.map_or_else(String::new, |v| v.to_string()),
+            Cell::Float(value) => value.map_or_else(String::new, |v| v.to_string()),
+            Cell::Bool(value) => value.map_or_else(String::new, |v| v.to_string()),
+            Cell::Text(text) => text,
+        });
+        Ok(self.0.write_record(shown)?)
+    }
+
+    fn finish(mut self: Box<Self>) -> io::Result<()> {
+        self.0.flush()
+    }
+}

@@ -1,0 +1,169 @@
+//! Tables as Parquet, without Arrow: columns are gathered, and written a row group at a time.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use parquet::basic::{Compression, ConvertedType, Repetition, Type as Physical};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::Type;
+
+use super::{Cell, Kind, Sink};
+
+/// Rows of a group.
+const GROUP: usize = 1 << 16;
+
+pub(super) struct Parquet {
+    writer: SerializedFileWriter<File>,
+    columns: Vec<Gathered>,
+    rows: usize,
+}
+
+/// A column's values that are known, and for each row whether it is.
+enum Values {
+    Int(Vec<i64>),
+    Float(Vec<f64>),
+    Bool(Vec<bool>),
+    Text(Vec<ByteArray>),
+}
+
+struct Gathered {
+    values: Values,
+    known: Vec<i16>,
+}
+
+impl Gathered {
+    fn new(kind: Kind) -> Gathered {
+        Gathered {
+            values: match kind {
+                Kind::Int => Values::Int(Vec::new()),
+                Kind::Float => Values::Float(Vec::new()),
+                Kind::Bool => Values::Bool(Vec::new()),
+                Kind::Text => Values::Text(Vec::new()),
+            },
+            known: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, cell: Cell) {
+        fn put<T>(values: &mut Vec<T>, value: Option<T>) -> bool {
+            let known = value.is_some();
+            values.extend(value);
+            known
+        }
+        let known = match (&mut self.values, cell) {
+            // Counts of calls stay far below 2⁶³.
+            (Values::Int(v), Cell::Int(n)) => {
+                put(v, n.map(|n| i64::try_from(n).unwrap_or(i64::MAX)))
+            }
+            (Values::Float(v), Cell::Float(f)) => put(v, f),
+            (Values::Bool(v), Cell::Bool(b)) => put(v, b),
+            (Values::Text(v), Cell::Text(text)) => put(v, Some(ByteArray::from(text.into_bytes()))),
+            _ => false,
+        };
+        self.known.push(i16::from(known));
+    }
+}
+
+impl Parquet {
+    pub(super) fn create(
+        path: &Path,
+        name: &str,
+        head: &[(&'static str, Kind)],
+    ) -> io::Result<Parquet> {
+        let fields = head.iter().map(|(name, kind)| {
+            let physical = match kind {
+                Kind::Int => Physical::INT64,
+                Kind::Float => Physical::DOUBLE,
+                Kind::Bool => Physical::BOOLEAN,
+                Kind::Text => Physical::BYTE_ARRAY,
+            };
+            let field =
+                Type::primitive_type_builder(name, physical).with_repetition(Repetition::OPTIONAL);
+            let field = match kind {
+                Kind::Text => field.with_converted_type(ConvertedType::UTF8),
+                _ => field,
+            };
+            field.build().map(Arc::new)
+        });
+        let fields = fields.collect::<Result<Vec<_>, _>>().map_err(other)?;
+        let schema = Type::group_type_builder(name)
+            .with_fields(fields)
+            .build()
+            .map_err(other)?;
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::SNAPPY)
+            .set_created_by(format!("plimsoll {}", env!("CARGO_PKG_VERSION")))
+            .build();
+        let file = File::create(path)?;
+        let writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties))
+            .map_err(other)?;
+        Ok(Parquet {
+            writer,
+            columns: head.iter().map(|(_, kind)| Gathered::new(*kind)).collect(),
+            rows: 0,
+        })
+    }
+
+    fn write_group(&mut self) -> Result<(), ParquetError> {
+        if self.rows == 0 {
+            return Ok(());
+        }
+        self.rows = 0;
+        let mut group = self.writer.next_row_group()?;
+        for column in &mut self.columns {
+            let Some(mut out) = group.next_column()? else {
+                break;
+            };
+            let known = std::mem::take(&mut column.known);
+            let levels = Some(&known[..]);
+            match &mut column.values {
+                Values::Int(v) => {
+                    out.typed::<Int64Type>()
+                        .write_batch(&std::mem::take(v), levels, None)?
+                }
+                Values::Float(v) => {
+                    out.typed::<DoubleType>()
+                        .write_batch(&std::mem::take(v), levels, None)?
+                }
+                Values::Bool(v) => {
+                    out.typed::<BoolType>()
+                        .write_batch(&std::mem::take(v), levels, None)?
+                }
+                Values::Text(v) => {
+                    out.typed::<ByteArrayType>()
+                        .write_batch(&std::mem::take(v), levels, None)?
+                }
+            };
+            out.close()?;
+        }
+        group.close()?;
+        Ok(())
+    }
+}
+
+impl Sink for Parquet {
+    fn row(&mut self, cells: Vec<Cell>) -> io::Result<()> {
+        for (column, cell) in self.columns.iter_mut().zip(cells) {
+            column.add(cell);
+        }
+        self.rows += 1;
+        if self.rows == GROUP {
+            self.write_group().map_err(other)?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> io::Result<()> {
+        self.write_group().map_err(other)?;
+        self.writer.close().map(|_| ()).map_err(other)
+    }
+}
+
+fn other(error: ParquetError) -> io::Error {
+    io::Error::other(error)
+}

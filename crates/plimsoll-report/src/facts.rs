@@ -1,0 +1,78 @@
+//! How a run was made, in words: what every report states beside its figures.
+
+use plimsoll_model::run::header::{Loop, RunHeader, Security};
+use plimsoll_model::run::{Machine, Timestamp};
+
+use crate::quantity::{bytes, count, plural};
+
+/// Who decided when calls start, over which connections and which link.
+pub(crate) fn how(h: &RunHeader) -> Vec<String> {
+    let mut parts: Vec<String> = Vec::new();
+    match h.load_loop {
+        Some(Loop::Open) => {
+            let arrivals = h.arrivals.as_deref().unwrap_or("");
+            parts.push(format!("open loop, {arrivals} arrivals"));
+        }
+        Some(Loop::Closed) => {
+            let clients = plural(u64::from(h.clients.unwrap_or(0)), "client");
+            parts.push(format!("closed loop, {clients}"));
+        }
+        None => {}
+    }
+    if h.cold {
+        parts.push("a new connection for every call".to_owned());
+    } else if let Some(n) = h.connections {
+        parts.push(plural(u64::from(n), "connection"));
+    }
+    parts.extend(
+        h.processes
+            .map(|n| format!("from {} processes", count(u64::from(n)))),
+    );
+    if !h.shards.is_empty() {
+        parts.push(format!("from {} shards", count(h.shards.len() as u64)));
+    }
+    parts.extend(
+        h.http_version
+            .as_ref()
+            .map(|version| format!("HTTP/{version}")),
+    );
+    parts.extend(h.security.map(|security| link(h, security)));
+    parts
+}
+
+fn link(h: &RunHeader, security: Security) -> String {
+    let name = match security {
+        Security::Plaintext => "plaintext",
+        Security::Tls => "TLS",
+        Security::MutualTls => "mutual TLS",
+    };
+    let name = match h.insecure {
+        true => format!("INSECURE {name}"),
+        false => name.to_owned(),
+    };
+    match &h.tls {
+        Some(tls) => {
+            let agreed = [Some(&tls.suite), tls.group.as_ref()];
+            let agreed: Vec<&str> = agreed.into_iter().flatten().map(String::as_str).collect();
+            format!("{name} ({})", agreed.join(", "))
+        }
+        None => name,
+    }
+}
+
+/// The machine that made the load.
+pub(crate) fn machine(m: &Machine) -> String {
+    let parts = [
+        m.cpu_model.clone(),
+        m.cores.map(|n| plural(u64::from(n), "core")),
+        m.memory_bytes.map(bytes),
+        m.kernel.as_ref().map(|kernel| format!("Linux {kernel}")),
+        m.governor.as_ref().map(|name| format!("governor {name}")),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// A moment to the second.
+pub(crate) fn when(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
+}

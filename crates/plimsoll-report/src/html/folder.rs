@@ -1,0 +1,321 @@
+//! A folder of runs on one page: the history of each plan, a way to any run, and a choice of two to compare.
+//!
+//! The page is served by `plimsoll view`; what leads further (`/runs/…`, `/compare`) is answered there.
+
+use maud::{Markup, html};
+use plimsoll_model::ladder::LadderRecord;
+use plimsoll_model::lanes::LanesRecord;
+use plimsoll_model::objective::{self, Conclusion};
+use plimsoll_model::run::{Run, State, Timestamp};
+use plimsoll_model::search::SearchRecord;
+
+use super::chart::{Frame, Key, Scale, legend, path, px, short_time, x_axis, y_axis};
+use super::page::{figure, page, section as part};
+use crate::facts;
+use crate::quantity::{count, exact_rate, plural, rate, share, time};
+
+/// What a directory of the folder holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Run,
+    Lanes,
+    Search,
+    Ladder,
+    Sweep,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Run => "run",
+            Kind::Lanes => "lanes",
+            Kind::Search => "search",
+            Kind::Ladder => "ladder",
+            Kind::Sweep => "sweep",
+        }
+    }
+}
+
+/// One line of the folder.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// As it stands in addresses.
+    pub id: String,
+    pub kind: Kind,
+    name: String,
+    began: Timestamp,
+    what: String,
+    /// Whether it is to be seen as good (`met`), bad (`missed`) or neither (`limited`), and in words.
+    verdict: (&'static str, String),
+    rate_per_s: Option<f64>,
+    p50_us: Option<f64>,
+    p99_us: Option<f64>,
+    errors: Option<String>,
+    cpu_us: Option<f64>,
+}
+
+impl Item {
+    pub fn of_run(id: String, run: &Run) -> Item {
+        let (h, total) = (&run.header, &run.summary.total);
+        let what = [h.call.as_deref(), h.target.as_deref()];
+        Item {
+            id,
+            kind: Kind::Run,
+            name: h.name.clone(),
+            began: h.started_at,
+            what: what.into_iter().flatten().collect::<Vec<_>>().join(" at "),
+            verdict: verdict(run),
+            rate_per_s: total.achieved_per_s,
+            p50_us: total.response.and_then(|r| r.p50_us),
+            p99_us: total.response.and_then(|r| r.p99_us),
+            errors: (total.ok + total.errors > 0)
+                .then(|| share(total.errors, total.ok + total.errors)),
+            cpu_us: total.client.and_then(|c| c.cpu_us_per_call),
+        }
+    }
+
+    pub fn of_lanes(id: String, record: &LanesRecord) -> Item {
+        let lanes: Vec<&str> = record.lanes.iter().map(|l| l.name.as_str()).collect();
+        Item::of_record(
+            id,
+            Kind::Lanes,
+            &record.name,
+            record.started_at,
+            lanes.join(", "),
+        )
+    }
+
+    pub fn of_search(id: String, record: &SearchRecord) -> Item {
+        let line = record.finding.as_ref().and_then(|f| f.line_per_s);
+        let verdict = match (&record.finding, line) {
+            (Some(f), Some(line)) if f.confirmed => {
+                ("met", format!("load line {}", exact_rate(line)))
+            }
+            (Some(_), Some(line)) => ("limited", format!("{}, not confirmed", exact_rate(line))),
+            (Some(_), None) => ("missed", "no rate meets the objectives".to_owned()),
+            (None, _) => ("limited", "not ended".to_owned()),
+        };
+        Item {
+            verdict,
+            rate_per_s: line,
+            ..Item::of_record(
+                id,
+                Kind::Search,
+                &record.name,
+                record.started_at,
+                record.target.clone(),
+            )
+        }
+    }
+
+    pub fn of_ladder(id: String, record: &LadderRecord) -> Item {
+        let kind = match record.limits {
+            Some(_) => Kind::Sweep,
+            None => Kind::Ladder,
+        };
+        let verdict = match record.conclusion() {
+            Some(conclusion) => conclude(conclusion),
+            None if record.interrupted => ("limited", "interrupted".to_owned()),
+            None => ("", "–".to_owned()),
+        };
+        let rungs = plural(record.rungs.len() as u64, "rung");
+        Item {
+            verdict,
+            ..Item::of_record(id, kind, &record.name, record.started_at, rungs)
+        }
+    }
+
+    fn of_record(id: String, kind: Kind, name: &str, began: Timestamp, what: String) -> Item {
+        Item {
+            id,
+            kind,
+            name: name.to_owned(),
+            began,
+            what,
+            verdict: ("", "–".to_owned()),
+            rate_per_s: None,
+            p50_us: None,
+            p99_us: None,
+            errors: None,
+            cpu_us: None,
+        }
+    }
+
+    fn address(&self) -> String {
+        format!("/runs/{}", self.id)
+    }
+}
+
+fn conclude(conclusion: Conclusion) -> (&'static str, String) {
+    match conclusion {
+        Conclusion::Pass => ("met", "objectives met".to_owned()),
+        Conclusion::Fail => ("missed", "objective missed".to_owned()),
+        Conclusion::Invalid => ("limited", "can't be judged".to_owned()),
+    }
+}
+
+fn verdict(run: &Run) -> (&'static str, String) {
+    match Conclusion::of(&objective::judge_run(run)) {
+        Some(conclusion) => conclude(conclusion),
+        None => match run.state {
+            State::Complete => ("", "–".to_owned()),
+            other => ("limited", other.name().to_owned()),
+        },
+    }
+}
+
+/// The page of `items`, kept in the folder called `title`; `unreadable`: directories that can't be read, with why.
+pub fn folder(title: &str, mut items: Vec<Item>, unreadable: &[(String, String)]) -> String {
+    items.sort_by_key(|item| std::cmp::Reverse(item.began));
+    let mut plans: Vec<(Kind, String)> = Vec::new();
+    for item in &items {
+        let plan = (item.kind, item.name.clone());
+        if !plans.contains(&plan) {
+            plans.push(plan);
+        }
+    }
+    let comparable = items.iter().filter(|i| i.kind == Kind::Run).count();
+    let body = html! {
+        section.verdict.plain {
+            h1 { (title) }
+            p.lead {
+                (plural(items.len() as u64, "measurement")) " of " (plural(plans.len() as u64, "plan"))
+                @if comparable > 1 { ". Choose two runs, A and B, to compare." }
+            }
+            @if items.is_empty() { p { "Nothing was measured here yet: " code { "plimsoll run" } " and its like keep their runs in " code { "runs/" } "." } }
+        }
+        form.folder action="/compare" method="get" {
+            @for (kind, name) in &plans {
+                (history(*kind, name, &items.iter().filter(|i| i.kind == *kind && i.name == *name).collect::<Vec<_>>()))
+            }
+            @if comparable > 1 { p.choice { button type="submit" { "Compare A with B" } } }
+        }
+        @if !unreadable.is_empty() {
+            (part("Not readable", "", &html! { ul.sentences { @for (dir, why) in unreadable { li { (dir) ": " (why) } } } }))
+        }
+    };
+    page(title, &body)
+}
+
+/// All measurements of one plan, the newest first.
+fn history(kind: Kind, name: &str, items: &[&Item]) -> Markup {
+    let lines = html! { div.scroll { (table(items)) } };
+    let past: Vec<&Item> = items
+        .iter()
+        .rev()
+        .copied()
+        .filter(|i| i.p50_us.is_some())
+        .collect();
+    let content = html! {
+        @if past.len() > 1 { (picture(&past)) }
+        (lines)
+    };
+    let lead = items.first().map_or("", |i| i.what.as_str());
+    let heading = match kind {
+        Kind::Run => name.to_owned(),
+        other => format!("{name} ({})", other.name()),
+    };
+    part(&heading, lead, &content)
+}
+
+fn table(items: &[&Item]) -> Markup {
+    let dash = || "–".to_owned();
+    let runs = items.iter().any(|i| i.kind == Kind::Run);
+    html! {
+        table {
+            thead { tr {
+                th scope="col" { "began" }
+                @if runs { th scope="col" { "A" } th scope="col" { "B" } }
+                th.text scope="col" { "verdict" } th scope="col" { "rate" } th scope="col" { "p50" } th scope="col" { "p99" }
+                th scope="col" { "errors" } th scope="col" { "client CPU a call" } th.text scope="col" { "directory" }
+            } }
+            tbody { @for item in items { tr {
+                th scope="row" { a href=(item.address()) { (facts::when(item.began)) } }
+                @if runs { @for side in ["a", "b"] {
+                    td { input type="radio" name=(side) value=(item.id) aria-label={ (side.to_uppercase()) ": " (item.id) }; }
+                } }
+                td class={ "text " (item.verdict.0) } { (item.verdict.1) }
+                td { (item.rate_per_s.map_or_else(dash, rate)) } td { (item.p50_us.map_or_else(dash, time)) }
+                td { (item.p99_us.map_or_else(dash, time)) } td { (item.errors.clone().unwrap_or_else(dash)) }
+                td { (item.cpu_us.map_or_else(dash, time)) } td.text { (item.id) }
+            } } }
+        }
+    }
+}
+
+/// The median and the tail, run after run.
+fn picture(past: &[&Item]) -> Markup {
+    let entries = [
+        ("p50 of the response time".to_owned(), 0, Key::Line),
+        ("p99".to_owned(), 1, Key::Line),
+    ];
+    let figures = html! {
+        table { tbody { @for item in past {
+            tr { th scope="row" { (facts::when(item.began)) } td { (item.p50_us.map_or_else(String::new, time)) } td { (item.p99_us.map_or_else(String::new, time)) } }
+        } } }
+    };
+    figure(
+        &draw(&Frame::wide(230.0), past),
+        &draw(&Frame::narrow(220.0), past),
+        &legend(&entries),
+        &figures,
+    )
+}
+
+/// A figure of a run, where it has it.
+type Of = fn(&Item) -> Option<f64>;
+
+fn draw(frame: &Frame, past: &[&Item]) -> Markup {
+    let series: [(Of, &str, usize); 2] = [(|i| i.p50_us, "p50", 0), (|i| i.p99_us, "p99", 1)];
+    let known = || past.iter().flat_map(|i| [i.p50_us, i.p99_us]).flatten();
+    let low = known().fold(f64::INFINITY, f64::min);
+    let high = known().fold(0.0, f64::max);
+    let x = Scale::linear(-0.5, past.len() as f64 - 0.5, frame.left, frame.x_end());
+    let y = Scale::log(low, high, frame.y_end(), frame.top);
+    // As many dates as there is room for.
+    let every = past.len().div_ceil(if frame.is_narrow() { 3 } else { 8 });
+    let dates: Vec<(f64, String)> = past
+        .iter()
+        .enumerate()
+        .step_by(every)
+        .map(|(i, item)| {
+            (
+                x.at(i as f64),
+                item.began.strftime("%m-%d %H:%M").to_string(),
+            )
+        })
+        .collect();
+    frame.svg(
+        &format!("p50 and p99 of {} runs, the oldest at the left.", count(past.len() as u64)),
+        &html! {
+            (y_axis(frame, &y, 5, short_time))
+            (x_axis(frame, &dates, "runs, in their order"))
+            @for (of, name, colour) in series {
+                path class={ "line stroke c" (colour) } d=(path(past.iter().enumerate().filter_map(|(i, item)| Some((x.at(i as f64), y.at(of(item)?)))))) {}
+                @for (i, item) in past.iter().enumerate() {
+                    @if let Some(us) = of(item) {
+                        a href=(item.address()) {
+                            circle class={ "fill c" (colour) } cx=(px(x.at(i as f64))) cy=(px(y.at(us))) r="4.5" {
+                                title { (facts::when(item.began)) ": " (name) " " (time(us)) }
+                            }
+                        }
+                    }
+                }
+            }
+        },
+    )
+}
+
+/// A page that says why there is no other.
+pub fn message(text: &str) -> String {
+    page("Plimsoll", &html! { section { p { (text) } } })
+}
+
+/// A page of the folder, with the way back to its list.
+pub fn within(page: &str) -> String {
+    page.replacen(
+        "<span>Plimsoll</span>",
+        "<a class=\"home\" href=\"/\">Plimsoll</a>",
+        1,
+    )
+}

@@ -1,0 +1,213 @@
+//! The page of a sweep: what each TLS link carried, and how much of the CPU was cryptography.
+
+use std::path::Path;
+
+use maud::{Markup, html};
+use plimsoll_model::ladder::LadderRecord;
+use plimsoll_model::limits::Limits;
+use plimsoll_model::objective::Conclusion;
+
+use super::chart::{Frame, Scale, px, x_axis};
+use super::page::{self, Card, Facts, Tone, figure, section as part};
+use super::tables;
+use crate::quantity::{count, rate, time};
+use crate::sweep::links::{Link, links};
+use crate::sweep::{notes, wall};
+
+const ROW: f64 = 40.0;
+
+type Of = fn(&Link) -> Option<f64>;
+/// Writes a figure with its unit.
+type Show = fn(f64) -> String;
+
+/// What a picture shows of each link.
+struct Measure {
+    name: &'static str,
+    axis: &'static str,
+    of: Of,
+    show: Show,
+    /// On the axis.
+    tick: Show,
+}
+
+const MEASURES: [Measure; 4] = [
+    Measure {
+        name: "Bytes a second",
+        axis: "of files, received",
+        of: Link::bytes_per_s,
+        show: speed,
+        tick: speed,
+    },
+    Measure {
+        name: "Files a second",
+        axis: "fetched; of new and resumed links, connections",
+        of: Link::per_s,
+        show: rate,
+        tick: rate,
+    },
+    Measure {
+        name: "The client's CPU: share of cryptography",
+        axis: "of its CPU, what cryptography alone takes in memory",
+        of: |link| link.client.of_limit(link.ok),
+        show: percent,
+        tick: percent,
+    },
+    Measure {
+        name: "The server's CPU: share of cryptography",
+        axis: "of its CPU, what cryptography alone takes in memory",
+        of: |link| link.server.of_limit(link.ok),
+        show: percent,
+        tick: percent,
+    },
+];
+
+/// The page. `plan`: the text of its plan, kept in `dir`.
+pub(super) fn page(record: &LadderRecord, plan: &str, dir: &Path) -> String {
+    let links = links(record);
+    let body = html! {
+        (verdict(record, &links))
+        @for (i, measure) in MEASURES.iter().enumerate() { (section(measure, &links, i)) }
+        (part("The links", "", &html! { div.scroll { (table(&links)) } }))
+        @if let Some(limits) = &record.limits { (limit(limits)) }
+        (tables::plan(plan, &record.name, &tables::again("sweep", dir)))
+    };
+    page::page(&format!("{}: the sweep", record.name), &body)
+}
+
+fn verdict(record: &LadderRecord, links: &[Link]) -> Markup {
+    let idle = links.iter().any(|link| link.ok == 0);
+    let (tone, label) = match record.conclusion() {
+        Some(Conclusion::Fail) => (Tone::Bad, "objective missed"),
+        _ if record.interrupted => (Tone::Unsure, "interrupted"),
+        _ if idle => (Tone::Unsure, "not every link carried a file"),
+        Some(Conclusion::Invalid) => (Tone::Unsure, "not every objective can be judged"),
+        Some(Conclusion::Pass) => (Tone::Good, "objectives met"),
+        None => (Tone::Plain, "no objective"),
+    };
+    let most = |of: Of| {
+        let known = links.iter().filter_map(|link| Some((link, of(link)?)));
+        known.max_by(|a, b| a.1.total_cmp(&b.1))
+    };
+    let mut cards = vec![Card::new("links", count(links.len() as u64))];
+    let largest: [(&'static str, Of, Show); 2] = [
+        ("most bytes a second", Link::bytes_per_s, speed),
+        ("most files a second", Link::per_s, rate),
+    ];
+    for (name, of, show) in largest {
+        if let Some((link, value)) = most(of) {
+            let mut card = Card::new(name, show(value));
+            card.note = Some(titled(link));
+            cards.push(card);
+        }
+    }
+    let mut facts = Facts::of_record(None, record.started_at, &record.tool_version);
+    let tls = record.client_tls.clone();
+    facts.made.extend(tls.map(|tls| ("TLS of the client", tls)));
+    let sentences = notes(record, links);
+    page::verdict(tone, label, &record.name, &facts, &cards, &sentences)
+}
+
+/// Bars of all links; nothing where it is known of none.
+fn section(measure: &Measure, links: &[Link], colour: usize) -> Markup {
+    let bars: Vec<(String, f64)> = links
+        .iter()
+        .filter_map(|link| Some((titled(link), (measure.of)(link)?)))
+        .collect();
+    if bars.is_empty() {
+        return html! {};
+    }
+    let height = 48.0 + ROW * bars.len() as f64;
+    let figures = html! {
+        table {
+            caption { (measure.name) }
+            thead { tr { th scope="col" { "link" } th scope="col" { (measure.axis) } } }
+            tbody { @for (name, value) in &bars { tr { th scope="row" { (name) } td { ((measure.show)(*value)) } } } }
+        }
+    };
+    let draw = |frame: &Frame| draw(frame, measure, &bars, colour);
+    let picture = figure(
+        &draw(&Frame::wide(height)),
+        &draw(&Frame::narrow(height)),
+        &html! {},
+        &figures,
+    );
+    part(measure.name, "", &picture)
+}
+
+fn draw(frame: &Frame, measure: &Measure, bars: &[(String, f64)], colour: usize) -> Markup {
+    let frame = Frame {
+        left: 12.0,
+        top: 4.0,
+        right: 30.0,
+        ..*frame
+    };
+    let most = bars.iter().map(|(_, value)| *value).fold(0.0, f64::max);
+    let x = Scale::linear(0.0, most * 1.04, frame.left, frame.x_end());
+    let ticks: Vec<(f64, String)> = x
+        .ticks(if frame.is_narrow() { 3 } else { 8 })
+        .into_iter()
+        .map(|value| (x.at(value), (measure.tick)(value)))
+        .collect();
+    let words: Vec<String> = bars
+        .iter()
+        .map(|(name, value)| format!("{name} {}", (measure.show)(*value)))
+        .collect();
+    frame.svg(
+        &format!("{}: {}", measure.name, words.join("; ")),
+        &html! {
+            @for (at, _) in &ticks { path class="grid" d={ "M" (px(*at)) " " (frame.top) "V" (px(frame.y_end())) } {} }
+            @for (row, (name, value)) in bars.iter().enumerate() {
+                @let y = frame.top + ROW * row as f64;
+                text class="strong" x=(frame.left) y=(px(y + 14.0)) { (name) }
+                rect class={ "fill c" (colour % 6) } opacity="0.8" x=(frame.left) y=(px(y + 20.0)) rx="2"
+                    width=(px((x.at(*value) - frame.left).max(1.0))) height="11" { title { (words[row]) } }
+            }
+            (x_axis(&frame, &ticks, measure.axis))
+        },
+    )
+}
+
+fn table(links: &[Link]) -> Markup {
+    let dash = || "–".to_owned();
+    html! {
+        table {
+            thead { tr {
+                th scope="col" { "link" } th scope="col" { "size" } th scope="col" { "files" } th scope="col" { "bytes" }
+                th scope="col" { "client CPU a file" } th scope="col" { "server CPU a file" } th scope="col" { "full handshakes" }
+                th scope="col" { "resumed" } th scope="col" { "of the limit, client" } th scope="col" { "server" }
+            } }
+            tbody { @for link in links { tr {
+                th scope="row" { (link.title()) } td { (link.size_text()) }
+                td { (link.per_s().map_or_else(dash, rate)) } td { (link.bytes_per_s().map_or_else(dash, speed)) }
+                td { (link.client.us(link.ok).map_or_else(dash, time)) } td { (link.server.us(link.ok).map_or_else(dash, time)) }
+                td { (count(link.full)) } td { (count(link.resumed)) }
+                td { (link.client.of_limit(link.ok).map_or_else(dash, percent)) }
+                td { (link.server.of_limit(link.ok).map_or_else(dash, percent)) }
+            } } }
+        }
+    }
+}
+
+fn limit(limits: &Limits) -> Markup {
+    part("The limit", "", &html! { p { (wall(limits)) } })
+}
+
+fn titled(link: &Link) -> String {
+    format!("{}, {}", link.title(), link.size_text())
+}
+
+/// Decimal, as links are sold.
+fn speed(bytes_per_s: f64) -> String {
+    let (value, unit) = match bytes_per_s {
+        b if b >= 1e9 => (b / 1e9, "GB/s"),
+        b if b >= 1e6 => (b / 1e6, "MB/s"),
+        b if b >= 1e3 => (b / 1e3, "kB/s"),
+        b => (b, "B/s"),
+    };
+    let digits = usize::from(value < 100.0 && value.fract() > 0.0);
+    format!("{value:.digits$} {unit}")
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}

@@ -1,0 +1,410 @@
+//! A run while it goes on, for programs that watch it: OpenMetrics text for those that ask, OTLP for those that are
+//! told. Counters and histograms are of all calls since the run began, the warm-up's too.
+
+use std::fmt;
+
+use hdrhistogram::Histogram;
+use plimsoll_model::record::{Counts, Times};
+use plimsoll_model::run::{IntervalRecord, Resources};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+use serde_json::{Value, json};
+
+/// What a run has done so far.
+#[derive(Clone, Debug)]
+pub struct Ongoing {
+    name: String,
+    target: String,
+    /// Nanoseconds since 1970.
+    began_unix_ns: u64,
+    due: u64,
+    not_started: u64,
+    outcomes: Counts,
+    bytes_sent: u64,
+    bytes_received: u64,
+    response: Times,
+    service: Times,
+    lag: Times,
+    in_flight: u64,
+    backlog: u64,
+    connections: u64,
+    client_cpu_us: u64,
+    server_cpu_us: u64,
+}
+
+impl Ongoing {
+    /// Before the first interval.
+    pub fn new(name: &str, target: &str, began_unix_ns: u64) -> Ongoing {
+        Ongoing {
+            name: name.to_owned(),
+            target: target.to_owned(),
+            began_unix_ns,
+            due: 0,
+            not_started: 0,
+            outcomes: Counts::default(),
+            bytes_sent: 0,
+            bytes_received: 0,
+            response: Times::default(),
+            service: Times::default(),
+            lag: Times::default(),
+            in_flight: 0,
+            backlog: 0,
+            connections: 0,
+            client_cpu_us: 0,
+            server_cpu_us: 0,
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// One more interval.
+    pub fn add(&mut self, interval: &IntervalRecord) {
+        for (_, record) in &interval.stages {
+            self.due += record.due;
+            self.not_started += record.not_started;
+            self.outcomes.merge(&record.outcomes);
+            self.bytes_sent += record.bytes_sent;
+            self.bytes_received += record.bytes_received;
+            self.response.merge(&record.response);
+            self.service.merge(&record.service);
+            self.lag.merge(&record.lag);
+        }
+        self.in_flight = interval.in_flight;
+        self.backlog = interval.backlog;
+        self.connections = interval.connections_open;
+        let cpu = |r: &Option<Resources>| r.as_ref().and_then(|r| r.cpu_us()).unwrap_or(0);
+        self.client_cpu_us += cpu(&interval.client);
+        self.server_cpu_us += cpu(&interval.server);
+    }
+}
+
+/// A figure of a run: what it is called, and how it is had.
+struct Figure {
+    name: &'static str,
+    help: &'static str,
+    is_counter: bool,
+    of: fn(&Ongoing) -> u64,
+}
+
+const FIGURES: [Figure; 7] = [
+    Figure {
+        name: "due",
+        help: "Calls whose time had come",
+        is_counter: true,
+        of: |o| o.due,
+    },
+    Figure {
+        name: "not_started",
+        help: "Calls given up before they were sent",
+        is_counter: true,
+        of: |o| o.not_started,
+    },
+    Figure {
+        name: "sent_bytes",
+        help: "Bytes of messages sent",
+        is_counter: true,
+        of: |o| o.bytes_sent,
+    },
+    Figure {
+        name: "received_bytes",
+        help: "Bytes of messages received",
+        is_counter: true,
+        of: |o| o.bytes_received,
+    },
+    Figure {
+        name: "in_flight",
+        help: "Calls sent and not ended",
+        is_counter: false,
+        of: |o| o.in_flight,
+    },
+    Figure {
+        name: "backlog",
+        help: "Calls due and not sent",
+        is_counter: false,
+        of: |o| o.backlog,
+    },
+    Figure {
+        name: "connections",
+        help: "Connections open",
+        is_counter: false,
+        of: |o| o.connections,
+    },
+];
+
+/// A kind of time of a run's calls.
+type Time = (&'static str, &'static str, fn(&Ongoing) -> &Times);
+
+const TIMES: [Time; 3] = [
+    (
+        "response",
+        "From when a call was due to its end; calls that ended ok",
+        |o| &o.response,
+    ),
+    (
+        "service",
+        "From when a call was sent to its end; calls that ended ok",
+        |o| &o.service,
+    ),
+    ("lag", "From when a call was due to when it was sent", |o| {
+        &o.lag
+    }),
+];
+
+/// CPU by end, in seconds.
+fn cpu(o: &Ongoing) -> [(&'static str, f64); 2] {
+    [
+        ("client", o.client_cpu_us as f64 / 1e6),
+        ("server", o.server_cpu_us as f64 / 1e6),
+    ]
+}
+
+/// Upper bounds of the buckets of OpenMetrics histograms, ns: 50 µs to 60 s.
+const BOUNDS_NS: [u64; 19] = [
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    5_000_000_000,
+    10_000_000_000,
+    30_000_000_000,
+    60_000_000_000,
+];
+
+/// The values of a histogram with their counts, ns: each the lowest that is not told apart from it, so that a bound
+/// holds what is equal to it.
+fn recorded(h: Option<&Histogram<u64>>) -> impl Iterator<Item = (u64, u64)> + '_ {
+    h.into_iter().flat_map(|h| {
+        let lowest = |value| h.lowest_equivalent(value);
+        h.iter_recorded()
+            .map(move |v| (lowest(v.value_iterated_to()), v.count_at_value()))
+    })
+}
+
+fn sum_s(h: &Histogram<u64>) -> f64 {
+    h.mean() * h.len() as f64 / 1e9
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+/// Values of one family, by labels.
+#[derive(Debug)]
+enum Family {
+    Counters(Vec<(Labels, f64)>),
+    Gauges(Vec<(Labels, f64)>),
+    Histograms(Vec<(Labels, Times)>),
+}
+
+impl EncodeMetric for Family {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+        match self {
+            Family::Counters(values) => {
+                for (labels, value) in values {
+                    let mut one = encoder.encode_family(labels)?;
+                    one.encode_counter::<NoLabelSet, f64, f64>(value, None)?;
+                }
+            }
+            Family::Gauges(values) => {
+                for (labels, value) in values {
+                    encoder.encode_family(labels)?.encode_gauge(value)?;
+                }
+            }
+            Family::Histograms(values) => {
+                for (labels, times) in values {
+                    let (sum, count, buckets) = buckets(times);
+                    let mut one = encoder.encode_family(labels)?;
+                    one.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        match self {
+            Family::Counters(_) => MetricType::Counter,
+            Family::Gauges(_) => MetricType::Gauge,
+            Family::Histograms(_) => MetricType::Histogram,
+        }
+    }
+}
+
+/// Sum in seconds, count, and the calls of each bucket by its upper bound in seconds.
+fn buckets(times: &Times) -> (f64, u64, Vec<(f64, u64)>) {
+    let mut counts = [0; BOUNDS_NS.len() + 1];
+    for (ns, n) in recorded(times.histogram()) {
+        counts[BOUNDS_NS.partition_point(|bound| *bound < ns)] += n;
+    }
+    let sum = times.histogram().map_or(0.0, sum_s);
+    let bounds = BOUNDS_NS.iter().map(|ns| *ns as f64 / 1e9);
+    let bounds = bounds.chain([f64::INFINITY]);
+    (sum, times.len(), bounds.zip(counts).collect())
+}
+
+/// What a scrape is answered with: OpenMetrics text of the runs, by their names.
+pub fn openmetrics<'a>(runs: impl Iterator<Item = &'a Ongoing> + Clone) -> String {
+    let mut registry = Registry::with_prefix("plimsoll_live");
+    let of_run = |o: &Ongoing| vec![("run", o.name.clone())];
+    for figure in &FIGURES {
+        let values = runs
+            .clone()
+            .map(|o| (of_run(o), (figure.of)(o) as f64))
+            .collect();
+        let family = match figure.is_counter {
+            true => Family::Counters(values),
+            false => Family::Gauges(values),
+        };
+        registry.register(figure.name, figure.help, family);
+    }
+    let with = |o: &Ongoing, name: &'static str, value: &str| {
+        let mut labels = of_run(o);
+        labels.push((name, value.to_owned()));
+        labels
+    };
+    let calls = runs.clone().flat_map(|o| {
+        let of = move |(outcome, n): (plimsoll_model::Outcome, u64)| {
+            (with(o, "outcome", outcome.code()), n as f64)
+        };
+        o.outcomes.iter().map(of)
+    });
+    registry.register(
+        "calls",
+        "Calls that ended, by outcome",
+        Family::Counters(calls.collect()),
+    );
+    let used = runs
+        .clone()
+        .flat_map(|o| cpu(o).map(|(end, s)| (with(o, "end", end), s)));
+    registry.register_with_unit(
+        "cpu",
+        "CPU time, by end",
+        Unit::Seconds,
+        Family::Counters(used.collect()),
+    );
+    for (name, help, of) in TIMES {
+        let times = runs.clone().map(|o| (of_run(o), of(o).clone())).collect();
+        registry.register_with_unit(name, help, Unit::Seconds, Family::Histograms(times));
+    }
+    let mut out = String::new();
+    // Writing to a String does not fail.
+    let _ = encode(&mut out, &registry);
+    out
+}
+
+/// The most buckets of an exponential histogram, as OpenTelemetry's own libraries have it.
+const MOST_BUCKETS: i64 = 160;
+
+/// The runs as an OTLP request for metrics, in JSON (`ExportMetricsServiceRequest`, OTLP 1): cumulative sums, gauges,
+/// and exponential histograms in seconds. Nanoseconds since 1970 are texts there, as protobuf's JSON has them.
+pub fn otlp<'a>(
+    runs: impl Iterator<Item = &'a Ongoing> + Clone,
+    now_unix_ns: u64,
+    tool_version: &str,
+) -> Value {
+    let point = |o: &Ongoing, more: Option<(&str, &str)>, value: Value| {
+        let mut point = value;
+        let all = [
+            ("plimsoll.run", o.name.as_str()),
+            ("plimsoll.target", o.target.as_str()),
+        ];
+        let attributes = all.into_iter().chain(more);
+        let attributes: Vec<Value> = attributes
+            .map(|(key, text)| json!({ "key": key, "value": { "stringValue": text } }))
+            .collect();
+        point["attributes"] = attributes.into();
+        point["startTimeUnixNano"] = o.began_unix_ns.to_string().into();
+        point["timeUnixNano"] = now_unix_ns.to_string().into();
+        point
+    };
+    let whole = |n: u64| json!({ "asInt": n.to_string() });
+    let sum = |name: &str, unit: &str, points: Vec<Value>| {
+        json!({
+            "name": format!("plimsoll.{name}"), "unit": unit,
+            "sum": { "aggregationTemporality": 2, "isMonotonic": true, "dataPoints": points },
+        })
+    };
+    let mut metrics = Vec::new();
+    for figure in &FIGURES {
+        let points: Vec<Value> = runs
+            .clone()
+            .map(|o| point(o, None, whole((figure.of)(o))))
+            .collect();
+        let unit = if figure.name.ends_with("bytes") {
+            "By"
+        } else {
+            "1"
+        };
+        metrics.push(match figure.is_counter {
+            true => sum(figure.name, unit, points),
+            false => {
+                json!({ "name": format!("plimsoll.{}", figure.name), "unit": unit, "gauge": { "dataPoints": points } })
+            }
+        });
+    }
+    let calls = runs.clone().flat_map(|o| {
+        let of = move |(outcome, n): (plimsoll_model::Outcome, u64)| {
+            point(o, Some(("plimsoll.outcome", outcome.code())), whole(n))
+        };
+        o.outcomes.iter().map(of)
+    });
+    metrics.push(sum("calls", "1", calls.collect()));
+    let used = runs.clone().flat_map(|o| {
+        cpu(o).map(|(end, s)| point(o, Some(("plimsoll.end", end)), json!({ "asDouble": s })))
+    });
+    metrics.push(sum("cpu", "s", used.collect()));
+    for (name, _, of) in TIMES {
+        let points: Vec<Value> = runs
+            .clone()
+            .filter_map(|o| Some(point(o, None, exponential(of(o).histogram()?))))
+            .collect();
+        metrics.push(json!({
+            "name": format!("plimsoll.{name}"), "unit": "s",
+            "exponentialHistogram": { "aggregationTemporality": 2, "dataPoints": points },
+        }));
+    }
+    let service = json!({ "key": "service.name", "value": { "stringValue": "plimsoll" } });
+    json!({ "resourceMetrics": [{
+        "resource": { "attributes": [service] },
+        "scopeMetrics": [{ "scope": { "name": "plimsoll", "version": tool_version }, "metrics": metrics }],
+    }] })
+}
+
+/// A data point of an exponential histogram, in seconds: as fine as its buckets allow.
+fn exponential(h: &Histogram<u64>) -> Value {
+    let index = |ns: u64, scale: i32| {
+        // Bucket i holds what is above base^i, up to base^(i+1), where base is 2^(2^-scale).
+        ((ns.max(1) as f64 / 1e9).log2() * f64::from(scale).exp2()).ceil() as i64 - 1
+    };
+    let span = |scale| index(h.max(), scale) - index(h.min(), scale) + 1;
+    let scale = (-10..=20)
+        .rev()
+        .find(|s| span(*s) <= MOST_BUCKETS)
+        .unwrap_or(-10);
+    let offset = index(h.min(), scale);
+    let mut counts = vec![0_u64; usize::try_from(span(scale)).unwrap_or(1)];
+    let last = counts.len() as i64 - 1;
+    for (ns, n) in recorded(Some(h)) {
+        let at = (index(ns, scale) - offset).clamp(0, last);
+        counts[usize::try_from(at).unwrap_or(0)] += n;
+    }
+    let counts: Vec<String> = counts.iter().map(u64::to_string).collect();
+    json!({
+        "count": h.len().to_string(), "sum": sum_s(h), "scale": scale, "zeroCount": "0",
+        "positive": { "offset": offset, "bucketCounts": counts },
+        "min": h.min() as f64 / 1e9, "max": h.max() as f64 / 1e9,
+    })
+}

@@ -1,0 +1,77 @@
+//! A run that goes on, as scrapes and collectors have it.
+
+use plimsoll_model::Outcome;
+use plimsoll_model::record::StageRecord;
+use plimsoll_model::run::IntervalRecord;
+use plimsoll_report::ongoing::{Ongoing, openmetrics, otlp};
+
+/// Two intervals of calls of 1 to 1,000 ms.
+fn run() -> Ongoing {
+    let mut record = StageRecord {
+        due: 1_000,
+        ..StageRecord::default()
+    };
+    for call in 1..=1_000_u64 {
+        record.response.record(call * 1_000_000);
+    }
+    record.outcomes.add(Outcome::Ok, 990);
+    record.outcomes.add(Outcome::Reset, 10);
+    let mut run = Ongoing::new("a \"run\"", "grpc://h:1", 1_700_000_000_000_000_000);
+    for _ in 0..2 {
+        run.add(&IntervalRecord {
+            stages: vec![(0, record.clone())],
+            in_flight: 3,
+            ..IntervalRecord::default()
+        });
+    }
+    run
+}
+
+#[test]
+fn a_scrape_has_counters_and_buckets() {
+    let run = run();
+    let text = openmetrics(std::iter::once(&run));
+    for line in [
+        "plimsoll_live_due_total{run=\"a \\\"run\\\"\"} 2000",
+        "plimsoll_live_in_flight{run=\"a \\\"run\\\"\"} 3",
+        "outcome=\"RESET\"} 20",
+        "plimsoll_live_response_seconds_bucket{le=\"0.1\",run=\"a \\\"run\\\"\"} 200",
+        "plimsoll_live_response_seconds_bucket{le=\"+Inf\",run=\"a \\\"run\\\"\"} 2000",
+        "# EOF",
+    ] {
+        assert!(text.contains(line), "{line} in\n{text}");
+    }
+}
+
+/// Every bucket holds what lies between its bounds, and all of them hold all.
+#[test]
+fn exponential_buckets_are_where_opentelemetry_has_them() {
+    let run = run();
+    let request = otlp(std::iter::once(&run), 1_700_000_001_000_000_000, "0");
+    let metrics = request["resourceMetrics"][0]["scopeMetrics"][0]["metrics"].as_array();
+    let metrics = metrics.expect("metrics");
+    let response = metrics.iter().find(|m| m["name"] == "plimsoll.response");
+    let point = &response.expect("response times")["exponentialHistogram"]["dataPoints"][0];
+    let scale = point["scale"].as_i64().expect("a scale");
+    let offset = point["positive"]["offset"].as_i64().expect("an offset");
+    let counts = point["positive"]["bucketCounts"]
+        .as_array()
+        .expect("counts");
+    assert!(counts.len() <= 160);
+    let base = 2_f64.powf(2_f64.powi(-scale as i32));
+    let mut all = 0;
+    for (i, count) in counts.iter().enumerate() {
+        let n: u64 = count.as_str().expect("a text").parse().expect("a number");
+        all += n;
+        let low = base.powf((offset + i as i64) as f64) * 1e3;
+        let high = base.powf((offset + i as i64 + 1) as f64) * 1e3;
+        // Each millisecond twice; a histogram of ours has three digits.
+        let expected = 2.0 * (high.min(1_000.0) - low.max(0.0));
+        assert!(
+            (n as f64 - expected).abs() <= 4.0 + expected * 0.02,
+            "{low} {high}: {n}"
+        );
+    }
+    assert_eq!(all, 2_000);
+    assert_eq!(point["count"], "2000");
+}

@@ -1,0 +1,85 @@
+//! The commands of protocols that own themselves: the quick form of a plan, for each.
+
+use clap::error::{Error, ErrorKind};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use plimsoll_model::spec::CallSpec;
+use plimsoll_protocols::registry::{ENTRIES, Entry};
+
+use crate::arguments::Origins;
+use crate::environment::{self, Environment};
+use crate::execution::{OutputFlags, Process};
+use crate::failure::{Exit, Failure};
+use crate::load_flags::LoadFlags;
+use crate::quick;
+
+/// What was typed for one of them.
+#[derive(Debug)]
+pub(crate) struct Arguments {
+    entry: &'static Entry,
+    /// Its own flags.
+    typed: ArgMatches,
+    load: LoadFlags,
+    pub(crate) output: OutputFlags,
+}
+
+/// A URL, what the protocol takes, and what every load takes.
+fn command(entry: &Entry) -> Command {
+    let target = Arg::new("target")
+        .value_name("URL")
+        .env("PLIMSOLL_TARGET")
+        .help(entry.target);
+    let command = entry.with_flags(Command::new(entry.name()).arg(target));
+    let about = command.get_about().cloned().unwrap_or_default();
+    let command = command.next_help_heading(None::<&str>);
+    let command = OutputFlags::augment_args(LoadFlags::augment_args(command));
+    command.about(about).after_help(environment::HELP)
+}
+
+impl Subcommand for Arguments {
+    fn augment_subcommands(outer: Command) -> Command {
+        outer.subcommands(ENTRIES.iter().map(command))
+    }
+
+    fn augment_subcommands_for_update(outer: Command) -> Command {
+        Self::augment_subcommands(outer)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        ENTRIES.iter().any(|entry| entry.name() == name)
+    }
+}
+
+impl FromArgMatches for Arguments {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Arguments, Error> {
+        let chosen = matches.subcommand().and_then(|(name, typed)| {
+            let entry = ENTRIES.iter().find(|entry| entry.name() == name)?;
+            Some((entry, typed))
+        });
+        let (entry, typed) = chosen.ok_or_else(|| Error::new(ErrorKind::MissingSubcommand))?;
+        Ok(Arguments {
+            entry,
+            typed: typed.clone(),
+            load: LoadFlags::from_arg_matches(typed)?,
+            output: OutputFlags::from_arg_matches(typed)?,
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Arguments::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+pub(crate) fn execute(
+    arguments: &Arguments,
+    origins: &Origins,
+    environment: &Environment,
+    process: &Process,
+) -> Result<Exit, Failure> {
+    let target = arguments.typed.get_one::<String>("target");
+    let target = target.map(String::as_str);
+    let mut spec = quick::spec(target, CallSpec::default(), &arguments.load, origins)?;
+    let applied = arguments.entry.apply(&arguments.typed, &mut spec);
+    applied.map_err(|wrong| Failure::usage(wrong.message, &wrong.help))?;
+    quick::run(&spec, &arguments.output, environment, process)
+}

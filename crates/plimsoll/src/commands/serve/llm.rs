@@ -1,0 +1,242 @@
+//! `plimsoll serve llm`: a service that streams tokens like a language model, to sessions and over OpenAI's API.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use clap::Args;
+use plimsoll_model::units::Period;
+use plimsoll_protocols::serving::{Bound, Listen, runtime};
+use plimsoll_relays::bus::Bus;
+use plimsoll_relays::gateway::{Gateway, GatewayOptions};
+use plimsoll_relays::llm::{Llm, LlmOptions, RESPONSE_TEXT};
+use plimsoll_relays::token::Keys;
+use tokio::time::Instant;
+
+use crate::arguments::{Json, listening_address};
+use crate::commands::conclusion::conclude;
+use crate::commands::relay::{
+    self, BusFlags, SecretFlags, ServiceFlags, WAIT_FOR_BUS, gateway_counts,
+};
+use crate::commands::renewing;
+use crate::commands::tls_flags::ServerTlsFlags;
+use crate::descriptors;
+use crate::environment::Environment;
+use crate::failure::{Exit, Failure};
+use crate::stopping;
+
+/// What sockets have at the end even where the runs took all the drain time.
+const SHORTEST_GOODBYE: Duration = Duration::from_secs(1);
+
+/// A simulated language model: OpenAI's API (POST /v1/chat/completions, /v1/completions), and sessions whose tokens
+/// go through a gateway (POST /session/create, /session/ID/run, /session/ID/close).
+#[derive(Debug, Args)]
+#[command(
+    before_help = "Example: OpenAI's API, eight answers at once, a token every 20 ms\n  \
+        plimsoll serve llm --listen 127.0.0.1:8000 --token-delay 20ms --slots 8\n\
+        Example: backend and gateway in one process, without Redis\n  \
+        plimsoll serve llm --listen 127.0.0.1:8000 --with-gateway 127.0.0.1:4040\n\
+        Example: one of several backends on a Redis server\n  \
+        JWT_SECRET=… plimsoll serve llm --listen 127.0.0.1:8001 --redis redis://127.0.0.1:6379",
+    after_help = crate::environment::HELP
+)]
+pub(crate) struct Arguments {
+    /// Where to listen; port 0 for any free one, unix:/PATH for a socket of this machine.
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000")]
+    listen: String,
+
+    /// Serve the gateway in this process, too; without --redis the two need no server. With neither there is
+    /// OpenAI's API alone.
+    #[arg(long, value_name = "HOST:PORT")]
+    with_gateway: Option<String>,
+
+    /// Let that gateway compress messages with clients that offer it (permessage-deflate).
+    #[arg(long, requires = "with_gateway")]
+    compression: bool,
+
+    /// From one token to the next, and before the first.
+    #[arg(long, value_name = "TIME", default_value = "50ms")]
+    token_delay: Period,
+
+    /// Each delay varies evenly by at most this much.
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    jitter: Period,
+
+    /// What is answered: a token a word.
+    #[arg(long, default_value = RESPONSE_TEXT, hide_default_value = true)]
+    text: String,
+
+    /// Tokens an answer, the text repeated or cut [default: as many as the text has words, 18].
+    #[arg(
+        long, value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000)
+    )]
+    tokens: Option<u32>,
+
+    /// Answers over OpenAI's routes that go on at once, as a model's batch; the others wait [default: any number].
+    #[arg(
+        long, value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000)
+    )]
+    slots: Option<u32>,
+
+    #[command(flatten)]
+    secret: SecretFlags,
+
+    #[command(flatten)]
+    bus: BusFlags,
+
+    #[command(flatten)]
+    tls: ServerTlsFlags,
+
+    /// Threads [default: one a core].
+    #[arg(long, value_name = "N")]
+    workers: Option<usize>,
+
+    /// Share the port with other processes (SO_REUSEPORT).
+    #[arg(long)]
+    reuse_port: bool,
+
+    #[command(flatten)]
+    service: ServiceFlags,
+
+    /// How long runs that go on may take at the end; then another backend carries them on.
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    drain: Period,
+
+    #[command(flatten)]
+    json: Json,
+}
+
+pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Result<Exit, Failure> {
+    descriptors::raise_limit()?;
+    let bind = |flag: &str, listen: &str| -> Result<Bound, Failure> {
+        Listen {
+            address: listening_address(flag, listen)?,
+            reuse_port: arguments.reuse_port,
+            tls: arguments.tls.tls(),
+            drain: arguments.drain.0,
+            proxies: arguments.service.proxies_with_header(),
+            ..Listen::default()
+        }
+        .bind()
+        .map_err(Failure::error)
+    };
+    let secrets = arguments
+        .secret
+        .read(environment, arguments.bus.redis.is_none())?;
+    let keys = Keys::new(&secrets).map_err(Failure::error)?;
+    let bound = bind("--listen", &arguments.listen)?;
+    let gateway_bound = arguments
+        .with_gateway
+        .as_deref()
+        .map(|listen| bind("--with-gateway", listen))
+        .transpose()?;
+    let options = LlmOptions {
+        token_delay: arguments.token_delay.0,
+        jitter: arguments.jitter.0,
+        text: arguments.text.clone(),
+        tokens: arguments.tokens.map(|n| n as usize),
+        slots: arguments.slots.map(|n| n as usize),
+        has_sessions: arguments.with_gateway.is_some() || arguments.bus.redis.is_some(),
+        request_timeout: arguments.service.request_timeout.0,
+        trusted_proxies: arguments.service.trusted_proxies(),
+        lame_duck: arguments.service.lame_duck.0,
+    };
+    let renewals = [Some(&bound), gateway_bound.as_ref()];
+    let renewals = renewals.into_iter().flatten().filter_map(Bound::renewal);
+    renewing::at_hangup(&arguments.secret, environment, &keys, renewals.collect())?;
+
+    let stop = tokio::sync::watch::Sender::new(false);
+    let (mut stopped, mut gateway_stopped) = (stop.subscribe(), stop.subscribe());
+    let (drain, lame_duck) = (arguments.drain.0, arguments.service.lame_duck.0);
+    stopping::on_signal(move |wish| match wish {
+        stopping::Wish::Gracefully => {
+            stop.send_replace(true);
+        }
+        stopping::Wish::AtOnce => std::process::exit(i32::from(Exit::Interrupted.code())),
+    })?;
+    let (stats, relayed) = runtime(arguments.workers)
+        .map_err(Failure::error)?
+        .block_on(async move {
+            let bus = match arguments.bus.connect()? {
+                Some(bus) => bus,
+                None => Bus::embedded(arguments.bus.session_ttl.0),
+            };
+            bus.ready(WAIT_FOR_BUS).await.map_err(Failure::error)?;
+            announce(arguments, "llm", &bound)?;
+            let gateway = gateway_bound.map(|bound| {
+                let options = GatewayOptions {
+                    request_timeout: arguments.service.request_timeout.0,
+                    trusted_proxies: arguments.service.trusted_proxies(),
+                    compression: arguments.compression,
+                    ..GatewayOptions::default()
+                };
+                let gateway = Gateway::new(bus.clone(), keys.clone(), options);
+                (gateway, bound)
+            });
+            if let Some((_, bound)) = &gateway {
+                announce(arguments, "gateway", bound)?;
+            }
+            // The gateway outlives the runs: their tokens are to arrive.
+            let ended = tokio::sync::watch::Sender::new(false);
+            let (mut told_end, mut service_ended) = (ended.subscribe(), ended.subscribe());
+            let stop_began = Arc::new(OnceLock::new());
+            let stopping = Arc::clone(&stop_began);
+            let relaying = async {
+                match gateway {
+                    None => Ok(None),
+                    Some((gateway, bound)) => gateway
+                        .serve_until(
+                            bound,
+                            async move {
+                                // A service that has failed is its gateway's end, too.
+                                tokio::select! {
+                                    _ = gateway_stopped.wait_for(|stopped| *stopped) => {}
+                                    _ = service_ended.wait_for(|ended| *ended) => {}
+                                }
+                            },
+                            async move {
+                                let _ = told_end.wait_for(|ended| *ended).await;
+                                let all = lame_duck + drain;
+                                let spent = stop_began.get().map_or(all, Instant::elapsed);
+                                let shortest = SHORTEST_GOODBYE.min(drain);
+                                all.saturating_sub(spent).max(shortest)
+                            },
+                        )
+                        .await
+                        .map(Some),
+                }
+            };
+            let serving = async {
+                let llm = Llm::new(bus, keys, options);
+                let served = llm.serve(bound, async move {
+                    let _ = stopped.wait_for(|stopped| *stopped).await;
+                    let _ = stopping.set(Instant::now());
+                });
+                let served = served.await;
+                ended.send_replace(true);
+                served
+            };
+            let (served, relayed) = tokio::join!(serving, relaying);
+            Ok::<_, Failure>((
+                served.map_err(Failure::error)?,
+                relayed.map_err(Failure::error)?,
+            ))
+        })?;
+    let mut counts = vec![
+        ("sessions", stats.sessions),
+        ("runs", stats.runs),
+        ("tokens", stats.tokens),
+        ("handed over", stats.handed_over),
+        ("unfinished", stats.unfinished),
+    ];
+    if let Some(metrics) = &relayed {
+        counts.extend(gateway_counts(metrics));
+    }
+    conclude(arguments.json.json, &counts)?;
+    Ok(Exit::Done)
+}
+
+fn announce(arguments: &Arguments, name: &str, bound: &Bound) -> Result<(), Failure> {
+    relay::announce(arguments.json.json, name, bound)
+}

@@ -1,0 +1,177 @@
+//! What a folder holds, and the pages that are made of it.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use plimsoll_model::ladder::LadderRecord;
+use plimsoll_model::lanes::LanesRecord;
+use plimsoll_model::run::header::plan_hash;
+use plimsoll_model::run::{Run, RunError, file};
+use plimsoll_model::search::SearchRecord;
+use plimsoll_model::{ladder, lanes, search};
+use plimsoll_report::compare::compare;
+use plimsoll_report::html::{self, Item, View};
+
+use crate::documents;
+use crate::failure::chain;
+
+/// Folders in folders that are looked into.
+const DEPTH: usize = 4;
+
+/// A folder of runs.
+pub(super) struct Shelf {
+    dir: PathBuf,
+    /// What was read, with the time at which its file was changed last.
+    known: HashMap<PathBuf, (Option<SystemTime>, Result<Item, String>)>,
+}
+
+/// A page, and what it is an answer with.
+pub(super) enum Answer {
+    Page(String),
+    /// Nothing has this address.
+    Unknown(String),
+    /// It is there, and no page can be made of it.
+    Failed(String),
+}
+
+impl Shelf {
+    pub(super) fn new(dir: &Path) -> Shelf {
+        Shelf {
+            dir: dir.to_owned(),
+            known: HashMap::new(),
+        }
+    }
+
+    /// The page at `path`; `query` as it stands in the address.
+    pub(super) fn answer(&mut self, path: &str, query: &str) -> Answer {
+        let found = found(&self.dir);
+        let by_id = |id: &str| {
+            let of = |dir: &&PathBuf| is_id(id, &self.id(dir));
+            found.iter().find(of).cloned()
+        };
+        match path {
+            "/" => Answer::Page(self.list(&found)),
+            "/compare" => {
+                let side = |name: &str| {
+                    let fields = query.split('&').filter_map(|field| field.split_once('='));
+                    let mut ids = fields.filter(|(key, _)| *key == name).map(|(_, id)| id);
+                    ids.next().and_then(by_id)
+                };
+                match (side("a"), side("b")) {
+                    (Some(a), Some(b)) => made(compared(&a, &b)),
+                    _ => Answer::Failed(message("Choose two runs: one as A and one as B.")),
+                }
+            }
+            _ => match path.strip_prefix("/runs/").and_then(by_id) {
+                Some(dir) => made(documents::page(&[dir]).map_err(|e| e.to_string())),
+                None => Answer::Unknown(message("Nothing is kept under this name.")),
+            },
+        }
+    }
+
+    fn list(&mut self, found: &[PathBuf]) -> String {
+        let mut items = Vec::new();
+        let mut unreadable = Vec::new();
+        for dir in found {
+            let id = self.id(dir);
+            let changed = record_of(dir).and_then(|file| fs::metadata(file).ok()?.modified().ok());
+            let fresh = |(at, _): &&(Option<SystemTime>, _)| *at == changed && at.is_some();
+            let read = match self.known.get(dir).filter(fresh) {
+                Some((_, read)) => read.clone(),
+                None => {
+                    let read = item(id.clone(), dir).map_err(|e| chain(&e));
+                    self.known.insert(dir.clone(), (changed, read.clone()));
+                    read
+                }
+            };
+            match read {
+                Ok(item) => items.push(item),
+                Err(why) => unreadable.push((id, why)),
+            }
+        }
+        self.known.retain(|dir, _| found.contains(dir));
+        html::folder(&self.dir.display().to_string(), items, &unreadable)
+    }
+
+    /// A directory as it stands in addresses: its path in the folder where that needs no escapes.
+    fn id(&self, dir: &Path) -> String {
+        let inside = dir.strip_prefix(&self.dir).unwrap_or(dir);
+        let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+        match inside.to_str() {
+            Some(path) if !path.is_empty() && path.chars().all(plain) => path.to_owned(),
+            Some("") => "here".to_owned(),
+            _ => plan_hash(&inside.to_string_lossy()).replace(':', "-"),
+        }
+    }
+}
+
+/// Browsers write `/` as `%2F` in a query.
+fn is_id(typed: &str, id: &str) -> bool {
+    typed == id || typed.replace("%2F", "/") == id
+}
+
+fn made(page: Result<String, String>) -> Answer {
+    match page {
+        Ok(page) => Answer::Page(html::within(&page)),
+        Err(why) => Answer::Failed(message(&why)),
+    }
+}
+
+/// A page that says why there is none.
+fn message(text: &str) -> String {
+    html::within(&html::message(text))
+}
+
+/// The file that says what a directory holds.
+fn record_of(dir: &Path) -> Option<PathBuf> {
+    [search::FILE, ladder::FILE, lanes::FILE, file::RUN]
+        .into_iter()
+        .map(|name| dir.join(name))
+        .find(|file| file.is_file())
+}
+
+/// Every directory below `dir`, or itself, that holds a measurement. What is inside of one belongs to it.
+fn found(dir: &Path) -> Vec<PathBuf> {
+    fn look(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+        if record_of(dir).is_some() {
+            found.push(dir.to_owned());
+            return;
+        }
+        let Some(depth) = depth.checked_sub(1) else {
+            return;
+        };
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        // A link may lead back.
+        let dirs = entries.filter(|e| e.file_type().is_ok_and(|kind| kind.is_dir()));
+        dirs.for_each(|entry| look(&entry.path(), depth, found));
+    }
+    let mut all = Vec::new();
+    look(dir, DEPTH, &mut all);
+    all.sort();
+    all
+}
+
+fn item(id: String, dir: &Path) -> Result<Item, RunError> {
+    Ok(match () {
+        () if SearchRecord::is_in(dir) => Item::of_search(id, &SearchRecord::load(dir)?),
+        () if LadderRecord::is_in(dir) => Item::of_ladder(id, &LadderRecord::load(dir)?),
+        () if LanesRecord::is_in(dir) => Item::of_lanes(id, &LanesRecord::load(dir)?),
+        () => Item::of_run(id, &Run::load(dir)?),
+    })
+}
+
+fn compared(a: &Path, b: &Path) -> Result<String, String> {
+    if a == b {
+        return Err("A and B are the same run: choose two.".to_owned());
+    }
+    let load = |dir: &Path| Run::load(dir).map_err(|e| chain(&e));
+    let (a, b) = ([load(a)?], [load(b)?]);
+    let comparison = compare(&a, &b).ok_or("There is nothing to compare.")?;
+    let views = |runs: [Run; 1]| -> Result<Vec<View>, String> {
+        let views = runs.into_iter().map(View::of);
+        views.collect::<Result<_, _>>().map_err(|e| chain(&e))
+    };
+    Ok(html::comparison(&comparison, &views(a)?, &views(b)?))
+}

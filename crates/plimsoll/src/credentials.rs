@@ -1,0 +1,117 @@
+//! Credentials that live short: header fields and metadata whose values a command prints, again and
+//! again while a run goes on.
+
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use plimsoll_model::Plan;
+use plimsoll_model::spec::MetadataSpec;
+use plimsoll_model::template::LiveValue;
+use plimsoll_model::units::Period;
+
+use crate::failure::Failure;
+use crate::quick;
+
+/// How often a thread looks whether its run is over.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Flags of every command whose calls have header fields or metadata.
+#[derive(Debug, Default, Args)]
+pub(crate) struct CredentialFlags {
+    /// A header field, or metadata entry, whose value this command of the shell prints: 'authorization: CMD'; may be
+    /// given again.
+    #[arg(
+        long,
+        visible_alias = "metadata-from-command",
+        value_name = "NAME: CMD",
+        help_heading = "Call"
+    )]
+    header_from_command: Vec<String>,
+
+    /// Run these commands again this often; calls that begin afterwards have the new value [default: never].
+    #[arg(
+        long,
+        value_name = "TIME",
+        requires = "header_from_command",
+        help_heading = "Call"
+    )]
+    refresh: Option<Period>,
+}
+
+impl CredentialFlags {
+    /// # Errors
+    /// Where what was typed has no colon.
+    pub(crate) fn add_to(
+        &self,
+        fields: &mut BTreeMap<String, MetadataSpec>,
+    ) -> Result<(), Failure> {
+        for typed in &self.header_from_command {
+            let example = "authorization: printf \"Bearer %s\" \"$(cat token)\"";
+            let (name, command) = quick::named("--header-from-command", typed, example)?;
+            let value = MetadataSpec::Command {
+                command: command.to_owned(),
+                refresh: self.refresh,
+            };
+            fields.insert(name.to_owned(), value);
+        }
+        Ok(())
+    }
+}
+
+/// What a command of the shell prints, without the last line's end.
+///
+/// # Errors
+/// It could not be run, or failed.
+pub(crate) fn printed(command: &str) -> Result<String, String> {
+    let ran = Command::new("sh")
+        .args(["-c", command])
+        .stdin(Stdio::null())
+        .output();
+    let output = ran.map_err(|e| format!("`{command}` can't be run: {e}"))?;
+    if !output.status.success() {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let line = stderr.trim().lines().next().unwrap_or_default().to_owned();
+        return Err(format!("`{command}` ended with {}: {line}", output.status));
+    }
+    let text = String::from_utf8(output.stdout);
+    let text = text.map_err(|_| format!("`{command}` printed something that is no text"))?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+/// Runs the commands of a plan again when it is time, as long as the plan is there.
+pub(crate) fn keep_fresh(plan: &Plan) {
+    for value in plan.call.live_values() {
+        let Some(every) = value.refresh else { continue };
+        let value = Arc::downgrade(&value);
+        let kept = thread::Builder::new().name("credentials".to_owned());
+        if let Err(e) = kept.spawn(move || refresh(&value, every)) {
+            tracing::warn!("a header's command is not run again: {e}");
+        }
+    }
+}
+
+fn refresh(value: &Weak<LiveValue>, every: Duration) {
+    let mut waited = Duration::ZERO;
+    loop {
+        thread::sleep(LOOK.min(every));
+        waited += LOOK.min(every);
+        let Some(value) = value.upgrade() else {
+            return;
+        };
+        if waited < every {
+            continue;
+        }
+        waited = Duration::ZERO;
+        let set = printed(&value.command).and_then(|text| {
+            let set = value.set(&text);
+            set.map_err(|problem| format!("`{}`: {problem}", value.command))
+        });
+        if let Err(problem) = set {
+            tracing::warn!("the old value is kept: {problem}");
+        }
+    }
+}

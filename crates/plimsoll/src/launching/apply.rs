@@ -1,0 +1,263 @@
+//! The objects of a run handed to a cluster by `kubectl`, and its job waited for.
+//!
+//! Everything is asked of `kubectl`, which knows the cluster and how to get in. What comes of a job is read from
+//! its own conditions and from its pods' containers; a pod that does not come up is reported, and shards that wait
+//! for it end the job after their barrier.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write as _};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::console;
+use crate::failure::Failure;
+
+/// How often the job is looked at.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// A cluster that does not answer so often in a row is given up.
+const TRIES: u32 = 30;
+
+/// Lines of a pod's log that are shown where it failed.
+const LAST_LINES: &str = "--tail=20";
+
+/// A job of a cluster.
+pub(crate) struct Job<'a> {
+    pub(crate) namespace: Option<&'a str>,
+    /// Of the job, and of the label that all its objects have.
+    pub(crate) name: &'a str,
+    pub(crate) shards: u32,
+}
+
+/// What became of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// Pods by shard: name, and exit code where it has ended.
+    pods: Vec<(u32, String, Option<i32>)>,
+    running: usize,
+    is_over: bool,
+    /// Why pods don't come up.
+    problems: BTreeSet<String>,
+}
+
+impl Outcome {
+    /// What shard 0 ended with, as all others do; `None`: it never ran.
+    pub(crate) fn exit(&self) -> Option<u8> {
+        let first = self.pods.iter().find(|(shard, ..)| *shard == 0)?;
+        first.2.and_then(|code| u8::try_from(code).ok())
+    }
+
+    /// The pod of shard 0.
+    pub(crate) fn first(&self) -> Option<&str> {
+        let first = self.pods.iter().find(|(shard, ..)| *shard == 0)?;
+        Some(&first.1)
+    }
+
+    /// What `kubectl get job,pod -o json` printed.
+    fn read(text: &[u8]) -> Result<Outcome, String> {
+        let list: Value = serde_json::from_slice(text).map_err(|e| e.to_string())?;
+        let items = list["items"].as_array().ok_or("no list of objects")?;
+        let mut outcome = Outcome::default();
+        for item in items {
+            match item["kind"].as_str() {
+                Some("Job") => {
+                    let conditions = item["status"]["conditions"].as_array();
+                    outcome.is_over = conditions.into_iter().flatten().any(|c| {
+                        matches!(c["type"].as_str(), Some("Complete" | "Failed"))
+                            && c["status"] == "True"
+                    });
+                }
+                Some("Pod") => outcome.add(item),
+                _ => {}
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn add(&mut self, pod: &Value) {
+        let index = &pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"];
+        let shard = index.as_str().and_then(|index| index.parse().ok());
+        let (Some(shard), Some(name)) = (shard, pod["metadata"]["name"].as_str()) else {
+            return;
+        };
+        let state = &pod["status"]["containerStatuses"][0]["state"];
+        let code = state["terminated"]["exitCode"].as_i64();
+        self.running += usize::from(state["running"].is_object());
+        let waiting = &state["waiting"];
+        if let Some(reason) = waiting["reason"].as_str()
+            && !matches!(reason, "ContainerCreating" | "PodInitializing")
+        {
+            let message = waiting["message"].as_str().unwrap_or_default();
+            self.problems.insert(format!("{reason}: {message}"));
+        }
+        let conditions = pod["status"]["conditions"].as_array();
+        for condition in conditions.into_iter().flatten() {
+            if condition["reason"] == "Unschedulable" {
+                let message = condition["message"].as_str().unwrap_or_default();
+                self.problems.insert(format!("Unschedulable: {message}"));
+            }
+        }
+        let code = code.and_then(|code| i32::try_from(code).ok());
+        self.pods.push((shard, name.to_owned(), code));
+    }
+}
+
+impl Job<'_> {
+    fn kubectl(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("kubectl");
+        if let Some(namespace) = self.namespace {
+            command.args(["--namespace", namespace]);
+        }
+        command.args(words);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Hands the objects over.
+    ///
+    /// # Errors
+    /// Where there is no `kubectl`, or the cluster refuses them.
+    pub(crate) fn apply(&self, objects: &str) -> Result<(), Failure> {
+        let words = ["apply", "-f", "-"];
+        let mut child = self
+            .kubectl(&words)
+            .stdin(Stdio::piped())
+            .spawn()
+            .map_err(|e| unstarted(&e))?;
+        if let Some(mut input) = child.stdin.take() {
+            // One that did not read to its end says why.
+            let _ = input.write_all(objects.as_bytes());
+        }
+        let output = child.wait_with_output().map_err(|e| unstarted(&e))?;
+        check(&words, &output)?;
+        for line in String::from_utf8_lossy(&output.stdout).lines() {
+            console::confirmation(line);
+        }
+        Ok(())
+    }
+
+    /// Waits until the job has ended. `interrupted`: looked at between two looks at the job; what it returns ends
+    /// the waiting.
+    ///
+    /// # Errors
+    /// Where the cluster does not answer, or it ends the waiting.
+    pub(crate) fn wait(
+        &self,
+        interrupted: &mut dyn FnMut() -> Result<(), Failure>,
+    ) -> Result<Outcome, Failure> {
+        let label = format!("plimsoll/run={}", self.name);
+        let words = ["get", "job,pod", "-l", &label, "-o", "json"];
+        let (mut failed, mut running) = (0, usize::MAX);
+        let mut reported = BTreeSet::new();
+        loop {
+            let output = self.kubectl(&words).output().map_err(|e| unstarted(&e))?;
+            let found = check(&words, &output).and_then(|()| {
+                Outcome::read(&output.stdout)
+                    .map_err(|e| Failure::error(format_args!("kubectl get: {e}")))
+            });
+            match found {
+                Ok(outcome) => {
+                    failed = 0;
+                    if outcome.running != running && !outcome.is_over {
+                        running = outcome.running;
+                        console::confirmation(format_args!(
+                            "{running} of {} pods run",
+                            self.shards
+                        ));
+                    }
+                    for problem in outcome.problems.difference(&reported.clone()) {
+                        console::notice(problem);
+                        reported.insert(problem.clone());
+                    }
+                    if outcome.is_over {
+                        return Ok(outcome);
+                    }
+                }
+                Err(failure) => {
+                    failed += 1;
+                    if failed == TRIES {
+                        return Err(failure);
+                    }
+                }
+            }
+            interrupted()?;
+            thread::sleep(EVERY);
+        }
+    }
+
+    /// What the pod has printed: all of it, or the last lines.
+    ///
+    /// # Errors
+    /// Where the cluster does not answer.
+    pub(crate) fn log(&self, pod: &str, whole: bool) -> Result<String, Failure> {
+        let words = ["logs", pod, LAST_LINES];
+        let words = &words[..if whole { 2 } else { 3 }];
+        let output = self.kubectl(words).output().map_err(|e| unstarted(&e))?;
+        check(words, &output)?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+fn unstarted(error: &io::Error) -> Failure {
+    Failure::error_with_help(
+        format_args!("can't start kubectl: {error}"),
+        "install kubectl, or leave --apply out and give the objects to the cluster yourself",
+    )
+}
+
+fn check(words: &[&str], output: &Output) -> Result<(), Failure> {
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(Failure::error(format_args!(
+            "kubectl {}: {}",
+            words.join(" "),
+            String::from_utf8_lossy(&output.stderr).trim()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_job_is_over_by_its_conditions_and_ends_as_shard_0_does() {
+        let pod = |shard: u32, state: Value| {
+            json!({"kind": "Pod",
+                "metadata": {"name": format!("p-{shard}"), "annotations":
+                    {"batch.kubernetes.io/job-completion-index": shard.to_string()}},
+                "status": {"containerStatuses": [{"state": state}]}})
+        };
+        let job = |conditions: Value| json!({"kind": "Job", "status": {"conditions": conditions}});
+        let read = |items: &[Value]| {
+            Outcome::read(json!({"items": items}).to_string().as_bytes()).unwrap()
+        };
+        let under_way = read(&[
+            pod(1, json!({"running": {}})),
+            pod(
+                0,
+                json!({"waiting": {"reason": "ErrImagePull", "message": "no image"}}),
+            ),
+            job(json!([{"type": "Suspended", "status": "True"}])),
+        ]);
+        assert!(!under_way.is_over);
+        assert_eq!((under_way.running, under_way.exit()), (1, None));
+        assert_eq!(
+            under_way.problems,
+            BTreeSet::from(["ErrImagePull: no image".to_owned()])
+        );
+        let over = read(&[
+            job(json!([{"type": "Failed", "status": "True"}])),
+            pod(1, json!({"terminated": {"exitCode": 137}})),
+            pod(0, json!({"terminated": {"exitCode": 99}})),
+        ]);
+        assert!(over.is_over);
+        assert_eq!((over.exit(), over.first()), (Some(99), Some("p-0")));
+        assert!(Outcome::read(b"{}").is_err());
+    }
+}

@@ -1,0 +1,101 @@
+//! A table whose figures are never cut: columns are as wide as what stands in them, and one that has no room is
+//! left out whole, the last first. Names at the left are shortened where they must be.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Rect};
+use ratatui::style::Style;
+use ratatui::text::Line;
+use ratatui::widgets::{Cell, Row, Table};
+
+use super::{SOFT, panel, shortened};
+
+/// Columns that a name keeps, however little room there is.
+const NAME: usize = 7;
+
+/// A line of it: a name, and figures.
+pub(super) struct Entry {
+    cells: Vec<String>,
+    style: Style,
+}
+
+impl Entry {
+    pub(super) fn of(cells: impl IntoIterator<Item = String>, style: Style) -> Entry {
+        Entry {
+            cells: cells.into_iter().collect(),
+            style,
+        }
+    }
+}
+
+pub(super) struct Grid<'a> {
+    pub(super) title: &'a str,
+    /// What stands above the columns; empty: nothing.
+    pub(super) head: &'a [&'a str],
+    /// A column of figures is at least so wide where there is room, so that it stays in its place.
+    pub(super) least: usize,
+    pub(super) entries: Vec<Entry>,
+}
+
+impl Grid<'_> {
+    pub(super) fn draw(self, frame: &mut Frame<'_>, area: Rect) {
+        let widths = self.widths(usize::from(area.width));
+        let name = widths.first().copied().unwrap_or(0);
+        let cell = |i: usize, text: &str| match i {
+            0 => Cell::from(shortened(text, name)),
+            _ => Cell::from(Line::from(text.to_owned()).right_aligned()),
+        };
+        let row = |cells: Vec<&str>| {
+            let shown = cells.into_iter().enumerate().take(widths.len());
+            Row::new(shown.map(|(i, text)| cell(i, text)).collect::<Vec<_>>())
+        };
+        let rows = self
+            .entries
+            .iter()
+            .map(|entry| row(entry.cells.iter().map(String::as_str).collect()).style(entry.style));
+        let constraints = widths.iter().map(|w| Constraint::Length(*w as u16));
+        let title = format!("{} ", self.title);
+        let mut table = Table::new(rows.collect::<Vec<_>>(), constraints.collect::<Vec<_>>())
+            .column_spacing(1)
+            .block(panel(&title));
+        if !self.head.is_empty() {
+            table = table.header(row(self.head.to_vec()).style(SOFT));
+        }
+        frame.render_widget(table, area);
+    }
+
+    /// Of the name and of the columns that fit into `room`.
+    fn widths(&self, room: usize) -> Vec<usize> {
+        let heads = std::iter::once(self.head.to_vec());
+        let lines = self
+            .entries
+            .iter()
+            .map(|e| e.cells.iter().map(String::as_str).collect());
+        let lines: Vec<Vec<&str>> = heads.chain(lines).collect();
+        let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
+        let needed = |i: usize| {
+            let cells = lines.iter().filter_map(|cells| cells.get(i));
+            cells.map(|text| text.chars().count()).max().unwrap_or(0)
+        };
+        let name = needed(0);
+        let mut widths = vec![name.min(NAME)];
+        let mut left = room.saturating_sub(widths[0]);
+        for column in 1..columns {
+            let wide = needed(column);
+            if wide + 1 > left {
+                break;
+            }
+            widths.push(wide);
+            left -= wide + 1;
+        }
+        // What is left goes to the name first, and then makes the columns steady.
+        let more = left.min(name - widths[0]);
+        widths[0] += more;
+        left -= more;
+        for width in widths.iter_mut().skip(1) {
+            let more = left.min(self.least.saturating_sub(*width));
+            *width += more;
+            left -= more;
+        }
+        widths
+    }
+}

@@ -1,0 +1,248 @@
+//! The live view drawn on terminals of many sizes.
+
+use std::time::Duration;
+
+use plimsoll_model::measure::{Count, TimeMeasure};
+use plimsoll_model::record::StageRecord;
+use plimsoll_model::run::{IntervalRecord, Resources};
+use plimsoll_model::{Outcome, Plan, spec};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use snapbox::{assert_data_eq, file};
+
+use super::*;
+use crate::environment::Environment;
+use crate::planning;
+use crate::problems::Source;
+
+fn plan(load: &str) -> Plan {
+    let text = format!(
+        "name = \"score, steady\"\ntarget = \"grpc://127.0.0.1:50051\"\n[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\n[load]\n{load}"
+    );
+    let spec = spec::read(&text).expect("a plan");
+    planning::plan(&spec, &Environment::default(), &Source::Flags).expect("resolved")
+}
+
+fn interval(index: u64, stage: u8, failing: u64) -> IntervalRecord {
+    let mut record = StageRecord {
+        due: 1_000,
+        ..StageRecord::default()
+    };
+    for call in 0..1_000 - failing {
+        record
+            .response
+            .record(5_000_000 + call * 2_000 + index * 10_000);
+        record.service.record(4_900_000 + call * 2_000);
+        record.lag.record(12_000 + call * 10);
+    }
+    record.outcomes.add(Outcome::Ok, 1_000 - failing);
+    record.outcomes.add(Outcome::DeadlineExceeded, failing / 2);
+    record.outcomes.add(Outcome::Reset, failing - failing / 2);
+    let used = |us| {
+        Some(Resources {
+            cpu_user_us: us,
+            cpu_system_us: Some(us / 2),
+            rss_bytes: 9_400_000,
+            rss_bytes_before: None,
+            descriptors: 13,
+            threads: 2,
+        })
+    };
+    IntervalRecord {
+        index,
+        start_offset: Duration::from_secs(index),
+        length: Duration::from_secs(1),
+        stages: vec![(stage, record)],
+        in_flight: 5,
+        backlog: failing,
+        connections_open: 1,
+        busiest_worker_ratio: 0.12,
+        client: used(80_000),
+        server: used(400_000),
+        ..IntervalRecord::default()
+    }
+}
+
+fn frame(board: &Board, noted: &[String], width: u16, height: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");
+    terminal
+        .draw(|frame| draw(frame, board, noted))
+        .expect("drawn");
+    let buffer = terminal.backend().buffer();
+    let mut text = String::new();
+    for y in 0..height {
+        let line: String = (0..width).map(|x| buffer[(x, y)].symbol()).collect();
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+fn running(load: &str, failing: u64) -> Board {
+    let mut board = Board::of(&plan(load), Vec::new(), Duration::ZERO);
+    board.interval(&interval(0, 0, 0), Duration::from_micros(300));
+    for index in 1..8 {
+        board.interval(
+            &interval(index, 1, failing),
+            Duration::from_micros(300 * (index + 1)),
+        );
+    }
+    board
+}
+
+const JUDGED: &str = "rate = \"1000/s\"\nwarmup = \"1s\"\nduration = \"30s\"\n[objective]\np99 = \"< 10ms\"\nerrors = \"< 1%\"\n\"p99.99\" = \"< 1s\"\n";
+const TIMED: &str = "rate = \"1000/s\"\nwarmup = \"1s\"\nduration = \"30s\"\n";
+
+#[test]
+fn a_run_at_its_work() {
+    let noted = ["1 of 10 connections did not come up".to_owned()];
+    let text = frame(&running(TIMED, 20), &noted, 80, 30);
+    assert_data_eq!(text, file!["../golden/run.txt"]);
+}
+
+#[test]
+fn calls_that_were_given_up_are_no_errors() {
+    let mut board = running(TIMED, 0);
+    let mut last = interval(8, 1, 0);
+    let record = &mut last.stages[0].1;
+    record.not_started = 700;
+    record.outcomes.add(Outcome::Interrupted, 30);
+    record.outcomes.add(Outcome::CutOff, 20);
+    board.interval(&last, Duration::ZERO);
+    let text = frame(&board, &[], 80, 30);
+    let failed = text.lines().find(|line| line.contains("failed"));
+    let words: Vec<&str> = failed.unwrap_or_default().split_whitespace().collect();
+    assert!(
+        words.windows(3).any(|w| w == ["failed", "0/s", "0"]),
+        "{text}"
+    );
+    assert!(
+        !text.contains("INTERRUPTED") && !text.contains("CUT_OFF"),
+        "{text}"
+    );
+}
+
+#[test]
+fn before_the_first_call() {
+    let mut board = Board::of(&plan(TIMED), Vec::new(), Duration::ZERO);
+    board.phase = Phase::Connecting {
+        open: 640,
+        wanted: 10_000,
+    };
+    assert_data_eq!(
+        frame(&board, &[], 80, 24),
+        file!["../golden/connecting.txt"]
+    );
+}
+
+#[test]
+fn a_trial_of_a_search_on_a_wide_terminal() {
+    let mut board = running(TIMED, 0);
+    board.context =
+        vec!["trial 7, narrow, at 1,000/s · the line is between 900/s and 1,100/s".to_owned()];
+    let noted: Vec<String> = (1..7)
+        .map(|n| format!("trial  {n}  double   met"))
+        .collect();
+    assert_data_eq!(
+        frame(&board, &noted, 120, 40),
+        file!["../golden/search.txt"]
+    );
+}
+
+#[test]
+fn calls_are_counted_down() {
+    let board = running(
+        "clients = 2\nconnections = 2\ncalls = 20000\nwarmup = \"1s\"\n",
+        0,
+    );
+    assert_data_eq!(frame(&board, &[], 80, 24), file!["../golden/calls.txt"]);
+}
+
+#[test]
+fn no_terminal_is_too_small() {
+    let board = running(TIMED, 20);
+    for (width, height) in [(1, 1), (10, 3), (20, 8), (40, 12), (79, 16), (500, 200)] {
+        frame(&board, &["noted".to_owned()], width, height);
+    }
+}
+
+/// Every figure that is shown is shown whole, however narrow the terminal.
+#[test]
+fn no_figure_is_cut() {
+    let mut board = running(TIMED, 20);
+    let mut big = interval(8, 1, 0);
+    big.stages[0].1.due = 12_345_678;
+    big.stages[0].1.outcomes.add(Outcome::Ok, 12_344_000);
+    board.interval(&big, Duration::from_micros(2_700));
+    let figures: Vec<String> = frame(&board, &[], 500, 60)
+        .split_whitespace()
+        .filter(|word| word.bytes().any(|b| b.is_ascii_digit()))
+        .map(str::to_owned)
+        .collect();
+    for width in 60..140 {
+        let text = frame(&board, &[], width, 40);
+        for word in text.split_whitespace() {
+            let is_figure = word.bytes().any(|b| b.is_ascii_digit()) && !word.contains('…');
+            assert!(
+                !is_figure || figures.iter().any(|f| f == word),
+                "{word} at {width} columns:\n{text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_narrow_terminal_has_the_figures_that_matter_most() {
+    let noted = ["1 of 10 connections did not come up".to_owned()];
+    let board = running(JUDGED, 20);
+    assert_data_eq!(frame(&board, &noted, 60, 36), file!["../golden/narrow.txt"]);
+    assert_data_eq!(frame(&board, &noted, 40, 12), file!["../golden/lines.txt"]);
+}
+
+#[test]
+fn objectives_stand_where_they_are_seen_and_tall_terminals_are_filled() {
+    let noted = ["1 of 10 connections did not come up".to_owned()];
+    let board = running(JUDGED, 20);
+    assert_data_eq!(frame(&board, &noted, 120, 60), file!["../golden/tall.txt"]);
+}
+
+/// Six calls a second have no p99, and the longest of them is none.
+#[test]
+fn a_maximum_is_called_one() {
+    let mut board = Board::of(&plan(TIMED), Vec::new(), Duration::ZERO);
+    for index in 1..5 {
+        let mut record = StageRecord {
+            due: 6,
+            ..StageRecord::default()
+        };
+        for call in 0..6 {
+            record.response.record(5_000_000 + call * 1_000_000);
+        }
+        record.outcomes.add(Outcome::Ok, 6);
+        let mut one = interval(index, 1, 0);
+        one.stages = vec![(1, record)];
+        board.interval(&one, Duration::ZERO);
+    }
+    let text = frame(&board, &[], 80, 30);
+    assert!(text.contains("longest (up to 10.00 ms)"), "{text}");
+    assert!(!text.contains("p99 (up"), "{text}");
+}
+
+/// Tokens have times of their own.
+#[test]
+fn first_tokens_stand_beside_the_response() {
+    let mut board = Board::of(&plan(TIMED), Vec::new(), Duration::ZERO);
+    let mut one = interval(1, 1, 0);
+    let record = &mut one.stages[0].1;
+    let measures = record.measures.get_or_insert_default();
+    for call in 0..1_000 {
+        measures.record(TimeMeasure::TimeToFirstToken, 80_000_000 + call * 1_000);
+        measures.record(TimeMeasure::TokenGap, 9_000_000 + call * 1_000);
+    }
+    measures.add(Count::TokensReceived, 40_000);
+    board.interval(&one, Duration::ZERO);
+    let text = frame(&board, &[], 80, 30);
+    for words in ["1st token", "token gap", "80.54 ms", "9.50 ms", "40,000/s"] {
+        assert!(text.contains(words), "{words} in\n{text}");
+    }
+}

@@ -1,0 +1,211 @@
+//! Loads that follow one another on the same shards, as the trials of a search and the slices of a ladder do.
+//!
+//! Shard 0 decides what comes next and writes it down ([`Next`]); the others read that and make
+//! the same plan of it as shard 0 does. Each load is a run of its own, in a folder of the series,
+//! with all that a run of shards has: another plan is refused, and one that is lost is named.
+
+use std::cell::Cell;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use plimsoll_engine::Clock;
+use plimsoll_engine::worker::StopLevel;
+use plimsoll_model::Plan;
+use plimsoll_model::run::{Run, State};
+use plimsoll_model::spec::Spec;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::Part;
+use super::identity::Identity;
+use super::member::LEADER_PATIENCE;
+use super::objects::{self, from_json, to_json};
+use super::store::{Answer, Ask, Store};
+use crate::execution::{self, Process};
+use crate::failure::{Exit, Failure};
+use crate::progress::Progress;
+
+/// How often shards look for what comes next.
+const SOON: Duration = Duration::from_millis(500);
+
+/// What the shards of a series do next.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Next<S> {
+    Load(S),
+    /// There is no more; all end with this exit code.
+    Ended(u8),
+}
+
+/// One load of a series, as shard 0 has it measured.
+pub(crate) struct Load<'a> {
+    pub(crate) spec: &'a Spec,
+    pub(crate) plan: &'a Plan,
+    /// Its run directory.
+    pub(crate) dir: &'a Path,
+    pub(crate) progress: Progress,
+    pub(crate) abort_after: Option<Duration>,
+}
+
+/// This process among the shards of a series.
+pub(crate) struct Team<'a> {
+    identity: &'a Identity,
+    process: &'a Process,
+    /// The series' folder.
+    store: Store,
+    /// Loads that were begun.
+    begun: Cell<u32>,
+}
+
+impl<'a> Team<'a> {
+    /// `None`: this process makes the loads alone.
+    ///
+    /// # Errors
+    /// Where the rendezvous can't be opened.
+    pub(crate) fn of(
+        identity: Option<&'a Identity>,
+        process: &'a Process,
+    ) -> Result<Option<Team<'a>>, Failure> {
+        identity.map(|it| Team::join(it, process)).transpose()
+    }
+
+    /// Whether this process decides what comes next.
+    pub(crate) fn leads(&self) -> bool {
+        self.identity.leads()
+    }
+
+    fn join(identity: &'a Identity, process: &'a Process) -> Result<Team<'a>, Failure> {
+        let store = Store::open(&identity.rendezvous, &identity.access, identity.leads())?;
+        Ok(Team {
+            store: store.folder(&identity.run_id),
+            identity,
+            process,
+            begun: Cell::new(0),
+        })
+    }
+
+    /// Announces what comes next, with its number in the series.
+    fn announce(&self, number: u32, next: &Next<impl Serialize>) -> Result<(), Failure> {
+        let ask = Ask::Put {
+            name: objects::step(number),
+            bytes: to_json(next),
+            create: false,
+        };
+        self.store.ask_now(&ask).map(drop)
+    }
+
+    /// Shard 0: has all make a load, from which the others make the same plan as this one by `step`.
+    ///
+    /// # Errors
+    /// When the load could not begin, a shard was lost, or results can't be kept.
+    pub(crate) fn lead(&self, step: impl Serialize, load: Load<'_>) -> Result<Run, Failure> {
+        let number = self.begun.get() + 1;
+        self.announce(number, &Next::Load(step))?;
+        self.begun.set(number);
+        let part = self.part(number, load.spec, load.plan)?;
+        let plan_toml = part.plan_toml.clone();
+        let run = part.lead(
+            |carry| {
+                Ok(execution::carry_out_led(
+                    load.plan,
+                    &plan_toml,
+                    load.dir,
+                    load.progress,
+                    load.abort_after,
+                    self.process,
+                    carry,
+                )?)
+            },
+            |_| Exit::Done,
+        )?;
+        match run.state {
+            // What a shard less sends is another load.
+            State::Partial => Err(Failure::error(run.reason.as_deref().unwrap_or("partial"))),
+            _ => Ok(run),
+        }
+    }
+
+    /// Has `decide` make one load after another. Where `team` makes them, all its shards end as it ends.
+    ///
+    /// # Errors
+    /// As `decide`, and where the others can't learn of the end.
+    pub(crate) fn end_with(
+        team: Option<&Team<'_>>,
+        decide: impl FnOnce() -> Result<Exit, Failure>,
+    ) -> Result<Exit, Failure> {
+        let ended = decide();
+        let Some(team) = team else { return ended };
+        let exit = ended.as_ref().map_or_else(Failure::exit, |exit| *exit);
+        let announced = team.end(exit);
+        ended.and_then(|exit| announced.map(|()| exit))
+    }
+
+    /// There is no more.
+    fn end(&self, exit: Exit) -> Result<(), Failure> {
+        let next = Next::<()>::Ended(exit.code());
+        let announced = self.announce(self.begun.get() + 1, &next);
+        self.store.close(announced.is_ok());
+        announced
+    }
+
+    /// The others: make their part of load after load, until shard 0 has no more. `plan_of` makes the same plan
+    /// of a step as shard 0 does.
+    ///
+    /// # Errors
+    /// Where shard 0 does not say what comes next, the plan is wrong, or a run is over for this shard.
+    pub(crate) fn follow<S: DeserializeOwned>(
+        &self,
+        plan_of: impl Fn(S) -> Result<(Spec, Plan), Failure>,
+    ) -> Result<Exit, Failure> {
+        loop {
+            match self.next()? {
+                Next::Load(step) => {
+                    let (spec, plan) = plan_of(step)?;
+                    let number = self.begun.get() + 1;
+                    self.begun.set(number);
+                    self.part(number, &spec, &plan)?.follow()?;
+                }
+                Next::Ended(exit) => return Ok(Exit::from_code(exit)),
+            }
+        }
+    }
+
+    /// Waits for what comes next.
+    fn next<S: DeserializeOwned>(&self) -> Result<Next<S>, Failure> {
+        let number = self.begun.get() + 1;
+        let patience = match number {
+            1 => self.identity.barrier,
+            _ => LEADER_PATIENCE,
+        };
+        let clock = Clock::new();
+        let began = clock.now();
+        let name = objects::step(number);
+        loop {
+            // Who is not there yet does not listen either.
+            let answer = self.store.ask_now(&Ask::Get(name.clone()));
+            let waited = clock.now().duration_since(began);
+            match answer {
+                Ok(Answer::Bytes { bytes, .. }) => {
+                    return from_json(&name, &bytes).map_err(Failure::error);
+                }
+                Err(failure) if waited >= patience => return Err(failure),
+                _ if waited >= patience => {
+                    return Err(Failure::error(format_args!(
+                        "shard 0, which leads, has announced nothing for {} s",
+                        waited.as_secs()
+                    )));
+                }
+                _ if self.process.stop.level() != StopLevel::Run => {
+                    return Ok(Next::Ended(Exit::Interrupted.code()));
+                }
+                _ => thread::sleep(SOON),
+            }
+        }
+    }
+
+    fn part(&self, number: u32, spec: &Spec, plan: &Plan) -> Result<Part<'a>, Failure> {
+        let store = self.store.folder(&objects::of_series(number));
+        Part::new(spec, plan, self.identity, self.process, store)
+    }
+}

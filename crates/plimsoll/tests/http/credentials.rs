@@ -1,0 +1,84 @@
+//! Headers and metadata that a command prints again and again.
+
+use std::fs;
+
+use crate::support::peers::python;
+use crate::support::{Place, Server, stderr_of};
+use crate::{http, url};
+
+/// Prints one number more every time.
+const COUNTS: &str = "n=$(cat n 2>/dev/null || echo 0); echo $((n + 1)) > n; echo \"Bearer $n\"";
+
+#[test]
+fn a_header_is_as_the_command_printed_it_last() {
+    let place = Place::new();
+    let server = place.serve(&["http"]);
+    let header = format!("authorization: {COUNTS}");
+    for version in ["1.1", "2"] {
+        let _ = fs::remove_file(place.path("n"));
+        let flags = ["--header-from-command", &header, "--http-version", version];
+        let load = ["--refresh", "1s", "--clients", "1", "--duration", "3500ms"];
+        let run = http(&place, 0, &url(&server, "/"), &[&flags[..], &load].concat());
+        assert_eq!(run["total"]["errors"], 0, "{run}");
+        // Once for the plan, and then every second; a busy machine only comes later.
+        let ran: u32 = place.read("n").trim().parse().unwrap();
+        assert!((2..=5).contains(&ran), "{version}: {ran}");
+        // The plan has the command, and nothing that it printed.
+        let plan = place.read("run/plan.toml");
+        assert!(
+            plan.contains("refresh = \"1s\"") && !plan.contains("Bearer 0"),
+            "{plan}"
+        );
+    }
+}
+
+#[test]
+fn a_server_sees_the_value_and_what_prints_none_is_an_error() {
+    let place = Place::new();
+    let server = Server::start(&mut python(&place, "llm_server.py"));
+    let url = format!("http://{}", server.address());
+    let fixed = [
+        "llm",
+        &url,
+        "--model",
+        "m",
+        "--clients",
+        "1",
+        "--calls",
+        "3",
+        "-q",
+        "--out",
+        "run",
+    ];
+    let run = |command: &str| {
+        let _ = fs::remove_dir_all(place.path("run"));
+        let header = format!("authorization: {command}");
+        place.run(&[&fixed[..], &["--header-from-command", &header]].concat())
+    };
+    let good = run("echo Bearer sk-7f3a9c");
+    assert_eq!(good.status.code(), Some(0), "{}", stderr_of(&good));
+    for (command, problem) in [
+        ("exit 3", "ended with exit status: 3"),
+        ("true", "it printed nothing"),
+        ("printf 'a\\nb'", "not one line of printable ASCII"),
+    ] {
+        let refused = run(command);
+        assert_eq!(refused.status.code(), Some(2), "{command}");
+        assert!(
+            stderr_of(&refused).contains(problem),
+            "{}",
+            stderr_of(&refused)
+        );
+    }
+    let grpc = place.serve(&["score"]);
+    let call = crate::support::SCORE;
+    let flags = [
+        "--metadata-from-command",
+        "authorization: echo Bearer x",
+        "--calls",
+        "3",
+    ];
+    let url = grpc.plaintext();
+    let fixed = ["grpc", &url, "--clients", "1", "-q", "--out", "over-grpc"];
+    place.expect(0, &[&fixed[..], &call, &flags].concat());
+}

@@ -1,0 +1,119 @@
+//! Answers over HTTP/2 are held to the same expectations as those over HTTP/1.1.
+
+use std::fs;
+
+use crate::support::Place;
+use crate::{events, failure, http, url};
+
+#[test]
+fn http_2_judges_answers_as_http_1_does() {
+    let place = Place::new();
+    fs::write(
+        place.path("users.csv"),
+        "user,city\nann,\"A \"\"town\"\"\"\nbob,Ulm\n",
+    )
+    .unwrap();
+    let server = place.serve(&["http", "--pace", "1ms"]);
+    let two = ["--http-version", "2"];
+    let load = ["--clients", "5", "--calls", "20"];
+    for (path, flags, code, detail) in [
+        (
+            "/status/503",
+            &[][..],
+            "HTTP_503_RETRY_AFTER",
+            "GET /status/503: 503, retry-after: 1: 503 Service Unavailable",
+        ),
+        (
+            "/status/404",
+            &[],
+            "HTTP_404",
+            "GET /status/404: 404: 404 Not Found",
+        ),
+        (
+            "/",
+            &["--expect-header", "x-cache: hit"],
+            "HTTP_HEADER",
+            "GET /: 200, without x-cache",
+        ),
+        (
+            "/",
+            &["--expect-body", "ok"],
+            "HTTP_BODY",
+            "GET /: the body does not hold the text that is expected",
+        ),
+        (
+            "/",
+            &["--max-body", "1000B"],
+            "MESSAGE_TOO_LARGE",
+            "http: a body of more than 1000 bytes",
+        ),
+        (
+            "/sse/2",
+            &["--stream", "sse", "--stream-until", "event:done"],
+            "STREAM_SHORT",
+            "GET /sse/2: the stream ended without the event that ends it well",
+        ),
+        (
+            "/bytes/100",
+            &["--stream", "ndjson"],
+            "BAD_ANSWER",
+            "GET /bytes/100: a line",
+        ),
+    ] {
+        let all = [&two[..], &load, flags].concat();
+        let run = http(&place, 1, &url(&server, path), &all);
+        assert_eq!(failure(&run), (code, 20), "{path} {flags:?}");
+        let printed = run["details"][0]["text"].as_str().unwrap_or_default();
+        assert!(printed.starts_with(detail), "{printed}");
+    }
+    let sse = ["--stream", "sse", "--stream-until", "[DONE]"];
+    let run = http(
+        &place,
+        0,
+        &url(&server, "/sse/4"),
+        &[&two[..], &load, &sse].concat(),
+    );
+    assert_eq!(events(&run), (100, 20, 80));
+    let head = ["-X", "HEAD"];
+    let run = http(
+        &place,
+        0,
+        &url(&server, "/"),
+        &[&two[..], &load, &head].concat(),
+    );
+    assert_eq!(run["total"]["bytes_received"], 0);
+    // More in flight than the windows take at once.
+    let big = format!("@{}", place.path("big").display());
+    fs::write(place.path("big"), vec![b'x'; 300_000]).unwrap();
+    let run = http(
+        &place,
+        0,
+        &url(&server, "/echo"),
+        &[&two[..], &load, &["-d", &big]].concat(),
+    );
+    assert_eq!(run["total"]["bytes_received"], 20 * 300_000, "{run}");
+    let rows = [
+        "--rows",
+        "users.csv",
+        "-d",
+        r#"{"user": "{{row.user}}", "city": "{{row.city}}"}"#,
+        "-H",
+        "x-user: {{row.user}}",
+        "--expect-body",
+        r#", "city": ""#,
+    ];
+    let run = http(
+        &place,
+        0,
+        &url(&server, "/echo?n={{seq}}"),
+        &[&two[..], &load, &rows].concat(),
+    );
+    let sizes = [
+        r#"{"user": "ann", "city": "A \"town\""}"#,
+        r#"{"user": "bob", "city": "Ulm"}"#,
+    ];
+    let expected: usize = sizes.iter().map(|body| body.len() * 10).sum();
+    assert_eq!(run["total"]["bytes_received"], expected, "{run}");
+    let plan = place.read("run/plan.toml");
+    assert!(plan.contains("version = \"2\""), "{plan}");
+}

@@ -1,0 +1,697 @@
+//! `http` over HTTP/1.1 and HTTP/2, and `serve http`, against each other and against nginx, HAProxy, Go, Node, Python and curl.
+
+#![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
+
+mod credentials;
+mod judging;
+mod packed;
+#[path = "../support/mod.rs"]
+mod support;
+mod websockets;
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use plimsoll_model::ladder::LadderRecord;
+use serde_json::Value;
+use support::haproxy::{Haproxy, free_port};
+use support::nginx::Nginx;
+use support::peers::{peer, python, tool};
+use support::{
+    CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SERVER_MTLS, SERVER_TLS, Server, output, text,
+};
+
+/// 40 calls of four clients.
+const FORTY: [&str; 4] = ["--clients", "4", "--calls", "40"];
+
+/// A run of `http`; it ends with `code`, or says that the machine was too busy to hold the rate.
+#[track_caller]
+fn http(place: &Place, code: i32, url: &str, flags: &[&str]) -> Value {
+    let _ = fs::remove_dir_all(place.path("run"));
+    let fixed = ["http", url, "-q", "--json", "--out", "run"];
+    measured(place, code, &[&fixed, flags].concat())
+}
+
+#[track_caller]
+fn measured(place: &Place, code: i32, arguments: &[&str]) -> Value {
+    let said = place.run(arguments);
+    let (out, printed) = (text(&said.stdout), text(&said.stderr));
+    let ended = said.status.code();
+    let too_busy = code == 0 && ended == Some(90);
+    assert!(
+        ended == Some(code) || too_busy,
+        "{arguments:?}: {ended:?}\n{out}\n{printed}"
+    );
+    serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"))
+}
+
+fn url(server: &Server, path: &str) -> String {
+    format!("http://{}{path}", server.address())
+}
+
+fn failure(run: &Value) -> (&str, u64) {
+    let first = &run["total"]["errors_by_code"][0];
+    (
+        first["code"].as_str().unwrap_or("none"),
+        first["count"].as_u64().unwrap_or(0),
+    )
+}
+
+/// Events that were received; of how many answers, the gaps between them.
+fn events(run: &Value) -> (u64, u64, u64) {
+    let messages = &run["total"]["messages"];
+    let number = |value: &Value| value.as_u64().unwrap_or(u64::MAX);
+    (
+        number(&messages["received"]),
+        number(&messages["first_message"]["count"]),
+        number(&messages["inter_message"]["count"]),
+    )
+}
+
+#[test]
+fn both_ends_count_the_same_requests_in_plaintext_and_over_tls() {
+    let place = Place::new();
+    place.certificates();
+    let links = [
+        (&[][..], &[][..], "http", "127.0.0.1"),
+        (&SERVER_TLS[..], &CLIENT_TLS[..], "https", "localhost"),
+        (&SERVER_MTLS[..], &CLIENT_MTLS[..], "https", "localhost"),
+    ];
+    for (link, version) in links.iter().flat_map(|link| [(link, "1.1"), (link, "2")]) {
+        let (server, client, scheme, host) = link;
+        let client = [client, &["--http-version", version][..]].concat();
+        let server = place.serve(&[&["http"], *server].concat());
+        let url = format!("{scheme}://{host}:{}", server.port);
+        let run = http(&place, 0, &url, &[&FORTY[..], &client].concat());
+        assert_eq!(run["protocol"], "http");
+        assert_eq!(run["http_version"], version);
+        assert_eq!(run["call"], "GET /");
+        assert_eq!(run["total"]["ok"], 40, "{run}");
+        assert_eq!(run["total"]["bytes_received"], 40 * 1024);
+        assert_eq!(run["count_check"]["matches"], true);
+        // Clients share a connection that carries their calls at once.
+        assert_eq!(run["connections"], if version == "2" { 1 } else { 4 });
+        let cold = ["--cold", "--calls", "5"];
+        let run = http(&place, 0, &url, &[&cold[..], &client].concat());
+        assert_eq!(run["total"]["ok"], 5, "{run}");
+        let (code, printed) = server.stop();
+        assert_eq!(code, 0);
+        assert!(printed.contains("answered 45"), "{printed}");
+        // A client that leaves while the server still sends, tickets or settings, resets the connection, which
+        // the server may count as broken.
+        assert!(!printed.contains("refused"), "{printed}");
+    }
+}
+
+#[test]
+fn an_open_loop_of_bodies_that_vary_says_what_every_call_sent() {
+    let place = Place::new();
+    fs::write(
+        place.path("users.csv"),
+        "user,city\nann,\"A \"\"town\"\"\"\nbob,Ulm\n",
+    )
+    .unwrap();
+    let server = place.serve(&["http"]);
+    let load = ["--rate", "100/s", "--duration", "1s", "--connections", "4"];
+    let body = [
+        "--rows",
+        "users.csv",
+        "-d",
+        r#"{"user": "{{row.user}}", "city": "{{row.city}}", "n": {{seq}}}"#,
+        "-H",
+        "x-user: {{row.user}}",
+        "--expect-header",
+        "content-type: application/json",
+        "--expect-body",
+        r#"", "n": "#,
+    ];
+    let run = http(
+        &place,
+        0,
+        &url(&server, "/echo"),
+        &[&load[..], &body].concat(),
+    );
+    assert_eq!(run["total"]["due"], 100);
+    assert_eq!(run["total"]["ok"], 100, "{run}");
+    assert_eq!(run["call"], "POST /echo");
+    // Rows in turn: the quotes of the first are escaped, and the numbers have one digit or two.
+    let sizes = |n: u64| {
+        let row = if n.is_multiple_of(2) {
+            "ann,A \\\"town\\\""
+        } else {
+            "bob,Ulm"
+        };
+        row.len() as u64 - 1
+            + n.to_string().len() as u64
+            + "{\"user\": \"\", \"city\": \"\", \"n\": }".len() as u64
+    };
+    let expected: u64 = (0..100).map(sizes).sum();
+    assert_eq!(run["total"]["bytes_received"], expected);
+    // The run directory has a plan that can be run again, with the body in it.
+    let plan = place.read("run/plan.toml");
+    assert!(
+        plan.contains("[call.http]") && plan.contains("{{row.user}}"),
+        "{plan}"
+    );
+    let again = ["run", "run/plan.toml", "--json", "-q", "--out", "again"];
+    let again = measured(&place, 0, &again);
+    assert_eq!(again["total"]["bytes_received"], expected);
+}
+
+#[test]
+fn statuses_headers_and_bodies_that_nobody_expects_are_failures_with_codes() {
+    let place = Place::new();
+    let server = place.serve(&["http"]);
+    let three = ["--clients", "1", "--calls", "3"];
+    for (path, flags, code, detail) in [
+        (
+            "/status/503",
+            &[][..],
+            "HTTP_503_RETRY_AFTER",
+            "GET /status/503: 503 Service Unavailable, retry-after: 1: 503 Service Unavailable",
+        ),
+        (
+            "/status/404",
+            &[],
+            "HTTP_404",
+            "GET /status/404: 404 Not Found: 404 Not Found",
+        ),
+        (
+            "/status/307",
+            &[],
+            "HTTP_307",
+            "GET /status/307: 307 Temporary Redirect: 307 Temporary Redirect",
+        ),
+        ("/status/599", &[], "HTTP_5XX", "GET /status/599: 599"),
+        ("/", &["--expect", "201,3xx"], "HTTP_2XX", "GET /: 200 OK"),
+        (
+            "/",
+            &["--expect-header", "x-cache: hit"],
+            "HTTP_HEADER",
+            "GET /: 200 OK, without x-cache",
+        ),
+        (
+            "/",
+            &["--expect-body", "ok"],
+            "HTTP_BODY",
+            "GET /: the body does not hold the text that is expected",
+        ),
+        (
+            "/",
+            &["--max-body", "1000B"],
+            "MESSAGE_TOO_LARGE",
+            "http: a body of more than 1000 bytes",
+        ),
+    ] {
+        let run = http(
+            &place,
+            1,
+            &url(&server, path),
+            &[&three[..], flags].concat(),
+        );
+        assert_eq!(failure(&run), (code, 3), "{path} {flags:?}");
+        let printed = run["details"][0]["text"].as_str().unwrap_or_default();
+        assert!(printed.starts_with(detail), "{printed}");
+    }
+    let found = ["--expect", "404,5xx"];
+    let run = http(
+        &place,
+        0,
+        &url(&server, "/status/404"),
+        &[&three[..], &found].concat(),
+    );
+    assert_eq!(run["total"]["ok"], 3);
+    let head = ["-X", "HEAD"];
+    let run = http(&place, 0, &url(&server, "/"), &[&three[..], &head].concat());
+    assert_eq!(
+        (&run["total"]["ok"], &run["total"]["bytes_received"]),
+        (&3.into(), &0.into())
+    );
+}
+
+#[test]
+fn streams_of_events_are_timed_and_judged_by_their_ends() {
+    let place = Place::new();
+    let server = place.serve(&["http", "--pace", "20ms"]);
+    let load = ["--clients", "2", "--calls", "6"];
+    let sse = ["--stream", "sse", "--stream-until", "[DONE]"];
+    let run = http(
+        &place,
+        0,
+        &url(&server, "/sse/5"),
+        &[&load[..], &sse].concat(),
+    );
+    assert_eq!(run["total"]["ok"], 6, "{run}");
+    // Five and the last one, in each of six.
+    assert_eq!(events(&run), (36, 6, 30));
+    // Four gaps of 20 ms and one of none; a busy machine only makes them longer.
+    let mean = run["total"]["messages"]["inter_message"]["mean_us"]
+        .as_f64()
+        .unwrap();
+    assert!(mean > 15_000.0, "{mean}");
+    let service = run["total"]["service"]["min_us"].as_f64().unwrap();
+    assert!(service > 79_000.0, "{service}");
+
+    let lines = [
+        "--stream",
+        "ndjson",
+        "--stream-until",
+        "contains:\"done\":true",
+    ];
+    let run = http(
+        &place,
+        0,
+        &url(&server, "/ndjson/3"),
+        &[&load[..], &lines].concat(),
+    );
+    assert_eq!(events(&run), (18, 6, 12));
+
+    for (path, flags, code) in [
+        (
+            "/sse/2",
+            &["--stream", "sse", "--stream-until", "event:done"][..],
+            "STREAM_SHORT",
+        ),
+        (
+            "/sse/2",
+            &["--stream", "sse", "--stream-error", "contains:\"n\":1"],
+            "EVENT_ERROR",
+        ),
+        ("/bytes/100", &["--stream", "ndjson"], "BAD_ANSWER"),
+    ] {
+        let run = http(&place, 1, &url(&server, path), &[&load[..], flags].concat());
+        assert_eq!(failure(&run), (code, 6), "{path} {flags:?}");
+    }
+}
+
+#[test]
+fn the_server_chooses_the_version_where_both_are_offered() {
+    let place = Place::new();
+    place.certificates();
+    fs::create_dir(place.path("site")).unwrap();
+    fs::write(place.path("site/a"), "hello").unwrap();
+    let auto = ["--http-version", "auto"];
+    let secured = place.serve(&[&["http"], &SERVER_TLS[..]].concat());
+    let plain = place.serve(&["http"]);
+    // It speaks no HTTP/2.
+    let nginx = Nginx::start(&place, "");
+    for (url, tls, version) in [
+        (
+            format!("https://localhost:{}/", secured.port),
+            &CLIENT_TLS[..],
+            "2",
+        ),
+        (
+            format!("https://localhost:{}/a", nginx.port),
+            &CLIENT_TLS,
+            "1.1",
+        ),
+        (url(&plain, "/"), &[], "1.1"),
+    ] {
+        let run = http(&place, 0, &url, &[&FORTY[..], &auto, tls].concat());
+        assert_eq!(run["total"]["ok"], 40, "{run}");
+        assert_eq!(run["http_version"], version, "{run}");
+        let chosen = &run["tls"]["handshakes"][0]["chosen"];
+        assert_eq!(chosen.as_str(), (!tls.is_empty()).then_some(version));
+        let cold = ["--cold", "--calls", "5"];
+        let run = http(&place, 0, &url, &[&cold[..], &auto, tls].concat());
+        assert_eq!(run["total"]["ok"], 5, "{run}");
+    }
+    let sse = ["--stream", "sse", "--stream-until", "[DONE]"];
+    let url = format!("https://localhost:{}/sse/4", secured.port);
+    let run = http(
+        &place,
+        0,
+        &url,
+        &[&FORTY[..], &auto, &CLIENT_TLS, &sse].concat(),
+    );
+    assert_eq!(events(&run), (200, 40, 160));
+}
+
+#[test]
+fn a_deadline_resets_the_stream_and_leaves_the_connection() {
+    let place = Place::new();
+    let server = place.serve(&["http", "--delay", "300ms"]);
+    let flags = [
+        "--http-version",
+        "2",
+        "--deadline",
+        "50ms",
+        "--clients",
+        "4",
+        "--calls",
+        "8",
+    ];
+    let run = http(&place, 1, &url(&server, "/"), &flags);
+    assert_eq!(failure(&run), ("DEADLINE_EXCEEDED", 8), "{run}");
+    assert_eq!(run["count_check"]["matches"], true);
+    assert_eq!(run["total"]["connections_lost"], 0, "{run}");
+}
+
+#[test]
+fn a_server_of_http_1_alone_is_named() {
+    let place = Place::new();
+    let server = Server::start(&mut python(&place, "http_server.py"));
+    let flags = ["--http2", "--clients", "1", "--calls", "1"];
+    let said = place.run(&[&["http", &url(&server, "/bytes/1")], &flags[..]].concat());
+    let printed = text(&said.stderr)
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    assert!(!said.status.success(), "{printed}");
+    assert!(
+        printed.contains("the server answered in HTTP/1"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn a_server_that_takes_one_request_at_a_time_makes_the_others_wait() {
+    let place = Place::new();
+    let server = place.serve(&["http", "--pool", "1", "--delay", "50ms"]);
+    let load = ["--rate", "40/s", "--duration", "1s", "--connections", "40"];
+    let run = http(&place, 0, &url(&server, "/"), &load);
+    assert_eq!(run["total"]["ok"], 40, "{run}");
+    // Call k is due at 25 k ms and answered at 50 (k + 1) at the earliest: the last after 1025.
+    let longest = run["total"]["response"]["max_us"].as_f64().unwrap();
+    assert!(longest > 1_000_000.0, "{longest}");
+    let mean = run["total"]["response"]["mean_us"].as_f64().unwrap();
+    assert!(mean > 530_000.0, "{mean}");
+}
+
+#[test]
+fn a_unix_socket_is_a_target_too() {
+    let place = Place::new();
+    let mut command = place.command(&["serve", "http", "--listen", "unix:http.sock"]);
+    let child = command.stdout(Stdio::null()).spawn().expect("a server");
+    struct Ends(std::process::Child);
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+    let _ends = Ends(child);
+    let end = Instant::now() + LONGEST;
+    while !Path::exists(&place.path("http.sock")) {
+        assert!(Instant::now() < end, "no socket");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let run = http(&place, 0, "unix:http.sock:/bytes/10", &FORTY);
+    assert_eq!(run["total"]["bytes_received"], 400, "{run}");
+}
+
+#[test]
+fn curl_is_a_client_of_the_server() {
+    let place = Place::new();
+    place.certificates();
+    let plain = place.serve(&["http"]);
+    let secured = place.serve(&[&["http"], &SERVER_TLS[..]].concat());
+    let (plain, secured) = (
+        format!("http://127.0.0.1:{}", plain.port),
+        format!("https://localhost:{}", secured.port),
+    );
+    for (base, flags, version) in [
+        (&plain, &["--http1.1"][..], "1.1"),
+        (&plain, &["--http2-prior-knowledge"], "2"),
+        (&secured, &["--http1.1", "--cacert", "certs/ca.crt"], "1.1"),
+        (&secured, &["--http2", "--cacert", "certs/ca.crt"], "2"),
+    ] {
+        let curl = |path: &str, more: &[&str]| {
+            let mut curl = tool("curl");
+            curl.args([
+                "-sS",
+                "-w",
+                " %{http_version} %{http_code}",
+                "--noproxy",
+                "*",
+            ])
+            .args(flags)
+            .args(more)
+            .arg(format!("{base}{path}"))
+            .current_dir(place.path(""));
+            let said = output(&mut curl, LONGEST);
+            assert!(said.status.success(), "{}", text(&said.stderr));
+            text(&said.stdout)
+        };
+        assert_eq!(curl("/bytes/5", &[]), format!("xxxxx {version} 200"));
+        assert_eq!(
+            curl("/echo", &["-d", "hello"]),
+            format!("hello {version} 200")
+        );
+        let busy = curl("/status/429", &["-i"]);
+        assert!(busy.ends_with(&format!("{version} 429")), "{busy}");
+        assert!(busy.to_lowercase().contains("retry-after: 1"), "{busy}");
+        let events = curl("/sse/2", &["-N"]);
+        let expected =
+            format!("data: {{\"n\":0}}\n\ndata: {{\"n\":1}}\n\ndata: [DONE]\n\n {version} 200");
+        assert_eq!(events, expected);
+    }
+}
+
+#[test]
+fn nginx_is_measured_with_keep_alive_and_its_refusals_are_counted() {
+    let place = Place::new();
+    place.certificates();
+    fs::create_dir(place.path("site")).unwrap();
+    fs::write(place.path("site/a"), vec![b'a'; 70_000]).unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let nginx = Nginx::start(&place, &format!("listen 127.0.0.1:{port} ssl http2;"));
+    let half = ["--clients", "4", "--calls", "20"];
+    for (port, version) in [(nginx.port, "1.1"), (port, "2")] {
+        let url = |path: &str| format!("https://localhost:{port}{path}");
+        let flags = [&half, &CLIENT_TLS[..], &["--http-version", version]].concat();
+        let run = http(&place, 0, &url("/a"), &flags);
+        assert_eq!(run["total"]["bytes_received"], 20 * 70_000, "{run}");
+        let run = http(&place, 1, &url("/b"), &flags);
+        assert_eq!(failure(&run), ("HTTP_404", 20));
+    }
+    let log = place.read("access.log");
+    assert_eq!(
+        log.lines()
+            .filter(|line| line.contains(" 200 70000"))
+            .count(),
+        40
+    );
+    assert_eq!(
+        log.lines().filter(|line| line.contains(" 404 ")).count(),
+        40
+    );
+}
+
+#[test]
+fn haproxy_in_front_keeps_connections_and_says_when_nobody_is_behind_it() {
+    let place = Place::new();
+    let server = place.serve(&["http"]);
+    let port = free_port();
+    let config = format!(
+        "frontend f\n bind 127.0.0.1:{port}\n bind unix@h2.sock proto h2\n use_backend nobody if {{ path /nobody }}\n default_backend b\n\
+         backend b\n server s {}\nbackend nobody\n",
+        server.address()
+    );
+    let haproxy = Haproxy::start(&place, "http", &config, port);
+    let base = format!("http://127.0.0.1:{port}");
+    let whole = http(&place, 0, &format!("{base}/bytes/3000"), &FORTY);
+    let sse = ["--stream", "sse", "--stream-until", "[DONE]"];
+    let streamed = http(
+        &place,
+        0,
+        &format!("{base}/sse/4"),
+        &[&FORTY[..], &sse].concat(),
+    );
+    let nobody = http(&place, 1, &format!("{base}/nobody"), &FORTY);
+    let two = [&FORTY[..], &["--http-version", "2"]].concat();
+    let whole_2 = http(&place, 0, "unix:h2.sock:/bytes/3000", &two);
+    let streamed_2 = http(&place, 0, "unix:h2.sock:/sse/4", &[&two[..], &sse].concat());
+    let nobody_2 = http(&place, 1, "unix:h2.sock:/nobody", &two);
+    drop(haproxy);
+    for whole in [whole, whole_2] {
+        assert_eq!(whole["total"]["bytes_received"], 40 * 3_000);
+    }
+    for streamed in [streamed, streamed_2] {
+        assert_eq!(events(&streamed), (200, 40, 160));
+    }
+    for nobody in [nobody, nobody_2] {
+        assert_eq!(failure(&nobody), ("HTTP_503", 40));
+    }
+}
+
+#[test]
+fn gos_server_answers_in_chunks_with_trailers() {
+    let place = Place::new();
+    place.certificates();
+    for (secured, version) in [(false, "1.1"), (false, "2"), (true, "1.1"), (true, "2")] {
+        let mut command = Command::new(peer("bin/go-http"));
+        command.args(["-pace", "1ms"]).current_dir(place.path(""));
+        if secured {
+            command.args(["-cert", "certs/server.crt", "-key", "certs/server.key"]);
+        }
+        let server = Server::start(&mut command);
+        let tls: &[&str] = if secured { &CLIENT_TLS } else { &[] };
+        let tls = [tls, &["--http-version", version]].concat();
+        let tls: &[&str] = &tls;
+        let url = |path: &str| match secured {
+            true => format!("https://localhost:{}{path}", server.port),
+            false => format!("http://127.0.0.1:{}{path}", server.port),
+        };
+        let run = http(&place, 0, &url("/bytes/100000"), &[&FORTY, tls].concat());
+        assert_eq!(run["total"]["bytes_received"], 40 * 100_000);
+        let put = [
+            "-X",
+            "PUT",
+            "-d",
+            "{\"a\": {{seq}}}",
+            "--expect-header",
+            "X-Method: PUT",
+            "--expect-body",
+            "\"a\": ",
+        ];
+        let run = http(&place, 0, &url("/echo"), &[&FORTY, &put[..], tls].concat());
+        assert_eq!(run["total"]["ok"], 40, "{run}");
+        let sse = ["--stream", "sse", "--stream-until", "event:done"];
+        let run = http(&place, 0, &url("/sse/5"), &[&FORTY, &sse[..], tls].concat());
+        assert_eq!(events(&run), (240, 40, 200));
+        let run = http(&place, 1, &url("/status/502"), &[&FORTY, tls].concat());
+        assert_eq!(failure(&run), ("HTTP_502", 40));
+    }
+}
+
+#[test]
+fn pythons_server_ends_bodies_with_their_connection_and_streams_with_errors() {
+    let place = Place::new();
+    let server = Server::start(&mut python(&place, "http_server.py"));
+    let run = http(&place, 0, &url(&server, "/close"), &FORTY);
+    assert_eq!(run["total"]["ok"], 40, "{run}");
+    assert_eq!(run["total"]["bytes_received"], 40 * 23);
+    let load = ["--clients", "2", "--calls", "6"];
+    for (path, flags, code, count) in [
+        (
+            "/sse/whole/4",
+            &["--stream", "sse", "--stream-until", "[DONE]"][..],
+            None,
+            30,
+        ),
+        (
+            "/sse/fails/4",
+            &["--stream", "sse", "--stream-until", "[DONE]"],
+            Some("EVENT_ERROR"),
+            30,
+        ),
+        (
+            "/sse/short/4",
+            &["--stream", "sse", "--stream-until", "[DONE]"],
+            Some("STREAM_SHORT"),
+            24,
+        ),
+        (
+            "/ndjson/whole/4",
+            &[
+                "--stream",
+                "ndjson",
+                "--stream-until",
+                "contains:\"done\": true",
+            ],
+            None,
+            30,
+        ),
+        (
+            "/ndjson/fails/4",
+            &["--stream", "ndjson"],
+            Some("EVENT_ERROR"),
+            30,
+        ),
+        ("/ndjson/short/4", &["--stream", "ndjson"], None, 24),
+    ] {
+        let exit = i32::from(code.is_some());
+        let run = http(
+            &place,
+            exit,
+            &url(&server, path),
+            &[&load[..], flags].concat(),
+        );
+        assert_eq!(events(&run).0, count, "{path}");
+        if let Some(code) = code {
+            assert_eq!(failure(&run), (code, 6), "{path}");
+        }
+    }
+}
+
+#[test]
+fn nodes_server_is_measured() {
+    let place = Place::new();
+    let script = "const s = require(process.argv[2]).createServer((q, r) => {\n\
+        let n = 0; q.on('data', d => n += d.length); q.on('end', () => {\n\
+        r.setHeader('X-Got', n); r.write('{\"n\": ' + n); r.end(', \"ok\": true}'); }); });\n\
+        s.listen(0, '127.0.0.1', () => console.log('listening on 127.0.0.1:' + s.address().port));\n";
+    fs::write(place.path("server.js"), script).unwrap();
+    let post = [
+        "-d",
+        "0123456789",
+        "--expect-header",
+        "x-got: 10",
+        "--expect-body",
+        "\"ok\": true",
+    ];
+    for (module, version) in [("http", "1.1"), ("http2", "2")] {
+        let mut node = tool("node");
+        let server = Server::start(node.arg(place.path("server.js")).arg(module));
+        let flags = [&FORTY[..], &post, &["--http-version", version]].concat();
+        let run = http(&place, 0, &url(&server, "/any"), &flags);
+        assert_eq!(run["total"]["ok"], 40, "{run}");
+        assert_eq!(
+            run["total"]["bytes_received"],
+            40 * "{\"n\": 10, \"ok\": true}".len()
+        );
+    }
+}
+
+#[test]
+fn a_trace_shows_heads_and_no_secrets() {
+    let place = Place::new();
+    let server = place.serve(&["http"]);
+    let flags = [
+        "--trace",
+        "--clients",
+        "1",
+        "--calls",
+        "1",
+        "-H",
+        "authorization: Bearer s3cr3t",
+        "-d",
+        "{}",
+    ];
+    let address = url(&server, "/echo");
+    let said = place.run(&[&["http", &address, "--out", "run"], &flags[..]].concat());
+    let printed = text(&said.stderr);
+    assert!(said.status.success(), "{printed}");
+    assert!(
+        printed.contains("POST /echo, host: 127.0.0.1:"),
+        "{printed}"
+    );
+    assert!(
+        printed.contains("200 OK, content-type: application/json"),
+        "{printed}"
+    );
+    assert!(!printed.contains("s3cr3t"), "{printed}");
+    assert!(!place.read("run/plan.toml").contains("s3cr3t"));
+}
+
+#[test]
+fn a_ladder_of_http_is_measured() {
+    let place = Place::new();
+    let plan = "name = \"http\"\n[call.http]\npath = \"/bytes/100\"\n\
+        [load]\nrate = \"100/s\"\nwarmup = \"100ms\"\nconnections = 2\n\
+        [ladder]\nslice = \"300ms\"\nrounds = 2\nserve = [\"http\"]\ntls = [\"off\", \"server\", \"mutual\"]\n";
+    fs::write(place.path("ladder.toml"), plan).unwrap();
+    // On a busy machine the generator may be late, which the exit code says.
+    let said = place.run(&["ladder", "ladder.toml", "-q", "--out", "ladder"]);
+    let printed = text(&said.stderr);
+    assert!(matches!(said.status.code(), Some(0 | 90)), "{printed}");
+    let record = LadderRecord::load(&place.path("ladder")).expect("a ladder");
+    assert_eq!(record.rungs.len(), 3, "{printed}");
+}

@@ -1,0 +1,133 @@
+//! `llm --turns`, against a server on uvicorn that remembers what it answered, and against ours.
+
+use crate::support::peers::python;
+use crate::support::{CLIENT_TLS, Place, SERVER_TLS, Server};
+use crate::{counted, llm, times, url};
+
+#[test]
+fn conversations_hold_what_was_answered_and_pause_between_turns() {
+    let place = Place::new();
+    let server = Server::start(&mut python(&place, "llm_server.py"));
+    let url = url(&server);
+    let key = [("OPENAI_API_KEY", "sk-7f3a9c")];
+    let fixed = ["--system", "x", "--extra", r#"{"model": "recalls"}"#];
+    let of = |code, flags: &[&str]| llm(&place, code, &url, &[&fixed[..], flags].concat(), &key);
+    let run = of(
+        0,
+        &[
+            "--prompt",
+            "one \"two\" {{seq}}",
+            "--turns",
+            "3",
+            "--clients",
+            "2",
+        ],
+    );
+    assert_eq!(run["total"]["ok"], 6);
+    assert_eq!(
+        (counted(&run, "users_ok"), run["connections"].as_u64()),
+        (2, Some(2))
+    );
+    assert_eq!(times(&run, "time_to_first_token").0, 6);
+    // Three words a question and as many an answer, which the next turn's prompt repeats.
+    let prompts = [1 + 3, 1 + 3 + 3 + 3, 1 + 3 + 3 + 3 + 3 + 3];
+    assert_eq!(
+        counted(&run, "tokens_prompt"),
+        2 * prompts.iter().sum::<u64>()
+    );
+    let table = place.expect(0, &["report", "run"]);
+    assert!(table.contains("2 ok, 0 failed"), "{table}");
+
+    // The server closes what rests for a second: another connection carries the next turn.
+    let run = of(
+        0,
+        &[
+            "--prompt",
+            "a",
+            "--follow-up",
+            "b c",
+            "--follow-up",
+            "d",
+            "--turns",
+            "4",
+            "--think",
+            "1500ms",
+            "--clients",
+            "1",
+            "--http-version",
+            "1.1",
+            "--save-plan",
+            "plan.toml",
+        ],
+    );
+    assert_eq!(
+        (&run["total"]["ok"], counted(&run, "users_ok")),
+        (&4.into(), 1)
+    );
+    assert_eq!(counted(&run, "tokens_received"), 1 + 2 + 1 + 2);
+    let made = run["stages"][0]["connections_full"].as_u64();
+    assert!(made.is_none_or(|made| made <= 4), "{run}");
+    let plan = place.read("run/plan.toml");
+    assert!(
+        plan.contains("turns = 4") && plan.contains("think = "),
+        "{plan}"
+    );
+
+    // What is in an open loop are conversations.
+    let run = of(
+        0,
+        &["--rate", "10/s", "--duration", "500ms", "--turns", "2"],
+    );
+    assert_eq!(
+        (&run["total"]["due"], counted(&run, "users_ok")),
+        (&10.into(), 5)
+    );
+    let table = place.expect(0, &["report", "run"]);
+    assert!(table.contains("users asked"), "{table}");
+
+    // Nobody goes on behind an answer that failed.
+    let fails = ["--extra", r#"{"model": "fails"}"#, "--prompt", "a b c d"];
+    let run = llm(
+        &place,
+        1,
+        &url,
+        &[&fails[..], &["--turns", "3", "--clients", "1"]].concat(),
+        &key,
+    );
+    let codes: Vec<(&str, u64)> = run["total"]["errors_by_code"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|error| {
+            (
+                error["code"].as_str().unwrap(),
+                error["count"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        codes.iter().find(|(code, _)| *code == "EVENT_ERROR"),
+        Some(&("EVENT_ERROR", 1))
+    );
+    assert_eq!(
+        codes.iter().find(|(code, _)| *code == "SESSION_BROKEN"),
+        Some(&("SESSION_BROKEN", 2))
+    );
+    assert_eq!(counted(&run, "users_failed"), 1);
+}
+
+#[test]
+fn conversations_go_on_over_tls() {
+    let place = Place::new();
+    place.certificates();
+    let server = place.serve(&[&["llm", "--token-delay", "1ms"][..], &SERVER_TLS].concat());
+    let url = format!("https://localhost:{}", server.port);
+    let load = ["--turns", "3", "--clients", "4"];
+    let run = llm(&place, 0, &url, &[&load[..], &CLIENT_TLS].concat(), &[]);
+    assert_eq!(
+        (&run["total"]["ok"], counted(&run, "users_ok")),
+        (&12.into(), 4)
+    );
+    // Six words are asked, 18 are answered, and later turns repeat both.
+    assert_eq!(counted(&run, "tokens_prompt"), 4 * (6 + 30 + 54));
+}

@@ -1,0 +1,408 @@
+//! `llm` and the routes of `serve llm`, against each other, against a server on uvicorn and against the openai package.
+
+#![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
+
+mod conversations;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::fs;
+
+use plimsoll_model::measure::{Count, TimeMeasure};
+use plimsoll_model::run::Run;
+use serde_json::Value;
+use support::peers::{python, succeeds};
+use support::{CLIENT_TLS, LONGEST, Place, SERVER_TLS, Server, output, stderr_of, text};
+
+/// A run of `llm` in the directory `run`.
+#[track_caller]
+fn llm(place: &Place, code: i32, url: &str, flags: &[&str], variables: &[(&str, &str)]) -> Value {
+    let _ = fs::remove_dir_all(place.path("run"));
+    let fixed = ["llm", url, "--model", "m", "-q", "--json", "--out", "run"];
+    let mut command = place.command(&[&fixed, flags].concat());
+    command.envs(variables.iter().copied());
+    let ended = output(&mut command, LONGEST);
+    let (out, printed) = (text(&ended.stdout), text(&ended.stderr));
+    assert_eq!(
+        ended.status.code(),
+        Some(code),
+        "{flags:?}\n{out}\n{printed}"
+    );
+    serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"))
+}
+
+fn url(server: &Server) -> String {
+    format!("http://{}", server.address())
+}
+
+fn counted(run: &Value, name: &str) -> u64 {
+    let counts = &run["total"]["measures"]["counts"];
+    counts[name]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{name}: {counts}"))
+}
+
+/// How many there are, and the shortest in milliseconds.
+fn times(run: &Value, name: &str) -> (u64, f64) {
+    let times = &run["total"]["measures"]["times"][name];
+    let number = |key: &str| times[key].as_f64().unwrap_or(0.0);
+    (number("count") as u64, number("min_us") / 1e3)
+}
+
+#[test]
+fn both_ends_count_the_same_tokens_over_every_link() {
+    let place = Place::new();
+    place.certificates();
+    for (server, client, scheme, host) in [
+        (&[][..], &[][..], "http", "127.0.0.1"),
+        (&SERVER_TLS[..], &CLIENT_TLS[..], "https", "localhost"),
+    ] {
+        let server = place.serve(&[&["llm", "--token-delay", "10ms"], server].concat());
+        let url = format!("{scheme}://{host}:{}", server.port);
+        let load = ["--clients", "5", "--calls", "20", "--requests"];
+        let run = llm(&place, 0, &url, &[&load[..], client].concat(), &[]);
+        assert_eq!(run["call"], "POST /v1/chat/completions");
+        assert_eq!(
+            (&run["total"]["ok"], &run["connections"]),
+            (&20.into(), &5.into())
+        );
+        assert_eq!(counted(&run, "tokens_received"), 20 * 18);
+        assert_eq!(counted(&run, "tokens_answer"), 20 * 18);
+        // "What does the load line show?"
+        assert_eq!(counted(&run, "tokens_prompt"), 20 * 6);
+        assert_eq!(counted(&run, "usage_missing"), 0);
+        assert_eq!(counted(&run, "queries_good"), 20);
+        // The server's pace; a busy machine only makes it slower, and its timers are milliseconds.
+        let (count, shortest) = times(&run, "time_to_first_token");
+        assert!(count == 20 && shortest > 9.0, "{count} {shortest}");
+        assert_eq!(times(&run, "first_token").0, 20);
+        assert_eq!(times(&run, "token_gap").0, 20 * 17);
+        assert_eq!(times(&run, "time_per_token").0, 20);
+        let (code, printed) = server.stop();
+        assert_eq!(code, 0);
+        assert!(printed.contains("runs 20, tokens 360"), "{printed}");
+        // What was measured of a call is kept with it.
+        let kept = Run::load(&place.path("run")).unwrap();
+        let mut each = 0;
+        kept.each_request(|request| {
+            let measures = request.measures.as_deref().unwrap();
+            assert_eq!(measures.count(Count::TokensAnswer), 18);
+            assert!(measures.time_ns(TimeMeasure::TimeToFirstToken) > Some(9_000_000));
+            each += 1;
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(each, 20);
+    }
+}
+
+#[test]
+fn answers_are_as_long_as_was_asked_and_wait_for_a_slot() {
+    let place = Place::new();
+    let server = place.serve(&[
+        "llm",
+        "--token-delay",
+        "20ms",
+        "--slots",
+        "1",
+        "--tokens",
+        "500",
+    ]);
+    let cut = [
+        "--max-tokens",
+        "4",
+        "--api",
+        "completions",
+        "--clients",
+        "3",
+        "--calls",
+        "6",
+    ];
+    let made = ["--prompt-tokens", "50"];
+    let run = llm(&place, 0, &url(&server), &[&cut[..], &made].concat(), &[]);
+    assert_eq!(run["call"], "POST /v1/completions");
+    assert_eq!(counted(&run, "tokens_answer"), 24);
+    // The moment and the number before the colon are two words, and the first of fifty.
+    assert_eq!(counted(&run, "tokens_prompt"), 6 * 51);
+    // One at a time, each of 80 ms: of three at once the last begins after two others.
+    let waited = run["total"]["measures"]["times"]["time_to_first_token"]["max_us"].as_f64();
+    assert!(waited.unwrap() > 2.0 * 75_000.0 + 19_000.0, "{waited:?}");
+    // The head of an answer is no token.
+    let first_byte = run["total"]["first_byte"]["min_us"].as_f64().unwrap();
+    let (_, first_token) = times(&run, "first_token");
+    assert!(first_byte / 1e3 < first_token, "{first_byte} {first_token}");
+}
+
+#[test]
+fn what_is_late_is_no_goodput_and_objectives_know_tokens() {
+    let place = Place::new();
+    let server = place.serve(&["llm", "--token-delay", "30ms", "--tokens", "5"]);
+    let load = ["--clients", "2", "--calls", "10"];
+    for (bound, good) in [
+        ("ttft=1h", 10),
+        ("ttft=10ms", 0),
+        ("tpot=10ms", 0),
+        ("e2e=1h,tpot=1h", 10),
+    ] {
+        let run = llm(
+            &place,
+            0,
+            &url(&server),
+            &[&load[..], &["--goodput", bound]].concat(),
+            &[],
+        );
+        assert_eq!(counted(&run, "queries_good"), good, "{bound}");
+    }
+    let table = place.expect(0, &["report", "run"]);
+    assert!(table.contains("10 of 10 queries"), "{table}");
+    assert!(
+        table.contains("50 out") && table.contains("for a user (p50)"),
+        "{table}"
+    );
+    // Slow enough that no pause of a busy machine could have made them so late.
+    let slow = place.serve(&["llm", "--token-delay", "600ms", "--tokens", "3"]);
+    for (objective, code) in [
+        ("ttft.p50 < 1ms", 99),
+        ("tpot.p50 < 1ms", 99),
+        ("itl.mean > 1ms", 0),
+    ] {
+        let run = llm(
+            &place,
+            code,
+            &url(&slow),
+            &["--clients", "10", "--calls", "10", "--objective", objective],
+            &[],
+        );
+        assert_eq!(run["total"]["ok"], 10);
+    }
+}
+
+#[test]
+fn a_run_is_exported_by_the_names_of_others() {
+    let place = Place::new();
+    let server = place.serve(&["llm", "--token-delay", "1ms"]);
+    llm(
+        &place,
+        0,
+        &url(&server),
+        &["--clients", "4", "--calls", "40"],
+        &[],
+    );
+    let export = place.expect_json(0, &["report", "run", "--export", "aiperf", "-"]);
+    for (name, unit, figure) in [
+        ("time_to_first_token", "ms", "avg"),
+        ("inter_token_latency", "ms", "p50"),
+        ("inter_chunk_latency", "ms", "std"),
+        ("request_latency", "ms", "max"),
+        ("output_token_throughput", "tokens/sec", "avg"),
+        ("output_token_throughput_per_user", "tokens/sec/user", "p50"),
+        ("request_throughput", "requests/sec", "avg"),
+    ] {
+        let block = &export[name];
+        assert_eq!(block["unit"], unit, "{name}: {export}");
+        assert!(
+            block[figure].as_f64().is_some_and(|value| value > 0.0),
+            "{name}: {export}"
+        );
+    }
+    assert_eq!(export["output_sequence_length"]["avg"], 18.0);
+    assert_eq!(export["input_sequence_length"]["avg"], 6.0);
+    assert_eq!(export["request_count"]["avg"], 40.0);
+    assert_eq!(export["request_latency"]["count"], 40);
+    let http = place.serve(&["http"]);
+    let url = url(&http);
+    place.expect(
+        0,
+        &[
+            "http",
+            &url,
+            "--clients",
+            "1",
+            "--calls",
+            "2",
+            "-q",
+            "--out",
+            "other",
+        ],
+    );
+    let other = place.run(&["report", "other", "--export", "aiperf", "-"]);
+    assert!(stderr_of(&other).contains("the run has no tokens"));
+}
+
+#[test]
+fn a_server_on_uvicorn_is_read_as_it_writes_and_the_key_stays_in_the_environment() {
+    let place = Place::new();
+    fs::write(
+        place.path("prompts.csv"),
+        "prompt\none two three four\n\"five \"\"six\"\" seven\"\n",
+    )
+    .unwrap();
+    let server = Server::start(&mut python(&place, "llm_server.py"));
+    let url = url(&server);
+    let rows = [
+        "--rows",
+        "prompts.csv",
+        "--prompt",
+        "{{row.prompt}}",
+        "--clients",
+        "2",
+        "--calls",
+        "10",
+    ];
+    let key = [("OPENAI_API_KEY", "sk-7f3a9c")];
+    for api in ["chat", "completions"] {
+        let run = llm(
+            &place,
+            0,
+            &url,
+            &[&rows[..], &["--api", api]].concat(),
+            &key,
+        );
+        // Rows in turn, of four words and of three; the service counts two tokens a word.
+        assert_eq!(counted(&run, "tokens_received"), 35, "{run}");
+        assert_eq!(
+            (
+                counted(&run, "tokens_prompt"),
+                counted(&run, "tokens_answer")
+            ),
+            (35, 70)
+        );
+        // The role, which comes 50 ms before it, is no token.
+        assert!(times(&run, "time_to_first_token").1 > 49.0, "{run}");
+    }
+    for entry in fs::read_dir(place.path("run")).unwrap() {
+        let bytes = fs::read(entry.unwrap().path()).unwrap();
+        assert!(!bytes.windows(9).any(|part| part == b"sk-7f3a9c"));
+    }
+    let again = ["run", "run/plan.toml", "--json", "-q", "--out", "again"];
+    let mut command = place.command(&again);
+    let plan = place.read("run/plan.toml");
+    let variable = plan
+        .split("env = \"")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next())
+        .unwrap();
+    let again = output(command.env(variable, "Bearer sk-7f3a9c"), LONGEST);
+    let run: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!(counted(&run, "tokens_answer"), 70);
+
+    let run = llm(
+        &place,
+        0,
+        &url,
+        &[&rows[..], &["--no-usage", "--max-tokens", "3"]].concat(),
+        &key,
+    );
+    assert_eq!(
+        (
+            counted(&run, "tokens_received"),
+            counted(&run, "tokens_answer")
+        ),
+        (30, 0)
+    );
+    assert_eq!(counted(&run, "usage_missing"), 10);
+    for (flags, variables, code, detail) in [
+        (&[][..], &[][..], "HTTP_401", "Incorrect API key provided"),
+        (
+            &["--api-key-env", "OTHER_KEY"],
+            &[("OTHER_KEY", "wrong")],
+            "HTTP_401",
+            "Incorrect API key provided",
+        ),
+        (
+            &["--extra", r#"{"model": "fails"}"#],
+            &key,
+            "EVENT_ERROR",
+            "CUDA out of memory",
+        ),
+        (
+            &["--extra", r#"{"model": "short"}"#],
+            &key,
+            "STREAM_SHORT",
+            "without the event that ends it well",
+        ),
+        (&["--prompt", " "], &key, "STREAM_SHORT", "held no token"),
+        (
+            &["--api", "chat", "-H", "authorization: $MINE"],
+            &[("MINE", "no")],
+            "HTTP_401",
+            "Incorrect",
+        ),
+    ] {
+        let load = ["--clients", "1", "--calls", "2"];
+        let run = llm(&place, 1, &url, &[&load[..], flags].concat(), variables);
+        let first = &run["total"]["errors_by_code"][0];
+        assert_eq!(first["code"], code, "{flags:?}: {run}");
+        let printed = run["details"][0]["text"].as_str().unwrap_or_default();
+        assert!(printed.contains(detail), "{flags:?}: {printed}");
+    }
+}
+
+#[test]
+fn the_openai_package_reads_what_the_simulator_answers() {
+    let place = Place::new();
+    let server = place.serve(&["llm", "--token-delay", "1ms"]);
+    let mut client = python(&place, "openai_client.py");
+    let printed = succeeds(client.arg(server.address()));
+    assert_eq!(text(&printed.stdout), "ok\n");
+    let (code, _) = server.stop();
+    assert_eq!(code, 0);
+}
+
+#[test]
+fn flags_that_contradict_each_other_are_refused() {
+    let place = Place::new();
+    for (flags, printed) in [
+        (
+            &["--prompt", "a", "--prompt-tokens", "5"][..],
+            "cannot be used with",
+        ),
+        (
+            &["--api", "completions", "--system", "a"],
+            "--system: completions have no messages",
+        ),
+        (&["--extra", "[1]"], "--extra: not an object of JSON"),
+        (&["--extra", "{"], "--extra: not JSON"),
+        (&["--prompt", "{{row.x}}"], "--data or --prompt"),
+        (&["--goodput", "ttft=0s"], "a bound of 0"),
+        (
+            &["--turns", "2", "--api", "completions"],
+            "--turns: completions have no messages",
+        ),
+        (
+            &["--turns", "2", "--calls", "3"],
+            "`--calls`: 3 calls are no whole number of users with 2 each",
+        ),
+        (
+            &["--turns", "2", "--cold"],
+            "`--cold`: not used where each user makes several calls",
+        ),
+        (
+            &["--turns", "2", "--http-version", "auto"],
+            "`--turns`: goes on with what a model answered",
+        ),
+        (&["--follow-up", "a"], "--turns"),
+        (&["--goodput", "speed=1s"], "`speed` is not one of"),
+    ] {
+        let fixed = [
+            "llm",
+            "http://127.0.0.1:1",
+            "--model",
+            "m",
+            "--clients",
+            "1",
+        ];
+        let refused = place.run(&[&fixed[..], flags].concat());
+        assert_eq!(refused.status.code(), Some(2), "{flags:?}");
+        let found = stderr_of(&refused);
+        assert!(found.contains(printed), "{flags:?}: {found}");
+    }
+    // Without a gateway there are no sessions, and who asks for one reads why.
+    let server = place.serve(&["llm"]);
+    let url = format!("session://{}", server.address());
+    let refused = place.run(&["session", &url, "--clients", "1", "--out", "run"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let run = place.run_json("run");
+    let printed = run["details"][0]["text"].as_str().unwrap_or_default();
+    assert!(printed.contains("--with-gateway or --redis"), "{run}");
+}

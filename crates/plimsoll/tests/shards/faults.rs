@@ -1,0 +1,199 @@
+//! What goes wrong, and who watches.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::support::{self, Place, signal, text};
+use super::terminal::Seat;
+use super::{begun, over, plan, rendezvous, shard};
+
+#[test]
+fn another_plan_and_a_shard_that_does_not_come_are_named() {
+    let place = Place::new();
+    let server = place.serve(&["score"]);
+    plan(&place, &server, 100, 2);
+    let first = shard(&place, 2, 0, &[]).spawn().unwrap();
+    let other = shard(&place, 2, 1, &["--rate", "101/s"]).spawn().unwrap();
+    for child in [first, other] {
+        let (code, _, printed) = over(child);
+        assert_eq!(code, 1, "{printed}");
+        assert!(
+            printed.contains("shard 1 has another plan than shard 0"),
+            "{printed}"
+        );
+    }
+    assert!(!place.path("merged").exists(), "nothing was measured");
+    fs::remove_dir_all(place.path("meeting")).unwrap();
+    let alone = shard(&place, 3, 0, &["--barrier", "2s"]).spawn().unwrap();
+    let (code, _, printed) = over(alone);
+    assert_eq!(code, 1, "{printed}");
+    let named = "shards 1, 2 of 3 did not come within 2 s";
+    assert!(printed.contains(named), "{printed}");
+}
+
+#[test]
+fn one_that_is_ordered_to_end_hands_over_and_the_run_is_partial() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    plan(&place, &server, 100, 60);
+    let leader = shard(&place, 2, 0, &[]).spawn().unwrap();
+    let other = shard(&place, 2, 1, &[]).spawn().unwrap();
+    begun(&place, 2);
+    signal(&other, Signal::TERM);
+    let (code, _, printed) = over(leader);
+    assert_eq!(code, 90, "{printed}");
+    assert!(
+        printed.contains("shard 1 of 2: was stopped before its time"),
+        "{printed}"
+    );
+    let (code, _, printed) = over(other);
+    assert_eq!(code, 90, "{printed}");
+    let run = place.run_json("merged");
+    assert_eq!(run["state"], "partial");
+    assert_eq!(
+        run["count_check"]["matches"], true,
+        "{}",
+        run["count_check"]
+    );
+    assert_eq!(run["shards"][1]["state"], "stopped");
+}
+
+#[test]
+fn a_run_whose_leader_is_lost_is_watched_and_merged_afterwards() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    plan(&place, &server, 100, 30);
+    let mut leader = shard(&place, 2, 0, &[]).spawn().unwrap();
+    let mut other = shard(&place, 2, 1, &[]).spawn().unwrap();
+    begun(&place, 2);
+    leader.kill().unwrap();
+    leader.wait().unwrap();
+    // The other one goes on, and says so a few times more.
+    let log = place.path("meeting/r1/logs/00001");
+    let said = || fs::read_dir(&log).unwrap().count();
+    let (before, began) = (said(), Instant::now());
+    while said() < before + 4 {
+        assert!(began.elapsed() < Duration::from_secs(60));
+        thread::sleep(Duration::from_millis(100));
+    }
+    other.kill().unwrap();
+    other.wait().unwrap();
+    let output = place.run(&[
+        "merge",
+        &rendezvous(&place),
+        "--run-id",
+        "r1",
+        "--out",
+        "late",
+    ]);
+    let run = place.run_json("late");
+    assert_eq!(run["state"], "partial", "{}", text(&output.stderr));
+    assert_eq!(run["shards"][0]["state"], "lost");
+    let ok = |k: usize| run["shards"][k]["ok"].as_u64().unwrap();
+    assert!(ok(0) > 0 && ok(1) > ok(0), "{}", run["shards"]);
+    assert_eq!(run["total"]["ok"].as_u64().unwrap(), ok(0) + ok(1));
+}
+
+#[test]
+fn whoever_watches_sees_the_whole_and_may_end_it() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    plan(&place, &server, 100, 60);
+    let leader = shard(&place, 2, 0, &[]).spawn().unwrap();
+    let other = shard(&place, 2, 1, &[]).spawn().unwrap();
+    begun(&place, 2);
+    let output = place.run(&["watch", &rendezvous(&place), "--stop"]);
+    let seen = text(&output.stderr);
+    assert!(seen.contains(" calls "), "{seen}");
+    assert!(seen.contains("the run has ended"), "{seen}");
+    for child in [leader, other] {
+        let (code, _, printed) = over(child);
+        assert_eq!(code, 130, "{printed}");
+    }
+    assert_eq!(output.status.code(), Some(130), "{seen}");
+    let run = place.run_json("merged");
+    assert_eq!(run["state"], "aborted");
+    assert_eq!(run["count_check"]["matches"], true);
+}
+
+#[test]
+fn ctrl_c_asks_whoever_watches_and_only_then_ends_the_run() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    plan(&place, &server, 100, 600);
+    let leader = shard(&place, 2, 0, &[]).spawn().unwrap();
+    let other = shard(&place, 2, 1, &[]).spawn().unwrap();
+    begun(&place, 2);
+    let url = rendezvous(&place);
+    let asks = |answer: &str| {
+        let mut seat = Seat::take(&place.path(""), &["watch", &url]);
+        seat.until("progress", |text| text.contains(" calls "));
+        seat.press("\x03");
+        seat.until("question", |text| text.contains("stop the run?"));
+        seat.press(answer);
+        seat.end()
+    };
+    // Anything but yes, and Ctrl-C once more, leave the run alone.
+    for answer in ["n\n", "\x03"] {
+        let (code, text) = asks(answer);
+        assert_eq!(code, 130);
+        assert!(text.contains("no longer watching"), "{text}");
+        assert!(!text.contains("stopping"), "{text}");
+        assert!(!place.path("meeting/r1/wish.json").exists());
+    }
+    let (code, text) = asks("y\n");
+    assert_eq!(code, 130);
+    assert!(text.contains("the run is asked to end"), "{text}");
+    for child in [leader, other] {
+        let (code, _, printed) = over(child);
+        assert_eq!(code, 130, "{printed}");
+    }
+    assert_eq!(place.run_json("merged")["state"], "aborted");
+}
+
+#[test]
+fn what_is_missing_is_asked_for() {
+    let place = Place::new();
+    let server = place.serve(&["score"]);
+    plan(&place, &server, 100, 1);
+    for (more, variables, printed) in [
+        (
+            &["--rendezvous", "file:///x"][..],
+            &[][..],
+            "no engine says which shard this is",
+        ),
+        (
+            &["--rendezvous", "file:///x"],
+            &[("JOB_COMPLETION_INDEX", "1")],
+            "Kubernetes (JOB_COMPLETION_INDEX=1) says which shard this is, and not of how many",
+        ),
+        (&["--shards", "2"], &[], "--shards without --rendezvous"),
+        (
+            &[
+                "--rendezvous",
+                "ftp://x",
+                "--shard",
+                "0",
+                "--shards",
+                "1",
+                "--run-id",
+                "a",
+            ],
+            &[],
+            "ftp:// is no kind of rendezvous that is known",
+        ),
+    ] {
+        let mut command = place.command(&["run", "plan.toml"]);
+        command.args(more).envs(variables.iter().copied());
+        let output = support::output(&mut command, Duration::from_secs(60));
+        assert_eq!(output.status.code(), Some(2));
+        let seen = support::stderr_of(&output);
+        assert!(seen.contains(printed), "{seen}");
+    }
+    let output = place.run(&["merge", &rendezvous(&place)]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(support::stderr_of(&output).contains("no run is there"));
+}

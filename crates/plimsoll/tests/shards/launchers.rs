@@ -1,0 +1,258 @@
+//! What starts shards on a cluster: a batch script, and objects of Kubernetes.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::support::peers::{peer, python, succeeds};
+use super::support::{self, Place, SERVER_MTLS, Server, stderr_of, text, wait};
+use super::{Meeting, calls, is_over, plan};
+
+/// What one process measures, and what shards did.
+#[track_caller]
+fn is_the_same(place: &Place, run: &str) {
+    let (one, merged) = (place.run_json("one"), place.run_json(run));
+    is_over(&merged);
+    for key in ["due", "ok", "errors", "not_started"] {
+        assert_eq!(merged["total"][key], one["total"][key], "{key}");
+    }
+    assert_eq!(calls(place, run), calls(place, "one"));
+    assert_eq!(merged["shards"].as_array().unwrap().len(), 3);
+}
+
+/// `srun` that starts the tasks here, with the variables that Slurm gives them.
+const SRUN: &str = r#"#!/bin/bash
+while [[ $1 == --* ]]; do shift; done
+export SLURM_STEP_NUM_TASKS=3 SLURM_STEP_ID=0
+for k in 0 1 2; do SLURM_PROCID=$k "$@" & tasks+=($!); done
+worst=0
+for task in "${tasks[@]}"; do
+    code=0
+    wait "$task" || code=$?
+    ((code <= worst)) || worst=$code
+done
+exit "$worst"
+"#;
+
+#[test]
+fn a_batch_script_starts_the_shards_of_a_plan() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "0s"]);
+    plan(&place, &server, 300, 3);
+    place.run(&["run", "plan.toml", "--out", "one", "-q"]);
+    let program = place.command(&[]).get_program().to_owned();
+    let program = program.to_str().unwrap();
+    let options = [
+        "--shards",
+        "3",
+        "--per-node",
+        "2",
+        "--cores",
+        "4",
+        "--time",
+        "10:00",
+    ];
+    let words = [&["slurm", "plan.toml", "--program", program][..], &options].concat();
+    let script = place.expect(0, &words);
+    for line in [
+        "#SBATCH --job-name=sharded",
+        "#SBATCH --ntasks=3",
+        "#SBATCH --ntasks-per-node=2",
+        "#SBATCH --cpus-per-task=4",
+        "#SBATCH --time=10:00",
+    ] {
+        assert!(script.lines().any(|l| l == line), "{line}: {script}");
+    }
+    fs::write(place.path("load.sh"), script).unwrap();
+    fs::create_dir(place.path("bin")).unwrap();
+    fs::write(place.path("bin/srun"), SRUN).unwrap();
+    fs::set_permissions(place.path("bin/srun"), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut batch = Command::new("bash");
+    batch
+        .arg("load.sh")
+        .current_dir(place.path(""))
+        .env_clear()
+        .env(
+            "PATH",
+            format!("{}:/usr/bin:/bin", place.path("bin").display()),
+        )
+        .env("SLURM_JOB_ID", "77");
+    let mut batch = batch
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    assert!(matches!(wait(&mut batch), 0 | 90));
+    is_the_same(&place, "runs/sharded-77");
+    let refused = place.run(&["slurm", "plan.toml", "--shards", "3", "--partition", "a b"]);
+    assert_eq!(refused.status.code(), Some(2));
+}
+
+#[test]
+fn objects_for_kubernetes_are_of_its_schema_and_their_pods_are_the_shards_of_a_plan() {
+    let place = Place::new();
+    place.certificates();
+    let server = place.serve(&[&["score", "--delay", "0s"][..], &SERVER_MTLS].concat());
+    plan(&place, &server, 300, 3);
+    let rows = "data/rows.csv";
+    fs::create_dir(place.path("data")).unwrap();
+    let secured = place
+        .read("plan.toml")
+        .replace(&server.plaintext(), &server.tls());
+    let tls =
+        "[tls]\nca = \"certs/ca.crt\"\ncert = \"certs/client.crt\"\nkey = \"./certs/client.key\"\n";
+    let varied = secured.replace("{{seq}}", "{{row.v}}");
+    let whole = format!("{varied}\n# öffentlich\n{tls}\n[rows]\nfile = \"{rows}\"\n");
+    // Line ends that YAML does not keep in a text.
+    fs::write(place.path(rows), "v\r\n0.5\r\n0.25\r\n").unwrap();
+    fs::write(place.path("plan.toml"), whole).unwrap();
+    let one = place.run(&["run", "plan.toml", "--out", "one", "-q"]);
+    assert!(
+        matches!(one.status.code(), Some(0 | 90)),
+        "{}",
+        stderr_of(&one)
+    );
+    let words = ["kubernetes", "plan.toml", "--shards", "3"];
+    let named = ["--run-id", "R_1"];
+    let claim = [
+        "--claim",
+        "meeting",
+        "--namespace",
+        "load",
+        "--secret",
+        "store",
+    ];
+    let objects = place.expect(0, &[&words[..], &named, &claim].concat());
+    for line in [
+        "# öffentlich",
+        "name: plimsoll-r-1",
+        "namespace: \"load\"",
+        "name: \"store\"",
+    ] {
+        assert!(objects.contains(line), "{line}: {objects}");
+    }
+    // A key is in the secret alone.
+    assert!(!objects.contains("PRIVATE KEY"), "{objects}");
+    fs::write(place.path("run.yaml"), &objects).unwrap();
+    let program = place.command(&[]).get_program().to_owned();
+    let mut pods = python(&place, "kubernetes_pods.py");
+    let output = succeeds(pods.arg("run.yaml").arg(program).arg("nodes"));
+    let printed = text(&output.stdout);
+    let codes = printed.lines().last().unwrap();
+    assert!(matches!(codes, "0 0 0" | "90 90 90"), "{printed}");
+    is_the_same(&place, "nodes/claim/runs/R_1");
+
+    // Of a bucket, the schema.
+    let bucket = [
+        "--rendezvous",
+        "s3://loads/meeting",
+        "--service-account",
+        "loads",
+    ];
+    let objects = place.expect(0, &[&words[..], &named, &bucket].concat());
+    assert!(!objects.contains("kind: ServiceAccount"), "{objects}");
+    assert!(
+        objects.contains("plimsoll merge s3://loads/meeting --run-id R_1"),
+        "{objects}"
+    );
+    for (more, refused) in [
+        (
+            &["--rendezvous", "file:///tmp/meeting"][..],
+            "a folder of each pod's own",
+        ),
+        (&[], "--rendezvous <URL>"),
+        (&["--claim", "meeting", "--run-id", "../r"], "--run-id"),
+    ] {
+        let output = place.run(&[&words[..], more].concat());
+        assert_eq!(output.status.code(), Some(2));
+        let printed = stderr_of(&output);
+        assert!(printed.contains(refused), "{printed}");
+    }
+    let outside = place
+        .read("plan.toml")
+        .replace("certs/ca.crt", "/etc/ca.crt");
+    fs::write(place.path("plan.toml"), outside).unwrap();
+    let output = place.run(&[&words[..], &named, &bucket].concat());
+    let printed = stderr_of(&output);
+    assert!(
+        printed.contains("tls.ca: /etc/ca.crt is not under the current directory"),
+        "{printed}"
+    );
+}
+
+/// A `kubectl` whose cluster is this machine, and a folder that it is found in.
+fn kubectl(place: &Place) {
+    let python = peer("venv/bin/python");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/peers/kubectl.py");
+    let program = place.command(&[]).get_program().to_owned();
+    let text = format!(
+        "#!/bin/sh\nexec {} {} {} {} \"$@\"\n",
+        python.display(),
+        script.display(),
+        program.to_str().unwrap(),
+        place.path("cluster").display()
+    );
+    fs::create_dir(place.path("bin")).unwrap();
+    let file = place.path("bin/kubectl");
+    fs::write(&file, text).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn objects_are_applied_waited_for_and_end_as_a_run_here_does() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "0s"]);
+    plan(&place, &server, 300, 3);
+    place.run(&["run", "plan.toml", "--out", "one", "-q"]);
+    let store = Server::start(&mut Command::new(peer("bin/go-s3")));
+    let meeting = Meeting::bucket(&store);
+    let apply = |id: &str, plan: &str| {
+        let words = [
+            "kubernetes",
+            plan,
+            "--shards",
+            "3",
+            "--rendezvous",
+            &meeting.url,
+            "--run-id",
+            id,
+            "--namespace",
+            "load",
+            "--apply",
+            "--out",
+            id,
+        ];
+        let mut command = meeting.command(&place, &words);
+        // Another kubectl may be on this machine.
+        support::output(command.env("PATH", place.path("bin")), support::LONGEST)
+    };
+    let missing = apply("r0", "plan.toml");
+    assert_eq!(missing.status.code(), Some(1));
+    let printed = stderr_of(&missing);
+    assert!(printed.contains("can't start kubectl"), "{printed}");
+    kubectl(&place);
+    let output = apply("r1", "plan.toml");
+    let printed = stderr_of(&output);
+    assert!(
+        matches!(output.status.code(), Some(0 | 90)),
+        "{}{printed}",
+        text(&output.stdout)
+    );
+    assert!(text(&output.stdout).contains("from 3 shards"), "{printed}");
+    is_the_same(&place, "r1");
+    // One that misses its objective ends with 99, there as here.
+    let missed = place
+        .read("plan.toml")
+        .replace("errors = \"< 0.1%\"", "p50 = \"< 1ns\"");
+    fs::write(place.path("missed.toml"), missed).unwrap();
+    fs::rename(place.path("cluster"), place.path("before")).unwrap();
+    let output = apply("r2", "missed.toml");
+    let printed = stderr_of(&output);
+    assert!(
+        matches!(output.status.code(), Some(99 | 90)),
+        "{:?} {printed}",
+        output.status
+    );
+    assert_eq!(place.run_json("r2")["shards"].as_array().unwrap().len(), 3);
+}

@@ -1,0 +1,387 @@
+//! A load that shards share, which meet in a folder, in a bucket or at the first.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
+
+mod faults;
+mod launchers;
+mod series;
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../support/terminal.rs"]
+mod terminal;
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use plimsoll_model::record::Times;
+use serde_json::Value;
+use support::peers::peer;
+use support::{Place, Server, text, wait};
+
+/// A plan of so many calls a second.
+fn plan(place: &Place, server: &Server, rate: u32, seconds: u32) {
+    let plan = format!(
+        r#"
+name = "sharded"
+target = "{}"
+seed = 7
+requests = true
+
+[call.grpc]
+method = "score.ScoreService/GetScore"
+message = {{ json = "[0.1, {{{{seq}}}}]" }}
+
+[load]
+rate = "{rate}/s"
+arrivals = "poisson"
+duration = "{seconds}s"
+connections = 8
+
+[objective]
+errors = "< 0.1%"
+"#,
+        server.plaintext()
+    );
+    fs::write(place.path("plan.toml"), plan).unwrap();
+}
+
+/// Where shards meet.
+struct Meeting {
+    url: String,
+    /// What it needs besides.
+    variables: Vec<(&'static str, String)>,
+}
+
+impl Meeting {
+    fn folder(place: &Place) -> Meeting {
+        Meeting {
+            url: format!("file://{}", place.path("meeting").display()),
+            variables: Vec::new(),
+        }
+    }
+
+    /// A bucket of an object store that others wrote.
+    fn bucket(store: &Server) -> Meeting {
+        let variables = [
+            ("AWS_ENDPOINT_URL", format!("http://{}", store.address())),
+            ("AWS_ALLOW_HTTP", "true".to_owned()),
+            ("AWS_REGION", "us-east-1".to_owned()),
+            ("AWS_ACCESS_KEY_ID", "key".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", "secret".to_owned()),
+        ];
+        Meeting {
+            url: "s3://loads/meeting".to_owned(),
+            variables: variables.to_vec(),
+        }
+    }
+
+    /// At shard 0.
+    fn leader() -> Meeting {
+        let token = "0123456789abcdef".to_owned();
+        Meeting {
+            url: format!("tcp://127.0.0.1:{}", free_port()),
+            variables: vec![("PLIMSOLL_RENDEZVOUS_TOKEN", token)],
+        }
+    }
+
+    /// With the place's certificates.
+    fn secured(mut self) -> Meeting {
+        let certs = ("PLIMSOLL_RENDEZVOUS_CERTS", "certs".to_owned());
+        self.variables.push(certs);
+        self
+    }
+
+    fn command(&self, place: &Place, words: &[&str]) -> Command {
+        let mut command = place.command(words);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Shard `shard` of `of` that carries out `words`.
+    fn shard_of(&self, place: &Place, words: &[&str], of: u32, shard: u32) -> Command {
+        let mut command = self.command(place, words);
+        command
+            .args(["--rendezvous", &self.url, "--run-id", "r1"])
+            .args(["--shards", &of.to_string(), "--shard", &shard.to_string()]);
+        command
+    }
+
+    /// The same of a run of the plan, with more words.
+    fn shard(&self, place: &Place, of: u32, shard: u32, more: &[&str]) -> Command {
+        let words = [&["run", "plan.toml", "--out", "merged"], more].concat();
+        self.shard_of(place, &words, of, shard)
+    }
+}
+
+/// A port that nobody has now.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+fn rendezvous(place: &Place) -> String {
+    Meeting::folder(place).url
+}
+
+/// Shard `shard` of `of` in a folder, with more words.
+fn shard(place: &Place, of: u32, shard: u32, more: &[&str]) -> Command {
+    Meeting::folder(place).shard(place, of, shard, more)
+}
+
+/// What became of a shard: exit code, stdout, stderr with the white space made even.
+fn over(mut child: Child) -> (i32, String, String) {
+    let code = wait(&mut child);
+    let output = child.wait_with_output().unwrap();
+    let even = text(&output.stderr).replace('│', " ");
+    let even = even.split_whitespace().collect::<Vec<_>>().join(" ");
+    (code, text(&output.stdout), even)
+}
+
+/// Waits until the run's intervals are there.
+#[track_caller]
+fn begun(place: &Place, intervals: usize) {
+    let began = Instant::now();
+    loop {
+        let lines = fs::read_to_string(place.path("merged/intervals.jsonl")).unwrap_or_default();
+        if lines.lines().count() >= intervals {
+            return;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "no load");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Number, arrival and outcome of every call, in order, from the first arrival.
+fn calls(place: &Place, run: &str) -> Vec<(u64, u64)> {
+    let run = plimsoll_model::run::Run::load(&place.path(run)).unwrap();
+    let mut calls = Vec::new();
+    run.each_request(|r| {
+        assert!(r.sample.outcome.is_ok(), "{:?}", r.sample);
+        calls.push((r.sample.number, r.sample.arrival.0));
+        Ok(())
+    })
+    .unwrap();
+    calls.sort_unstable();
+    let first = calls[0].1;
+    calls.iter().map(|(n, at)| (*n, at - first)).collect()
+}
+
+/// On a busy machine the generator may have been late; that is not what is asked here.
+#[track_caller]
+fn is_over(run: &Value) {
+    let over = ["complete", "invalid"].map(Value::from);
+    assert!(
+        over.contains(&run["state"]),
+        "{}: {}",
+        run["state"],
+        run["reason"]
+    );
+    assert_eq!(run["count_check"]["matches"], true);
+}
+
+/// Four shards that meet there, held against one process: every call, to the last.
+#[track_caller]
+fn four_are_one(place: &Place, meeting: &Meeting) {
+    let server = place.serve(&["score", "--delay", "0s"]);
+    plan(place, &server, 400, 4);
+    place.run(&["run", "plan.toml", "--out", "one", "-q"]);
+    let one = place.run_json("one");
+    is_over(&one);
+    // One of them divides its part among processes of its own.
+    let shards: Vec<Child> = [&[][..], &[], &["--processes", "2"], &[]]
+        .into_iter()
+        .zip(0..)
+        .map(|(more, k)| meeting.shard(place, 4, k, more).spawn().unwrap())
+        .collect();
+    let ended: Vec<_> = shards.into_iter().map(over).collect();
+    let codes: Vec<i32> = ended.iter().map(|(code, ..)| *code).collect();
+    assert!(codes.iter().all(|code| *code == codes[0]), "{ended:?}");
+    assert!(codes[0] == 0 || codes[0] == 90, "{ended:?}");
+    let merged = place.run_json("merged");
+    is_over(&merged);
+    for key in ["due", "ok", "errors", "not_started"] {
+        assert_eq!(merged["total"][key], one["total"][key], "{key}");
+    }
+    // Every call once, and when it was due does not depend on who sent it.
+    assert_eq!(calls(place, "merged"), calls(place, "one"));
+    let table = merged["shards"].as_array().unwrap();
+    assert_eq!(table.len(), 4);
+    let sum = |key: &str| table.iter().map(|s| s[key].as_u64().unwrap()).sum::<u64>();
+    assert_eq!(sum("due"), merged["total"]["due"].as_u64().unwrap());
+    assert_eq!(sum("ok"), merged["total"]["ok"].as_u64().unwrap());
+    histogram_is_of_all_calls(place, "merged");
+    let report = &ended[0].1;
+    assert!(report.contains("from 4 shards"), "{report}");
+    assert!(report.contains("lag p99"), "{report}");
+    // Where connections take longer than a second to come up, all are named.
+    for line in ended[0].2.split("connecting: ").skip(1) {
+        assert!(line.contains(" of 8 "), "{line}");
+    }
+}
+
+/// The run's histogram of response times has each call of each shard, and nothing else.
+#[track_caller]
+fn histogram_is_of_all_calls(place: &Place, run: &str) {
+    let run = plimsoll_model::run::Run::load(&place.path(run)).unwrap();
+    let mut calls = Times::default();
+    run.each_request(|r| {
+        calls.record(r.sample.done.since(r.sample.arrival));
+        Ok(())
+    })
+    .unwrap();
+    let mut merged = Times::default();
+    for interval in run.intervals().unwrap() {
+        for (_, stage) in interval.stages {
+            merged.merge(&stage.response);
+        }
+    }
+    assert_eq!(merged.histogram(), calls.histogram());
+}
+
+/// What is in the rendezvous afterwards is the same run.
+#[track_caller]
+fn merges_again(place: &Place, meeting: &Meeting) {
+    let words = ["merge", &meeting.url, "--out", "again", "--json"];
+    let again = support::output(&mut meeting.command(place, &words), support::LONGEST);
+    let again: Value = serde_json::from_slice(&again.stdout).unwrap();
+    let merged = place.run_json("merged");
+    for key in [
+        "total",
+        "stages",
+        "count_check",
+        "shards",
+        "state",
+        "health",
+    ] {
+        assert_eq!(again[key], merged[key], "{key}");
+    }
+    assert_eq!(calls(place, "again"), calls(place, "one"));
+    // Who comes to the same run once more is turned away.
+    let (code, _, printed) = over(meeting.shard(place, 4, 2, &[]).spawn().unwrap());
+    assert_eq!(code, 1);
+    assert!(
+        printed.contains("shard 2 of this run has come before"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn four_shards_send_what_one_process_sends_and_are_one_run() {
+    let place = Place::new();
+    let meeting = Meeting::folder(&place);
+    four_are_one(&place, &meeting);
+    merges_again(&place, &meeting);
+}
+
+#[test]
+fn four_shards_that_meet_in_a_bucket_are_one_run() {
+    let place = Place::new();
+    let store = Server::start(&mut Command::new(peer("bin/go-s3")));
+    let meeting = Meeting::bucket(&store);
+    four_are_one(&place, &meeting);
+    merges_again(&place, &meeting);
+}
+
+#[test]
+fn four_shards_that_meet_at_the_first_are_one_run() {
+    let place = Place::new();
+    place.certificates();
+    let meeting = Meeting::leader().secured();
+    // What shard 0 keeps for the others is below.
+    let kept = place.path("kept");
+    fs::create_dir(&kept).unwrap();
+    let mut meeting = meeting;
+    let folder = ("TMPDIR", kept.display().to_string());
+    meeting.variables.push(folder);
+    four_are_one(&place, &meeting);
+    let left = fs::read_dir(&kept).unwrap().count();
+    assert_eq!(left, 0, "what was handed over is in the run directory");
+}
+
+#[test]
+fn who_has_another_token_or_certificate_does_not_come_in() {
+    let place = Place::new();
+    place.certificates();
+    place.expect(0, &["certs", "others"]);
+    let server = place.serve(&["score"]);
+    plan(&place, &server, 100, 2);
+    let meeting = Meeting::leader().secured();
+    let mut leader = meeting
+        .shard(&place, 2, 0, &["--barrier", "120s"])
+        .spawn()
+        .unwrap();
+    let other = |variable: (&str, &str)| {
+        let mut shard = meeting.shard(&place, 2, 1, &[]);
+        over(shard.env(variable.0, variable.1).spawn().unwrap())
+    };
+    for (variable, words) in [
+        (
+            ("PLIMSOLL_RENDEZVOUS_TOKEN", "another token of some length"),
+            "it has another token (--rendezvous-token)",
+        ),
+        (
+            ("PLIMSOLL_RENDEZVOUS_CERTS", "others"),
+            "the rendezvous can't be used: invalid peer certificate",
+        ),
+        (
+            ("PLIMSOLL_RENDEZVOUS_TOKEN", "short"),
+            "shorter than 16 characters",
+        ),
+        (("PLIMSOLL_RENDEZVOUS_CERTS", "nowhere"), "nowhere/ca.crt"),
+    ] {
+        let (code, _, printed) = other(variable);
+        assert!(matches!(code, 1 | 2), "{code} {printed}");
+        assert!(printed.contains(words), "{words}: {printed}");
+    }
+    // Whoever asks without a certificate hears nothing.
+    let mut bare = meeting.command(&place, &["merge", &meeting.url, "--run-id", "r1"]);
+    let bare = support::output(
+        bare.env_remove("PLIMSOLL_RENDEZVOUS_CERTS"),
+        support::LONGEST,
+    );
+    assert_eq!(bare.status.code(), Some(1));
+    // The run itself is none the worse for it.
+    let shard = meeting.shard(&place, 2, 1, &[]).spawn().unwrap();
+    let (code, _, printed) = over(shard);
+    assert!(matches!(code, 0 | 90), "{printed}");
+    assert_eq!(wait(&mut leader), code);
+    is_over(&place.run_json("merged"));
+}
+
+#[test]
+fn what_was_handed_to_a_leader_that_is_lost_is_merged_from_its_folder() {
+    let place = Place::new();
+    let kept = place.path("kept");
+    fs::create_dir(&kept).unwrap();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    plan(&place, &server, 100, 60);
+    let mut meeting = Meeting::leader();
+    let folder = ("TMPDIR", kept.display().to_string());
+    meeting.variables.push(folder);
+    let mut leader = meeting.shard(&place, 2, 0, &[]).spawn().unwrap();
+    let mut other = meeting.shard(&place, 2, 1, &[]).spawn().unwrap();
+    begun(&place, 2);
+    // From another machine the whole is seen, too.
+    let words = ["watch", &meeting.url, "--run-id", "r1"];
+    let mut watch = meeting.command(&place, &words).spawn().unwrap();
+    begun(&place, 4);
+    leader.kill().unwrap();
+    leader.wait().unwrap();
+    assert_eq!(wait(&mut watch), 1);
+    other.kill().unwrap();
+    other.wait().unwrap();
+    let mut found = fs::read_dir(&kept).unwrap();
+    let folder = found.next().unwrap().unwrap().path();
+    let url = format!("file://{}", folder.display());
+    place.run(&["merge", &url, "--out", "late"]);
+    let run = place.run_json("late");
+    assert_eq!(run["state"], "partial");
+    let ok = |k: usize| run["shards"][k]["ok"].as_u64().unwrap();
+    assert!(ok(0) > 0 && ok(1) > 0, "{}", run["shards"]);
+    assert_eq!(run["total"]["ok"].as_u64().unwrap(), ok(0) + ok(1));
+}

@@ -1,0 +1,336 @@
+//! The tree against its description: the architecture page, links, pages that
+//! nothing leads to, machine paths and marks of unfinished work. The modules beneath hold the sources
+//! to the rules of CONTRIBUTING.md: [`protocols`], [`sizes`] and [`modules`].
+//!
+//! Looks at the files that git tracks, and those it would track if they were added.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+mod modules;
+mod protocols;
+mod ratchet;
+mod sizes;
+mod sources;
+
+/// The root of the repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .expect("the workspace is two folders up")
+}
+
+/// Every file that belongs to the repository, relative to its root, with `/`.
+fn files() -> Vec<String> {
+    let listed = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root())
+        .output()
+        .expect("git lists the files of the repository: is git installed?");
+    assert!(
+        listed.status.success(),
+        "git ls-files: {}",
+        String::from_utf8_lossy(&listed.stderr)
+    );
+    let files: Vec<String> = String::from_utf8(listed.stdout)
+        .expect("paths are UTF-8")
+        .lines()
+        // A tracked file may have been deleted and not yet committed.
+        .filter(|file| root().join(file).is_file())
+        .map(str::to_owned)
+        .collect();
+    assert!(
+        files.iter().any(|file| file == "ARCHITECTURE.md"),
+        "git ls-files lists no ARCHITECTURE.md: is this a clone of the repository?"
+    );
+    files
+}
+
+fn read(file: &str) -> String {
+    fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+fn markdown() -> Vec<String> {
+    files()
+        .into_iter()
+        .filter(|file| file.ends_with(".md"))
+        .collect()
+}
+
+/// With `panic = "abort"` one thread's defect would take every figure of a run along.
+#[test]
+fn panics_unwind_in_every_profile() {
+    let manifest = read("Cargo.toml");
+    let (_, profiles) = manifest
+        .split_once("[profile.")
+        .expect("the profiles are there");
+    assert!(profiles.contains("release]") && profiles.contains("dist]"));
+    let set = profiles.lines().find(|line| line.starts_with("panic"));
+    assert_eq!(set, None);
+}
+
+/// The lines outside fenced code blocks, with inline code blanked.
+fn prose(text: &str) -> Vec<String> {
+    let mut fenced = false;
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        } else if !fenced {
+            let kept: Vec<&str> = line.split('`').step_by(2).collect();
+            lines.push(kept.join(" "));
+        }
+    }
+    lines
+}
+
+/// Targets of inline links: what stands in `](…)`.
+fn links(text: &str) -> Vec<String> {
+    // A link's text may run over the end of a line; its target does not.
+    prose(text)
+        .join("\n")
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split_once(')').map(|(target, _)| target.to_owned()))
+        .collect()
+}
+
+/// A heading's anchor, as GitHub makes it: lower case, hyphens for spaces, no punctuation.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut fenced = false;
+    let mut found = BTreeSet::new();
+    for line in text.lines() {
+        if line.starts_with("```") {
+            fenced = !fenced;
+        }
+        if fenced || !line.starts_with('#') {
+            continue;
+        }
+        let anchor = line
+            .trim_start_matches('#')
+            .trim()
+            .chars()
+            .filter_map(|c| match c {
+                ' ' => Some('-'),
+                '-' | '_' => Some(c),
+                c if c.is_alphanumeric() => Some(c.to_ascii_lowercase()),
+                _ => None,
+            })
+            .collect();
+        found.insert(anchor);
+    }
+    found
+}
+
+/// `target`, as a link in `file` means it: relative to the root, without `.` and `..`.
+fn resolve(file: &str, target: &str) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    let folder = Path::new(file).parent().unwrap_or(Path::new(""));
+    for component in folder.join(target).components() {
+        match component {
+            Component::Normal(part) => parts.push(part.to_string_lossy().into_owned()),
+            Component::ParentDir => {
+                parts.pop();
+            }
+            _ => {}
+        }
+    }
+    parts.join("/")
+}
+
+fn is_relative(link: &str) -> bool {
+    !link.contains("://") && !link.starts_with("mailto:")
+}
+
+#[test]
+fn the_architecture_page_shows_the_tree_that_is_there() {
+    let page = read("ARCHITECTURE.md");
+    let section = page
+        .split_once("## The tree")
+        .expect("ARCHITECTURE.md has a section 'The tree'")
+        .1;
+    let block = section
+        .split("```")
+        .nth(1)
+        .expect("the section starts with a code block");
+    let (mut folders, mut crates) = (BTreeSet::new(), BTreeSet::new());
+    for line in block.lines() {
+        let Some((name, description)) = line.split_once('/') else {
+            continue;
+        };
+        match name.strip_prefix("  ") {
+            None => folders.insert(name.to_owned()),
+            // Lines that are indented further go on with a description.
+            Some(name) if !name.starts_with(' ') => {
+                assert!(
+                    !description.trim().is_empty(),
+                    "ARCHITECTURE.md: crate {name} has no description"
+                );
+                crates.insert(name.to_owned())
+            }
+            Some(_) => true,
+        };
+    }
+
+    let (mut folders_there, mut crates_there) = (BTreeSet::new(), BTreeSet::new());
+    for file in files() {
+        let mut parts = file.split('/');
+        let top = parts.next().unwrap_or_default();
+        let Some(second) = parts.next() else {
+            continue;
+        };
+        if !top.starts_with('.') {
+            folders_there.insert(top.to_owned());
+        }
+        if top == "crates" {
+            crates_there.insert(second.to_owned());
+        }
+    }
+    assert_eq!(
+        folders, folders_there,
+        "top folders: ARCHITECTURE.md (left) against the disk (right)"
+    );
+    assert_eq!(
+        crates, crates_there,
+        "crates: ARCHITECTURE.md (left) against the disk (right)"
+    );
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let (mut broken, mut checked) = (Vec::new(), 0);
+    for file in markdown() {
+        for link in links(&read(&file)).iter().filter(|link| is_relative(link)) {
+            checked += 1;
+            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if path.is_empty() {
+                file.clone()
+            } else {
+                resolve(&file, path)
+            };
+            if !root().join(&target).exists() {
+                broken.push(format!("{file}: {link}: no such file"));
+            } else if !anchor.is_empty()
+                && target.ends_with(".md")
+                && !anchors(&read(&target)).contains(anchor)
+            {
+                broken.push(format!("{file}: {link}: no such heading"));
+            }
+        }
+    }
+    assert!(checked > 20, "only {checked} relative links were found");
+    assert!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn every_page_of_the_documentation_is_linked() {
+    let linked: BTreeSet<String> = ["README.md", "docs/README.md"]
+        .iter()
+        .flat_map(|file| {
+            links(&read(file))
+                .into_iter()
+                .filter(|link| is_relative(link))
+                .map(|link| resolve(file, link.split('#').next().unwrap_or_default()))
+        })
+        .collect();
+    let orphans: Vec<String> = markdown()
+        .into_iter()
+        .filter(|file| file.starts_with("docs/") && !linked.contains(file))
+        .collect();
+    assert!(
+        orphans.is_empty(),
+        "linked from neither README.md nor docs/README.md: {orphans:?}"
+    );
+}
+
+/// The website has the pages that `docs/SUMMARY.md` lists.
+#[test]
+fn every_page_of_the_documentation_is_on_the_website() {
+    let summary = "docs/SUMMARY.md";
+    let listed = links(&read(summary));
+    let on_site: BTreeSet<String> = listed.iter().map(|link| resolve(summary, link)).collect();
+    assert_eq!(on_site.len(), listed.len(), "{summary} lists a page twice");
+    let missing: Vec<String> = markdown()
+        .into_iter()
+        .filter(|file| file.starts_with("docs/") && file != summary && !on_site.contains(file))
+        .collect();
+    assert!(missing.is_empty(), "not in {summary}: {missing:?}");
+}
+
+#[test]
+fn every_protocol_has_a_plan_and_a_page() {
+    let files = files();
+    let protocols: Vec<&str> = files
+        .iter()
+        .filter_map(|file| {
+            file.strip_prefix("crates/plimsoll-protocols/src/")?
+                .strip_suffix("/driver.rs")
+        })
+        .collect();
+    assert!(
+        protocols.contains(&"grpc"),
+        "no folder with a driver.rs in crates/plimsoll-protocols/src"
+    );
+    for protocol in protocols {
+        let page = format!("docs/{protocol}.md");
+        assert!(files.contains(&page), "{protocol} has no page {page}");
+        let section = format!("[call.{protocol}]");
+        assert!(
+            files
+                .iter()
+                .filter(|file| file.starts_with("plans/") && file.ends_with(".toml"))
+                .any(|plan| read(plan).contains(&section)),
+            "{protocol}: no plan in plans/ has a section {section}"
+        );
+    }
+}
+
+#[test]
+fn nothing_is_left_unfinished_and_no_machine_is_named() {
+    // Written in halves, so that this file does not find itself.
+    let marks = [
+        concat!("TO", "DO"),
+        concat!("FIX", "ME"),
+        concat!("XX", "X"),
+        concat!("to", "do!("),
+        concat!("unimple", "mented!("),
+    ];
+    let paths = [
+        concat!("/wo", "rk/"),
+        concat!("/ro", "ot/"),
+        concat!("/ho", "me/"),
+        concat!("/Us", "ers/"),
+    ];
+    let mut found = Vec::new();
+    for file in files() {
+        // Others' text, and input that a fuzzer made.
+        if file.starts_with("LICENSE") || file.starts_with("fuzz/corpus/") || file.ends_with(".sum")
+        {
+            continue;
+        }
+        let Ok(text) = fs::read_to_string(root().join(&file)) else {
+            continue;
+        };
+        for (number, line) in text.lines().enumerate() {
+            let words: Vec<&str> = line
+                .split(|c: char| !c.is_alphanumeric() && c != '_' && c != '!' && c != '(')
+                .collect();
+            let mark = marks
+                .iter()
+                .find(|mark| words.iter().any(|word| word.starts_with(**mark)));
+            // A path starts where a word does: what follows a dot or a brace is none.
+            let path = paths.iter().find(|path| {
+                line.match_indices(**path).any(|(at, _)| {
+                    !line[..at].ends_with(|c: char| c.is_alphanumeric() || "._-})>".contains(c))
+                })
+            });
+            if let Some(what) = mark.or(path) {
+                found.push(format!("{file}:{}: {what}", number + 1));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}

@@ -1,0 +1,322 @@
+//! A protocol owns itself: the places outside of its folder that name it, counted.
+//!
+//! A place is a line in which an identifier (an import, a type, a variant, a field, a function) or a
+//! string names a protocol. Comments and tests are none. Read from Rust's tokens, so what stands
+//! within macros counts as well.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+use crate::ratchet::Ratchet;
+use crate::sources::{Source, crate_of, sources};
+
+/// A protocol, and the words that name it.
+struct Protocol {
+    /// Its folder in `crates/plimsoll-protocols/src`, and its section in a plan.
+    folder: &'static str,
+    words: &'static [&'static str],
+    /// The words mean other things in English, too: strings name the protocol only where they write
+    /// it as a section (`call.hold`), a scheme (`session://`) or as the whole string.
+    is_english: bool,
+}
+
+const PROTOCOLS: [Protocol; 7] = [
+    protocol("grpc", &["grpc", "grpcs"], false),
+    protocol(
+        "bolt",
+        &["bolt", "sofa", "sofas", "sofarpc", "sofabolt"],
+        false,
+    ),
+    protocol("fetch", &["fetch"], true),
+    protocol("http", &["http", "https"], true),
+    protocol("session", &["session", "sessions"], true),
+    protocol("plugin", &["plugin", "plugins"], true),
+    protocol("hold", &["hold"], true),
+];
+
+const fn protocol(
+    folder: &'static str,
+    words: &'static [&'static str],
+    is_english: bool,
+) -> Protocol {
+    Protocol {
+        folder,
+        words,
+        is_english,
+    }
+}
+
+/// Where a word does not mean the protocol: the beginning of a path, the protocol, what it means.
+const ELSEWHERE: &[(&str, &str, &str)] = &[
+    (
+        "crates/plimsoll-engine/",
+        "session",
+        "a TLS session (RFC 8446 §2.2)",
+    ),
+    (
+        "crates/plimsoll-engine/",
+        "hold",
+        "the machine's capacity, or what memory holds",
+    ),
+    (
+        "crates/plimsoll-engine/",
+        "http",
+        "the ALPN names of servers",
+    ),
+    (
+        "crates/plimsoll-wire/",
+        "http",
+        "the wire formats, which several protocols share",
+    ),
+    ("crates/plimsoll-wire/", "session", "a session of a relay"),
+    (
+        "crates/plimsoll-plugin/",
+        "plugin",
+        "the C interface that codec plugins have",
+    ),
+    (
+        "crates/plimsoll-relays/",
+        "session",
+        "what the gateway and the service carry",
+    ),
+    ("crates/plimsoll-relays/", "http", "the wire format"),
+    (
+        "crates/plimsoll-stack/src/sessions",
+        "session",
+        "the stack of that name",
+    ),
+    ("crates/plimsoll-protocols/", "http", "the wire format"),
+    (
+        "crates/plimsoll-protocols/src/fetch/",
+        "session",
+        "a TLS session",
+    ),
+    (
+        "crates/plimsoll-protocols/src/hold/",
+        "session",
+        "a TLS session",
+    ),
+    (
+        "crates/plimsoll-protocols/src/serving/",
+        "session",
+        "a TLS session",
+    ),
+    (
+        "crates/plimsoll-protocols/src/serving/",
+        "hold",
+        "connections that outlive a server",
+    ),
+    (
+        "crates/plimsoll/src/shards/",
+        "http",
+        "where an object store is",
+    ),
+];
+
+/// What makes a protocol misbehave in all of them, and what chooses between them.
+const OF_ALL: [&str; 4] = [
+    "crates/plimsoll-protocols/src/hostile/",
+    "crates/plimsoll-protocols/src/lib.rs",
+    "crates/plimsoll-protocols/src/registry.rs",
+    "crates/plimsoll/src/protocols.rs",
+];
+
+/// Methods of atomics.
+const ATOMICS: [&str; 8] = [
+    "fetch_add",
+    "fetch_and",
+    "fetch_max",
+    "fetch_min",
+    "fetch_or",
+    "fetch_sub",
+    "fetch_update",
+    "fetch_xor",
+];
+
+/// The lines of `text` that name a protocol, each with what it names.
+fn places(file: &str, tokens: TokenStream) -> BTreeSet<(usize, &'static str)> {
+    let mut found = BTreeSet::new();
+    let known: Vec<&Protocol> = PROTOCOLS
+        .iter()
+        .filter(|protocol| {
+            let own = format!("crates/plimsoll-protocols/src/{}", protocol.folder);
+            let beneath = file.strip_prefix(own.as_str());
+            let elsewhere = ELSEWHERE
+                .iter()
+                .any(|(path, folder, _)| file.starts_with(path) && *folder == protocol.folder);
+            !beneath.is_some_and(|rest| rest.starts_with(['/', '.'])) && !elsewhere
+        })
+        .collect();
+    if OF_ALL.iter().any(|path| file.starts_with(path)) {
+        return found;
+    }
+    walk(tokens, &known, &mut found);
+    found
+}
+
+fn walk(tokens: TokenStream, known: &[&Protocol], found: &mut BTreeSet<(usize, &'static str)>) {
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        match token {
+            TokenTree::Punct(mark) if mark.as_char() == '#' => {
+                // `#![…]` is an attribute, too.
+                tokens.next_if(
+                    |next| matches!(next, TokenTree::Punct(mark) if mark.as_char() == '!'),
+                );
+                let Some(TokenTree::Group(attribute)) =
+                    tokens.next_if(|next| matches!(next, TokenTree::Group(_)))
+                else {
+                    continue;
+                };
+                let text = attribute.stream().to_string();
+                if text.starts_with("doc") {
+                    continue;
+                }
+                if text.starts_with("cfg") && text.contains("test") && !text.contains("not") {
+                    // The item that is only there in tests: up to its block or its semicolon.
+                    for next in tokens.by_ref() {
+                        match next {
+                            TokenTree::Group(block) if block.delimiter() == Delimiter::Brace => {
+                                break;
+                            }
+                            TokenTree::Punct(mark) if mark.as_char() == ';' => break,
+                            _ => {}
+                        }
+                    }
+                    continue;
+                }
+                walk(attribute.stream(), known, found);
+            }
+            TokenTree::Group(group) => walk(group.stream(), known, found),
+            TokenTree::Ident(ident) => {
+                let name = ident.to_string();
+                let line = ident.span().start().line;
+                let words = words_of(&name);
+                for protocol in known {
+                    if !ATOMICS.contains(&name.as_str())
+                        && words
+                            .iter()
+                            .any(|word| protocol.words.contains(&word.as_str()))
+                    {
+                        found.insert((line, protocol.folder));
+                    }
+                }
+            }
+            TokenTree::Literal(literal) => {
+                let text = literal.to_string();
+                let line = literal.span().start().line;
+                for protocol in known.iter().filter(|_| text.contains('"')) {
+                    if is_in_text(protocol, &text.to_lowercase()) {
+                        found.insert((line, protocol.folder));
+                    }
+                }
+            }
+            TokenTree::Punct(_) => {}
+        }
+    }
+}
+
+/// `HttpVersion` and `http_version`: http, version. Digits at a word's end are no part of it.
+fn words_of(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    for c in name.chars() {
+        if c == '_' || c.is_ascii_uppercase() {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut().filter(|_| c.is_ascii_alphabetic()) {
+            word.push(c.to_ascii_lowercase());
+        }
+    }
+    // `GRPC` is one word.
+    if name.chars().all(|c| !c.is_ascii_lowercase()) {
+        words = name.to_lowercase().split('_').map(str::to_owned).collect();
+    }
+    words
+}
+
+fn is_in_text(protocol: &Protocol, text: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    protocol.words.iter().any(|word| {
+        text.match_indices(word).any(|(at, _)| {
+            let (before, after) = (&text[..at], &text[at + word.len()..]);
+            let is_word = !before.ends_with(is_part) && !after.starts_with(is_part);
+            let is_named = before.ends_with("call.") || after.starts_with("://");
+            let is_all = before.ends_with('"') && after.starts_with('"');
+            is_word && (!protocol.is_english || is_named || is_all)
+        })
+    })
+}
+
+/// The places of all crates' sources, a line each: `FILE:LINE: PROTOCOL`.
+fn places_by_crate() -> BTreeMap<String, Vec<String>> {
+    let mut by_crate: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for Source { file, text, .. } in sources().iter().filter(|source| !source.is_test) {
+        let tokens: TokenStream = text.parse().expect("it compiles");
+        let all = by_crate.entry(crate_of(file).to_owned()).or_default();
+        for (line, protocol) in places(file, tokens) {
+            all.push(format!("{file}:{line}: {protocol}"));
+        }
+    }
+    by_crate
+}
+
+#[test]
+fn protocols_are_named_in_their_own_folders() {
+    Ratchet::read("protocol names").hold(&places_by_crate());
+}
+
+#[test]
+fn every_protocol_is_looked_for() {
+    for source in sources() {
+        let path = source.file.strip_prefix("crates/plimsoll-protocols/src/");
+        if let Some(folder) = path.and_then(|path| path.strip_suffix("/driver.rs")) {
+            assert!(
+                PROTOCOLS.iter().any(|protocol| protocol.folder == folder),
+                "{folder} has a driver: add the words that name it to PROTOCOLS in tests/tidy/protocols.rs"
+            );
+        }
+    }
+}
+
+#[test]
+fn names_are_found_and_words_are_not() {
+    let found = |file: &str, text: &str| -> Vec<(usize, &'static str)> {
+        let tokens = text.parse().expect("Rust");
+        places(file, tokens).into_iter().collect()
+    };
+    let file = "crates/plimsoll-model/src/x.rs";
+    for wrong in [
+        "use plimsoll_protocols::hold::target;",
+        "enum Call { Hold }",
+        "fn f(c: C) { match c { C::Hold(_) => {} } }",
+        "const KEY: &str = \"call.hold.message\";",
+        "const URL: &str = \"hold://HOST\";",
+        "fn f() { println!(\"hold\") }",
+        "fn hold_arrivals() {}",
+        "#[arg(long = \"hold\")] struct A;",
+    ] {
+        assert_eq!(found(file, wrong), [(1, "hold")], "{wrong}");
+        let own = "crates/plimsoll-protocols/src/hold/x.rs";
+        assert_eq!(found(own, wrong), [], "{wrong}");
+    }
+    for right in [
+        "/// Hold the line: call.hold\nfn threshold() {}",
+        "const WHY: &str = \"0 connections hold nothing\";",
+        "fn f(n: &AtomicU64) { n.fetch_add(1, Relaxed); }",
+        "#[cfg(test)] mod tests { use crate::grpc; }",
+        "#[cfg(test)] use crate::grpc;",
+    ] {
+        assert_eq!(found(file, right), [], "{right}");
+    }
+    assert_eq!(
+        found(file, "\n\nuse a::{grpc, B};\nstatic GRPC: u8 = 0;"),
+        [(3, "grpc"), (4, "grpc")]
+    );
+    assert_eq!(found(file, "struct Http2Call;"), [(1, "http")]);
+    // A TLS session.
+    assert_eq!(
+        found("crates/plimsoll-engine/src/tls.rs", "fn session() {}"),
+        []
+    );
+}

@@ -1,0 +1,223 @@
+//! How long files and functions may be, and what a function may take.
+//!
+//! A file of more than 500 lines has its reason in its head, on a line that begins with
+//! `//! Long because`. What is over a bound today is listed in `ratchet.toml`, and can't grow.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use syn::visit::{self, Visit};
+use syn::{
+    Block, FnArg, ImplItemFn, ItemFn, ItemImpl, ItemMod, ItemTrait, Signature, TraitItemFn, Type,
+    Visibility,
+};
+
+use crate::ratchet::{Bounds, Ratchet};
+use crate::sources::{Source, crate_of, sources};
+
+const FILE_LINES: usize = 500;
+const FUNCTION_LINES: usize = 100;
+/// With `self`.
+const PARAMETERS: usize = 6;
+const REASON: &str = "//! Long because";
+
+/// A function, as far as these rules look at it.
+#[derive(Debug, PartialEq, Eq)]
+struct Function {
+    name: String,
+    /// Where it begins.
+    line: usize,
+    lines: usize,
+    parameters: usize,
+    /// It can be called from other modules, and a caller's `true` does not say what it means.
+    has_bare_bool: bool,
+}
+
+fn functions(text: &str) -> Vec<Function> {
+    let file = syn::parse_file(text).expect("it compiles");
+    let mut reader = Reader::default();
+    reader.visit_file(&file);
+    reader.found
+}
+
+#[derive(Default)]
+struct Reader {
+    found: Vec<Function>,
+    /// The functions are a trait's, or implement one: who calls them sees the trait.
+    of_trait: bool,
+}
+
+impl Reader {
+    fn take(&mut self, visibility: &Visibility, signature: &Signature, block: Option<&Block>) {
+        let begins = signature.fn_token.span.start().line;
+        let last = block.map_or(signature.paren_token.span.close(), |block| {
+            block.brace_token.span.close()
+        });
+        let is_bool = |argument: &FnArg| match argument {
+            FnArg::Typed(typed) => {
+                matches!(&*typed.ty, Type::Path(path) if path.path.is_ident("bool"))
+            }
+            FnArg::Receiver(_) => false,
+        };
+        // A function of one parameter has a name that says what it means.
+        let others = signature
+            .inputs
+            .iter()
+            .filter(|input| matches!(input, FnArg::Typed(_)));
+        self.found.push(Function {
+            name: signature.ident.to_string(),
+            line: begins,
+            lines: last.end().line + 1 - begins,
+            parameters: signature.inputs.len(),
+            has_bare_bool: !matches!(visibility, Visibility::Inherited)
+                && !self.of_trait
+                && others.count() > 1
+                && signature.inputs.iter().any(is_bool),
+        });
+    }
+}
+
+impl<'ast> Visit<'ast> for Reader {
+    fn visit_item_mod(&mut self, module: &'ast ItemMod) {
+        if !is_for_tests(&module.attrs) {
+            visit::visit_item_mod(self, module);
+        }
+    }
+
+    fn visit_item_fn(&mut self, item: &'ast ItemFn) {
+        self.take(&item.vis, &item.sig, Some(&item.block));
+        visit::visit_item_fn(self, item);
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast ImplItemFn) {
+        self.take(&item.vis, &item.sig, Some(&item.block));
+        visit::visit_impl_item_fn(self, item);
+    }
+
+    fn visit_trait_item_fn(&mut self, item: &'ast TraitItemFn) {
+        self.take(&Visibility::Inherited, &item.sig, item.default.as_ref());
+        visit::visit_trait_item_fn(self, item);
+    }
+
+    fn visit_item_impl(&mut self, item: &'ast ItemImpl) {
+        let outer = std::mem::replace(&mut self.of_trait, item.trait_.is_some());
+        visit::visit_item_impl(self, item);
+        self.of_trait = outer;
+    }
+
+    fn visit_item_trait(&mut self, item: &'ast ItemTrait) {
+        let outer = std::mem::replace(&mut self.of_trait, true);
+        visit::visit_item_trait(self, item);
+        self.of_trait = outer;
+    }
+}
+
+/// `#[cfg(test)]`
+pub(crate) fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        attribute.path().is_ident("cfg")
+            && attribute
+                .parse_args::<syn::Path>()
+                .is_ok_and(|what| what.is_ident("test"))
+    })
+}
+
+/// The head of a file: the lines that describe its module.
+fn has_reason(text: &str) -> bool {
+    let head = text.lines().take_while(|line| line.starts_with("//!"));
+    head.into_iter().any(|line| line.starts_with(REASON))
+}
+
+#[test]
+fn long_files_have_a_reason_and_do_not_grow() {
+    let (mut sizes, mut unexplained) = (BTreeMap::new(), Vec::new());
+    for Source { file, text, .. } in sources() {
+        let lines = text.lines().count();
+        sizes.insert(file.clone(), lines);
+        if lines > FILE_LINES && !has_reason(text) {
+            unexplained.push(file.clone());
+        }
+    }
+    Bounds::read("lines").hold(&sizes, FILE_LINES);
+    let unexplained = BTreeMap::from([("all".to_owned(), unexplained)]);
+    Ratchet::read("long files without a reason").hold(&unexplained);
+}
+
+/// The functions of all crates' sources, by file.
+fn all_functions() -> &'static [(&'static str, Vec<Function>)] {
+    static FUNCTIONS: OnceLock<Vec<(&str, Vec<Function>)>> = OnceLock::new();
+    FUNCTIONS.get_or_init(|| {
+        let sources = sources().iter().filter(|source| !source.is_test);
+        sources
+            .map(|source| (source.file.as_str(), functions(&source.text)))
+            .collect()
+    })
+}
+
+/// Holds what a rule for functions finds, by crate.
+fn hold(table: &'static str, is_found: impl Fn(&Function) -> bool) {
+    let mut by_crate = BTreeMap::<String, Vec<String>>::new();
+    for (file, functions) in all_functions() {
+        let found = by_crate.entry(crate_of(file).to_owned()).or_default();
+        for Function {
+            name,
+            line,
+            lines,
+            parameters,
+            ..
+        } in functions.iter().filter(|f| is_found(f))
+        {
+            found.push(format!(
+                "{file}:{line}: {name} ({lines} lines, {parameters} parameters)"
+            ));
+        }
+    }
+    Ratchet::read(table).hold(&by_crate);
+}
+
+#[test]
+fn functions_are_short() {
+    hold("long functions", |function| function.lines > FUNCTION_LINES);
+}
+
+#[test]
+fn functions_take_few_parameters() {
+    hold("functions of many parameters", |function| {
+        function.parameters > PARAMETERS
+    });
+}
+
+#[test]
+fn a_callers_true_says_what_it_means() {
+    hold("bare bool parameters", |function| function.has_bare_bool);
+}
+
+#[test]
+fn what_is_too_long_or_takes_too_much_is_found() {
+    let found = |text: &str| functions(text).remove(0);
+    let long = format!("fn f() {{\n{}}}\n", "    g();\n".repeat(99));
+    assert_eq!(found(&long).lines, 101);
+    assert_eq!(found("impl A { fn f(&self, b: u8) {} }").parameters, 2);
+    for wrong in [
+        "pub fn f(a: u8, b: bool) {}",
+        "impl A { pub(crate) fn f(&self, a: u8, b: bool) {} }",
+        "mod m { pub fn f(a: u8, b: bool) {} }",
+    ] {
+        assert!(found(wrong).has_bare_bool, "{wrong}");
+    }
+    for right in [
+        "fn f(a: u8, b: bool) {}",
+        "pub fn f(a: u8, b: Option<bool>) -> bool {}",
+        "impl A { pub fn set(&mut self, on: bool) {} }",
+        "impl A for B { fn f(a: u8, b: bool) {} }",
+    ] {
+        assert!(!found(right).has_bare_bool, "{right}");
+    }
+    assert_eq!(functions("#[cfg(test)] mod tests { fn f() {} }"), []);
+    assert!(has_reason(
+        "//! A list.\n//!\n//! Long because it is one.\nuse a;"
+    ));
+    assert!(!has_reason(
+        "//! A list.\nuse a;\n//! Long because it is one."
+    ));
+}

@@ -1,0 +1,156 @@
+//! `plimsoll view`: a folder of runs, seen in a browser.
+
+#[path = "../../plimsoll-report/tests/browser/mod.rs"]
+mod browser;
+mod support;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+
+use browser::{Browser, Look};
+use support::{Place, Server};
+
+/// Four runs of one plan, a run of another, and a directory that a later version wrote.
+fn folder() -> Place {
+    let place = Place::new();
+    for (run, ms) in [
+        ("one", 5.0),
+        ("two", 5.5),
+        ("deep/three", 6.0),
+        ("four", 5.2),
+    ] {
+        let lines: String = (0..400)
+            .map(|i| {
+                format!(
+                    "{{\"ok\":true,\"latency_ms\":{}}}\n",
+                    ms + f64::from(i % 50) / 100.0
+                )
+            })
+            .collect();
+        fs::write(
+            place.path("steady.txt"),
+            format!("#TEST=01_steady\n{lines}"),
+        )
+        .expect("written");
+        place.expect(
+            0,
+            &[
+                "import",
+                "steady.txt",
+                "--out",
+                &format!("runs/{run}"),
+                "-q",
+            ],
+        );
+    }
+    fs::rename(place.path("steady.txt"), place.path("<i>other.txt")).expect("renamed");
+    place.expect(0, &["import", "<i>other.txt", "--out", "runs/five", "-q"]);
+    fs::create_dir_all(place.path("runs/later")).expect("made");
+    let later = "{\"schema_version\": 99}";
+    fs::write(place.path("runs/later/run.json"), later).expect("written");
+    place
+}
+
+fn view(place: &Place) -> Server {
+    Server::start(&mut place.command(&["view", "runs", "--port", "0"]))
+}
+
+/// Status and text of what is at `path`, asked for by the name `host`.
+fn get(server: &Server, host: &str, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(server.address()).expect("connected");
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+    )
+    .expect("asked");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("answered");
+    let status = answer.split(' ').nth(1).and_then(|s| s.parse().ok());
+    (status.expect("a status"), answer)
+}
+
+#[test]
+fn pages_are_those_of_the_folder_and_nothing_else() {
+    let place = folder();
+    let server = view(&place);
+    let (status, list) = get(&server, "localhost", "/");
+    assert_eq!(status, 200);
+    for words in [
+        "5 measurements of 2 plans",
+        "href=\"/runs/deep/three\"",
+        "&lt;i&gt;other",
+        "later: ",
+        "written by a newer Plimsoll",
+        "Compare A with B",
+    ] {
+        assert!(list.contains(words), "{words} in\n{list}");
+    }
+    assert!(!list.contains("<i>other"), "names are text");
+    let (status, page) = get(&server, "127.0.0.1:1", "/runs/deep/three");
+    assert_eq!(status, 200);
+    assert!(page.contains("class=\"home\" href=\"/\""), "{page}");
+    let (status, page) = get(&server, "localhost", "/compare?a=one&b=deep%2Fthree");
+    assert_eq!(status, 200);
+    assert!(page.contains("What differs"), "{page}");
+    for (path, status) in [
+        ("/runs/../steady.txt", 404),
+        ("/runs/later/run.json", 404),
+        ("/runs/six", 404),
+        ("/etc/passwd", 404),
+        ("/runs/later", 422),
+        ("/compare?a=one", 422),
+        ("/compare?a=one&b=one", 422),
+    ] {
+        assert_eq!(get(&server, "localhost", path).0, status, "{path}");
+    }
+    // Another site's name that leads here gets nothing.
+    assert_eq!(get(&server, "runs.example.org", "/").0, 421);
+    let (code, _) = server.stop();
+    assert_eq!(code, 0);
+}
+
+#[test]
+fn a_browser_shows_the_list_and_compares_what_was_chosen() {
+    let place = folder();
+    let server = view(&place);
+    let url = format!("http://{}/", server.address());
+    let pictures = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("view");
+    fs::create_dir_all(&pictures).expect("a folder");
+    let mut browser = Browser::start();
+    for (name, width, dark) in [
+        ("phone", 390, false),
+        ("desk", 1440, false),
+        ("dark", 1440, true),
+    ] {
+        let look = Look {
+            name,
+            width,
+            dark,
+            print: false,
+        };
+        let seen = browser.open_at(&url, look);
+        assert_eq!(seen.problems, [""; 0], "{name}");
+        assert_eq!(seen.content_width, u64::from(width), "{name}");
+        fs::write(pictures.join(format!("{name}.png")), seen.picture).expect("kept");
+    }
+    browser.follow(
+        "document.querySelector('input[name=a][value=one]').checked = true; \
+         document.querySelector('input[name=b][value=\"deep/three\"]').checked = true; \
+         document.querySelector('form').requestSubmit()",
+    );
+    let heading = browser.text("document.querySelector('h2').textContent");
+    assert_eq!(heading, "What differs");
+    browser.follow("document.querySelector('a.home').click()");
+    assert_eq!(browser.text("location.pathname"), "/");
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_said_at_once() {
+    let place = Place::new();
+    let output = place.run(&["view"]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = support::stderr_of(&output);
+    assert!(text.contains("there is no folder runs"), "{text}");
+}

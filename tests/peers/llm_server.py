@@ -1,0 +1,107 @@
+"""OpenAI's routes as they are commonly written in Python, served by uvicorn: an ASGI application that streams
+server-sent events. The model's name says how it answers; the key has to be `sk-7f3a9c`. Prints where it listens."""
+
+import asyncio
+import json
+import sys
+
+import uvicorn
+
+
+async def whole_body(receive):
+    body = b""
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            return body
+
+
+def echo(text):
+    """The answer to a question, as its pieces add up."""
+    return "".join(word + " " for word in text.split())
+
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        while True:
+            message = await receive()
+            await send({"type": message["type"] + ".complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+    body = await whole_body(receive)
+    headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+
+    async def begin(status, kind):
+        fields = [(b"content-type", kind.encode())]
+        await send({"type": "http.response.start", "status": status, "headers": fields})
+
+    async def say(text, more=True):
+        await send({"type": "http.response.body", "body": text.encode(), "more_body": more})
+
+    async def refuse(status, message):
+        await begin(status, "application/json")
+        await say(json.dumps({"error": {"message": message, "type": "invalid_request_error"}}), False)
+
+    if headers.get("authorization") != "Bearer sk-7f3a9c":
+        return await refuse(401, "Incorrect API key provided")
+    asked = json.loads(body)
+    chat = scope["path"] == "/v1/chat/completions"
+    if not asked.get("stream") or chat != ("messages" in asked):
+        return await refuse(400, "not a stream, or another API's")
+    said = asked.get("messages", [])
+    if asked["model"] == "recalls":
+        # A conversation has to hold what was answered before.
+        for question, answer in zip(said, said[1:]):
+            if answer["role"] == "assistant" and answer["content"] != echo(question["content"]):
+                return await refuse(400, f"not what was answered: {said}")
+        roles = [message["role"] for message in said]
+        if roles != ["system"] + ["user", "assistant"] * (len(said) // 2 - 1) + ["user"]:
+            return await refuse(400, f"not a conversation: {roles}")
+    # What was asked is what is answered.
+    prompt = asked["messages"][-1]["content"] if chat else asked["prompt"]
+    words = prompt.split()[: asked.get("max_tokens")]
+    with_usage = asked.get("stream_options", {}).get("include_usage")
+
+    def event(choices, **more):
+        kind = "chat.completion.chunk" if chat else "text_completion"
+        data = {"id": "x-1", "object": kind, "created": 1, "model": asked["model"], "choices": choices}
+        return f"data: {json.dumps({**data, **more})}\n\n"
+
+    def piece(text):
+        choice = {"delta": {"content": text}} if chat else {"text": text}
+        return event([{"index": 0, **choice, "finish_reason": None}])
+
+    await begin(200, "text/event-stream")
+    # A comment, as some send to keep proxies waiting.
+    await say(": waiting\r\n\r\n")
+    if chat:
+        await say(event([{"index": 0, "delta": {"role": "assistant", "content": ""}}]))
+    await asyncio.sleep(0.05)
+    for number, word in enumerate(words):
+        if asked["model"] == "fails" and number == 2:
+            await say('data: {"error": {"message": "CUDA out of memory", "code": 500}}\n\n')
+            return await say("", False)
+        await say(piece(word + " "))
+        await asyncio.sleep(0.005)
+    if asked["model"] == "short":
+        return await say("", False)
+    await say(event([{"index": 0, "delta" if chat else "text": {} if chat else "", "finish_reason": "stop"}]))
+    if with_usage:
+        # More tokens than pieces, as a model that guesses several at once has.
+        asked_for = " ".join(message["content"] for message in said) if chat else prompt
+        usage = {"prompt_tokens": len(asked_for.split()), "completion_tokens": 2 * len(words)}
+        await say(event([], usage=usage))
+    await say("data: [DONE]\n\n", False)
+
+
+class Announcing(uvicorn.Server):
+    async def startup(self, sockets=None):
+        await super().startup(sockets)
+        port = self.servers[0].sockets[0].getsockname()[1]
+        print(f"listening on 127.0.0.1:{port}", flush=True)
+
+
+if __name__ == "__main__":
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", access_log=False, timeout_keep_alive=1)
+    sys.exit(Announcing(config).run())

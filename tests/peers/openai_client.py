@@ -1,0 +1,52 @@
+"""The openai package as client of the LLM simulator, whose address is the argument: models, chat completions and
+completions, whole and streamed, several at once. Fails where an answer is not what the package makes of OpenAI's own."""
+
+import asyncio
+import sys
+
+from openai import AsyncOpenAI, BadRequestError, OpenAI
+
+TEXT = "Load is what a link carries, and the load line shows how much it carries before it sinks."
+
+client = OpenAI(base_url=f"http://{sys.argv[1]}/v1", api_key="none", max_retries=0)
+assert [model.id for model in client.models.list()] == ["plimsoll"]
+messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is a load line?"}]
+
+whole = client.chat.completions.create(model="any", messages=messages)
+assert whole.choices[0].message.content == TEXT, whole
+assert (whole.choices[0].finish_reason, whole.model) == ("stop", "any")
+assert (whole.usage.prompt_tokens, whole.usage.completion_tokens) == (7, 18), whole.usage
+
+cut = client.completions.create(model="any", prompt="Once upon a time", max_tokens=3)
+assert (cut.choices[0].text, cut.choices[0].finish_reason) == ("Load is what", "length"), cut
+
+for options in ({}, {"stream_options": {"include_usage": True}}):
+    events = list(client.chat.completions.create(model="any", messages=messages, stream=True, **options))
+    pieces = [event.choices[0].delta.content or "" for event in events if event.choices]
+    assert "".join(pieces) == TEXT, pieces
+    assert events[0].choices[0].delta.role == "assistant"
+    usage = [event.usage.completion_tokens for event in events if event.usage]
+    assert usage == ([18] if options else []), usage
+
+texts = [event.choices[0].text for event in client.completions.create(model="any", prompt="x", stream=True)]
+assert "".join(texts) == TEXT, texts
+
+try:
+    client.chat.completions.create(model="any", messages=[])
+    raise SystemExit("an empty list of messages was answered")
+except BadRequestError as refused:
+    assert "messages" in str(refused), refused
+
+
+async def several(count):
+    many = AsyncOpenAI(base_url=f"http://{sys.argv[1]}/v1", api_key="none", max_retries=0)
+
+    async def one():
+        stream = await many.chat.completions.create(model="any", messages=messages, stream=True)
+        return "".join([event.choices[0].delta.content or "" async for event in stream])
+
+    assert await asyncio.gather(*(one() for _ in range(count))) == [TEXT] * count
+
+
+asyncio.run(several(20))
+print("ok")
