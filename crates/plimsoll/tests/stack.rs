@@ -482,7 +482,10 @@ fn three_rolling_restarts_under_load_cost_nothing() {
     // As many as a stack is to carry, for a run by hand on a build for use (PROGRAM_UNDER_TEST).
     let clients: u64 =
         std::env::var("ROLLING_CLIENTS").map_or(40, |n| n.parse().expect("a number"));
-    let (words, queries) = (clients.to_string(), clients * 30);
+    // Users stay for longer than a restart takes: shorter loads can come and go around each of them.
+    const QUERIES_EACH: u64 = 120;
+    let (words, queries) = (clients.to_string(), clients * QUERIES_EACH);
+    let queries_each = QUERIES_EACH.to_string();
     // The balancer asks twice a second, and believes the third answer.
     let variables = [
         ("PLIMSOLL_LAME_DUCK", "3s"),
@@ -497,7 +500,7 @@ fn three_rolling_restarts_under_load_cost_nothing() {
                 "--clients",
                 &words,
                 "--queries",
-                "30",
+                &queries_each,
                 "--reconnect-pause",
                 "200ms",
             ];
