@@ -24,6 +24,7 @@ use proptest::prelude::*;
 
 mod calls;
 mod connections;
+mod ledger;
 mod protocol;
 mod servers;
 
@@ -161,12 +162,22 @@ fn worker<S: Server>(
     of: u32,
     protocol: Ids,
 ) -> Worker<Ids, SimulatedNetwork<S>> {
+    worker_that(load, network, of, protocol, |_| {})
+}
+
+fn worker_that<S: Server>(
+    load: Load,
+    network: SimulatedNetwork<S>,
+    of: u32,
+    protocol: Ids,
+    change: impl FnOnce(&mut Share),
+) -> Worker<Ids, SimulatedNetwork<S>> {
     let schedule = Schedule::new(&load, 1);
     let clients = match load.arrivals {
         Arrivals::Closed { clients, .. } => clients,
         Arrivals::Open(_) => 0,
     };
-    let share = Share {
+    let mut share = Share {
         index: 0,
         of,
         connections: load.connections,
@@ -177,6 +188,7 @@ fn worker<S: Server>(
         keep_requests: false,
         trace: false,
     };
+    change(&mut share);
     Worker::new(share, network, Arc::new(protocol), None)
 }
 
