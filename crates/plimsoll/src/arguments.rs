@@ -19,6 +19,7 @@ use crate::console;
 use crate::documents::DocumentFlags;
 use crate::environment::{self, Environment};
 use crate::failure::{Exit, Failure};
+use crate::flag_names;
 use crate::help;
 use crate::logging::Format;
 use crate::progress::Wish;
@@ -358,6 +359,7 @@ fn origins(command: &Command, matches: &ArgMatches, stand_ins: &StandIns) -> Ori
     {
         return origins(command, inner, stand_ins);
     }
+    flag_names::are_of(command);
     let mut origins = BTreeMap::new();
     for arg in command.get_arguments() {
         let id = arg.get_id().as_str();

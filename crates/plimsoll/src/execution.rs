@@ -581,7 +581,7 @@ fn record(
             }
         }
         Err(error) if intervals == 0 && is_the_targets(&error) => {
-            let failure = protocols::could_not_begin(error);
+            let failure = protocols::could_not_begin(error, protocols::versions(plan));
             let reason = format!("{NOT_BEGUN}{failure}");
             writer.log(&reason);
             // What can't be kept either is the lesser problem.
@@ -592,7 +592,7 @@ fn record(
             // Nothing was measured, so nothing is kept, and the same command can be given again.
             drop(writer);
             discard(dir, existed);
-            return Err(protocols::could_not_begin(error).into());
+            return Err(protocols::could_not_begin(error, protocols::versions(plan)).into());
         }
         Err(error) => Ending::partial(error.to_string()),
     };

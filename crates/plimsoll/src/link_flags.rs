@@ -17,6 +17,7 @@ use plimsoll_protocols::grpc::client::{ConnectError, Connection, Server};
 use plimsoll_protocols::grpc::reflection;
 use plimsoll_protocols::grpc::schema::Schema;
 
+use crate::advice::Versions;
 use crate::console;
 use crate::environment::Environment;
 use crate::failure::Failure;
@@ -149,7 +150,7 @@ impl LinkFlags {
         if self.insecure {
             console::notice("INSECURE: the server's certificate is not checked");
         }
-        let mut server = server(&target, tls, self.authority.clone()).map_err(could_not_begin)?;
+        let mut server = server(&target, tls, self.authority.clone()).map_err(not_begun)?;
         server.metadata = metadata;
         server.connect_timeout = self.connect_timeout.0;
         Ok(server)
@@ -176,13 +177,18 @@ impl LinkFlags {
 /// A link that did not come up, as a load reports it.
 fn no_way(url: &str, error: ConnectError) -> Failure {
     match error {
-        ConnectError::Link { outcome, detail } => could_not_begin(EngineError::NoConnection {
+        ConnectError::Link { outcome, detail } => not_begun(EngineError::NoConnection {
             url: url.to_owned(),
             outcome,
             detail,
         }),
         other => Failure::error(other),
     }
+}
+
+/// All servers that are asked without a load speak gRPC.
+fn not_begun(error: EngineError) -> Failure {
+    could_not_begin(error, Versions::Two)
 }
 
 /// [`parse_target`] for the schemes of gRPC alone.
@@ -275,7 +281,7 @@ pub(crate) fn reflected(
     let call = spec.call.grpc.as_ref();
     let authority = call.and_then(|call| call.authority.clone());
     let server = server(&target, tls, authority);
-    let mut server = server.map_err(|e| Unreflected::NoWay(could_not_begin(e)))?;
+    let mut server = server.map_err(|e| Unreflected::NoWay(not_begun(e)))?;
     server.metadata = metadata.to_vec();
     if let Some(limit) = spec.load.connect_timeout {
         server.connect_timeout = limit.0;

@@ -18,7 +18,7 @@ use plimsoll_protocols::session::{SessionOptions, Sessions};
 
 pub(crate) use plimsoll_protocols::registry::Load;
 
-use crate::advice;
+use crate::advice::{self, Versions};
 use crate::credentials;
 use crate::failure::{Exit, Failure};
 
@@ -129,11 +129,11 @@ where
         None => None,
         Some(tls) => {
             let client = TlsClient::new(tls, &plan.target, &offered);
-            Some(client.map_err(|e| could_not_begin(e.into()))?)
+            Some(client.map_err(|e| could_not_begin(e.into(), versions(plan)))?)
         }
     };
     // A name that does not resolve is reported before the load.
-    plimsoll_engine::resolve(&plan.target).map_err(could_not_begin)?;
+    plimsoll_engine::resolve(&plan.target).map_err(|e| could_not_begin(e, versions(plan)))?;
     let users = Users::new(course, &plan.target, tls, plan.load.deadline);
     Ok(Box::new(move |place, stop, observe| {
         plimsoll_engine::run_scripts(plan, users, place, stop, observe)
@@ -185,12 +185,12 @@ impl Needs {
 /// What the sessions of a plan share.
 fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Failure> {
     // A name that does not resolve is reported before the load.
-    plimsoll_engine::resolve(&call.socket).map_err(could_not_begin)?;
+    plimsoll_engine::resolve(&call.socket).map_err(|e| could_not_begin(e, versions(plan)))?;
     let tls = |secured: bool, target: &Target| match plan.tls.as_ref().filter(|_| secured) {
         None => Ok(None),
         Some(tls) => TlsClient::new(tls, target, &[])
             .map(Some)
-            .map_err(|e| could_not_begin(e.into())),
+            .map_err(|e| could_not_begin(e.into(), versions(plan))),
     };
     Ok(SessionOptions {
         api: plan.target.clone(),
@@ -214,8 +214,18 @@ fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Failure> 
     })
 }
 
+/// The versions that the calls of a plan speak.
+pub(crate) fn versions(plan: &Plan) -> Versions {
+    match &plan.call {
+        CallPlan::Grpc(_) => Versions::Two,
+        CallPlan::Http(call) if call.socket.is_none() => Versions::Chosen,
+        CallPlan::Http(_) | CallPlan::Fetch(_) | CallPlan::Session(_) => Versions::One,
+        CallPlan::Of(_) => Versions::None,
+    }
+}
+
 /// A load that did not begin, with what to do about it.
-pub(crate) fn could_not_begin(error: EngineError) -> Failure {
+pub(crate) fn could_not_begin(error: EngineError, versions: Versions) -> Failure {
     let exit = match error {
         EngineError::Interrupted => Exit::Interrupted,
         EngineError::Defect(_) => Exit::Defect,
@@ -223,7 +233,7 @@ pub(crate) fn could_not_begin(error: EngineError) -> Failure {
     };
     let help = match &error {
         EngineError::NoConnection { outcome, url, .. } => {
-            Some(advice::on_no_connection(*outcome, url))
+            Some(advice::on_no_connection(*outcome, url, versions))
         }
         EngineError::Resolve { .. } => Some("check the host name of the target".to_owned()),
         _ => None,

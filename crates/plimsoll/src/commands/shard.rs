@@ -124,7 +124,7 @@ fn carry(
             send(&Message::Interval(Box::new(interval.clone())));
         }
     })
-    .map_err(protocols::could_not_begin)?;
+    .map_err(|e| protocols::could_not_begin(e, protocols::versions(&plan)))?;
     Ok(End {
         interrupted: finished.interrupted,
         negotiated: finished.negotiated,

@@ -363,7 +363,7 @@ fn flags_that_contradict_each_other_are_refused() {
         ),
         (&["--extra", "[1]"], "--extra: not an object of JSON"),
         (&["--extra", "{"], "--extra: not JSON"),
-        (&["--prompt", "{{row.x}}"], "--data or --prompt"),
+        (&["--prompt", "{{row.x}}"], "`--prompt`"),
         (&["--goodput", "ttft=0s"], "a bound of 0"),
         (
             &["--turns", "2", "--api", "completions"],

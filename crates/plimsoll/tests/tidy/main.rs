@@ -1,6 +1,6 @@
 //! The tree against its description: the architecture page, links, pages that
 //! nothing leads to, machine paths and marks of unfinished work. The modules beneath hold the sources
-//! to the rules of CONTRIBUTING.md: [`protocols`], [`sizes`] and [`modules`].
+//! to the rules of CONTRIBUTING.md: [`protocols`], [`sizes`], [`modules`] and [`flags`].
 //!
 //! Looks at the files that git tracks, and those it would track if they were added.
 
@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
+mod flags;
 mod modules;
 mod protocols;
 mod ratchet;

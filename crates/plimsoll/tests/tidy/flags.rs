@@ -1,0 +1,202 @@
+//! What messages advise can be typed: a flag that a text of the program names is one of a command, and in a
+//! command's own file it is one of that command, or of one that the text names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use proc_macro2::{TokenStream, TokenTree};
+
+use crate::sources::{Source, sources};
+
+/// Flags that are no advice to who typed a command: the beginning of the files that name them, and what they are.
+const ELSEWHERE: &[(&str, &[&str])] = &[
+    // Flags of redis-server, protoc, cargo, sbatch, srun and kubectl.
+    (
+        "crates/plimsoll-stack/src/sessions.rs",
+        &["--bind", "--save", "--appendonly", "--maxclients"],
+    ),
+    (
+        "crates/plimsoll/src/launching/",
+        &[
+            "--all-pods",
+            "--cpus-per-task",
+            "--descriptor_set_out",
+            "--include_imports",
+            "--job-name",
+            "--kill-on-bad-exit",
+            "--ntasks",
+            "--ntasks-per-node",
+            "--tail",
+        ],
+    ),
+    (
+        "crates/plimsoll/src/commands/report.rs",
+        &["--path", "--features"],
+    ),
+    // Flags that the program gives its own processes.
+    (
+        "crates/plimsoll/src/commands/shard.rs",
+        &["--index", "--of", "--origin"],
+    ),
+    (
+        "crates/plimsoll/src/spread/crew.rs",
+        &["--index", "--of", "--origin"],
+    ),
+    (
+        "crates/plimsoll/src/commands/serve/",
+        &["--tickets-from-input"],
+    ),
+    // Flags of whichever command is started next.
+    (
+        "crates/plimsoll/src/commands/certs.rs",
+        &[
+            "--ca",
+            "--cert",
+            "--crl",
+            "--key",
+            "--tls-cert",
+            "--tls-client-ca",
+            "--tls-client-crl",
+            "--tls-key",
+        ],
+    ),
+    ("crates/plimsoll/src/commands/report.rs", &["--requests"]),
+    // An example of `compare --live`, which has the flags of a ladder.
+    (
+        "crates/plimsoll/src/commands/compare.rs",
+        &["--rate", "--fail-if"],
+    ),
+    // Names that people bring along from other tools.
+    (
+        "crates/plimsoll/src/words.rs",
+        &[
+            "--http1.1",
+            "--http2",
+            "--http2-prior-knowledge",
+            "--no-of-clients",
+            "--qps",
+            "--rps",
+            "--tls",
+        ],
+    ),
+];
+
+/// The flags of each command, with their dashes; a command of a command is `serve llm`.
+fn flags_by_command() -> BTreeMap<String, BTreeSet<String>> {
+    let mut all = BTreeMap::new();
+    add(&[], &mut all);
+    all
+}
+
+fn add(path: &[&str], all: &mut BTreeMap<String, BTreeSet<String>>) {
+    let shown = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+        .args(path)
+        .arg("--help")
+        .output()
+        .expect("plimsoll runs");
+    let help = String::from_utf8(shown.stdout).expect("text");
+    let words = |line: &str| {
+        line.split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let mut flags = BTreeSet::new();
+    let mut commands = Vec::new();
+    let mut in_commands = false;
+    for line in help.lines() {
+        let indented = line.starts_with(' ');
+        if !indented && !line.is_empty() {
+            in_commands = line.starts_with("Commands:");
+        }
+        if in_commands && line.starts_with("  ") && !line.starts_with("   ") {
+            commands.extend(words(line).into_iter().next());
+        }
+        let trimmed = line.trim_start();
+        if indented && trimmed.starts_with('-') {
+            let named = words(trimmed);
+            let named = named
+                .iter()
+                .take(2)
+                .map(|word| word.trim_end_matches([',', '.']));
+            flags.extend(named.filter(|w| w.starts_with("--")).map(str::to_owned));
+        }
+    }
+    all.insert(path.join(" "), flags);
+    for command in commands.iter().filter(|name| *name != "help") {
+        add(&[path, &[command.as_str()]].concat(), all);
+    }
+}
+
+/// The texts of a source file, without those of tests and comments.
+fn texts(source: &Source) -> Vec<String> {
+    let (text, _) = source
+        .text
+        .split_once("#[cfg(test)]\nmod tests {")
+        .unwrap_or((&source.text, ""));
+    let mut found = Vec::new();
+    collect(text.parse().expect("it compiles"), &mut found);
+    found
+}
+
+fn collect(tokens: TokenStream, found: &mut Vec<String>) {
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        match token {
+            TokenTree::Group(group) => {
+                // A comment is `[doc = …]`.
+                let mut first = group.stream().into_iter();
+                if !matches!(first.next(), Some(TokenTree::Ident(name)) if name == "doc") {
+                    collect(group.stream(), found);
+                }
+            }
+            TokenTree::Literal(literal) => {
+                if let Ok(text) = syn::parse_str::<syn::LitStr>(&literal.to_string()) {
+                    found.push(text.value());
+                }
+            }
+            TokenTree::Ident(_) | TokenTree::Punct(_) => {}
+        }
+    }
+}
+
+/// The flags that a text names, with their dashes.
+fn named_in(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && !"-._".contains(c));
+    let words = words.map(|word| word.trim_end_matches(['.', '-']));
+    words.filter(|word| {
+        let name = word.strip_prefix("--");
+        name.is_some_and(|name| name.starts_with(|c: char| c.is_ascii_lowercase()))
+    })
+}
+
+#[test]
+fn flags_that_texts_name_exist() {
+    let flags = flags_by_command();
+    let mut wrong = Vec::new();
+    for source in sources().iter().filter(|source| !source.is_test) {
+        let own = source.file.strip_prefix("crates/plimsoll/src/commands/");
+        let own = own.and_then(|path| path.split(['/', '.']).next());
+        for text in texts(source) {
+            for flag in named_in(&text) {
+                let mut having = flags
+                    .iter()
+                    .filter(|(_, flags)| flags.contains(flag))
+                    .map(|(command, _)| command);
+                let is_named = match own.filter(|own| flags.contains_key(*own)) {
+                    None => having.next().is_some(),
+                    Some(own) => having.any(|command| {
+                        command.split(' ').next() == Some(own)
+                            || text.contains(&format!("plimsoll {command}"))
+                    }),
+                };
+                let is_elsewhere = ELSEWHERE
+                    .iter()
+                    .any(|(file, flags)| source.file.starts_with(file) && flags.contains(&flag));
+                if !is_named && !is_elsewhere {
+                    wrong.push(format!("{}: {flag} in {text:?}", source.file));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
