@@ -1,11 +1,12 @@
-"""OpenAI's routes as they are commonly written in Python, served by uvicorn: an ASGI application that streams
-server-sent events. The model's name says how it answers; the key has to be `sk-7f3a9c`. Prints where it listens."""
+"""OpenAI's routes as they are commonly written in Python, served by uvicorn, or by hypercorn (HTTP/2, too) where
+the first argument is that: an ASGI application that streams server-sent events. The model's name says how it answers;
+the key has to be `sk-7f3a9c`. Prints where it listens."""
 
 import asyncio
 import json
 import sys
 
-import uvicorn
+import asgi
 
 
 async def whole_body(receive):
@@ -95,13 +96,5 @@ async def app(scope, receive, send):
     await say("data: [DONE]\n\n", False)
 
 
-class Announcing(uvicorn.Server):
-    async def startup(self, sockets=None):
-        await super().startup(sockets)
-        port = self.servers[0].sockets[0].getsockname()[1]
-        print(f"listening on 127.0.0.1:{port}", flush=True)
-
-
 if __name__ == "__main__":
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", access_log=False, timeout_keep_alive=1)
-    sys.exit(Announcing(config).run())
+    asgi.serve(app, *sys.argv[1:])

@@ -1,7 +1,9 @@
-//! `http` over HTTP/1.1 and HTTP/2, and `serve http`, against each other and against nginx, HAProxy, Go, Node, Python and curl.
+//! `http` over HTTP/1.1 and HTTP/2, and `serve http`, against each other and against nginx, HAProxy, Go,
+//! Node, Python (aiohttp, uvicorn, hypercorn) and curl.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
+mod asgi;
 mod credentials;
 mod judging;
 mod packed;
