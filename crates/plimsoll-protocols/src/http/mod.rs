@@ -25,7 +25,7 @@ mod trace;
 mod unpacking;
 
 pub use choosing::HttpProtocol;
-pub use conversation::Conversations;
+pub use conversation::{Conversations, GivesBodies};
 pub use driver::{Http1Driver, Http1Protocol};
 pub(crate) use errors::broken;
 pub use multiplexed::{Http2Driver, Http2Protocol};

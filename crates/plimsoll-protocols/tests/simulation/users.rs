@@ -1,10 +1,11 @@
-//! Conversations over HTTP/1.1 with a model that remembers nothing: it answers with the number of
-//! messages that it was sent, and holds users to what it told them.
+//! Conversations over either version of HTTP with a model that remembers nothing: it answers with the
+//! number of messages that it was sent, and holds users to what it told them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_engine::driver::Protocol;
 use plimsoll_engine::network::simulated::{Action, Peer, Server, SimulatedNetwork, Weather};
 use plimsoll_engine::script::user::Users;
 use plimsoll_engine::script::worker::ScriptWorker;
@@ -19,35 +20,88 @@ use plimsoll_model::schedule::Schedule;
 use plimsoll_model::spec::parse_target;
 use plimsoll_model::template::{Order, Template, Variation};
 use plimsoll_model::{Outcome, Time};
-use plimsoll_protocols::http::{Conversations, Http1Protocol, HttpRequest};
+use plimsoll_protocols::http::{
+    Conversations, GivesBodies, Http1Protocol, Http2Protocol, HttpRequest,
+};
+use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, Frame, PREFACE, split, write};
 use serde_json::Value;
 
 use super::{Alone, START, all_seeds, load, weather};
 
 const TURNS: u32 = 4;
 
+/// `:status: 200` of the static table (RFC 7541 appendix A).
+const STATUS_200: [u8; 1] = [0x88];
+
 /// One request at a time, whatever connection it comes from.
 #[derive(Default)]
 struct Model {
+    /// It speaks HTTP/2, by prior knowledge.
+    multiplexes: bool,
     takes: Duration,
     free_at: Time,
-    requests: BTreeMap<Peer, Vec<u8>>,
-    answers: BTreeMap<Peer, String>,
+    /// What was received and is not a whole request or frame yet.
+    received: BTreeMap<Peer, Vec<u8>>,
+    /// Bodies of which more is to come, by their streams.
+    bodies: BTreeMap<(Peer, u32), Vec<u8>>,
+    /// By their streams; 0: HTTP/1.1.
+    answers: BTreeMap<(Peer, u32), Vec<u8>>,
     broken: Vec<String>,
 }
 
+/// The body of a whole request of HTTP/1.1.
+fn body_of(request: &[u8]) -> Option<Vec<u8>> {
+    let text = std::str::from_utf8(request).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    let mut lines = head.lines();
+    let length = lines.find_map(|line| line.strip_prefix("content-length: "));
+    (body.len() >= length.unwrap().parse().unwrap()).then(|| body.as_bytes().to_vec())
+}
+
 impl Model {
-    /// The answer to a whole request.
-    fn answer(&mut self, request: &[u8]) -> Option<String> {
-        let text = std::str::from_utf8(request).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n")?;
-        let length = head
-            .lines()
-            .find_map(|line| line.strip_prefix("content-length: "));
-        if body.len() < length.unwrap().parse().unwrap() {
-            return None;
-        }
-        let asked: Value = serde_json::from_str(body).unwrap();
+    /// The bodies of the requests that are whole with what `peer` sent, by their streams, and what is sent at once.
+    fn requests(&mut self, peer: Peer) -> (Vec<(u32, Vec<u8>)>, Vec<u8>) {
+        let received = self.received.remove(&peer).unwrap_or_default();
+        let (mut whole, mut out) = (Vec::new(), Vec::new());
+        let left = match self.multiplexes {
+            false => match body_of(&received) {
+                Some(body) => {
+                    whole.push((0, body));
+                    Vec::new()
+                }
+                None => received,
+            },
+            true if received.len() < PREFACE.len() && PREFACE.starts_with(&received) => received,
+            true => {
+                let mut rest = received.strip_prefix(&PREFACE[..]).unwrap_or(&received);
+                while let Some((head, payload)) = split(&mut rest, DEFAULT_MAX_FRAME).unwrap() {
+                    let stream = head.stream();
+                    match Frame::parse(head, payload).unwrap() {
+                        Frame::Settings(_) => write::settings_ack(&mut out),
+                        Frame::Data { data, end_stream } => {
+                            let body = self.bodies.entry((peer, stream)).or_default();
+                            body.extend_from_slice(data);
+                            if end_stream {
+                                whole.push((stream, std::mem::take(body)));
+                            }
+                        }
+                        Frame::ResetStream { .. } => {
+                            self.bodies.remove(&(peer, stream));
+                            self.answers.remove(&(peer, stream));
+                        }
+                        _ => {}
+                    }
+                }
+                rest.to_vec()
+            }
+        };
+        self.received.insert(peer, left);
+        (whole, out)
+    }
+
+    /// The answer to a request's body.
+    fn answer(&mut self, body: &[u8], stream: u32) -> Vec<u8> {
+        let asked: Value = serde_json::from_slice(body).unwrap();
         let messages = asked["messages"].as_array().unwrap();
         let mut expected = vec![("system", "Count.".to_owned())];
         for turn in 0..messages.len() / 2 {
@@ -82,42 +136,55 @@ impl Model {
             body.push_str(&format!("data: {event}\n\n"));
         }
         body.push_str("data: [DONE]\n\n");
+        if self.multiplexes {
+            let mut out = Vec::new();
+            write::header_block(&mut out, stream, &STATUS_200, false);
+            write::data(&mut out, stream, body.as_bytes(), true);
+            return out;
+        }
         let length = body.len();
-        Some(format!(
-            "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}"
-        ))
+        format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}").into_bytes()
     }
 }
 
 impl Server for Model {
-    fn opened(&mut self, peer: Peer, _now: Time, _actions: &mut Vec<Action>) {
-        self.requests.insert(peer, Vec::new());
+    fn opened(&mut self, peer: Peer, _now: Time, actions: &mut Vec<Action>) {
+        self.received.insert(peer, Vec::new());
+        if self.multiplexes {
+            let mut out = Vec::new();
+            write::settings(&mut out, &[]);
+            actions.push(Action::Send(out));
+        }
     }
 
     fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
-        let mut request = self.requests.remove(&peer).unwrap_or_default();
-        request.extend_from_slice(bytes);
-        let answer = self.answer(&request);
-        if let Some(answer) = answer {
-            request.clear();
-            self.answers.insert(peer, answer);
+        let received = self.received.entry(peer).or_default();
+        received.extend_from_slice(bytes);
+        let (whole, out) = self.requests(peer);
+        if !out.is_empty() {
+            actions.push(Action::Send(out));
+        }
+        for (stream, body) in whole {
+            let answer = self.answer(&body, stream);
+            self.answers.insert((peer, stream), answer);
             self.free_at = self.free_at.max(now) + self.takes;
             actions.push(Action::Timer {
                 after: self.free_at.duration_since(now),
-                tag: 0,
+                tag: u64::from(stream),
             });
         }
-        self.requests.insert(peer, request);
     }
 
-    fn timer(&mut self, peer: Peer, _tag: u64, _now: Time, actions: &mut Vec<Action>) {
-        if let Some(answer) = self.answers.remove(&peer) {
-            actions.push(Action::Send(answer.into_bytes()));
+    fn timer(&mut self, peer: Peer, tag: u64, _now: Time, actions: &mut Vec<Action>) {
+        if let Some(answer) = self.answers.remove(&(peer, tag as u32)) {
+            actions.push(Action::Send(answer));
         }
     }
 
     fn closed(&mut self, peer: Peer, _now: Time) {
-        self.requests.remove(&peer);
+        self.received.remove(&peer);
+        self.bodies.retain(|(of, _), _| *of != peer);
+        self.answers.retain(|(of, _), _| *of != peer);
     }
 }
 
@@ -156,12 +223,35 @@ fn run(weather: Weather, think: Duration, load: Load, model: &mut Model) -> Inte
         max_body: 10_000,
         ..HttpCall::default()
     };
-    let protocol = Http1Protocol::new(&HttpRequest {
+    let request = HttpRequest {
         call: &call,
         authority: "h:1",
         closes: false,
-    });
-    let course = Conversations::new(&call, protocol).unwrap();
+    };
+    match model.multiplexes {
+        false => talk(weather, &call, Http1Protocol::new(&request), load, model),
+        true => talk(
+            weather,
+            &call,
+            Http2Protocol::new(&request, false),
+            load,
+            model,
+        ),
+    }
+}
+
+fn talk<P>(
+    weather: Weather,
+    call: &HttpCall,
+    protocol: P,
+    load: Load,
+    model: &mut Model,
+) -> Interval
+where
+    P: Protocol,
+    P::Driver: GivesBodies + Send,
+{
+    let course = Conversations::new(call, protocol).unwrap();
     let target = parse_target("http://127.0.0.1:1").unwrap().0;
     let users = Users::new(course, &target, None, load.deadline);
     let clients = match load.arrivals {
@@ -192,10 +282,17 @@ fn run(weather: Weather, think: Duration, load: Load, model: &mut Model) -> Inte
 
 #[test]
 fn the_first_token_of_each_turn_counts_from_when_its_user_had_thought() {
+    for multiplexes in [false, true] {
+        first_tokens_count_from_when_users_had_thought(multiplexes);
+    }
+}
+
+fn first_tokens_count_from_when_users_had_thought(multiplexes: bool) {
     const USERS: u32 = 10;
     // All begin at once. The model takes them in turn, so each waits for all others, and a user thinks
     // for as long as three of them take: seven are before him when he is back.
     let mut model = Model {
+        multiplexes,
         takes: Duration::from_millis(100),
         ..Model::default()
     };
@@ -235,6 +332,7 @@ fn every_turn_is_counted_once_in_any_weather() {
     all_seeds(
         |seed| {
             let mut model = Model {
+                multiplexes: seed % 3 == 0,
                 takes: Duration::from_millis(seed % 7),
                 ..Model::default()
             };

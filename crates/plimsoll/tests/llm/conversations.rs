@@ -131,3 +131,40 @@ fn conversations_go_on_over_tls() {
     // Six words are asked, 18 are answered, and later turns repeat both.
     assert_eq!(counted(&run, "tokens_prompt"), 4 * (6 + 30 + 54));
 }
+
+/// hypercorn speaks HTTP/2 by ALPN and by prior knowledge, and closes what rests for a second.
+#[test]
+fn conversations_go_on_over_http2() {
+    let place = Place::new();
+    place.certificates();
+    let key = [("OPENAI_API_KEY", "sk-7f3a9c")];
+    let recalls = ["--system", "x", "--extra", r#"{"model": "recalls"}"#];
+    let asked = ["--prompt", "one \"two\" {{seq}}", "--http-version", "2"];
+    for secured in [false, true] {
+        let mut command = python(&place, "llm_server.py");
+        command.arg("hypercorn");
+        if secured {
+            command.args(["certs/server.crt", "certs/server.key"]);
+        }
+        let server = Server::start(&mut command);
+        let (url, tls) = match secured {
+            true => (
+                format!("https://localhost:{}", server.port),
+                &CLIENT_TLS[..],
+            ),
+            false => (url(&server), &[][..]),
+        };
+        for (think, clients) in [("0s", 8), ("1500ms", 1)] {
+            let users = clients.to_string();
+            let load = ["--turns", "3", "--think", think, "--clients", &users];
+            let flags = [&recalls[..], &asked, &load, tls].concat();
+            let run = llm(&place, 0, &url, &flags, &key);
+            assert_eq!(
+                (&run["total"]["ok"], counted(&run, "users_ok")),
+                (&(3 * clients).into(), clients)
+            );
+            assert_eq!(run["http_version"], "2");
+            assert_eq!(counted(&run, "tokens_prompt"), clients * (4 + 10 + 16));
+        }
+    }
+}
