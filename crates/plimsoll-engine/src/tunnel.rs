@@ -95,6 +95,10 @@ impl Opening {
     /// # Errors
     /// The proxy refuses, could not connect, or is none.
     pub fn look(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<(usize, bool)> {
+        self.take(bytes, out).map_err(|e| named(&e))
+    }
+
+    fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<(usize, bool)> {
         let mut taken = 0;
         loop {
             let Some((size, is_open)) = self.answer(&bytes[taken..], out)? else {
@@ -243,6 +247,11 @@ fn reply(code: u8) -> io::Error {
         _ => (Kind::Other, "it does not say why"),
     };
     io::Error::new(kind, format!("{why} (SOCKS5 reply {code})"))
+}
+
+/// An error of the connection to a proxy.
+pub fn named(e: &io::Error) -> io::Error {
+    io::Error::new(e.kind(), format!("the proxy: {e}"))
 }
 
 fn refused(why: &str) -> io::Error {

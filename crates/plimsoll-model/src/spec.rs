@@ -55,7 +55,7 @@ pub use problem::{Problem, Problems};
 pub use protocol::{Of, OwnArrivals, Protocol, Schemes, Section, register};
 pub use read::{locate, read};
 pub use resolve::{
-    delimited, group_named, metadata, resolve, suite_named, tls_version_named, trust,
+    delimited, group_named, metadata, proxy, resolve, suite_named, tls_version_named, trust,
 };
 pub use saved::{is_secret_name, secrets};
 pub use surroundings::{BinaryMessage, EncodedCall, Messages, Surroundings};

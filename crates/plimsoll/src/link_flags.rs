@@ -6,7 +6,10 @@ use std::time::Duration;
 use clap::Args;
 use plimsoll_engine::EngineError;
 use plimsoll_engine::tls::TlsClient;
-use plimsoll_model::plan::{ChainCheck, Identity, RecordLayer, Target, TlsPlan, TlsVersion, Trust};
+use plimsoll_engine::tunnel::Tunnel;
+use plimsoll_model::plan::{
+    ChainCheck, Identity, Proxy, RecordLayer, Target, TlsPlan, TlsVersion, Trust,
+};
 use plimsoll_model::spec::tls_version_named;
 use plimsoll_model::spec::{
     self, GrpcSpec, Spec, TlsSpec, give_addresses, is_bare_socket, parse_target, scheme_of,
@@ -238,6 +241,7 @@ fn server(
     Ok(Server {
         authority: authority.unwrap_or_else(|| target.authority()),
         addresses: plimsoll_engine::resolve(target)?,
+        tunnel: Tunnel::to(target),
         tls,
         metadata: Vec::new(),
         connect_timeout: CONNECT_TIMEOUT,
@@ -264,6 +268,7 @@ pub(crate) fn reflected(
     spec: &Spec,
     service: &str,
     metadata: &[(String, String)],
+    proxy: Option<Proxy>,
 ) -> Result<Schema, Unreflected> {
     let no_answer = |why: &dyn std::fmt::Display| Unreflected::NoAnswer(why.to_string());
     let url = spec.target.as_deref();
@@ -271,11 +276,7 @@ pub(crate) fn reflected(
     let (mut target, secured) = grpc_target(url).map_err(|e| no_answer(&e))?;
     let given = spec.load.resolve.as_deref().unwrap_or_default();
     give_addresses(given, &mut [&mut target]).map_err(|(_, problem)| no_answer(&problem))?;
-    if spec.load.proxy.is_some() {
-        return Err(no_answer(
-            &"it is not asked through a proxy: give --proto or --descriptor-set",
-        ));
-    }
+    target.proxy = proxy;
     let secured = secured || spec.tls.is_some() && is_bare_socket(url);
     let tls = secured.then(|| spec.tls.clone().unwrap_or_default());
     let call = spec.call.grpc.as_ref();

@@ -187,7 +187,10 @@ impl World<'_> {
             let unknown = builtin.method(method).err().map(|e| e.to_string());
             Problem::new("call.grpc.method", unknown.unwrap_or_default())
         };
-        match reflected(self.spec, service, metadata) {
+        // What is wrong with it is reported elsewhere.
+        let typed = self.spec.load.proxy.as_deref();
+        let proxy = typed.and_then(|typed| spec::proxy(typed, self).ok());
+        match reflected(self.spec, service, metadata, proxy) {
             Ok(schema) => Ok(schema),
             Err(Unreflected::NoWay(lost)) => {
                 let lost = match asked_for {

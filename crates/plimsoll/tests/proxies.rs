@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use support::haproxy::free_port;
-use support::peers::{python, tool};
+use support::peers::{peer, python, tool};
 use support::{CLIENT_TLS, LONGEST, Place, SCORE, SERVER_TLS, Server, output, stderr_of, text};
 
 const LOGIN: (&str, &str) = ("PROXY_LOGIN", "ann:secret-7f3a9c");
@@ -154,6 +154,29 @@ fn every_protocol_goes_through_proxies_of_both_kinds() {
     }
 }
 
+/// grpc-go says what its service is, through the proxy that its calls go through.
+#[test]
+fn servers_are_asked_for_their_services_through_proxies() {
+    let place = Place::new();
+    let mut command = Command::new(peer("bin/go-health"));
+    let command = command.arg("-reflection=true").stderr(Stdio::null());
+    let server = Server::start(command);
+    let url = server.plaintext();
+    let tiny = Proxy::tinyproxy(&place, "BasicAuth ann secret-7f3a9c");
+    let socks = Proxy::microsocks(&["-u", "ann", "-P", "secret-7f3a9c"]);
+    let call = ["-m", "grpc.health.v1.Health/Check", "--reflection"];
+    let load = ["--clients", "2", "--calls", "10"];
+    for proxy in [&tiny, &socks] {
+        let to = ["grpc", &url, "--proxy", &proxy.with_login()];
+        let run = measured(&place, 0, &[&to, &call[..], &load].concat());
+        assert_eq!(run["total"]["ok"], 10, "{run}");
+        let to = ["grpc", &url, "--proxy", &proxy.url];
+        let refused = place.run(&[&to, &call[..], &load].concat());
+        let printed = stderr_of(&refused);
+        assert!(printed.contains("the proxy: it"), "{printed}");
+    }
+}
+
 #[test]
 fn a_login_comes_from_the_environment_and_refusals_are_named() {
     let place = Place::new();
@@ -197,6 +220,7 @@ fn a_login_comes_from_the_environment_and_refusals_are_named() {
     );
     for (proxy, printed) in [
         ("ftp://h:1", "`ftp` is no kind of proxy"),
+        ("https://h:1", "TLS to the proxy itself is not spoken"),
         ("http://h", "`h` is no HOST:PORT"),
         ("http://ann:secret@h:1", "a user and a password are secret"),
         (

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustix::net::{self, RecvFlags};
 
 use super::{Ready, Token};
-use crate::tunnel::{MAX_ANSWER, Opening, Tunnel};
+use crate::tunnel::{MAX_ANSWER, Opening, Tunnel, named};
 
 /// Those of one worker.
 #[derive(Default)]
@@ -138,8 +138,7 @@ impl State {
                 return Err(named(&e));
             }
             let mut answer = Vec::new();
-            let looked = opening.look(&seen[..length], &mut answer);
-            let (taken, is_open) = looked.map_err(|e| named(&e))?;
+            let (taken, is_open) = opening.look(&seen[..length], &mut answer)?;
             if taken > 0 {
                 // It is there: it has been seen.
                 net::recv(&*socket, &mut seen[..taken], RecvFlags::empty())?;
@@ -152,8 +151,4 @@ impl State {
             }
         }
     }
-}
-
-fn named(e: &io::Error) -> io::Error {
-    io::Error::new(e.kind(), format!("the proxy: {e}"))
 }

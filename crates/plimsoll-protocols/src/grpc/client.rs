@@ -15,6 +15,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll_engine::tls::TlsClient;
+use plimsoll_engine::tunnel::Tunnel;
 use plimsoll_engine::worker::classify_connect;
 use plimsoll_engine::{Address, ProtocolError};
 use plimsoll_model::Outcome;
@@ -28,7 +29,7 @@ use tonic::client::Grpc;
 use tonic::codegen::Service;
 use tonic::codegen::http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri};
 
-use super::dial::dial;
+use super::dial::{dial, pass};
 use crate::http2::{closed, not_http2};
 
 /// Why a server can't be asked.
@@ -55,8 +56,10 @@ impl From<ProtocolError> for ConnectError {
 /// Where the server is, and how the link is secured.
 #[derive(Clone, Debug)]
 pub struct Server {
-    /// In the order in which they are tried.
+    /// In the order in which they are tried: its own, or those of the proxy before it.
     pub addresses: Arc<[Address]>,
+    /// `None`: it is reached without a proxy.
+    pub tunnel: Option<Arc<Tunnel>>,
     /// Made with ALPN `h2`; `None`: plaintext.
     pub tls: Option<TlsClient>,
     /// `:authority`.
@@ -86,10 +89,18 @@ impl Connection {
         let metadata = metadata(server)?;
         let tcp = dial(&server.addresses);
         let tcp = within(server, until, "the TCP connection", tcp).await?;
-        let tcp = tcp.map_err(|(address, e)| ConnectError::Link {
+        let mut tcp = tcp.map_err(|(address, e)| ConnectError::Link {
             outcome: classify_connect(&e),
             detail: address.unreached(&e),
         })?;
+        if let Some(tunnel) = &server.tunnel {
+            let opened = pass(&mut tcp, tunnel);
+            let opened = within(server, until, "the proxy", opened).await?;
+            opened.map_err(|e| ConnectError::Link {
+                outcome: classify_connect(&e),
+                detail: e.to_string(),
+            })?;
+        }
         let sender = match &server.tls {
             None => {
                 let greeted = greet(tcp, None);

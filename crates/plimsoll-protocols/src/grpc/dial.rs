@@ -1,12 +1,15 @@
-//! A connection to whichever of several addresses answers first (RFC 8305 §5).
+//! A connection to whichever of several addresses answers first (RFC 8305 §5), and on through a proxy.
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_engine::Address;
+use plimsoll_engine::tunnel::{Opening, Tunnel, named};
 use plimsoll_model::plan::UnixSocket;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
 
@@ -43,6 +46,27 @@ pub(super) async fn dial(addresses: &[Address]) -> Result<TcpStream, (Address, i
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
         (nowhere.into(), io::ErrorKind::AddrNotAvailable.into())
     }))
+}
+
+/// Asks the proxy at the other end to connect.
+///
+/// # Errors
+/// The proxy refuses, could not connect, or is none.
+pub(super) async fn pass(proxy: &mut TcpStream, tunnel: &Arc<Tunnel>) -> io::Result<()> {
+    let mut asked = Vec::new();
+    let mut opening = Opening::begin(Arc::clone(tunnel), &mut asked);
+    let mut answer = Vec::new();
+    loop {
+        proxy.write_all(&asked).await.map_err(|e| named(&e))?;
+        asked.clear();
+        // A byte at a time, so that nothing of what the target sends is taken.
+        answer.push(proxy.read_u8().await.map_err(|e| named(&e))?);
+        let (taken, is_open) = opening.look(&answer, &mut asked)?;
+        answer.drain(..taken);
+        if is_open {
+            return Ok(());
+        }
+    }
 }
 
 async fn connect(address: &Address) -> io::Result<TcpStream> {

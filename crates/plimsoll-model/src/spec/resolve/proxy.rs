@@ -35,13 +35,21 @@ impl Problems {
 
 /// Reads `http://HOST:PORT` and `socks5://HOST:PORT`, with `$NAME@` before the host where the
 /// environment has who asks, as `USER:PASSWORD`.
-fn proxy(typed: &str, surroundings: &dyn Surroundings) -> Result<Proxy, String> {
+///
+/// # Errors
+/// What is wrong with it, and what would be right.
+pub fn proxy(typed: &str, surroundings: &dyn Surroundings) -> Result<Proxy, String> {
     let right = "write http://HOST:PORT or socks5://HOST:PORT";
     let (scheme, rest) = typed.split_once("://").unwrap_or(("", typed));
     let kind = match scheme {
         "http" => ProxyKind::Connect,
         // The proxy looks names up either way.
         "socks5" | "socks5h" => ProxyKind::Socks5,
+        "https" => {
+            return Err(format!(
+                "TLS to the proxy itself is not spoken, since its time, CPU and bytes would be measured as the target's: {right} of a plaintext port of the proxy, or of a TLS tunnel to it on this machine (stunnel, socat)"
+            ));
+        }
         _ => return Err(format!("`{scheme}` is no kind of proxy: {right}")),
     };
     let (credentials, address) = match rest.trim_end_matches('/').rsplit_once('@') {
