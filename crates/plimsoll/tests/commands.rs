@@ -227,7 +227,7 @@ fn ready_plans_run() {
                 &["--rate", "200/s", "--warmup", "100ms", "--calls", "100"],
                 100,
             ),
-            "llm-chat" | "llm-sidecars" | "llm-talks" => (
+            "llm-chat" | "llm-sidecars" | "llm-talks" | "ws-sse" => (
                 format!("http://127.0.0.1:{}", llm.port),
                 &["--rate", "20/s", "--duration", "500ms"],
                 if name == "llm-talks" { 40 } else { 10 },

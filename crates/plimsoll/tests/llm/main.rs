@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
 mod conversations;
+mod ladder;
 #[path = "../support/mod.rs"]
 mod support;
 
