@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""HTTP side by side: client CPU a request, ours against h2load, oha, wrk and vegeta, and a token's over SSE.
+"""HTTP side by side: client CPU a request, ours against h2load, oha, wrk and vegeta; a token's over SSE, against AIPerf.
 
 Every client asks nginx and `plimsoll serve http` for 1 KiB, in turn, again and again: over HTTP/2 as 1 connection with
 100 streams and as 10 with 10, over HTTP/1.1 as 100 kept connections. The figures are medians over the repetitions; a row
-counts only if all its requests ended well. Streams of tokens come from `plimsoll serve llm`.
+counts only if all its requests ended well. Streams of tokens come from `plimsoll serve llm`, which takes 20 ms for each
+token: 1,000 at once for Plimsoll alone, and 50 at once for Plimsoll and AIPerf in turn, with the time to the first token
+that either reports.
 
     bench/http.py                       all of it
     bench/http.py --quick               two repetitions with fewer requests
@@ -37,6 +39,12 @@ GOALS = {
 STREAMS = 1_000
 # µs of client CPU a token with so many streams at once.
 TOKEN_GOAL = 1.5
+# With so many at once, which AIPerf carries on one core.
+FEWER_STREAMS = 50
+# AIPerf's µs of client CPU a token over ours: at least.
+AIPERF_GOAL = 50
+TOKEN_DELAY_MS, TOKENS = 20, 200
+AIPERF = bench.PEERS / "aiperf" / "bin"
 
 
 class Nginx:
@@ -149,22 +157,63 @@ def run_once(name, port, shape, requests, folder):
     return measured.cpu / ok * 1e6, None
 
 
-def tokens(scratch, rep, seconds):
-    """µs of client CPU a token, with [`STREAMS`] answers at once; or what was wrong."""
-    server = bench.Server([
-        bench.plimsoll(), "serve", "llm", "--listen", "127.0.0.1:0", "--token-delay", "20ms", "--tokens", "200",
+def model():
+    return bench.Server([
+        bench.plimsoll(), "serve", "llm", "--listen", "127.0.0.1:0", "--token-delay", f"{TOKEN_DELAY_MS}ms", "--tokens", TOKENS,
     ])
-    with server:
-        folder = scratch / f"tokens-{rep}"
+
+
+def tokens(folder, streams, seconds):
+    """(µs of client CPU a token with so many answers at once, ms to the first token), or None; what was wrong, or None"""
+    with model() as server:
         measured = bench.measure([
-            bench.plimsoll(), "llm", f"http://{server.address}", "--model", "m", "--clients", STREAMS,
+            bench.plimsoll(), "llm", f"http://{server.address}", "--model", "m", "--clients", streams,
             "--duration", f"{seconds}s", "--out", folder, "--json", "-q",
         ])
     total = bench.run_record(folder)["total"]
     received = total["measures"]["counts"]["tokens_received"]
     if measured.exit not in (0, 90) or total["errors"] > 0:
         return None, f"exit {measured.exit}, {total['errors']} errors"
-    return measured.cpu / received * 1e6, None
+    first = total["measures"]["times"]["time_to_first_token"]
+    return (measured.cpu / received * 1e6, first["p50_us"] / 1e3), None
+
+
+def tokenizer(folder):
+    """AIPerf wants one of every model, though the server counts the tokens: a word is a token."""
+    folder.mkdir(exist_ok=True)
+    words = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
+             "pre_tokenizer": {"type": "Whitespace"}, "post_processor": None, "decoder": None,
+             "model": {"type": "WordLevel", "vocab": {"[UNK]": 0}, "unk_token": "[UNK]"}}
+    (folder / "tokenizer.json").write_text(json.dumps(words), encoding="utf-8")
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "[UNK]"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    return folder
+
+
+def tokens_of_aiperf(folder, streams, seconds):
+    """The same of AIPerf, from the start of its processes to their end."""
+    folder.mkdir()
+    prompts = folder / "prompts.jsonl"
+    prompts.write_text('{"text": "What does the load line show?"}\n' * streams, encoding="utf-8")
+    if not AIPERF.exists():
+        sys.exit(f"{AIPERF} is missing: run `make setup`")
+    # As many answers as so many streams have in this time.
+    requests = streams * max(1, round(seconds * 1000 / (TOKEN_DELAY_MS * TOKENS)))
+    with model() as server:
+        measured = bench.measure([
+            AIPERF / "aiperf", "profile", "-m", "m", "--url", f"http://{server.address}", "--endpoint-type", "chat",
+            "--streaming", "--concurrency", streams, "--request-count", requests, "--use-server-token-count",
+            "--tokenizer", tokenizer(folder / "tokenizer"), "--input-file", prompts, "--custom-dataset-type", "single_turn",
+            "--output-artifact-dir", folder / "out", "--ui-type", "none", "--no-server-metrics",
+        ], timeout=300)
+    try:
+        said = json.loads((folder / "out" / "profile_export_aiperf.json").read_text(encoding="utf-8"))
+        ended, first = said["request_count"]["avg"], said["time_to_first_token"]["p50"]
+    except (OSError, ValueError, KeyError) as unreadable:
+        return None, f"exit {measured.exit}, {type(unreadable).__name__}: {unreadable}"
+    if measured.exit != 0 or ended != requests:
+        return None, f"exit {measured.exit}, {ended} of {requests} requests ok"
+    return (measured.cpu / (requests * TOKENS) * 1e6, first), None
 
 
 def main():
@@ -172,20 +221,20 @@ def main():
     parser.add_argument("--reps", type=int, default=5, help="interleaved repetitions (5)")
     parser.add_argument("--servers", default=",".join(SERVERS))
     parser.add_argument("--shapes", default=",".join(SHAPES), help="connections x streams of HTTP/2; h1x100: HTTP/1.1")
-    parser.add_argument("--clients", default="plimsoll,h2load,oha,wrk,vegeta")
+    parser.add_argument("--clients", default="plimsoll,h2load,oha,wrk,vegeta,aiperf")
     parser.add_argument("--no-tokens", action="store_true", help="leave the streams of tokens out")
     parser.add_argument("--quick", action="store_true", help="two repetitions with a quarter of the requests")
     parser.add_argument("--gate", action="store_true", help="exit 1 when a goal is missed or a row is invalid")
     args = parser.parse_args()
     servers, shapes, clients = (value.split(",") for value in (args.servers, args.shapes, args.clients))
-    for given, known in ((servers, SERVERS), (shapes, list(SHAPES)), (clients, list(REQUESTS))):
+    for given, known in ((servers, SERVERS), (shapes, list(SHAPES)), (clients, [*REQUESTS, "aiperf"])):
         for word in given:
             if word not in known:
                 parser.error(f"unknown '{word}': expected one of {', '.join(known)}")
     bench.warn_if_busy()
     bench.raise_descriptor_limit(STREAMS * 2 + 100)
     reps, fraction = (2, 4) if args.quick else (args.reps, 1)
-    costs, wrong, each_token = {}, {}, []
+    costs, wrong, each_token = {}, {}, {}
     with bench.Scratch() as scratch:
         for rep in range(reps):
             for server_name in servers:
@@ -206,20 +255,19 @@ def main():
                                 wrong.setdefault(key, []).append(problem)
                             else:
                                 costs.setdefault(key, []).append(cost)
-            if not args.no_tokens:
-                cost, problem = tokens(scratch, rep, 20 // fraction)
-                if problem:
-                    wrong.setdefault(("plimsoll", "llm", "tokens"), []).append(problem)
-                else:
-                    each_token.append(cost)
+            kinds = [] if args.no_tokens else [
+                ("plimsoll", tokens, STREAMS), ("plimsoll", tokens, FEWER_STREAMS), ("aiperf", tokens_of_aiperf, FEWER_STREAMS),
+            ]
+            for name, ask, streams in kinds:
+                if name in clients:
+                    cost, problem = ask(scratch / f"tokens-{name}-{streams}-{rep}", streams, 20 // fraction)
+                    if problem:
+                        wrong.setdefault((name, "llm", f"{streams} streams"), []).append(problem)
+                    else:
+                        each_token.setdefault((name, streams), []).append(cost)
             print(f"repetition {rep + 1} of {reps} done", file=sys.stderr)
     missed = report(reps, servers, shapes, clients, costs)
-    if each_token:
-        cost = bench.median(each_token)
-        held = cost <= TOKEN_GOAL
-        missed += not held
-        print(f"\na token over SSE, {STREAMS:,} streams: {cost:.2f} µs of client CPU ({min(each_token):.2f}–{max(each_token):.2f}; "
-              f"≤ {TOKEN_GOAL} {'met' if held else 'MISSED'})")
+    missed += report_tokens(each_token)
     for key, said in wrong.items():
         print(f"\ninvalid: {' '.join(key)}: {said[-1]}")
     return 1 if args.gate and (missed or wrong) else 0
@@ -251,6 +299,30 @@ def report(reps, servers, shapes, clients, costs):
                 row.append(cell)
             rows.append(row)
     bench.print_table(["server", "shape", "plimsoll", *peers], rows)
+    return missed
+
+
+def report_tokens(each_token):
+    """Prints what tokens cost, and returns how many goals were missed."""
+    missed = 0
+    cpu, first = ({key: [pair[place] for pair in pairs] for key, pairs in each_token.items()} for place in (0, 1))
+    own = cpu.get(("plimsoll", STREAMS))
+    if own:
+        cost = bench.median(own)
+        held = cost <= TOKEN_GOAL
+        missed += not held
+        print(f"\na token over SSE, {STREAMS:,} streams: {cost:.2f} µs of client CPU ({min(own):.2f}–{max(own):.2f}; "
+              f"≤ {TOKEN_GOAL} {'met' if held else 'MISSED'})")
+    own, theirs = (cpu.get((name, FEWER_STREAMS)) for name in ("plimsoll", "aiperf"))
+    if own and theirs:
+        ratio = bench.median(theirs) / bench.median(own)
+        held = ratio >= AIPERF_GOAL
+        missed += not held
+        print(f"{FEWER_STREAMS} streams: {bench.median(own):.2f} µs, AIPerf {bench.median(theirs):.2f} µs = {ratio:.0f}× "
+              f"(≥ {AIPERF_GOAL} {'met' if held else 'MISSED'}), the start of either included")
+        seen = [bench.median(first[name, FEWER_STREAMS]) for name in ("plimsoll", "aiperf")]
+        print(f"time to the first token (p50), which the server sends after {TOKEN_DELAY_MS} ms: "
+              f"{seen[0]:.1f} ms, AIPerf {seen[1]:.1f} ms")
     return missed
 
 

@@ -24,6 +24,7 @@ ghz_version=v0.121.0
 k6_version=v1.8.1
 vegeta_version=v12.13.0
 oha_version=1.16.0
+aiperf_version=0.13.0
 # The crate that brings OpenSSL's sources; after the plus, the version of OpenSSL.
 openssl_crate=400.0.2+4.0.3
 # Its module holds the server of the interoperability tests.
@@ -216,6 +217,14 @@ if [[ $scope == bench ]] && { ! fresh oha "$oha_version" || [[ ! -x $peers/bin/o
     say "building oha $oha_version"
     cargo install --quiet --locked --root "$peers" "oha@$oha_version" || fail "cargo install oha@$oha_version failed (is the registry within reach?)"
     stamp oha "$oha_version"
+fi
+
+if [[ $scope == bench ]] && { ! fresh aiperf "$aiperf_version" || [[ ! -x $peers/aiperf/bin/aiperf ]]; }; then
+    say "installing AIPerf $aiperf_version into .peers/aiperf (1.2 GB)"
+    python3 -m venv --clear "$peers/aiperf" || fail "python3 -m venv .peers/aiperf failed: install python3-venv"
+    "$peers/aiperf/bin/pip" install --quiet --disable-pip-version-check "aiperf==$aiperf_version" ||
+        fail "pip could not install aiperf==$aiperf_version (is the network there?)"
+    stamp aiperf "$aiperf_version"
 fi
 
 if [[ $scope == bench ]] && { ! fresh k6 "$k6_version" || [[ ! -x $peers/bin/k6 ]]; }; then
