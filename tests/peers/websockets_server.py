@@ -3,12 +3,15 @@
 Prints the addresses of its API and of its sockets, and serves until it is killed. Every
 odd token arrives in fragments, a ping comes before each run's third token, and the socket
 of every fourth session is dropped in mid-run; it then goes on after the number the client
-saw last. With a certificate and its key both addresses are reached over TLS.
+saw last. With a certificate and its key both addresses are reached over TLS. With TENANT in the
+environment, requests and upgrades need an X-Tenant of that value, and requests an Authorization
+besides, each value of which is a line of the file `keys`.
 """
 
 import asyncio
 import http.server
 import json
+import os
 import ssl
 import sys
 import threading
@@ -22,6 +25,20 @@ TLS = None
 if len(sys.argv) > 2:
     TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     TLS.load_cert_chain(sys.argv[1], sys.argv[2])
+TENANT = os.environ.get("TENANT")
+KEYS = []
+
+
+def is_known(headers):
+    return TENANT is None or headers.get_all("X-Tenant") == [TENANT]
+
+
+def note(key):
+    if key is not None and key not in KEYS:
+        KEYS.append(key)
+        with open("keys", "a") as file:
+            file.write(key + "\n")
+    return key
 
 
 class Session:
@@ -51,7 +68,9 @@ class Api(http.server.BaseHTTPRequestHandler):
         asked = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         parts = self.path.strip("/").split("/")
         status, answer = 404, {"error": "nothing here"}
-        if parts == ["session", "create"]:
+        if not is_known(self.headers) or TENANT and note(self.headers.get("Authorization")) is None:
+            status, answer = 403, {"error": "who asks?"}
+        elif parts == ["session", "create"]:
             name = str(uuid.uuid4())
             SESSIONS[name] = Session(len(SESSIONS))
             status, answer = 200, {"session_id": name, "token": "token-of-" + name}
@@ -76,7 +95,8 @@ class Api(http.server.BaseHTTPRequestHandler):
 async def sockets(socket):
     place = urlsplit(socket.request.path)
     name = place.path.rsplit("/", 1)[-1]
-    if socket.request.headers.get("Authorization") != f"Bearer token-of-{name}":
+    headers = socket.request.headers
+    if headers.get_all("Authorization") != [f"Bearer token-of-{name}"] or not is_known(headers):
         await socket.close(1008, "not your session")
         return
     session = SESSIONS[name]

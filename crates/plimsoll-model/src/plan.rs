@@ -370,6 +370,7 @@ impl CallPlan {
         let fields = match self {
             CallPlan::Grpc(call) => call.varying_metadata.as_ref().map(|all| &all.fields),
             CallPlan::Http(call) => call.varying.as_ref().map(|all| &all.headers),
+            CallPlan::Session(call) => call.headers.varying.as_ref().map(|all| &all.fields),
             _ => None,
         };
         let sources = fields.into_iter().flatten();
@@ -502,7 +503,33 @@ pub struct SessionCall {
     pub reconnect_pause_most: Duration,
     /// Offer to have the sockets' messages compressed.
     pub compression: bool,
+    pub headers: RequestFields,
     pub goodput: Goodput,
+}
+
+/// Header fields of requests, names in lower case. Values may be secret: the run directory keeps only the names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestFields {
+    /// The same in every request.
+    pub constant: Vec<(String, String)>,
+    /// `None`: there are no others.
+    pub varying: Option<VaryingMetadata>,
+}
+
+impl RequestFields {
+    /// Every field as `number` has it. `unix_ns`: now, nanoseconds since 1970.
+    pub fn of(&self, number: u64, unix_ns: u64) -> Vec<(String, String)> {
+        let mut all = self.constant.clone();
+        if let Some(varying) = &self.varying {
+            let moment = varying.variation.moment(number, 0, unix_ns);
+            all.extend(varying.fields.iter().map(|field| {
+                let mut value = Vec::new();
+                field.write(&moment, &mut value);
+                (field.name.clone(), String::from_utf8_lossy(&value).into())
+            }));
+        }
+        all
+    }
 }
 
 /// What `POST /session/ID/run` carries.

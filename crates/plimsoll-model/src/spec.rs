@@ -215,6 +215,10 @@ pub struct SessionSpec {
     pub reconnect_pause_most: Option<Period>,
     /// Offer to have the sockets' messages compressed (permessage-deflate). Default: no.
     pub compression: Option<bool>,
+    /// Header fields of the API's requests and of the sockets' upgrades; `authorization` is of the
+    /// former alone, as sockets have the session's token.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, MetadataSpec>,
     /// What a query has to meet to be counted as good, besides succeeding.
     pub goodput: Option<GoodputSpec>,
 }

@@ -134,6 +134,7 @@ pub(crate) const FLAGS: &[(&str, &str)] = &[
         "--reconnect-pause-most",
     ),
     ("call.session.compression", "--compression"),
+    ("call.session.headers", "--header"),
     ("call.session.reconnect_pause", "--reconnect-pause"),
     ("call.session.reconnects", "--reconnects"),
     ("call.session.expect_tokens", "--expect-tokens"),

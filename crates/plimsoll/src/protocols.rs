@@ -209,6 +209,7 @@ fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Failure> 
         reconnect_pause: call.reconnect_pause,
         reconnect_pause_most: call.reconnect_pause_most,
         compression: call.compression,
+        headers: call.headers.clone(),
         goodput: call.goodput,
         seed: plan.seed,
     })

@@ -129,8 +129,9 @@ fn known_keys(path: &str) -> Option<Cow<'static, [&'static str]>> {
         "watch" => keys_of::<WatchSpec>(),
         "find" => keys_of::<FindSpec>(),
         "call.grpc.message_binary" => keys_of::<BinaryTable>(),
-        path if path.starts_with("call.grpc.metadata.")
-            || path.starts_with("call.http.headers.") =>
+        path if [".metadata.", ".headers."]
+            .iter()
+            .any(|of| path.contains(of)) =>
         {
             keys_of::<MetadataSource>()
         }

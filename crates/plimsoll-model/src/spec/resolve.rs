@@ -29,6 +29,7 @@ mod users;
 
 pub use binary::delimited;
 pub use metadata::metadata;
+pub(super) use metadata::{Given, Names};
 pub use proxy::proxy;
 pub(super) use tls::{GROUPS, SUITES, VERSIONS as TLS_VERSIONS};
 pub use tls::{group_named, suite_named, tls_version_named, trust};

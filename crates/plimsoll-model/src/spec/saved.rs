@@ -41,6 +41,10 @@ pub fn secrets(plan: &Plan) -> Vec<(String, String)> {
             call.varying_metadata.as_ref().map(|all| &all.fields),
         ),
         CallPlan::Http(call) => (&call.headers, call.varying.as_ref().map(|all| &all.headers)),
+        CallPlan::Session(call) => (
+            &call.headers.constant,
+            call.headers.varying.as_ref().map(|all| &all.fields),
+        ),
         _ => return Vec::new(),
     };
     // As they are typed: what reads them there looks for fields again.
@@ -75,8 +79,8 @@ impl Spec {
     }
 
     fn fill_in_call(&mut self, plan: &Plan) {
-        if let CallPlan::Session(call) = &plan.call {
-            self.call.session = Some(super::session::filled_in(call));
+        if let (CallPlan::Session(call), Some(typed)) = (&plan.call, &mut self.call.session) {
+            super::session::fill_in(typed, call);
             if let (Some(varying), Some(rows)) = (&call.query.varying, &mut self.rows) {
                 rows.order = Some(varying.variation.order().name().to_owned());
             }
@@ -186,7 +190,8 @@ impl Spec {
         let mut spec = self.clone();
         let metadata = spec.call.grpc.iter_mut().map(|call| &mut call.metadata);
         let headers = spec.call.http.iter_mut().map(|call| &mut call.headers);
-        for (name, value) in metadata.chain(headers).flatten() {
+        let others = spec.call.session.iter_mut().map(|call| &mut call.headers);
+        for (name, value) in metadata.chain(headers).chain(others).flatten() {
             if is_secret_name(name) && matches!(value, MetadataSpec::Text(_)) {
                 *value = MetadataSpec::Env(secret_variable(name));
             }

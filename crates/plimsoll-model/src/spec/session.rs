@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::problem::Problems;
-use super::resolve::target_of;
+use super::resolve::{Given, Names, target_of};
 use super::surroundings::Surroundings;
 use super::target::is_bare_socket;
 use super::{GoodputSpec, Limit, SessionSpec, Spec};
-use crate::plan::{CallPlan, Goodput, QueryText, SessionCall};
-use crate::template::{self, Moment, Render, Template, Varying};
+use crate::plan::{CallPlan, Goodput, QueryText, RequestFields, SessionCall};
+use crate::template::{self, Moment, Render, Template, Variation, Varying};
 use crate::units::Period;
 
 /// For one query: answers stream for as long as there is text.
@@ -41,8 +41,8 @@ pub(super) fn with_defaults(spec: &Spec) -> Option<Spec> {
 }
 
 /// Every default written out.
-pub(super) fn filled_in(call: &SessionCall) -> SessionSpec {
-    SessionSpec {
+pub(super) fn fill_in(typed: &mut SessionSpec, call: &SessionCall) {
+    *typed = SessionSpec {
         socket: Some(call.socket.url.clone()),
         agent: Some(call.agent.clone()),
         queries: Some(call.queries),
@@ -52,12 +52,14 @@ pub(super) fn filled_in(call: &SessionCall) -> SessionSpec {
         reconnect_pause: Some(Period(call.reconnect_pause)),
         reconnect_pause_most: Some(Period(call.reconnect_pause_most)),
         compression: call.compression.then_some(true),
+        // As they were typed: their values may be secret.
+        headers: std::mem::take(&mut typed.headers),
         goodput: (call.goodput != Goodput::default()).then(|| GoodputSpec {
             first_token: call.goodput.first_token.map(Period),
             time_per_token: call.goodput.time_per_token.map(Period),
             query: call.goodput.query.map(Period),
         }),
-    }
+    };
 }
 
 /// Whether the sockets are reached over TLS by their own URL.
@@ -161,7 +163,7 @@ impl Problems {
                 "0 tokens, and a query without tokens is a failure: use 1 or more, or leave it out",
             );
         }
-        let query = self.query(spec, session, surroundings);
+        let (query, headers) = self.asked(spec, session, surroundings);
         if self.0.len() > before {
             return None;
         }
@@ -181,50 +183,66 @@ impl Problems {
                 .reconnect_pause_most
                 .map_or(RECONNECT_PAUSE_MOST, |p| p.0),
             compression: session.compression.unwrap_or(false),
+            headers,
             goodput,
         }))
     }
 
-    /// What each query asks.
-    fn query(
+    /// What each query asks, and the header fields with which it does.
+    fn asked(
         &mut self,
         spec: &Spec,
         session: &SessionSpec,
         surroundings: &dyn Surroundings,
-    ) -> Option<QueryText> {
+    ) -> (Option<QueryText>, RequestFields) {
         let text = session.query.as_deref().unwrap_or(QUERY);
         let rows = self.rows(spec, surroundings);
-        if spec.rows.is_some() && rows.is_none() {
-            return None;
+        let given = match (&rows, &spec.rows) {
+            (Some(rows), _) => Given::Rows(rows),
+            (None, Some(_)) => Given::Lost,
+            (None, None) => Given::Nothing,
+        };
+        let headers = self.metadata(Names::ScriptFields, &session.headers, given, surroundings);
+        if matches!(given, Given::Lost) {
+            return (None, RequestFields::default());
         }
-        if rows.is_some() && !template::uses_rows(text) {
+        if rows.is_some() && !template::uses_rows(text) && !headers.uses_rows {
             self.add(
                 "rows",
-                "the query has no field of them: write {{row.NAME}} where a column belongs",
+                "neither the query nor a header has a field of them: write {{row.NAME}} where a column belongs",
             );
         }
         let variation = self
             .variation(spec, rows.as_ref())
             .in_a_row(session.queries.unwrap_or(1));
+        let headers = headers.in_requests(&variation);
         let template = Template::parse(text, &mut 0, rows.as_ref()).map_err(|e| e.to_string());
-        let template = self.keep("call.session.query", template)?;
-        if let Some(constant) = template.constant() {
-            return Some(QueryText {
-                text: text.to_owned(),
-                ..QueryText::constant(constant)
-            });
-        }
-        let rendered = RunBody(template);
-        let mut body = Vec::new();
-        rendered.render(&variation.moment(0, 0, 0), &mut body);
-        Some(QueryText {
+        let template = self.keep("call.session.query", template);
+        (
+            template.map(|template| query(text, template, variation)),
+            headers,
+        )
+    }
+}
+
+/// The text of each query, which is typed.
+fn query(text: &str, template: Template, variation: Variation) -> QueryText {
+    if let Some(constant) = template.constant() {
+        return QueryText {
             text: text.to_owned(),
-            body,
-            varying: Some(Varying {
-                variation,
-                messages: vec![Arc::new(rendered)],
-            }),
-        })
+            ..QueryText::constant(constant)
+        };
+    }
+    let rendered = RunBody(template);
+    let mut body = Vec::new();
+    rendered.render(&variation.moment(0, 0, 0), &mut body);
+    QueryText {
+        text: text.to_owned(),
+        body,
+        varying: Some(Varying {
+            variation,
+            messages: vec![Arc::new(rendered)],
+        }),
     }
 }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 use plimsoll_engine::script::{LINKS, Link, Origin, Script, Scripts, Turn};
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_model::measure::Count;
-use plimsoll_model::plan::{Goodput, QueryText, Target};
+use plimsoll_model::plan::{Goodput, QueryText, RequestFields, Target};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::websocket::{Opcode, Reader, Role, close_payload, code, put_masked};
 
@@ -60,6 +60,8 @@ pub struct SessionOptions {
     pub reconnect_pause_most: Duration,
     /// Offer to have messages compressed (RFC 7692).
     pub compression: bool,
+    /// Header fields of the API's requests and, but for `authorization`, of upgrades.
+    pub headers: RequestFields,
     /// What a query has to meet to be counted as good.
     pub goodput: Goodput,
     pub seed: u64,
@@ -267,7 +269,7 @@ impl Script for Session {
             self.socket = Socket::Upgrading;
             self.reader = Reader::new(Role::Client, MAX_FRAME);
             self.upgrade = Vec::new();
-            self.put_upgrade(turn.out(SOCKET));
+            self.put_upgrade(now, turn.out(SOCKET));
         }
     }
 

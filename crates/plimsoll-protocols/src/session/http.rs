@@ -15,18 +15,20 @@ pub struct Answer {
     pub closes: bool,
 }
 
-/// A POST of a JSON document, or without a body where that is empty.
-pub fn put_post(out: &mut Vec<u8>, host: &str, path: &str, json: &[u8]) {
+/// A POST of a JSON document, or without a body where that is empty. `own`: header fields besides.
+pub fn put_post(out: &mut Vec<u8>, host: &str, path: &str, own: &[(String, String)], json: &[u8]) {
     let length = json.len().to_string();
-    let fields = [
+    let mut fields = vec![
         ("Host", host),
         ("Content-Length", &length),
         ("Accept", "application/json"),
-        ("Content-Type", "application/json"),
     ];
     // What has no body has no type either.
-    let used = fields.len() - usize::from(json.is_empty());
-    put_request(out, "POST", path, &fields[..used]);
+    if !json.is_empty() {
+        fields.push(("Content-Type", "application/json"));
+    }
+    fields.extend(own.iter().map(|(name, value)| (&**name, &**value)));
+    put_request(out, "POST", path, &fields);
     out.extend_from_slice(json);
 }
 
@@ -141,10 +143,11 @@ mod tests {
     #[test]
     fn requests_have_a_type_where_they_have_a_body() {
         let mut out = Vec::new();
-        put_post(&mut out, "h:1", "/x", b"");
-        put_post(&mut out, "h:1", "/x", b"{}");
+        put_post(&mut out, "h:1", "/x", &[], b"");
+        let own = [("x-tenant".to_owned(), "7".to_owned())];
+        put_post(&mut out, "h:1", "/x", &own, b"{}");
         let expected = "POST /x HTTP/1.1\r\nHost: h:1\r\nContent-Length: 0\r\nAccept: application/json\r\n\r\n\
-            POST /x HTTP/1.1\r\nHost: h:1\r\nContent-Length: 2\r\nAccept: application/json\r\nContent-Type: application/json\r\n\r\n{}";
+            POST /x HTTP/1.1\r\nHost: h:1\r\nContent-Length: 2\r\nAccept: application/json\r\nContent-Type: application/json\r\nx-tenant: 7\r\n\r\n{}";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 }

@@ -15,7 +15,9 @@ use plimsoll_engine::network::simulated::{Action, Peer, Server, SimulatedNetwork
 use plimsoll_engine::script::worker::ScriptWorker;
 use plimsoll_engine::worker::{Control, Share, StopLevel, WorkerInterval};
 use plimsoll_model::measure::Count;
-use plimsoll_model::plan::{Arrivals, Goodput, Load, QueryText, Reuse, Spacing, Stage};
+use plimsoll_model::plan::{
+    Arrivals, Goodput, Load, QueryText, RequestFields, Reuse, Spacing, Stage,
+};
 use plimsoll_model::record::{Interval, StageRecord};
 use plimsoll_model::schedule::Schedule;
 use plimsoll_model::spec::parse_target;
@@ -165,6 +167,7 @@ fn simulate_load(
         reconnect_pause: Duration::from_millis(number(12, 1, 300)),
         reconnect_pause_most: Duration::from_secs(1),
         compression: false,
+        headers: RequestFields::default(),
         goodput: Goodput::default(),
         seed,
     };

@@ -9,8 +9,8 @@ use plimsoll_engine::{Observation, Place};
 use plimsoll_model::Outcome;
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::{
-    Arrivals, CallPlan, Goodput, Load, Plan, QueryText, Reuse, SessionCall, Spacing, Stage, Target,
-    Watch,
+    Arrivals, CallPlan, Goodput, Load, Plan, QueryText, RequestFields, Reuse, SessionCall, Spacing,
+    Stage, Target, Watch,
 };
 use plimsoll_model::record::StageRecord;
 use plimsoll_model::spec::parse_target;
@@ -73,6 +73,7 @@ impl Loading {
                 reconnect_pause: self.reconnect_pause,
                 reconnect_pause_most: Duration::from_secs(1),
                 compression: false,
+                headers: RequestFields::default(),
                 api_secured: false,
                 socket_secured: false,
                 goodput: Goodput::default(),
@@ -133,6 +134,7 @@ impl Loading {
             reconnect_pause: self.reconnect_pause,
             reconnect_pause_most: Duration::from_secs(1),
             compression: false,
+            headers: RequestFields::default(),
             api_tls: None,
             socket_tls: None,
             goodput: Goodput::default(),

@@ -4,6 +4,7 @@ use clap::Args;
 use plimsoll_model::spec::{CallSpec, SessionSpec};
 
 use crate::arguments::Origins;
+use crate::credentials::CredentialFlags;
 use crate::environment::Environment;
 use crate::execution::{self, OutputFlags, Process};
 use crate::failure::{Exit, Failure};
@@ -56,6 +57,14 @@ pub(crate) struct Arguments {
     )]
     goodput: Vec<Bound>,
 
+    /// A header field of the API's requests and of the sockets' upgrades, 'name: value'; a value $NAME is taken from
+    /// the environment; may be given again. An authorization is not sent with upgrades: they have the session's token.
+    #[arg(short = 'H', long, value_name = "NAME: VALUE", help_heading = "Call")]
+    header: Vec<String>,
+
+    #[command(flatten)]
+    credentials: CredentialFlags,
+
     #[command(flatten)]
     load: LoadFlags,
 
@@ -75,6 +84,8 @@ pub(crate) fn execute(
         goodput: goodput::spec(&arguments.goodput),
         ..SessionSpec::default()
     };
+    call.headers = quick::fields("--header", &arguments.header)?;
+    arguments.credentials.add_to(&mut call.headers)?;
     arguments.session.apply(&mut call);
     let call = CallSpec {
         session: Some(call),

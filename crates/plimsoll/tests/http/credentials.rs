@@ -82,3 +82,39 @@ fn a_server_sees_the_value_and_what_prints_none_is_an_error() {
     let fixed = ["grpc", &url, "--clients", "1", "-q", "--out", "over-grpc"];
     place.expect(0, &[&fixed[..], &call, &flags].concat());
 }
+
+/// The value of one field is printed anew every second; sockets have the session's token in its place.
+#[test]
+fn headers_of_sessions_go_with_requests_and_upgrades() {
+    let place = Place::new();
+    let mut command = python(&place, "websockets_server.py");
+    let mut server = Server::start(command.env("TENANT", "7"));
+    let api = format!("session://{}", server.address());
+    let socket = format!("ws://{}", server.next_address());
+    let to = ["session", &api, "--socket", &socket, "--out", "run", "-q"];
+    let load = ["--clients", "2", "--duration", "3500ms"];
+    let printing = "authorization: date +%s.%N";
+    let refreshed = ["--header-from-command", printing, "--refresh", "1s"];
+    let flags = [&to[..], &load, &["-H", "x-tenant: 7"], &refreshed].concat();
+    place.expect(0, &flags);
+    let run = place.run_json("run");
+    assert_eq!(run["total"]["errors"], 0, "{run}");
+    // Once for the plan, and then every second; a busy machine only comes later.
+    let keys = place.read("keys").lines().count();
+    assert!((2..=5).contains(&keys), "{keys}");
+    let plan = place.read("run/plan.toml");
+    assert!(
+        plan.contains("[call.session.headers") && plan.contains("refresh = \"1s\""),
+        "{plan}"
+    );
+    for (header, problem) in [
+        ("content-type: a", "set by sessions themselves"),
+        ("sec-websocket-key: a", "set by what opens the WebSocket"),
+        ("x-a: {{row.b}}", "needs rows"),
+    ] {
+        let refused = place.run(&[&to[..], &["--clients", "1", "-H", header]].concat());
+        assert_eq!(refused.status.code(), Some(2), "{header}");
+        let printed = stderr_of(&refused);
+        assert!(printed.contains(problem), "{printed}");
+    }
+}

@@ -4,7 +4,7 @@ use super::metadata::{Given, Names};
 use super::{is_printable, is_visible};
 use crate::plan::{CallPlan, Compression, GivenMessages, GrpcCall, MethodKind, Pace, StreamPlan};
 use crate::spec::{EncodedCall, GrpcSpec, Messages, PaceSpec, Problems, Spec, Surroundings};
-use crate::template::{self, Varying, VaryingMetadata};
+use crate::template::{self, Varying};
 use crate::units::Size;
 
 /// What gRPC clients accept unless configured otherwise.
@@ -39,7 +39,7 @@ impl Problems {
             None if spec.rows.is_some() => Given::Lost,
             None => Given::Nothing,
         };
-        let metadata = self.metadata(Names::Grpc, &call.metadata, given, surroundings);
+        let metadata = self.metadata(Names::Metadata, &call.metadata, given, surroundings);
         let max_message = call.max_message.unwrap_or(MAX_MESSAGE).0;
         let max_message = if (1..=1 << 31).contains(&max_message) {
             max_message as usize
@@ -91,7 +91,8 @@ impl Problems {
             );
         }
         let variation = self.variation(spec, rows.as_ref());
-        let first = metadata.of_first_call(&variation);
+        let fields = metadata.in_requests(&variation);
+        let first = fields.of(0, 0);
         let encoded = match surroundings.encode_grpc(call, method, messages, rows.as_ref(), &first)
         {
             Ok(encoded) => encoded,
@@ -109,15 +110,12 @@ impl Problems {
             },
             stream,
             varying: (!encoded.varying.is_empty()).then(|| Varying {
-                variation: variation.clone(),
+                variation,
                 messages: encoded.varying,
             }),
             given,
-            metadata: metadata.constant,
-            varying_metadata: (!metadata.varying.is_empty()).then_some(VaryingMetadata {
-                variation,
-                fields: metadata.varying,
-            }),
+            metadata: fields.constant,
+            varying_metadata: fields.varying,
             authority: call.authority.clone(),
             user_agent: call.user_agent.clone(),
             compression,

@@ -28,7 +28,7 @@ impl Problems {
             None if spec.rows.is_some() => Given::Lost,
             None => Given::Nothing,
         };
-        let metadata = self.metadata(Names::Http, &call.headers, given, surroundings);
+        let metadata = self.metadata(Names::Fields, &call.headers, given, surroundings);
         let mut slots = 0;
         let path = self.http_path(spec, call);
         if spec.rows.is_some() && rows.is_none() {

@@ -1,4 +1,4 @@
-//! `[call.grpc.metadata]` and `[call.http.headers]` → names and values. A value with fields is checked for every row, so
+//! `[call.grpc.metadata]`, `[call.http.headers]` and the like → names and values. A value with fields is checked for every row, so
 //! that no call meets one that HTTP/2 can't carry.
 
 use std::collections::BTreeMap;
@@ -7,9 +7,11 @@ use std::time::Duration;
 use base64::Engine as _;
 
 use super::is_printable;
+use crate::plan::RequestFields;
 use crate::spec::{GrpcSpec, MetadataSpec, Problem, Problems, Surroundings};
 use crate::template::{
     self, Column, LiveValue, MetadataField, Order, Part, Rows, Source, Template, Variation,
+    VaryingMetadata,
 };
 
 /// Who needs a value more often than this needs another way to get it.
@@ -29,37 +31,48 @@ pub fn metadata(
     surroundings: &dyn Surroundings,
 ) -> Result<Vec<(String, String)>, Vec<Problem>> {
     let mut problems = Problems(Vec::new());
-    let metadata = problems.metadata(Names::Grpc, &call.metadata, Given::Nothing, surroundings);
+    let metadata = problems.metadata(
+        Names::Metadata,
+        &call.metadata,
+        Given::Nothing,
+        surroundings,
+    );
     match problems.0.is_empty() {
-        true => Ok(metadata.of_first_call(&Variation::new(1, 1, 0, Order::default()))),
+        true => {
+            let fields = metadata.in_requests(&Variation::new(1, 1, 0, Order::default()));
+            Ok(fields.of(0, 0))
+        }
         false => Err(problems.0),
     }
 }
 
 /// Whose fields they are: what names they may have.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Names {
-    Grpc,
-    Http,
+pub(in crate::spec) enum Names {
+    Metadata,
+    Fields,
+    /// Of scripts whose requests are not the plan's.
+    ScriptFields,
 }
 
 impl Names {
     fn key(self) -> &'static str {
         match self {
-            Names::Grpc => "call.grpc.metadata",
-            Names::Http => "call.http.headers",
+            Names::Metadata => "call.grpc.metadata",
+            Names::Fields => "call.http.headers",
+            Names::ScriptFields => "call.session.headers",
         }
     }
 
     /// Values of this name are binary, and typed in base64.
     fn are_binary(self, name: &str) -> bool {
-        self == Names::Grpc && name.ends_with("-bin")
+        self == Names::Metadata && name.ends_with("-bin")
     }
 }
 
 /// The rows that a plan names.
 #[derive(Clone, Copy)]
-pub(super) enum Given<'a> {
+pub(in crate::spec) enum Given<'a> {
     Nothing,
     /// They have a problem, which is reported already.
     Lost,
@@ -68,25 +81,24 @@ pub(super) enum Given<'a> {
 
 /// The metadata of a call.
 #[derive(Debug, Default)]
-pub(super) struct Metadata {
+pub(in crate::spec) struct Metadata {
     /// The same for every call.
-    pub(super) constant: Vec<(String, String)>,
-    pub(super) varying: Vec<MetadataField>,
+    pub(in crate::spec) constant: Vec<(String, String)>,
+    pub(in crate::spec) varying: Vec<MetadataField>,
     /// A value has a field of rows, be it right or wrong.
-    pub(super) uses_rows: bool,
+    pub(in crate::spec) uses_rows: bool,
 }
 
 impl Metadata {
-    /// All of them, for who makes one call.
-    pub(super) fn of_first_call(&self, variation: &Variation) -> Vec<(String, String)> {
-        let moment = variation.moment(0, 0, 0);
-        let mut all = self.constant.clone();
-        all.extend(self.varying.iter().map(|field| {
-            let mut value = Vec::new();
-            field.write(&moment, &mut value);
-            (field.name.clone(), String::from_utf8_lossy(&value).into())
-        }));
-        all
+    /// As requests have them.
+    pub(in crate::spec) fn in_requests(self, variation: &Variation) -> RequestFields {
+        RequestFields {
+            constant: self.constant,
+            varying: (!self.varying.is_empty()).then(|| VaryingMetadata {
+                variation: variation.clone(),
+                fields: self.varying,
+            }),
+        }
     }
 }
 
@@ -97,7 +109,7 @@ struct Value {
 }
 
 impl Problems {
-    pub(super) fn metadata(
+    pub(in crate::spec) fn metadata(
         &mut self,
         names: Names,
         entries: &BTreeMap<String, MetadataSpec>,
@@ -159,8 +171,8 @@ impl Problems {
 }
 
 fn check_name(names: Names, name: &str) -> Result<(), &'static str> {
-    if names == Names::Http {
-        return check_http_name(name);
+    if names != Names::Metadata {
+        return check_field_name(names, name);
     }
     let is_name = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-.".contains(&b);
     if name.is_empty() || !name.bytes().all(is_name) {
@@ -184,12 +196,19 @@ fn check_name(names: Names, name: &str) -> Result<(), &'static str> {
 }
 
 /// RFC 9110, 5.1; what says how a message is framed is not the plan's to say.
-fn check_http_name(name: &str) -> Result<(), &'static str> {
+fn check_field_name(names: Names, name: &str) -> Result<(), &'static str> {
     let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     if name.is_empty() || !name.bytes().all(is_token) {
         return Err("not a field name: use letters, digits, `-` and `_`");
     }
     match name {
+        "accept" | "content-type" if names == Names::ScriptFields => {
+            Err("set by sessions themselves: take it out")
+        }
+        "host" if names == Names::ScriptFields => Err("is that of the target's URL: take it out"),
+        name if name.starts_with("sec-websocket-") && names == Names::ScriptFields => {
+            Err("set by what opens the WebSocket: take it out")
+        }
         "host" => Err("has a key of its own: write host in [call.http]"),
         "connection" | "content-length" | "transfer-encoding" | "te" | "trailer" | "upgrade"
         | "keep-alive" | "proxy-connection" | "expect" => {

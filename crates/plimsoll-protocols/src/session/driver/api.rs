@@ -36,7 +36,8 @@ impl Session {
         };
         let out = turn.out(API);
         let before = out.len();
-        put_post(out, &self.options.api_host, &path, body);
+        let own = self.own_fields(now);
+        put_post(out, &self.options.api_host, &path, &own, body);
         self.requested = now;
         let size = (out.len() - before) as u32;
         if let Some(query) = &mut self.query
@@ -47,6 +48,12 @@ impl Session {
                 query.sent = now;
             }
         }
+    }
+
+    /// The plan's header fields.
+    pub(super) fn own_fields(&self, now: Time) -> Vec<(String, String)> {
+        let unix_ns = self.unix_zero.wrapping_add(now.0);
+        self.options.headers.of(self.number(), unix_ns)
     }
 
     /// What the query that is going on asks.

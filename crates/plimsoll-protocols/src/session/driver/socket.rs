@@ -20,7 +20,7 @@ impl Session {
         turn.connect(SOCKET);
     }
 
-    pub(super) fn put_upgrade(&mut self, out: &mut Vec<u8>) {
+    pub(super) fn put_upgrade(&mut self, now: Time, out: &mut Vec<u8>) {
         let mut query = String::new();
         if self.lost_at != Time::NEVER {
             query = format!("?after={}", self.account.last);
@@ -48,6 +48,9 @@ impl Session {
         if options.compression {
             fields.push(("Sec-WebSocket-Extensions", Deflate::OFFER));
         }
+        let mut own = self.own_fields(now);
+        own.retain(|(name, _)| name != "authorization");
+        fields.extend(own.iter().map(|(name, value)| (&**name, &**value)));
         put_request(out, "GET", &target, &fields);
     }
 
