@@ -479,13 +479,10 @@ fn a_backend_without_its_bus_does_not_fill_the_disk() {
 #[test]
 fn three_rolling_restarts_under_load_cost_nothing() {
     let place = Place::new();
-    // As many as a stack is to carry, for a run by hand on a build for use (PROGRAM_UNDER_TEST).
+    // Each stays for longer than a restart takes; by hand (PROGRAM_UNDER_TEST), as many as a stack is to carry.
     let clients: u64 =
         std::env::var("ROLLING_CLIENTS").map_or(40, |n| n.parse().expect("a number"));
-    // Users stay for longer than a restart takes: shorter loads can come and go around each of them.
-    const QUERIES_EACH: u64 = 120;
-    let (words, queries) = (clients.to_string(), clients * QUERIES_EACH);
-    let queries_each = QUERIES_EACH.to_string();
+    let (words, queries) = (clients.to_string(), clients * 120);
     // The balancer asks twice a second, and believes the third answer.
     let variables = [
         ("PLIMSOLL_LAME_DUCK", "3s"),
@@ -500,7 +497,7 @@ fn three_rolling_restarts_under_load_cost_nothing() {
                 "--clients",
                 &words,
                 "--queries",
-                &queries_each,
+                "120",
                 "--reconnect-pause",
                 "200ms",
             ];
