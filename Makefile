@@ -60,6 +60,7 @@ bench: setup-bench release ## side by side with h2load, ghz, k6, grpc.aio, wrk, 
 	bench/arrivals.py
 	bench/fleet.py
 	bench/bolt.py
+	bench/tick.py
 	bench/sidecar.py
 	bench/streams.py
 	bench/varying.py

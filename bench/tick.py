@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Client CPU a call at a slow rate over many connections, where a call costs its two wake-ups.
+
+Each call at its own time, calls that are due within a tick together (`--tick`), and h2load with
+`--rps`; all of them at the same rate over the same connections, against `plimsoll serve fast`.
+With SOFALOAD set, SOFARPC beside it. Medians of interleaved repetitions.
+"""
+
+import argparse
+import json
+import sys
+
+import bolt
+import side_by_side as bench
+
+
+def ours(protocol, server, args, folder, tick):
+    call = {
+        "grpc": ["grpc", f"grpc://{server.address}", "-m", bench.METHOD, "-d", json.dumps({"json": bench.VECTOR})],
+        "bolt": ["bolt", f"sofa://{server.address}"],
+    }[protocol]
+    measured = bench.measure([
+        bench.plimsoll(), *call, "-c", args.connections, "--rate", f"{args.rate}/s", "--duration", f"{args.seconds}s",
+        *(["--tick", tick] if tick else []), "--workers", 1, "--out", folder, "-q",
+    ])
+    return measured.cpu / bolt.check(measured, folder, f"{protocol}, {args.rate}/s") * 1e6
+
+
+def h2load(server, args, scratch):
+    frame = scratch / "frame"
+    frame.write_bytes(bench.grpc_frame(bench.VECTOR))
+    calls = args.rate * args.seconds
+    measured = bench.measure([
+        bench.tool("h2load"), f"--rps={args.rate / args.connections:g}", "-n", calls, "-c", args.connections, "-m", 1,
+        "-t", 1, "-d", frame, "-H", "content-type: application/grpc", "-H", "te: trailers",
+        f"http://{server.address}/{bench.METHOD}",
+    ])
+    if measured.exit != 0 or f"{calls} succeeded" not in measured.out:
+        sys.exit(f"h2load: exit {measured.exit}: {measured.out.strip()[-400:]} {measured.errors.strip()[-200:]}")
+    return measured.cpu / calls * 1e6
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rate", type=int, default=2000, help="calls a second (2000)")
+    parser.add_argument("--connections", type=int, default=200, help="connections (200)")
+    parser.add_argument("--seconds", type=int, default=10, help="length of one run (10)")
+    parser.add_argument("--tick", default="1ms", help="the tick (1ms)")
+    parser.add_argument("--reps", type=int, default=5, help="interleaved repetitions (5)")
+    parser.add_argument("--gate", action="store_true", help="exit 1 when a call costs more with a tick than the peer's")
+    args = parser.parse_args()
+    peer = bench.program_of("SOFALOAD")
+    bench.warn_if_busy()
+    found = {}
+    with bench.Scratch() as scratch, bench.Server(
+        [bench.plimsoll(), "serve", "fast", "--listen", "127.0.0.1:0", "--workers", 1]
+    ) as fast, bench.Server([bench.plimsoll(), "serve", "bolt", "--listen", "127.0.0.1:0", "--workers", 1]) as sofa:
+        for rep in range(args.reps):
+            for protocol, server in (("grpc", fast), ("bolt", sofa)):
+                for name, tick in (("each at its time", None), (f"--tick {args.tick}", args.tick)):
+                    cost = ours(protocol, server, args, scratch / f"{protocol}-{bool(tick)}-{rep}", tick)
+                    found.setdefault((protocol, name), []).append(cost)
+            found.setdefault(("grpc", "h2load --rps"), []).append(h2load(fast, args, scratch))
+            if peer:
+                found.setdefault(("bolt", "sofaload --qps"), []).append(bolt.theirs(peer, sofa, "2000/s", args))
+            print(f"repetition {rep + 1} of {args.reps} done", file=sys.stderr)
+
+    print(f"Client CPU a call at {args.rate:,}/s over {args.connections} connections, medians of {args.reps}; {bench.machine()}\n")
+    bench.print_table(
+        ["protocol", "load", "CPU a call, µs"],
+        [[protocol, name, f"{bench.median(costs):.1f} ({min(costs):.1f} to {max(costs):.1f})"] for (protocol, name), costs in sorted(found.items())],
+    )
+    missed = False
+    for (protocol, name), costs in found.items():
+        if "--rps" in name or "--qps" in name:
+            missed |= bench.median(found[protocol, f"--tick {args.tick}"]) > bench.median(costs)
+    print(f"\ngoal: with a tick a call costs no more than the peer's: {'MISSED' if missed else 'met'}")
+    return 1 if args.gate and missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
