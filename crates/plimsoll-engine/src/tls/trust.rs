@@ -404,7 +404,7 @@ impl Learned {
         }
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let more = times.saturating_sub(seen.renewed);
-        seen.renewed += more;
+        seen.renewed = seen.renewed.max(times);
         self.replaced.fetch_add(more, Ordering::Relaxed);
     }
 

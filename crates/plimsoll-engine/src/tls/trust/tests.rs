@@ -268,6 +268,21 @@ fn a_session_is_good_for_as_long_as_the_first_certificate_to_end() {
     assert_eq!(learned.until(), later);
 }
 
+/// A client's certificate that was read again twice counts twice, however often that is noted.
+#[test]
+fn a_certificate_that_is_read_again_is_a_replacement_once() {
+    let learned = Learned::default();
+    learned.was_renewed(0);
+    assert!(!learned.took_replacement());
+    for times in [1, 3] {
+        learned.was_renewed(times);
+        assert!(learned.took_replacement(), "{times}");
+        learned.was_renewed(times);
+        assert!(!learned.took_replacement(), "{times}");
+    }
+    assert_eq!(learned.seen.lock().unwrap().renewed, 3);
+}
+
 /// RFC 8446 §4.2.4: by their names a client with several certificates chooses one.
 #[test]
 fn clients_learn_which_cas_are_trusted() {
