@@ -190,6 +190,12 @@ fn a_sofarpc_call_is_taken_apart_and_ours_is_alike() {
         );
         assert_eq!(call.signature, ["java.lang.String"]);
         assert_eq!(SofaCall::read(&call.content()).unwrap(), call);
+        let ours = call.header();
+        for key in [header::SERVICE, header::TARGET_SERVICE, header::METHOD_NAME] {
+            let theirs = header::find(frame.header, key.as_bytes()).unwrap();
+            let ours = header::find(&ours, key.as_bytes()).unwrap();
+            assert!(theirs.is_none() || ours == theirs, "{name}: {key}");
+        }
     }
     // That tool's content is what ours is for the same call.
     let theirs = vector("sofaload-content-1314");

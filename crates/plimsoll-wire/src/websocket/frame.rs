@@ -255,9 +255,26 @@ mod tests {
         for (short, length) in [(126, &two(0)[..]), (126, &two(125)), (127, &eight(0xffff))] {
             assert!(of(short, length).unwrap_err().contains("more bytes"));
         }
-        for (short, length) in [(126, &two(126)[..]), (127, &eight(0x1_0000))] {
+        let longest = i64::MAX as u64;
+        for (short, length) in [
+            (126, &two(126)[..]),
+            (127, &eight(0x1_0000)),
+            (127, &eight(longest)),
+        ] {
             assert!(of(short, length).unwrap().is_some());
         }
+        let problem = of(127, &eight(longest + 1)).unwrap_err();
+        assert!(problem.contains("highest bit"), "{problem}");
+    }
+
+    /// RFC 7692 §7.2: RSV1, and then as any other frame.
+    #[test]
+    fn a_compressed_message_is_masked_behind_what_is_there() {
+        let (mut plain, mut out) = (b"before".to_vec(), b"before".to_vec());
+        put_masked(&mut plain, Opcode::Text, [1, 2, 3, 4], b"Hello");
+        put_masked_compressed(&mut out, Opcode::Text, [1, 2, 3, 4], b"Hello");
+        plain["before".len()] |= 1 << 6;
+        assert_eq!(out, plain);
     }
 
     #[test]

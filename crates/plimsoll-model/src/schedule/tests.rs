@@ -1,0 +1,435 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::plan::{Reuse, Stage, Turns};
+
+fn load(spacing: Spacing, stages: Vec<Stage>, calls: Option<u64>) -> Load {
+    Load {
+        arrivals: plan::Arrivals::Open(spacing),
+        stages,
+        connections: 1,
+        reuse: Reuse::Always,
+        calls,
+        deadline: None,
+        connect_timeout: Duration::from_secs(10),
+        connect_rate: None,
+        connection_lifetime: None,
+        calls_per_connection: None,
+        resolve_interval: Duration::from_secs(30),
+        drain: Duration::from_secs(10),
+        processes: None,
+        workers: None,
+        precision: None,
+        spin: Duration::ZERO,
+        tick: Duration::ZERO,
+        read_buffer: 128 << 10,
+        source_addresses: Vec::new(),
+        turns: None,
+        count_bytes: false,
+        last_core: false,
+    }
+}
+
+fn stage(warmup: bool, millis: u64, from: f64, to: f64) -> Stage {
+    Stage {
+        name: "stage".into(),
+        warmup,
+        duration: Some(Duration::from_millis(millis)),
+        rate_from: from,
+        rate_to: to,
+    }
+}
+
+fn all(schedule: &Schedule) -> Vec<Arrival> {
+    schedule.share(0, 1).collect()
+}
+
+#[test]
+fn constant_arrivals_are_at_start_plus_k_over_rate() {
+    let schedule = Schedule::new(
+        &load(
+            Spacing::Constant,
+            vec![
+                stage(true, 1_000, 3.0, 3.0),
+                stage(false, 2_000, 1000.0, 1000.0),
+            ],
+            None,
+        ),
+        1,
+    );
+    let arrivals = all(&schedule);
+    assert_eq!(arrivals.len(), 3 + 2000);
+    assert_eq!(arrivals[1].at, 333_333_333);
+    assert_eq!(arrivals[2].at, 666_666_667);
+    for (k, arrival) in arrivals[3..].iter().enumerate() {
+        assert_eq!(arrival.at, 1_000_000_000 + k as u64 * 1_000_000);
+        assert_eq!(arrival.stage, 1);
+    }
+    assert_eq!(schedule.expected_calls(), Some(2000));
+    assert_eq!(schedule.end(), Some(3_000_000_000));
+    assert_eq!(schedule.stage_at(999_999_999), Some(0));
+    assert_eq!(schedule.stage_at(1_000_000_000), Some(1));
+    assert_eq!(schedule.stage_at(3_000_000_000), None);
+}
+
+#[test]
+fn a_small_rate_has_the_right_count() {
+    let schedule = Schedule::new(
+        &load(
+            Spacing::Constant,
+            vec![stage(false, 10_000, 0.1, 0.1)],
+            None,
+        ),
+        1,
+    );
+    assert_eq!(all(&schedule).len(), 1);
+    let schedule = Schedule::new(
+        &load(
+            Spacing::Constant,
+            vec![stage(false, 10_000, 0.0, 0.0)],
+            None,
+        ),
+        1,
+    );
+    assert_eq!(all(&schedule).len(), 0);
+}
+
+#[test]
+fn calls_end_the_schedule_and_warmup_does_not_count() {
+    for spacing in [Spacing::Constant, Spacing::Poisson] {
+        let schedule = Schedule::new(
+            &load(
+                spacing,
+                vec![
+                    stage(true, 1_000, 100.0, 100.0),
+                    stage(false, 10_000, 100.0, 100.0),
+                ],
+                Some(250),
+            ),
+            7,
+        );
+        let measured = all(&schedule).iter().filter(|a| a.stage == 1).count();
+        assert_eq!(measured, 250, "{spacing:?}");
+        assert_eq!(schedule.expected_calls(), Some(250));
+    }
+    let schedule = Schedule::new(
+        &load(
+            Spacing::Constant,
+            vec![
+                stage(true, 1_000, 100.0, 100.0),
+                stage(false, 10_000, 100.0, 100.0),
+            ],
+            Some(250),
+        ),
+        7,
+    );
+    assert_eq!(schedule.end(), Some(3_500_000_000));
+}
+
+#[test]
+fn no_drift_after_a_thousand_million_calls() {
+    let hours = 6 * 3_600 * 1_000;
+    for rate in [50_000.0, 30_000.0, 49_999.0] {
+        let schedule = Schedule::new(
+            &load(
+                Spacing::Constant,
+                vec![stage(false, hours, rate, rate)],
+                None,
+            ),
+            1,
+        );
+        let k = 600_000_000u64;
+        let far = schedule
+            .share(0, 1)
+            .nth(k as usize)
+            .expect("within six hours");
+        let exact = (u128::from(k) * 1_000_000_000 + rate as u128 / 2) / rate as u128;
+        assert_eq!(far.number, k);
+        assert_eq!(u128::from(far.at), exact, "rate {rate}");
+    }
+    let schedule = Schedule::new(
+        &load(
+            Spacing::Constant,
+            vec![stage(false, hours * 2, 50_000.0, 50_000.0)],
+            None,
+        ),
+        1,
+    );
+    let far = schedule
+        .share(1, 2)
+        .nth(500_000_000)
+        .expect("within twelve hours");
+    assert_eq!((far.number, far.at), (1_000_000_001, 20_000_000_020_000));
+}
+
+#[test]
+fn a_ramp_follows_its_integral() {
+    for (from, to) in [(0.0, 1000.0), (1000.0, 0.0), (200.0, 900.0)] {
+        let schedule = Schedule::new(
+            &load(
+                Spacing::Constant,
+                vec![stage(false, 10_000, from, to)],
+                None,
+            ),
+            1,
+        );
+        let arrivals = all(&schedule);
+        assert_eq!(arrivals.len() as f64, (from + to) / 2.0 * 10.0);
+        for probe in [1.0f64, 2.5, 5.0, 9.0, 9.99] {
+            let due = arrivals
+                .iter()
+                .filter(|a| (a.at as f64) < probe * 1e9)
+                .count();
+            let integral = from * probe + (to - from) * probe * probe / 20.0;
+            assert!(
+                (due as f64 - integral).abs() <= 1.0,
+                "{from}→{to} at {probe}s: {due} for {integral}"
+            );
+        }
+        assert!(arrivals.windows(2).all(|w| w[0].at <= w[1].at));
+    }
+}
+
+#[test]
+fn poisson_gaps_have_the_mean_and_spread_of_an_exponential() {
+    let schedule = Schedule::new(
+        &load(
+            Spacing::Poisson,
+            vec![stage(false, 200_000, 1000.0, 1000.0)],
+            None,
+        ),
+        42,
+    );
+    let arrivals = all(&schedule);
+    let n = arrivals.len() as f64;
+    // Five standard deviations of a Poisson count of mean 200,000.
+    assert!((n - 200_000.0).abs() < 5.0 * 200_000f64.sqrt(), "{n}");
+    let gaps: Vec<f64> = arrivals
+        .windows(2)
+        .map(|w| (w[1].at - w[0].at) as f64 / 1e6)
+        .collect();
+    let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+    let variance = gaps.iter().map(|g| (g - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+    assert!((mean - 1.0).abs() < 0.012, "mean {mean}");
+    assert!((variance - 1.0).abs() < 0.03, "variance {variance}");
+}
+
+#[test]
+fn expected_are_the_calls_that_are_no_warm_up_as_far_as_they_are_known() {
+    let endless = Stage {
+        duration: None,
+        ..stage(false, 0, 10.0, 10.0)
+    };
+    let timed = vec![
+        stage(true, 1_000, 50.0, 50.0),
+        stage(false, 3_000, 10.0, 31.0),
+    ];
+    let expected = |spacing, stages: &[Stage], calls| {
+        Schedule::new(&load(spacing, stages.to_vec(), calls), 1).expected_calls()
+    };
+    for spacing in [Spacing::Constant, Spacing::Poisson] {
+        // Their mean rate is 20.5 a second.
+        let of_all = expected(spacing, &timed, None).unwrap();
+        assert!((61..=62).contains(&of_all), "{spacing:?}: {of_all}");
+        assert_eq!(expected(spacing, &timed, Some(7)), Some(7));
+        let endless = std::slice::from_ref(&endless);
+        assert_eq!(expected(spacing, endless, None), None, "{spacing:?}");
+        assert_eq!(expected(spacing, endless, Some(7)), Some(7));
+        // Two turns of five.
+        let mut in_turns = load(spacing, vec![stage(false, 10_000, 20.0, 20.0)], None);
+        in_turns.turns = Some(Turns {
+            of: 5,
+            index: 1,
+            share: 2,
+            calls: 4,
+            seed: 9,
+        });
+        assert_eq!(Schedule::new(&in_turns, 1).expected_calls(), Some(80));
+    }
+}
+
+#[test]
+fn a_seed_decides_the_poisson_sequence() {
+    let load = load(
+        Spacing::Poisson,
+        vec![stage(false, 1_000, 1000.0, 1000.0)],
+        None,
+    );
+    assert_eq!(all(&Schedule::new(&load, 5)), all(&Schedule::new(&load, 5)));
+    assert_ne!(all(&Schedule::new(&load, 5)), all(&Schedule::new(&load, 6)));
+}
+
+#[test]
+fn poisson_arrivals_follow_a_ramp() {
+    let schedule = Schedule::new(
+        &load(
+            Spacing::Poisson,
+            vec![stage(false, 100_000, 0.0, 2000.0)],
+            None,
+        ),
+        3,
+    );
+    let arrivals = all(&schedule);
+    let first_half = arrivals.iter().filter(|a| a.at < 50_000_000_000).count() as f64;
+    assert!(
+        (first_half - 25_000.0).abs() < 5.0 * 25_000f64.sqrt(),
+        "{first_half}"
+    );
+    let whole = arrivals.len() as f64;
+    assert!(
+        (whole - 100_000.0).abs() < 5.0 * 100_000f64.sqrt(),
+        "{whole}"
+    );
+}
+
+#[test]
+fn a_closed_loop_has_stages_and_no_arrivals() {
+    let mut load = load(
+        Spacing::Constant,
+        vec![stage(true, 1_000, 0.0, 0.0)],
+        Some(10),
+    );
+    load.stages.push(Stage {
+        duration: None,
+        ..stage(false, 0, 0.0, 0.0)
+    });
+    load.arrivals = plan::Arrivals::Closed {
+        clients: 4,
+        think: Duration::ZERO,
+    };
+    let schedule = Schedule::new(&load, 1);
+    assert_eq!(schedule.share(0, 1).next(), None);
+    assert_eq!(schedule.stage_at(5), Some(0));
+    assert_eq!(schedule.stage_at(u64::MAX), Some(1));
+    assert_eq!(schedule.end(), None);
+    assert_eq!(schedule.expected_calls(), Some(10));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn shares_partition_the_whole(
+        poisson in any::<bool>(),
+        seed in any::<u64>(),
+        of in 1u32..9,
+        calls in prop::option::of(1u64..2_000),
+        stages in prop::collection::vec((any::<bool>(), 1u64..1_500, 0.0f64..3_000.0, 0.0f64..3_000.0), 1..5),
+    ) {
+        let mut stages: Vec<Stage> =
+            stages.into_iter().map(|(w, ms, from, to)| stage(w, ms, from, to)).collect();
+        stages.sort_by_key(|s| !s.warmup);
+        let spacing = if poisson { Spacing::Poisson } else { Spacing::Constant };
+        let schedule = Schedule::new(&load(spacing, stages, calls), seed);
+        let whole = all(&schedule);
+        let mut merged: Vec<Arrival> = (0..of).flat_map(|i| schedule.share(i, of)).collect();
+        merged.sort_by_key(|a| a.number);
+        prop_assert_eq!(&merged, &whole);
+        for (i, arrival) in whole.iter().enumerate() {
+            prop_assert_eq!(arrival.number, i as u64);
+            prop_assert_eq!(schedule.stage_at(arrival.at), Some(arrival.stage));
+        }
+        prop_assert!(whole.windows(2).all(|w| w[0].at <= w[1].at));
+        if !poisson {
+            let measured = whole
+                .iter()
+                .filter(|a| !schedule.stage_bounds()[usize::from(a.stage)].warmup)
+                .count();
+            prop_assert_eq!(schedule.expected_calls(), Some(measured as u64));
+        }
+    }
+
+    /// Loads that take turns send together, arrival by arrival, what one would have sent: each
+    /// its turn in every round, whole turns at a time.
+    #[test]
+    fn turns_partition_the_whole(
+        poisson in any::<bool>(),
+        seed in any::<u64>(),
+        of in 1u32..6,
+        calls in 1u32..40,
+        workers in 1u32..4,
+        total in prop::option::of(1u64..2_000),
+        stages in prop::collection::vec((any::<bool>(), 1u64..1_500, 0.0f64..3_000.0, 0.0f64..3_000.0), 1..4),
+    ) {
+        let mut stages: Vec<Stage> =
+            stages.into_iter().map(|(w, ms, from, to)| stage(w, ms, from, to)).collect();
+        stages.sort_by_key(|s| !s.warmup);
+        let spacing = if poisson { Spacing::Poisson } else { Spacing::Constant };
+        let mut load = load(spacing, stages, total);
+        let whole = all(&Schedule::new(&load, seed));
+        let mut dealt = Vec::new();
+        for index in 0..of {
+            load.turns = Some(Turns { of, index, share: 1, calls, seed });
+            let schedule = Schedule::new(&load, seed);
+            let mut own: Vec<Arrival> =
+                (0..workers).flat_map(|w| schedule.share(w, workers)).collect();
+            own.sort_by_key(|a| a.number);
+            prop_assert!(own.iter().zip(0..).all(|(a, n)| a.number == n));
+            if !poisson {
+                let counting = own
+                    .iter()
+                    .filter(|a| !schedule.stage_bounds()[usize::from(a.stage)].warmup)
+                    .count();
+                prop_assert_eq!(schedule.expected_calls(), Some(counting as u64));
+            }
+            dealt.extend(own.into_iter().map(|a| (a.at, a.stage, index, a.number)));
+        }
+        dealt.sort_unstable();
+        let times = |(at, stage, ..): &(u64, u8, u32, u64)| (*at, *stage);
+        let arrivals: Vec<(u64, u8)> = whole.iter().map(|a| (a.at, a.stage)).collect();
+        prop_assert_eq!(dealt.iter().map(times).collect::<Vec<_>>(), arrivals);
+        // By places in the shared schedule; two arrivals at one moment may come in either order.
+        if whole.windows(2).all(|w| w[0].at < w[1].at) {
+            for (place, (.., index, number)) in dealt.iter().enumerate() {
+                let round = place as u64 / u64::from(of * calls);
+                let turn = place % (of * calls) as usize / calls as usize;
+                prop_assert_eq!(turns::order(of, round, seed)[turn], *index);
+                prop_assert_eq!(number / u64::from(calls), round);
+            }
+        }
+    }
+
+    /// Loads with shares of a schedule send together what one would have, each exactly its share of
+    /// every round.
+    #[test]
+    fn weights_partition_the_whole(
+        seed in any::<u64>(),
+        shares in prop::collection::vec(1u32..8, 1..5),
+        calls in 1u32..5,
+        workers in 1u32..4,
+        rounds in 1u64..20,
+    ) {
+        let of: u32 = shares.iter().sum();
+        let whole_rounds = u64::from(of * calls) * rounds;
+        let mut load = load(Spacing::Constant, vec![stage(false, 60_000, 1_000.0, 1_000.0)], Some(whole_rounds));
+        let mut dealt = Vec::new();
+        let mut index = 0;
+        for share in shares {
+            load.turns = Some(Turns { of, index, share, calls, seed });
+            let schedule = Schedule::new(&load, seed);
+            let own: Vec<u64> = (0..workers)
+                .flat_map(|w| schedule.share(w, workers))
+                .map(|a| a.at)
+                .collect();
+            prop_assert_eq!(own.len() as u64, u64::from(share * calls) * rounds);
+            prop_assert_eq!(schedule.expected_calls(), Some(own.len() as u64));
+            dealt.extend(own);
+            index += share;
+        }
+        dealt.sort_unstable();
+        load.turns = None;
+        let whole: Vec<u64> = Schedule::new(&load, seed).share(0, 1).map(|a| a.at).collect();
+        prop_assert_eq!(dealt, whole);
+    }
+
+    #[test]
+    fn even_spacing_is_even(rate in 0.5f64..200_000.0, ms in 1u64..2_000) {
+        let schedule = Schedule::new(&load(Spacing::Constant, vec![stage(false, ms, rate, rate)], None), 1);
+        let gap = 1e9 / rate;
+        for pair in schedule.share(0, 1).take(5_000).collect::<Vec<_>>().windows(2) {
+            prop_assert!(((pair[1].at - pair[0].at) as f64 - gap).abs() <= 1.0);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+use super::super::split;
+use super::*;
+
+fn parsed(bytes: &[u8]) -> Vec<(FrameHead, String)> {
+    let mut input = bytes;
+    let mut frames = Vec::new();
+    while let Some((head, payload)) = split(&mut input, DEFAULT_MAX_FRAME).unwrap() {
+        frames.push((head, format!("{:?}", Frame::parse(head, payload).unwrap())));
+    }
+    assert_eq!(input, b"");
+    frames
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let mut out = Vec::new();
+    write::settings(
+        &mut out,
+        &[(setting::ENABLE_PUSH, 0), (setting::MAX_FRAME_SIZE, 16384)],
+    );
+    write::settings_ack(&mut out);
+    write::ping_ack(&mut out, *b"pingpong");
+    write::window_update(&mut out, 3, 77);
+    write::reset_stream(&mut out, 5, ErrorCode::CANCEL);
+    write::goaway(&mut out, 9, ErrorCode::NO_ERROR, b"bye");
+    write::data(&mut out, 7, b"hello", true);
+    write::header_block(&mut out, 11, &[0x82; 40_000], true);
+    let frames = parsed(&out);
+    let names: Vec<_> = frames
+        .iter()
+        .map(|(head, _)| kind::name(head.kind()).unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "SETTINGS",
+            "SETTINGS",
+            "PING",
+            "WINDOW_UPDATE",
+            "RST_STREAM",
+            "GOAWAY",
+            "DATA",
+            "HEADERS",
+            "CONTINUATION",
+            "CONTINUATION"
+        ]
+    );
+    assert_eq!(frames[3].1, "WindowUpdate { increment: 77 }");
+    assert!(frames[5].1.contains("last_stream: 9"));
+    assert_eq!(frames[7].0.flags(), flags::END_STREAM);
+    assert_eq!(frames[8].0.flags(), 0);
+    assert_eq!(frames[9].0.flags(), flags::END_HEADERS);
+    assert_eq!(frames[9].0.length(), 40_000 - 2 * 16_384);
+}
+
+#[test]
+fn padding_and_priority_are_taken_off() {
+    let payload = [2, 0, 0, 0, 0, 9, 0x82, 0, 0];
+    let mut bytes = Vec::new();
+    let bits = flags::PADDED | flags::PRIORITY | flags::END_HEADERS;
+    write::head(&mut bytes, payload.len(), kind::HEADERS, bits, 1);
+    let head = FrameHead::parse(bytes.first_chunk().unwrap());
+    let Ok(Frame::Headers {
+        fragment,
+        end_stream,
+        end_headers,
+    }) = Frame::parse(head, &payload)
+    else {
+        panic!("not HEADERS");
+    };
+    assert_eq!(
+        (fragment, end_stream, end_headers),
+        (&[0x82][..], false, true)
+    );
+}
+
+/// RFC 9113, 4.1: the highest bit of a stream's number is reserved, and ignored.
+#[test]
+fn reserved_bits_of_stream_numbers_are_ignored() {
+    let payload = [0xff, 0xff, 0xff, 0xfe, 0x82];
+    let mut bytes = Vec::new();
+    write::head(
+        &mut bytes,
+        payload.len(),
+        kind::PUSH_PROMISE,
+        flags::END_HEADERS,
+        1,
+    );
+    let head = FrameHead::parse(bytes.first_chunk().unwrap());
+    let Ok(Frame::PushPromise {
+        promised, fragment, ..
+    }) = Frame::parse(head, &payload)
+    else {
+        panic!("not PUSH_PROMISE");
+    };
+    assert_eq!((promised, fragment), (0x7fff_fffe, &[0x82][..]));
+}
