@@ -90,6 +90,7 @@ impl Lanes {
             .lanes
             .iter()
             .map(|(lane, plan)| Part {
+                name: &lane.name,
                 plan,
                 spec: &lane.spec,
                 dir: dir.join(directory(lane)),

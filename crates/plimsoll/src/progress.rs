@@ -2,12 +2,13 @@
 //! elsewhere. On stderr, so that results can be piped.
 
 use std::io::{self, IsTerminal};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::ValueEnum;
 use plimsoll_model::Plan;
-use plimsoll_model::record::Times;
+use plimsoll_model::record::{StageRecord, Times};
 use plimsoll_model::run::{IntervalRecord, RunHeader};
 use plimsoll_model::statistics::quantile::{is_supported, quantile};
 use plimsoll_report::quantity::count;
@@ -123,8 +124,36 @@ impl Series {
     }
 }
 
+/// What one of several loads of a run has measured so far, without the warm-up.
+#[derive(Default)]
+pub(crate) struct SoFar {
+    response: Mutex<Times>,
+    errors: AtomicU64,
+}
+
+impl SoFar {
+    fn add(&self, record: &StageRecord) {
+        let mut response = self.response.lock().unwrap_or_else(PoisonError::into_inner);
+        response.merge(&record.response);
+        self.errors.fetch_add(record.errors(), Ordering::Relaxed);
+    }
+
+    /// Median response time.
+    pub(crate) fn p50_us(&self) -> Option<f64> {
+        let response = self.response.lock().unwrap_or_else(PoisonError::into_inner);
+        let histogram = response.histogram()?;
+        Some(histogram.value_at_quantile(0.5) as f64 / 1e3)
+    }
+
+    pub(crate) fn errors(&self) -> u64 {
+        self.errors.load(Ordering::Relaxed)
+    }
+}
+
 enum Shown {
     No,
+    /// With those of other loads, by who has put them on their targets.
+    Together(Arc<SoFar>),
     Lines,
     /// Taken with the first that is seen of the run: one that can't begin leaves the
     /// terminal as it is.
@@ -157,6 +186,11 @@ impl Progress {
             Style::Live => Shown::Soon,
         };
         Progress::showing(shown, plan, every.filter(|_| style != Style::None))
+    }
+
+    /// The progress of one of several loads that are under way together.
+    pub(crate) fn together(plan: &Plan, so_far: &Arc<SoFar>) -> Progress {
+        Progress::showing(Shown::Together(Arc::clone(so_far)), plan, None)
     }
 
     /// The progress of a run that others make: a line an interval.
@@ -218,7 +252,7 @@ impl Progress {
             Shown::Lines if wanted > 0 => {
                 console::notice(format_args!("connecting: {open} of {wanted}"));
             }
-            Shown::Lines | Shown::No | Shown::Soon => {}
+            Shown::Lines | Shown::No | Shown::Soon | Shown::Together(_) => {}
         }
     }
 
@@ -229,7 +263,7 @@ impl Progress {
 
     /// The run ends early; not reported of one run among many.
     pub(crate) fn lost(&self, reason: &str) {
-        if !matches!(self.shown, Shown::No) {
+        if !matches!(self.shown, Shown::No | Shown::Together(_)) {
             console::notice(reason);
         }
     }
@@ -247,6 +281,9 @@ impl Progress {
                 warming = false;
                 self.calls += record.ended();
                 self.errors += record.errors();
+                if let Shown::Together(so_far) = &self.shown {
+                    so_far.add(record);
+                }
                 self.counting_since.get_or_insert(interval.start_offset);
             }
         }
@@ -257,7 +294,7 @@ impl Progress {
             Shown::Lines if self.every.is_none() => {
                 console::notice(self.line(interval, warming, ended, errors));
             }
-            Shown::Lines | Shown::No | Shown::Soon => {}
+            Shown::Lines | Shown::No | Shown::Soon | Shown::Together(_) => {}
         }
     }
 
@@ -323,7 +360,7 @@ impl Progress {
     pub(crate) fn finish(self) -> Option<Duration> {
         match self.shown {
             Shown::Live(live) => Some(live.cpu().saturating_sub(self.used_before)),
-            Shown::Lines | Shown::No | Shown::Soon => None,
+            Shown::Lines | Shown::No | Shown::Soon | Shown::Together(_) => None,
         }
     }
 }

@@ -2,7 +2,7 @@
 //! take turns, and lanes. They begin together: each waits, with its connections up, for the others.
 
 use std::path::PathBuf;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -12,10 +12,11 @@ use plimsoll_model::Time;
 use plimsoll_model::plan::{Plan, Reuse, Shard};
 use plimsoll_model::run::Run;
 use plimsoll_model::spec::Spec;
+use plimsoll_report::quantity;
 
 use crate::execution::{self, Process};
 use crate::failure::{Exit, Failure};
-use crate::progress::Series;
+use crate::progress::{Series, SoFar};
 use crate::protocols::Load;
 
 /// How often a load that waits looks whether it is to end.
@@ -119,6 +120,8 @@ impl Barrier {
 
 /// One of the loads.
 pub(crate) struct Part<'a> {
+    /// For progress.
+    pub(crate) name: &'a str,
     pub(crate) plan: &'a Plan,
     /// What the plan was resolved from.
     pub(crate) spec: &'a Spec,
@@ -127,14 +130,20 @@ pub(crate) struct Part<'a> {
 }
 
 impl Part<'_> {
-    fn carry_out(&self, process: &Process, barrier: &Barrier) -> Result<Run, Failure> {
+    fn carry_out(
+        &self,
+        process: &Process,
+        barrier: &Barrier,
+        so_far: &Arc<SoFar>,
+    ) -> Result<Run, Failure> {
         let mut guard = GivesUp {
             barrier,
             begun: false,
         };
         let spec = self.spec.filled_in(self.plan);
         let toml = spec.to_toml().map_err(Failure::error)?;
-        let run = execution::carry_out_together(self.plan, &toml, &self.dir, process, barrier)?;
+        let run =
+            execution::carry_out_together(self.plan, &toml, &self.dir, process, (barrier, so_far))?;
         guard.begun = true;
         Ok(run)
     }
@@ -154,6 +163,31 @@ impl Drop for GivesUp<'_> {
     }
 }
 
+/// What has been measured so far, to stand behind what is measured; of many loads only the errors.
+fn figures(parts: &[Part<'_>], so_far: &[Arc<SoFar>]) -> String {
+    const MAX: usize = 6;
+    let mut text = String::new();
+    let first = so_far.first().and_then(|first| first.p50_us());
+    let p50s = parts.iter().zip(so_far).enumerate();
+    let p50s = p50s.filter_map(|(i, (part, so_far))| {
+        let p50 = so_far.p50_us()?;
+        let more = first.filter(|_| i > 0).map_or_else(String::new, |first| {
+            format!(" ({})", quantity::signed_time(p50 - first))
+        });
+        Some(format!("{} {}{more}", part.name, quantity::time(p50)))
+    });
+    let p50s: Vec<String> = p50s.collect();
+    if parts.len() <= MAX && !p50s.is_empty() {
+        text += "; p50 so far: ";
+        text += &p50s.join(", ");
+    }
+    let errors: u64 = so_far.iter().map(|so_far| so_far.errors()).sum();
+    if errors > 0 {
+        text += &format!("; errors: {}", quantity::count(errors));
+    }
+    text
+}
+
 /// A run of each, all begun at one moment. `what`: they all, for progress.
 ///
 /// # Errors
@@ -164,19 +198,21 @@ pub(crate) fn run(parts: &[Part<'_>], what: &str, process: &Process) -> Result<V
     let stages = parts.iter().flat_map(|part| &part.plan.load.stages);
     let all: Duration = stages.filter_map(|stage| stage.duration).sum();
     let lasts = all / u32::try_from(parts.len()).unwrap_or(1).max(1);
+    let so_far: Vec<Arc<SoFar>> = parts.iter().map(|_| Arc::default()).collect();
     let outcomes: Vec<Result<Run, Failure>> = thread::scope(|scope| {
-        let threads: Vec<_> = parts
-            .iter()
-            .map(|part| scope.spawn(move || part.carry_out(process, barrier)))
+        let loads = parts.iter().zip(&so_far);
+        let threads: Vec<_> = loads
+            .map(|(part, so_far)| scope.spawn(move || part.carry_out(process, barrier, so_far)))
             .collect();
         let (clock, mut due) = (Clock::new(), NOTICE);
         while threads.iter().any(|thread| !thread.is_finished()) {
             thread::sleep(LOOK);
             if Duration::from_nanos(clock.now().0) >= due && due < lasts {
                 series.notice(format_args!(
-                    "{} s of {} s: {what}",
+                    "{} s of {} s: {what}{}",
                     due.as_secs(),
                     lasts.as_secs(),
+                    figures(parts, &so_far),
                 ));
                 due += NOTICE;
             }

@@ -191,6 +191,23 @@ fn one_rung_without_a_target_ends_them_all_and_is_named() {
     );
 }
 
+/// Every five seconds, before the bill itself.
+#[test]
+fn while_rungs_take_turns_what_each_has_shown_so_far_is_printed() {
+    let place = Place::new();
+    plan(
+        &place,
+        "rate = \"200/s\"\nwarmup = \"200ms\"\nduration = \"11s\"",
+        "parts = [\"none\"]\nserve = [\"score\", \"--delay\", \"0s\"]\ntls = [\"off\", \"server\"]",
+    );
+    let output = place.run(&["ladder", "plan.toml", "--progress", "lines"]);
+    let printed = stderr_of(&output);
+    assert!(output.status.success(), "{printed}");
+    let last = "10 s of 11 s: 2 rungs, in turns; p50 so far: tls off ";
+    assert!(printed.contains(last), "{printed}");
+    assert!(printed.contains(", tls server "), "{printed}");
+}
+
 #[test]
 fn turns_that_cannot_be_taken_are_refused_with_the_reason() {
     let place = Place::new();

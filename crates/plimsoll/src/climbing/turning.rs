@@ -281,6 +281,7 @@ impl Climb {
         let loads = self.rungs.iter().zip(&plans).enumerate();
         let parts: Vec<Part<'_>> = loads
             .map(|(rung, (spec, plan))| Part {
+                name: &spec.name,
                 plan,
                 spec: &spec.spec,
                 dir: self.dir.join(directory(rung, stretch)),
