@@ -218,7 +218,7 @@ fn append(file: &Path, text: &str) -> std::io::Result<()> {
     file.write_all(format!("\n{text}\n").as_bytes())
 }
 
-fn is_stdout(file: &Path) -> bool {
+pub(crate) fn is_stdout(file: &Path) -> bool {
     file == Path::new("-")
 }
 

@@ -1,10 +1,11 @@
 //! One plan carried out: run directory, engine, progress, report, exit code.
 
+mod output;
+
 use std::path::{Path, PathBuf};
-use std::sync::Once;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use clap::Args;
 use jiff::Timestamp;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_engine::{EngineError, Finished, Observation, Place, Stop, defect, fault};
@@ -17,103 +18,16 @@ use plimsoll_model::spec::Spec;
 use crate::abort::Abort;
 use crate::console;
 use crate::descriptors;
-use crate::documents::{self, DocumentFlags, Made, Screen};
+use crate::documents::{self, Made, Screen};
 use crate::failure::{Exit, Failure, chain};
 use crate::precision::PrecisionMonitor;
 use crate::presentation;
-use crate::progress::{Progress, Style};
+use crate::progress::{Progress, SoFar, Style};
 use crate::protocols;
 use crate::spread::{self, Spread};
 use crate::stopping;
 use crate::together::Barrier;
-
-/// Where results go. The same for every command that puts load on a target.
-#[derive(Debug, Default, Args)]
-pub(crate) struct OutputFlags {
-    /// The run directory [default: runs/<UTC time>-<name>].
-    #[arg(long, value_name = "DIR", help_heading = "Output")]
-    out: Option<PathBuf>,
-
-    #[command(flatten)]
-    documents: DocumentFlags,
-
-    /// A progress line every so many calls.
-    #[arg(
-        long, value_name = "CALLS", help_heading = "Output",
-        value_parser = clap::value_parser!(u64).range(1..)
-    )]
-    progress_every: Option<u64>,
-
-    /// Write what was asked as a plan file, too.
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    save_plan: Option<PathBuf>,
-
-    /// Show the plan with every default filled in, and don't run it.
-    #[arg(long, help_heading = "Output")]
-    dry_run: bool,
-}
-
-impl OutputFlags {
-    pub(crate) fn out(&self) -> Option<&Path> {
-        self.out.as_deref()
-    }
-
-    /// No load is to be put on the target.
-    pub(crate) fn is_dry_run(&self) -> bool {
-        self.dry_run
-    }
-
-    pub(crate) fn documents(&self) -> &DocumentFlags {
-        &self.documents
-    }
-
-    pub(crate) fn screen(&self) -> Screen {
-        self.documents.screen()
-    }
-
-    /// Writes `spec` where the flags say so. True: it was only to be shown, and has been.
-    ///
-    /// # Errors
-    /// When a file can't be written.
-    pub(crate) fn save_or_show(&self, spec: &Spec) -> Result<bool, Failure> {
-        self.save(spec)?;
-        if self.dry_run {
-            console::result(spec.without_secrets().to_toml().map_err(Failure::error)?)?;
-        }
-        Ok(self.dry_run)
-    }
-
-    /// Writes the plan file that was asked for.
-    fn save(&self, spec: &Spec) -> Result<(), Failure> {
-        let Some(path) = &self.save_plan else {
-            return Ok(());
-        };
-        let text = spec.without_secrets().to_toml().map_err(Failure::error)?;
-        std::fs::write(path, text).map_err(|e| {
-            Failure::error(format_args!(
-                "--save-plan: can't write {}: {e}",
-                path.display()
-            ))
-        })
-    }
-
-    /// # Errors
-    /// Where one place can't hold the results of several plans.
-    pub(crate) fn check_for_several(&self) -> Result<(), Failure> {
-        for (flag, given) in [
-            ("--out", self.out.is_some()),
-            ("--save-plan", self.save_plan.is_some()),
-        ] {
-            if given {
-                return Err(Failure::usage(
-                    format_args!("{flag} with several plans"),
-                    "give one plan, or leave it out: each run gets a directory of its own in runs/",
-                ));
-            }
-        }
-        Ok(())
-    }
-}
+pub(crate) use output::OutputFlags;
 
 /// What holds for the whole process.
 pub(crate) struct Process {
@@ -214,7 +128,9 @@ fn execute_by(
     let filled_in = spec.filled_in(plan);
     let plan_toml = filled_in.to_toml().map_err(Failure::error)?;
     if output.dry_run {
-        presentation::show_plan(&filled_in, "", output.documents.json())?;
+        if !output.saves_to_stdout() {
+            presentation::show_plan(&filled_in, "", output.documents.json())?;
+        }
         return Ok(Exit::Done);
     }
     let dir = match &output.out {
@@ -353,9 +269,9 @@ pub(crate) fn carry_out_together(
     plan_toml: &str,
     dir: &Path,
     process: &Process,
-    barrier: &Barrier,
+    (barrier, so_far): (&Barrier, &Arc<SoFar>),
 ) -> Result<Run, ExecutionError> {
-    let progress = Progress::new(plan, Style::None, None);
+    let progress = Progress::together(plan, so_far);
     carry(
         plan,
         plan_toml,

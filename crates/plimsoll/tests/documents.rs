@@ -192,3 +192,30 @@ fn one_document_has_stdout_and_what_can_not_be_written_is_reported_before_the_lo
         place.expect(0, &["report", "run", "--markdown", "-"])
     );
 }
+
+#[test]
+fn a_plan_that_is_saved_to_stdout_stands_there_alone() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    let url = server.plaintext();
+    let mut arguments = vec!["grpc", &url, "--save-plan", "-"];
+    arguments.extend(["--clients", "1", "--calls", "5"]);
+    arguments.extend(SCORE);
+    let printed = |more: &[&str]| {
+        let output = place.run(&[&arguments[..], more].concat());
+        (
+            output.status.code(),
+            text(&output.stdout),
+            text(&output.stderr),
+        )
+    };
+    let (code, plan, errors) = printed(&["--out", "run"]);
+    assert_eq!(code, Some(0), "{errors}");
+    assert_eq!(place.run_json("run")["total"]["ok"], 5);
+    assert_eq!(printed(&["--dry-run"]).1, plan);
+    std::fs::write(place.path("plan.toml"), plan).expect("it is written");
+    place.expect(0, &["run", "plan.toml", "--out", "again", "-q"]);
+    let (code, _, errors) = printed(&["--json"]);
+    assert_eq!(code, Some(2));
+    assert!(errors.contains("both write to stdout"), "{errors}");
+}

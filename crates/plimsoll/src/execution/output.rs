@@ -1,0 +1,106 @@
+//! Where the results of a load go.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use plimsoll_model::spec::Spec;
+
+use crate::console;
+use crate::documents::{self, DocumentFlags, Screen};
+use crate::failure::Failure;
+
+/// Where results go. The same for every command that puts load on a target.
+#[derive(Debug, Default, Args)]
+pub(crate) struct OutputFlags {
+    /// The run directory [default: runs/<UTC time>-<name>].
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    pub(super) out: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(super) documents: DocumentFlags,
+
+    /// A progress line every so many calls.
+    #[arg(
+        long, value_name = "CALLS", help_heading = "Output",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
+    pub(super) progress_every: Option<u64>,
+
+    /// Write what was asked as a plan file, too ("-": stdout).
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    save_plan: Option<PathBuf>,
+
+    /// Show the plan with every default filled in, and don't run it.
+    #[arg(long, help_heading = "Output")]
+    pub(super) dry_run: bool,
+}
+
+impl OutputFlags {
+    pub(crate) fn out(&self) -> Option<&Path> {
+        self.out.as_deref()
+    }
+
+    /// No load is to be put on the target.
+    pub(crate) fn is_dry_run(&self) -> bool {
+        self.dry_run
+    }
+
+    pub(crate) fn documents(&self) -> &DocumentFlags {
+        &self.documents
+    }
+
+    pub(crate) fn screen(&self) -> Screen {
+        match self.saves_to_stdout() {
+            true => Screen::Document,
+            false => self.documents.screen(),
+        }
+    }
+
+    pub(super) fn saves_to_stdout(&self) -> bool {
+        self.save_plan.as_deref().is_some_and(documents::is_stdout)
+    }
+
+    /// Writes `spec` where the flags say so. True: it was only to be shown, and has been.
+    ///
+    /// # Errors
+    /// When a file can't be written, or stdout is to have two documents.
+    pub(crate) fn save_or_show(&self, spec: &Spec) -> Result<bool, Failure> {
+        self.save(spec)?;
+        if self.dry_run && !self.saves_to_stdout() {
+            console::result(spec.without_secrets().to_toml().map_err(Failure::error)?)?;
+        }
+        Ok(self.dry_run)
+    }
+
+    /// Writes the plan file that was asked for.
+    pub(super) fn save(&self, spec: &Spec) -> Result<(), Failure> {
+        let Some(path) = &self.save_plan else {
+            return Ok(());
+        };
+        if self.saves_to_stdout() && self.documents.screen() != Screen::Tables {
+            return Err(Failure::usage(
+                "--save-plan - and another flag both write to stdout",
+                "write one of them to a file, such as --save-plan plan.toml",
+            ));
+        }
+        let text = spec.without_secrets().to_toml().map_err(Failure::error)?;
+        documents::write_text("--save-plan", path, text)
+    }
+
+    /// # Errors
+    /// Where one place can't hold the results of several plans.
+    pub(crate) fn check_for_several(&self) -> Result<(), Failure> {
+        for (flag, given) in [
+            ("--out", self.out.is_some()),
+            ("--save-plan", self.save_plan.is_some()),
+        ] {
+            if given {
+                return Err(Failure::usage(
+                    format_args!("{flag} with several plans"),
+                    "give one plan, or leave it out: each run gets a directory of its own in runs/",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
