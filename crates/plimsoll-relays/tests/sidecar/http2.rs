@@ -65,6 +65,7 @@ fn every_kind_of_call_passes_through_one_sidecar_and_two() {
                 tls: None,
                 authority: "localhost".to_owned(),
                 metadata: Vec::new(),
+                tunnel: None,
                 connect_timeout: Duration::from_secs(10),
             };
             // Two connections that share one upstream.

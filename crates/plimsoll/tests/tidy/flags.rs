@@ -139,8 +139,7 @@ fn texts(source: &Source) -> Vec<String> {
 }
 
 fn collect(tokens: TokenStream, found: &mut Vec<String>) {
-    let mut tokens = tokens.into_iter().peekable();
-    while let Some(token) = tokens.next() {
+    for token in tokens {
         match token {
             TokenTree::Group(group) => {
                 // A comment is `[doc = …]`.
