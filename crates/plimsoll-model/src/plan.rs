@@ -357,7 +357,6 @@ impl Group {
 #[derive(Clone, Debug, PartialEq)]
 pub enum CallPlan {
     Grpc(GrpcCall),
-    Fetch(FetchCall),
     Http(HttpCall),
     Session(SessionCall),
     /// Of a protocol that is registered.
@@ -400,11 +399,18 @@ impl CallPlan {
         }
     }
 
+    /// Calls after which a connection that works is replaced, since the calls have it so.
+    pub fn calls_per_connection(&self) -> Option<u32> {
+        match self {
+            CallPlan::Of(call) => call.calls_per_connection(),
+            _ => self.calls_in_a_row(),
+        }
+    }
+
     /// The protocol's name, and of what is called the part that a person looks for.
     pub fn names(&self) -> (&'static str, Cow<'_, str>) {
         match self {
             CallPlan::Grpc(call) => ("grpc", call.method.as_str().into()),
-            CallPlan::Fetch(call) => ("fetch", call.path.as_str().into()),
             CallPlan::Http(call) => ("http", format!("{} {}", call.method, call.path).into()),
             CallPlan::Session(call) => ("session", format!("{} queries", call.queries).into()),
             CallPlan::Of(call) => call.names(),
@@ -419,6 +425,11 @@ pub trait Call: Same + fmt::Debug + Send + Sync {
 
     /// The name of a run of it, where the plan gives none; `None`: that of the call, and the load's kind.
     fn run_name(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Calls after which it replaces a connection that works.
+    fn calls_per_connection(&self) -> Option<u32> {
         None
     }
 }
@@ -462,19 +473,6 @@ impl PartialEq for AnyCall {
     fn eq(&self, other: &AnyCall) -> bool {
         self.0.is_same(&*other.0)
     }
-}
-
-/// One file fetched over HTTP/1.1.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FetchCall {
-    /// Path and query (RFC 9112 §3.2.1), with the leading slash.
-    pub path: String,
-    /// `Host`; `None`: host:port of the target.
-    pub host: Option<String>,
-    /// Bodies of another size fail with `BODY_LENGTH`. Bytes.
-    pub size: Option<u64>,
-    /// Files that one connection fetches before it is replaced; `None`: no limit.
-    pub per_connection: Option<u32>,
 }
 
 /// A scripted session: made over an HTTP API, its tokens read from a WebSocket. Each of

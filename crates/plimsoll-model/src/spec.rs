@@ -9,7 +9,6 @@
 
 mod binary;
 mod call;
-mod fetch;
 mod field_value;
 mod files;
 mod find;
@@ -43,7 +42,6 @@ use crate::units::{Period, Rate, Size};
 use binary::BinaryTable;
 pub use binary::{BinarySource, BinarySpec};
 pub use call::CallSpec;
-pub use fetch::FetchSpec;
 pub use field_value::MetadataSpec;
 pub use find::FindSpec;
 pub use given::give_addresses;
@@ -55,12 +53,13 @@ pub use problem::{Problem, Problems};
 pub use protocol::{Of, OwnArrivals, Protocol, Schemes, Section, register};
 pub use read::{locate, read};
 pub use resolve::{
-    delimited, group_named, metadata, proxy, resolve, suite_named, tls_version_named, trust,
+    delimited, group_named, is_visible, metadata, proxy, resolve, suite_named, tls_version_named,
+    trust,
 };
 pub use saved::{is_secret_name, secrets};
 pub use surroundings::{BinaryMessage, EncodedCall, Messages, Surroundings};
 pub use target::{
-    is_bare_socket, is_socket, parse_target, scheme_of, schemes_like, section_of, suggest,
+    is_bare_socket, is_socket, parse_target, path_of, scheme_of, schemes_like, section_of, suggest,
 };
 pub use users::{ConversationSpec, FrameSpec};
 

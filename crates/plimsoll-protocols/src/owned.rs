@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use plimsoll_engine::{EngineError, Finished, Observation, Place, Protocol, Stop};
 use plimsoll_model::plan::CallPlan;
-use plimsoll_model::spec::{self, CallSpec, LoadSpec, Of, Section, Spec};
+use plimsoll_model::spec::{self, CallSpec, Of, Section, Spec};
 use plimsoll_model::{Plan, input};
 
 /// Called once, it puts the load of this process on the target.
@@ -39,11 +39,12 @@ pub trait Owned: Section {
     /// What its command takes besides a target and the flags of a load.
     type Flags: Args;
 
-    /// The section that was typed as flags, some of which are another name for what the load has.
+    /// The section that was typed as flags, some of which are another name for what other sections have. With a
+    /// ladder in `spec` its rungs are measured, and not one run.
     ///
     /// # Errors
     /// Where a flag's value is wrong by itself.
-    fn of(flags: Self::Flags, load: &mut LoadSpec) -> Result<Self, Usage>;
+    fn of(flags: Self::Flags, spec: &mut Spec) -> Result<Self, Usage>;
 
     /// What the engine needs for its calls.
     ///
@@ -102,9 +103,14 @@ impl Entry {
             let id = key.strip_suffix("_file").unwrap_or(key);
             let of = format!("{}_{id}", self.name());
             let mut arguments = command.get_arguments();
-            let argument = arguments.find(|a| a.get_id() == id || a.get_id() == of.as_str())?;
-            let key = format!("call.{}.{key}", self.name());
-            Some((key, format!("--{}", argument.get_long()?)))
+            let argument = arguments.find(|a| a.get_id() == id || a.get_id() == of.as_str());
+            let flag = match argument {
+                Some(argument) => format!("--{}", argument.get_long()?),
+                // What the URL says may stand in the section.
+                None if key == "path" => "URL".to_owned(),
+                None => return None,
+            };
+            Some((format!("call.{}.{key}", self.name()), flag))
         };
         keys.into_iter().filter_map(flag).collect()
     }
@@ -128,7 +134,7 @@ fn apply<P: Owned>(typed: &ArgMatches, spec: &mut Spec) -> Result<(), Usage> {
         message: e.to_string(),
         help: "--help lists what there is".to_owned(),
     })?;
-    spec.call = CallSpec::of(&P::of(flags, &mut spec.load)?);
+    spec.call = CallSpec::of(&P::of(flags, spec)?);
     Ok(())
 }
 

@@ -3,15 +3,17 @@
 use plimsoll_model::spec;
 
 use crate::bolt::BoltOptions;
+use crate::fetch::FetchOptions;
 use crate::hold::HoldOptions;
 pub use crate::owned::{Asked, Entry, Load, Owned, Usage, driven};
 use crate::plugin::PluginOptions;
 
 /// In the order of their commands in the help.
-pub static ENTRIES: [Entry; 3] = [
+pub static ENTRIES: [Entry; 4] = [
     Entry::of::<BoltOptions>(),
     Entry::of::<HoldOptions>(),
     Entry::of::<PluginOptions>(),
+    Entry::of::<FetchOptions>(),
 ];
 
 /// Makes plans know the protocols of this crate. To be called before the first plan is read.

@@ -10,10 +10,11 @@ use std::{fs, io};
 use plimsoll_model::Plan;
 use plimsoll_model::plan::CallPlan;
 use plimsoll_model::spec::{
-    self, CallSpec, EncodedCall, GrpcSpec, Messages, Problem, Surroundings,
+    self, CallSpec, EncodedCall, GrpcSpec, Library, Messages, Problem, Surroundings,
 };
 use plimsoll_model::template::Rows;
 use plimsoll_protocols::bolt::{BoltCall, Form};
+use plimsoll_protocols::fetch::FetchCall;
 use plimsoll_protocols::hold::HoldOptions;
 use plimsoll_protocols::plugin::PluginCall;
 use plimsoll_protocols::registry::register;
@@ -327,4 +328,154 @@ fn lanes_of_other_schemes_keep_or_lose_tls() {
         has_tls,
         [("secured".to_owned(), true), ("socket".to_owned(), false)]
     );
+}
+
+#[test]
+fn what_to_fetch_is_in_the_url_or_in_the_section() {
+    let fetched = |target: &str, section: &str| {
+        let text = format!(
+            "target = \"{target}\"\n[load]\nclients = 1\ncalls = 1\n[call.fetch]\n{section}\n"
+        );
+        match plan(&text).call {
+            CallPlan::Of(call) => {
+                let call: &FetchCall = call.of_type().expect("a file");
+                (call.path.clone(), call.size)
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(
+        fetched("https://a/bytes/64KiB", ""),
+        ("/bytes/64KiB".into(), Some(65_536))
+    );
+    assert_eq!(fetched("https://a:1", ""), ("/".into(), None));
+    assert_eq!(
+        fetched("http://a:1/", "path = \"/x?y=1\"\nsize = \"3B\""),
+        ("/x?y=1".into(), Some(3))
+    );
+    // What a run directory keeps is the same plan again.
+    let text = "target = \"https://a/bytes/1000\"\n[load]\nclients = 1\ncalls = 1\n[call.fetch]\n";
+    let typed = spec::read(text).expect("readable");
+    let kept = typed.filled_in(&plan(text)).to_toml().expect("toml");
+    assert_eq!(plan(&kept).call, plan(text).call);
+}
+
+#[test]
+fn wrong_fetches_say_what_is_right() {
+    let load = "[load]\nclients = 1\ncalls = 1\n";
+    for (text, expected) in [
+        (
+            "target = \"https://a/x\"\n[call.fetch]\npath = \"/y\"\n",
+            "`call.fetch.path`: `/y` is another path than the target's `/x`: use one of the two",
+        ),
+        (
+            "target = \"https://a/x\"\n[call.fetch]\nper_connection = 0\n",
+            "`call.fetch.per_connection`: 0 files a connection fetch nothing: use 1 or more, or leave it out",
+        ),
+        (
+            "target = \"https://a/bytes/5GiB\"\n[call.fetch]\n",
+            "`call.fetch.size`: too large: at most 4294967295B",
+        ),
+        (
+            "target = \"https://a/x y\"\n[call.fetch]\n",
+            "`call.fetch.path`: `/x y` is not a path: begin with `/`, and write blanks and `#` as %20 and %23",
+        ),
+        (
+            "target = \"https://a:1\"\n",
+            "`call`: missing: a [call.http] section says what to call",
+        ),
+        (
+            "target = \"https://a:1\"\n[call.grpc]\nmethod = \"a.B/C\"\n[call.fetch]\n",
+            "`call.fetch`: given beside call.grpc: a plan calls one thing",
+        ),
+    ] {
+        let problems = problems(&format!("{text}{load}"));
+        assert_eq!(problems, [expected]);
+    }
+}
+
+#[test]
+fn every_file_is_fetched_alike() {
+    let fetch = "target = \"http://h:1\"\n[rows]\nfile = \"users.csv\"\n[call.fetch]\n[load]\nrate = \"1/s\"\ncalls = 1\n";
+    let varying = problems(fetch).join("; ");
+    assert!(
+        varying.contains("`rows`: only for [call.grpc]"),
+        "{varying}"
+    );
+    let twice = "target = \"http://h:1\"\n[call.fetch]\nper_connection = 2\n[load]\nclients = 1\ncalls = 1\ncalls_per_connection = 2\n";
+    let doubled = problems(twice).join("; ");
+    assert!(doubled.contains("says the same"), "{doubled}");
+}
+
+#[test]
+fn openssl_serves_files_over_new_connections() {
+    register();
+    let of = |call: &str, ladder: &str| {
+        let text = format!(
+            "[call.{call}\n[load]\nrate = \"5/s\"\n[ladder]\nlibrary = [\"rustls\", \"openssl\"]\n{ladder}"
+        );
+        spec::read(&text).expect("a plan").rungs()
+    };
+    let all = "serve = [\"files\"]\nsize = [\"1KiB\"]\ntls = [\"server\"]\nconnection = [\"new\"]";
+    let found = of("fetch]", all).unwrap();
+    assert_eq!(found[1].library, Library::OpenSsl);
+    assert!(
+        found[1].name.contains("library openssl"),
+        "{}",
+        found[1].name
+    );
+    for (from, to, why) in [
+        (
+            "serve = [\"files\"]",
+            "serve = [\"score\"]",
+            "a file server of ours",
+        ),
+        ("serve = [\"files\"]", "", "a file server of ours"),
+        ("\"server\"", "\"off\"", "is plaintext"),
+        ("size = [\"1KiB\"]", "", "no file but those"),
+        ("\"new\"", "\"reused\"", "after a file"),
+    ] {
+        let problem = of("fetch]", &all.replace(from, to)).unwrap_err();
+        assert!(problem.message.contains(why), "{why}: {problem:?}");
+    }
+    let problem = of(
+        "grpc]\nmethod = \"a.B/C\"",
+        all.split_once("size").unwrap().0,
+    )
+    .unwrap_err();
+    assert!(
+        problem.message.contains("it needs [call.fetch]"),
+        "{problem:?}"
+    );
+}
+
+#[test]
+fn sizes_choose_the_file_and_bound_what_is_in_flight() {
+    register();
+    let text = "target = \"https://h:1/x\"\n[call.fetch]\n[load]\nclients = 16\n[ladder]\nsize = [\"1KiB\", \"32MiB\", \"512MiB\"]";
+    let found = spec::read(text).unwrap().rungs().unwrap();
+    let seen: Vec<_> = found
+        .iter()
+        .map(|r| {
+            let (path, _) = r.spec.file().unwrap();
+            (r.name.as_str(), path.to_owned(), r.spec.load.clients)
+        })
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            ("size 1KiB", "/bytes/1024".to_owned(), Some(16)),
+            ("size 32MiB", "/bytes/33554432".to_owned(), Some(2)),
+            ("size 512MiB", "/bytes/536870912".to_owned(), Some(1)),
+        ]
+    );
+    assert_eq!(found[0].spec.target.as_deref(), Some("https://h:1"));
+    let other = "[call.grpc]\n[load]\nclients = 1\n[ladder]\nsize = [\"1KiB\", \"2KiB\"]";
+    let wrong = spec::read(other).unwrap().rungs().unwrap_err();
+    assert!(wrong.to_string().contains("needs [call.fetch]"), "{wrong}");
+    let wrong = spec::read(&text.replace("32MiB", "32"))
+        .unwrap()
+        .rungs()
+        .unwrap_err();
+    assert!(wrong.to_string().contains("has no unit"), "{wrong}");
 }

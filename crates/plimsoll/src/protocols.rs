@@ -7,7 +7,7 @@ use plimsoll_model::Plan;
 use plimsoll_model::plan::{
     Arrivals, CallPlan, HttpCall, HttpVersion, Reuse, SessionCall, Shard, Target,
 };
-use plimsoll_protocols::fetch::{FetchProtocol, FetchRequest};
+use plimsoll_protocols::fetch::FetchCall;
 use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
 use plimsoll_protocols::http::{
     Conversations, FrameScripts, Http1Protocol, Http2Protocol, HttpProtocol, HttpRequest,
@@ -39,19 +39,6 @@ pub(crate) fn prepare(plan: &Plan, trace: bool) -> Result<Load<'_>, Failure> {
                 deadline: plan.load.deadline,
             })
             .map_err(Failure::error)?;
-            Ok(driven(asked, protocol))
-        }
-        CallPlan::Fetch(call) => {
-            let authority = plan.target.authority();
-            let protocol = FetchProtocol::new(&FetchRequest {
-                path: &call.path,
-                host: call.host.as_deref().unwrap_or(&authority),
-                size: call.size,
-                per_connection: match plan.load.reuse {
-                    Reuse::Never => Some(1),
-                    Reuse::Always => call.per_connection,
-                },
-            });
             Ok(driven(asked, protocol))
         }
         CallPlan::Http(call) => {
@@ -220,7 +207,8 @@ pub(crate) fn versions(plan: &Plan) -> Versions {
     match &plan.call {
         CallPlan::Grpc(_) => Versions::Two,
         CallPlan::Http(call) if call.socket.is_none() => Versions::Chosen,
-        CallPlan::Http(_) | CallPlan::Fetch(_) | CallPlan::Session(_) => Versions::One,
+        CallPlan::Http(_) | CallPlan::Session(_) => Versions::One,
+        CallPlan::Of(call) if call.of_type::<FetchCall>().is_some() => Versions::One,
         CallPlan::Of(_) => Versions::None,
     }
 }

@@ -29,8 +29,8 @@ const SECTIONS: [(&str, &str, &str); 17] = [
     ("call.session", "plimsoll-model/src/spec.rs", "SessionSpec"),
     (
         "call.fetch",
-        "plimsoll-model/src/spec/fetch.rs",
-        "FetchSpec",
+        "plimsoll-protocols/src/fetch/options.rs",
+        "FetchOptions",
     ),
     (
         "call.bolt",

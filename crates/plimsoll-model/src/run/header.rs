@@ -215,12 +215,10 @@ impl RunHeader {
             // Users that arrive bring their own, as many as there are.
             connections: (!cold && !arriving).then_some(plan.load.connections),
             cold,
-            calls_per_connection: match &plan.call {
+            calls_per_connection: match plan.load.calls_per_connection {
                 _ if cold => Some(1),
-                _ if plan.load.calls_per_connection.is_some() => plan.load.calls_per_connection,
-                CallPlan::Fetch(call) => call.per_connection,
-                // The others replace no connection that works.
-                _ => in_a_row,
+                None => plan.call.calls_per_connection(),
+                asked => asked,
             },
             connection_lifetime_us: plan.load.connection_lifetime.map(micros),
             tick_us: (!plan.load.tick.is_zero()).then(|| micros(plan.load.tick)),

@@ -8,15 +8,13 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use toml::Table;
 
 use super::protocol::{self, Protocol, Section};
-use super::{FetchSpec, GrpcSpec, HttpSpec, Limit, SessionSpec, target};
+use super::{GrpcSpec, HttpSpec, Limit, SessionSpec, target};
 
 /// What one call is: one section, named after its protocol.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CallSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grpc: Option<GrpcSpec>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fetch: Option<FetchSpec>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<HttpSpec>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,7 +37,6 @@ impl<'de> Deserialize<'de> for CallSpec {
                 while let Some(section) = map.next_key::<String>()? {
                     match section.as_str() {
                         "grpc" => call.grpc = map.next_value()?,
-                        "fetch" => call.fetch = map.next_value()?,
                         "http" => call.http = map.next_value()?,
                         "session" => call.session = map.next_value()?,
                         other => {
@@ -71,7 +68,7 @@ impl CallSpec {
     /// The names of all sections that there are.
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         let registered = protocol::registered().map(|protocol| protocol.schemes().section);
-        let known = ["grpc", "fetch", "http", "session"];
+        let known = ["grpc", "http", "session"];
         known.into_iter().chain(registered)
     }
 
@@ -79,7 +76,6 @@ impl CallSpec {
     pub(crate) fn given(&self) -> Vec<&'static str> {
         let known = [
             ("grpc", self.grpc.is_some()),
-            ("fetch", self.fetch.is_some()),
             ("http", self.http.is_some()),
             ("session", self.session.is_some()),
         ];
@@ -116,7 +112,6 @@ impl CallSpec {
     /// The section's name, and the deadline that it gives itself.
     pub fn deadline(&self) -> (&'static str, Option<Limit>) {
         let own = match self.section() {
-            "fetch" => self.fetch.as_ref().and_then(|call| call.deadline),
             "http" => self.http.as_ref().and_then(|call| call.deadline),
             "grpc" => self.grpc.as_ref().and_then(|call| call.deadline),
             other => {
@@ -131,7 +126,6 @@ impl CallSpec {
     pub fn forget_deadline(&mut self) {
         let deadlines = [
             self.grpc.as_mut().map(|call| &mut call.deadline),
-            self.fetch.as_mut().map(|call| &mut call.deadline),
             self.http.as_mut().map(|call| &mut call.deadline),
         ];
         for deadline in deadlines.into_iter().flatten() {

@@ -117,6 +117,8 @@ const AXES: [&str; 10] = [
     "network",
     "via",
 ];
+/// The section of calls that fetch files, whose sizes are an axis.
+const FILES: &str = "fetch";
 /// Of an axis of sizes: clients are so few that their bodies together are no larger, since a
 /// server that sends sixteen of 512 MiB at once ends none of them in time.
 const MAX_IN_FLIGHT: u64 = 64 << 20;
@@ -233,10 +235,10 @@ impl RungSpec {
     fn check_library(&self, ladder: &LadderSpec) -> Result<(), String> {
         let words = self.serve.as_ref().or(ladder.serve.as_ref());
         let serves = words.and_then(|words| words.first());
-        let Some(fetch) = &self.spec.call.fetch else {
-            return Err("openssl serves files: it needs [call.fetch]".to_owned());
+        let Some((path, size)) = self.spec.file() else {
+            return Err(format!("openssl serves files: it needs [call.{FILES}]"));
         };
-        let made = fetch.path.as_deref().and_then(made_by_server);
+        let made = made_by_server(path);
         if serves.is_none_or(|word| word != "files") {
             return Err(
                 "openssl takes the place of a file server of ours: write serve = [\"files\"]"
@@ -249,7 +251,7 @@ impl RungSpec {
                 self.name
             ));
         }
-        if made.is_none() || made != fetch.size.map(|size| size.0) {
+        if made.is_none() || made != size {
             return Err(
                 "openssl has no file but those that are made for it: write size = [\"1KiB\"] in [ladder], or the like"
                     .to_owned(),
@@ -399,7 +401,7 @@ impl RungSpec {
                     _ => return Err(wrong("\"rustls\" or \"openssl\"")),
                 };
             }
-            "size" => spec.fetch_size(&text).map_err(|message| {
+            "size" => spec.set_file_size(&text).map_err(|message| {
                 Problem::new(key.clone(), message).help("for example: size = [\"1KiB\", \"1MiB\"]")
             })?,
             path => {
@@ -429,15 +431,25 @@ impl RungSpec {
 }
 
 impl Spec {
+    /// The path of the file that its calls fetch, and its bytes where they are given; `None`: they fetch none.
+    pub fn file(&self) -> Option<(&str, Option<u64>)> {
+        let section = self.call.sections.get(FILES)?;
+        let text = |key: &str| section.get(key).and_then(Value::as_str);
+        let size = text("size").and_then(|size| size.parse().ok());
+        Some((
+            text("path").unwrap_or_default(),
+            size.map(|size: Size| size.0),
+        ))
+    }
+
     /// Fetches files of this size, which a server of ours makes, instead of what it fetched.
-    fn fetch_size(&mut self, text: &str) -> Result<(), String> {
+    fn set_file_size(&mut self, text: &str) -> Result<(), String> {
         let size: Size = text.parse().map_err(|e: UnitError| e.to_string())?;
-        let fetch = self
-            .call
-            .fetch
-            .as_mut()
-            .ok_or("an axis of files: it needs [call.fetch]")?;
-        (fetch.size, fetch.path) = (Some(size), Some(format!("/bytes/{}", size.0)));
+        let section = self.call.sections.get_mut(FILES);
+        let section =
+            section.ok_or_else(|| format!("an axis of files: it needs [call.{FILES}]"))?;
+        section.insert("size".to_owned(), size.to_string().into());
+        section.insert("path".to_owned(), format!("/bytes/{}", size.0).into());
         if let Some(target) = &mut self.target
             && let Some(path) = path_of(target).map(str::len)
         {
@@ -523,48 +535,6 @@ mod tests {
     }
 
     #[test]
-    fn openssl_serves_files_over_new_connections() {
-        let of = |call: &str, ladder: &str| {
-            let text = format!(
-                "[call.{call}\n[load]\nrate = \"5/s\"\n[ladder]\nlibrary = [\"rustls\", \"openssl\"]\n{ladder}"
-            );
-            read(&text).expect("a plan").rungs()
-        };
-        let all =
-            "serve = [\"files\"]\nsize = [\"1KiB\"]\ntls = [\"server\"]\nconnection = [\"new\"]";
-        let found = of("fetch]", all).unwrap();
-        assert_eq!(found[1].library, Library::OpenSsl);
-        assert!(
-            found[1].name.contains("library openssl"),
-            "{}",
-            found[1].name
-        );
-        for (from, to, why) in [
-            (
-                "serve = [\"files\"]",
-                "serve = [\"score\"]",
-                "a file server of ours",
-            ),
-            ("serve = [\"files\"]", "", "a file server of ours"),
-            ("\"server\"", "\"off\"", "is plaintext"),
-            ("size = [\"1KiB\"]", "", "no file but those"),
-            ("\"new\"", "\"reused\"", "after a file"),
-        ] {
-            let problem = of("fetch]", &all.replace(from, to)).unwrap_err();
-            assert!(problem.message.contains(why), "{why}: {problem:?}");
-        }
-        let problem = of(
-            "grpc]\nmethod = \"a.B/C\"",
-            all.split_once("size").unwrap().0,
-        )
-        .unwrap_err();
-        assert!(
-            problem.message.contains("it needs [call.fetch]"),
-            "{problem:?}"
-        );
-    }
-
-    #[test]
     fn connections_new_resumed_and_reused() {
         let found = rungs("connection = [\"reused\", \"new\"]").unwrap();
         assert_eq!(found[0].spec.load.reuse.as_deref(), Some("always"));
@@ -573,7 +543,7 @@ mod tests {
 
     #[test]
     fn a_promise_about_resumption_is_kept_by_the_rungs_that_resume() {
-        let text = "target = \"https://h:1/x\"\n[call.fetch]\n[load]\nclients = 1\n[objective]\nresumed = \">= 100%\"\nerrors = \"< 1%\"\n[ladder]\nconnection = [\"new\", \"resumed\"]";
+        let text = "target = \"https://h:1/x\"\n[call.http]\n[load]\nclients = 1\n[objective]\nresumed = \">= 100%\"\nerrors = \"< 1%\"\n[ladder]\nconnection = [\"new\", \"resumed\"]";
         let found = read(text).unwrap().rungs().unwrap();
         let promised: Vec<usize> = found.iter().map(|r| r.spec.objective.len()).collect();
         assert_eq!(promised, [1, 2]);
@@ -664,39 +634,6 @@ mod tests {
         assert_eq!(found[2].name, "via two sidecars");
         let wrong = rungs("via = [\"three\", \"direct\"]").unwrap_err();
         assert!(wrong.to_string().contains("\"one sidecar\" or"), "{wrong}");
-    }
-
-    #[test]
-    fn sizes_choose_the_file_and_bound_what_is_in_flight() {
-        let text = "target = \"https://h:1/x\"\n[call.fetch]\n[load]\nclients = 16\n[ladder]\nsize = [\"1KiB\", \"32MiB\", \"512MiB\"]";
-        let found = read(text).unwrap().rungs().unwrap();
-        let seen: Vec<_> = found
-            .iter()
-            .map(|r| {
-                let fetch = r.spec.call.fetch.as_ref().unwrap();
-                (
-                    r.name.as_str(),
-                    fetch.path.clone().unwrap(),
-                    r.spec.load.clients,
-                )
-            })
-            .collect();
-        assert_eq!(
-            seen,
-            [
-                ("size 1KiB", "/bytes/1024".to_owned(), Some(16)),
-                ("size 32MiB", "/bytes/33554432".to_owned(), Some(2)),
-                ("size 512MiB", "/bytes/536870912".to_owned(), Some(1)),
-            ]
-        );
-        assert_eq!(found[0].spec.target.as_deref(), Some("https://h:1"));
-        let wrong = rungs("size = [\"1KiB\", \"2KiB\"]").unwrap_err();
-        assert!(wrong.to_string().contains("needs [call.fetch]"), "{wrong}");
-        let wrong = read(&text.replace("32MiB", "32"))
-            .unwrap()
-            .rungs()
-            .unwrap_err();
-        assert!(wrong.to_string().contains("has no unit"), "{wrong}");
     }
 
     #[test]

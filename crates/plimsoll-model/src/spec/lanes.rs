@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn a_lane_has_from_the_plan_what_it_does_not_say() {
         let found = lanes(
-            "[lanes.browse]\nweight = 9\n[lanes.checkout]\ntarget = \"grpc://b:2\"\ncall.grpc.method = \"a.B/D\"\nload.connections = 5\nobjective.p99 = \"< 20ms\"\n[lanes.files]\ntarget = \"http://c:3\"\ncall.fetch.path = \"/x\"",
+            "[lanes.browse]\nweight = 9\n[lanes.checkout]\ntarget = \"grpc://b:2\"\ncall.grpc.method = \"a.B/D\"\nload.connections = 5\nobjective.p99 = \"< 20ms\"\n[lanes.files]\ntarget = \"http://c:3\"\ncall.http.path = \"/x\"",
         )
         .unwrap();
         let names: Vec<(&str, u32)> = found.iter().map(|l| (l.name.as_str(), l.weight)).collect();
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(checkout.load.connections, Some(5));
         assert_eq!(browse.load.connections, Some(2));
         assert_eq!(checkout.objective.len(), 2);
-        assert!(files.call.grpc.is_none() && files.call.fetch.is_some());
+        assert!(files.call.grpc.is_none() && files.call.http.is_some());
     }
 
     #[test]

@@ -23,8 +23,6 @@ use crate::plan::{AnyCall, Arrivals, Call, Stage};
 pub struct Schemes {
     /// The section of a plan that says what to call: `call.SECTION`. It names the protocol.
     pub section: &'static str,
-    /// Another section that goes with them, too.
-    pub also: Option<&'static str>,
     pub plain: &'static str,
     /// `None`: there is none over TLS.
     pub secured: Option<&'static str>,

@@ -10,9 +10,9 @@ use toml::de::{DeTable, DeValue};
 use super::field_value::MetadataSource;
 use super::keys::keys_of;
 use super::{
-    BinaryTable, CallSpec, ConversationSpec, FetchSpec, FindSpec, FrameSpec, GoodputSpec, GrpcSpec,
-    HttpSpec, LoadSpec, Problem, RampSpec, RowsSpec, SessionSpec, Spec, StepSpec, TlsSpec,
-    WatchSpec, WebSocketSpec, protocol, suggest,
+    BinaryTable, CallSpec, ConversationSpec, FindSpec, FrameSpec, GoodputSpec, GrpcSpec, HttpSpec,
+    LoadSpec, Problem, RampSpec, RowsSpec, SessionSpec, Spec, StepSpec, TlsSpec, WatchSpec,
+    WebSocketSpec, protocol, suggest,
 };
 
 /// Reads a plan file's text.
@@ -115,7 +115,6 @@ fn known_keys(path: &str) -> Option<Cow<'static, [&'static str]>> {
         "" => keys_of::<Spec>(),
         "tls" => keys_of::<TlsSpec>(),
         "call.grpc" => keys_of::<GrpcSpec>(),
-        "call.fetch" => keys_of::<FetchSpec>(),
         "call.http" => keys_of::<HttpSpec>(),
         "call.session" => keys_of::<SessionSpec>(),
         "rows" => keys_of::<RowsSpec>(),

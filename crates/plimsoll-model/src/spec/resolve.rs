@@ -6,14 +6,13 @@ use super::problem::{Problem, Problems};
 use super::surroundings::Surroundings;
 use super::target::{
     goes_with, how_to_write, is_bare_socket, parse_target, path_of, scheme_for, scheme_of,
-    section_of,
+    section_of, takes_path,
 };
 use super::{Spec, give_addresses};
 use crate::plan::{Arrivals, CallPlan, Load, Plan, Reuse, Target, TlsPlan, Watch};
 
 mod answers;
 mod binary;
-mod fetch;
 mod grpc;
 mod http;
 mod load;
@@ -161,7 +160,7 @@ fn name_for(call: &CallPlan, load: &Load) -> String {
         },
         CallPlan::Session(_) => "sessions",
         CallPlan::Http(_) => names.1.split(['?', '#']).next().unwrap_or(&names.1),
-        CallPlan::Grpc(_) | CallPlan::Fetch(_) => last_part(&names.1),
+        CallPlan::Grpc(_) => last_part(&names.1),
     };
     let kind = match (load.reuse, load.arrivals) {
         (Reuse::Never, _) => "cold",
@@ -184,8 +183,7 @@ impl Problems {
             Some(url) => {
                 let (target, secured) = self.keep("target", target_of(url, spec))?;
                 if target.socket.is_some()
-                    && spec.call.fetch.is_none()
-                    && spec.call.http.is_none()
+                    && !spec.call.given().into_iter().any(takes_path)
                     && let Some(path) = path_of(url)
                 {
                     self.add(
@@ -288,9 +286,6 @@ impl Problems {
                 ),
             );
         }
-        if let Some(call) = &spec.call.fetch {
-            return self.fetch_call(spec, call);
-        }
         if let Some(call) = &spec.call.http {
             return self.http_call(spec, call, surroundings);
         }
@@ -336,6 +331,7 @@ pub(super) fn target_of(url: &str, spec: &Spec) -> Result<(Target, bool), String
     Ok((target, secured || spec.tls.is_some() && is_bare_socket(url)))
 }
 
-fn is_visible(text: &str) -> bool {
+/// Text without blanks that can stand in a URL or a header field.
+pub fn is_visible(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| (0x21..=0x7e).contains(&b))
 }

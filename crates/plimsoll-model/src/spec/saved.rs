@@ -122,11 +122,6 @@ impl Spec {
             grpc.max_message = Some(Size(call.max_message as u64));
             grpc.deadline = None;
         }
-        if let (CallPlan::Fetch(call), Some(fetch)) = (&plan.call, &mut self.call.fetch) {
-            fetch.path = Some(call.path.clone());
-            fetch.size = call.size.map(Size);
-            fetch.deadline = None;
-        }
         if let (CallPlan::Http(call), Some(http)) = (&plan.call, &mut self.call.http) {
             super::http::fill_in(http, call);
             if let (Some(varying), Some(rows)) = (&call.varying, &mut self.rows) {

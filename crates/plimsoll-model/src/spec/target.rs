@@ -20,8 +20,11 @@ pub fn suggest<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
 }
 
 impl Schemes {
-    fn is_of(&self, section: &str) -> bool {
-        self.section == section || self.also == Some(section)
+    /// Whether one of them is this scheme, and then whether over TLS.
+    fn secures(&self, scheme: &str) -> Option<bool> {
+        let is_secured = |secured| scheme.eq_ignore_ascii_case(secured);
+        let secured = self.secured.is_some_and(is_secured);
+        (secured || scheme.eq_ignore_ascii_case(self.plain)).then_some(secured)
     }
 }
 
@@ -29,7 +32,6 @@ const SCHEMES: &[Schemes] = &[
     Schemes {
         section: "grpc",
         purpose: "for gRPC",
-        also: None,
         plain: "grpc",
         secured: Some("grpcs"),
         elsewhere: &[],
@@ -39,7 +41,6 @@ const SCHEMES: &[Schemes] = &[
     Schemes {
         section: "http",
         purpose: "for HTTP",
-        also: Some("fetch"),
         plain: "http",
         secured: Some("https"),
         elsewhere: &[],
@@ -49,7 +50,6 @@ const SCHEMES: &[Schemes] = &[
     Schemes {
         section: "session",
         purpose: "for sessions",
-        also: None,
         plain: "session",
         secured: Some("sessions"),
         elsewhere: &[],
@@ -65,9 +65,17 @@ fn all() -> impl Iterator<Item = &'static Schemes> {
         .chain(registered().map(|protocol| protocol.schemes()))
 }
 
+/// Where several have the same, the first of them.
+fn distinct() -> impl Iterator<Item = &'static Schemes> {
+    all().filter(|schemes| {
+        let first = all().find(|other| other.plain == schemes.plain);
+        first.is_some_and(|first| first.section == schemes.section)
+    })
+}
+
 /// `grpc://HOST:PORT, or grpcs://HOST:PORT for TLS`, and so on for each protocol.
 pub(super) fn how_to_write() -> String {
-    let mut all = all();
+    let mut all = distinct();
     let mut text = all.next().map_or_else(String::new, |first| {
         let secured = first.secured.unwrap_or(first.plain);
         format!(
@@ -93,12 +101,7 @@ pub(super) fn how_to_write() -> String {
 }
 
 fn schemes_of(scheme: &str) -> Option<(&'static Schemes, bool)> {
-    all().find_map(|schemes| {
-        let secured = schemes
-            .secured
-            .is_some_and(|secured| scheme.eq_ignore_ascii_case(secured));
-        (secured || scheme.eq_ignore_ascii_case(schemes.plain)).then_some((schemes, secured))
-    })
+    all().find_map(|schemes| Some((schemes, schemes.secures(scheme)?)))
 }
 
 /// The two ways to name a Unix domain socket.
@@ -149,8 +152,16 @@ pub fn section_of(url: &str) -> Option<&'static str> {
 /// Whether `section` of `call` goes with a target of this URL's scheme; so does every section where
 /// it has none.
 pub(super) fn goes_with(section: &str, url: &str) -> bool {
-    let known = scheme_of(url).and_then(|(scheme, _)| schemes_of(scheme));
-    known.is_none_or(|(schemes, _)| schemes.is_of(section))
+    let Some((scheme, _)) = scheme_of(url) else {
+        return true;
+    };
+    let mut known = all().filter(|schemes| schemes.secures(scheme).is_some());
+    schemes_of(scheme).is_none() || known.any(|schemes| schemes.section == section)
+}
+
+/// Whether a URL for `section` may go on with a path.
+pub(super) fn takes_path(section: &str) -> bool {
+    all().any(|schemes| schemes.section == section && schemes.with_path)
 }
 
 /// The schemes of the protocol that `url` names, plaintext and over TLS; those of gRPC where it names none.
@@ -164,12 +175,12 @@ pub fn schemes_like(url: &str) -> (&'static str, &'static str) {
 /// The scheme to write for `section`, plaintext or secured.
 pub(super) fn scheme_for(section: &str, secured: bool) -> &'static str {
     all()
-        .find(|schemes| schemes.is_of(section))
+        .find(|schemes| schemes.section == section)
         .map_or("grpc", |s| s.secured.filter(|_| secured).unwrap_or(s.plain))
 }
 
 /// Path and query of a URL that says what to fetch, where it has one.
-pub(super) fn path_of(url: &str) -> Option<&str> {
+pub fn path_of(url: &str) -> Option<&str> {
     if let Some((_, socket)) = unix_of(url) {
         // As nginx has it: unix:/PATH/TO/SOCKET:/WHAT/TO/FETCH.
         let (_, rest) = socket.split_once(':')?;
@@ -202,7 +213,7 @@ pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
                 "scheme `{scheme}` is not one of a target: write {ours}://{rest}"
             ));
         }
-        let known: Vec<String> = all()
+        let known: Vec<String> = distinct()
             .map(|s| match s.secured {
                 Some(secured) => format!("{}:// (over TLS {secured}://)", s.plain),
                 None => format!("{}://", s.plain),
@@ -288,7 +299,7 @@ fn unix_target(url: &str, scheme: Option<&str>, name: &str) -> Result<(Target, b
         None => false,
         Some((_, Some((_, secured)))) => secured,
         Some((scheme, None)) => {
-            let known: Vec<&str> = all().map(|s| s.plain).collect();
+            let known: Vec<&str> = distinct().map(|s| s.plain).collect();
             return Err(format!(
                 "unknown scheme `{scheme}` before `+unix`: use {}, or none",
                 known.join(", ")

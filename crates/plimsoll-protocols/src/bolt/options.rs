@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use plimsoll_model::plan::Call;
-use plimsoll_model::spec::{
-    Limit, LoadSpec, Problem, Problems, Schemes, Section, Spec, Surroundings,
-};
+use plimsoll_model::spec::{Limit, Problem, Problems, Schemes, Section, Spec, Surroundings};
 use plimsoll_model::units::Size;
 use plimsoll_model::{input, template};
 use serde::{Deserialize, Serialize};
@@ -156,7 +154,6 @@ impl Call for BoltCall {
 impl Section for BoltOptions {
     const SCHEMES: Schemes = Schemes {
         section: "bolt",
-        also: None,
         plain: "sofa",
         secured: Some("sofas"),
         purpose: "for SOFARPC",
@@ -361,7 +358,7 @@ impl Owned for BoltOptions {
     const TARGET: &str = "sofa://HOST:PORT (plaintext), sofas://HOST:PORT (TLS 1.3), or unix:/PATH";
     type Flags = BoltFlags;
 
-    fn of(flags: BoltFlags, _: &mut LoadSpec) -> Result<BoltOptions, Usage> {
+    fn of(flags: BoltFlags, _: &mut Spec) -> Result<BoltOptions, Usage> {
         let mut call = flags.options;
         (call.content, call.content_file) = text_or_file(call.content.as_deref())?;
         call.arguments = match text_or_file(call.arguments.as_deref())? {

@@ -3,7 +3,9 @@
 //! [`FetchProtocol`] is the client side, `target` the file server.
 
 mod driver;
+mod options;
 #[cfg(feature = "targets")]
 pub mod target;
 
 pub use driver::{FetchDriver, FetchProtocol, FetchRequest};
+pub use options::{FetchCall, FetchOptions};

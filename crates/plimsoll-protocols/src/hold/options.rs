@@ -94,7 +94,6 @@ impl Call for HoldCall {
 impl Section for HoldOptions {
     const SCHEMES: Schemes = Schemes {
         section: "hold",
-        also: None,
         plain: "tcp",
         secured: Some("tls"),
         purpose: "to hold connections",
@@ -220,8 +219,8 @@ impl Owned for HoldOptions {
     const TARGET: &str = "tcp://HOST:PORT (plaintext), tls://HOST:PORT (TLS 1.3; mutual with --cert and --key), or unix:/PATH";
     type Flags = HoldFlags;
 
-    fn of(flags: HoldFlags, load: &mut LoadSpec) -> Result<HoldOptions, Usage> {
-        load.duration = flags.held.or(load.duration);
+    fn of(flags: HoldFlags, spec: &mut Spec) -> Result<HoldOptions, Usage> {
+        spec.load.duration = flags.held.or(spec.load.duration);
         Ok(flags.options)
     }
 

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use plimsoll_model::plan::Call;
-use plimsoll_model::spec::{
-    Limit, LoadSpec, Problem, Problems, Schemes, Section, Spec, Surroundings,
-};
+use plimsoll_model::spec::{Limit, Problem, Problems, Schemes, Section, Spec, Surroundings};
 use plimsoll_model::units::Size;
 use plimsoll_plugin::Codec;
 use serde::{Deserialize, Serialize};
@@ -103,7 +101,6 @@ impl Call for PluginCall {
 impl Section for PluginOptions {
     const SCHEMES: Schemes = Schemes {
         section: "plugin",
-        also: None,
         plain: "plugin",
         secured: Some("plugins"),
         purpose: "for a codec plugin's protocol",
@@ -237,7 +234,7 @@ impl Owned for PluginOptions {
         "plugin://HOST:PORT (plaintext), plugins://HOST:PORT (TLS 1.3), or unix:/PATH";
     type Flags = PluginFlags;
 
-    fn of(flags: PluginFlags, _: &mut LoadSpec) -> Result<PluginOptions, Usage> {
+    fn of(flags: PluginFlags, _: &mut Spec) -> Result<PluginOptions, Usage> {
         let mut options = flags.options;
         (options.payload, options.payload_file) = text_or_file(options.payload.as_deref())?;
         (options.frame, options.frame_file) = text_or_file(options.frame.as_deref())?;

@@ -35,8 +35,7 @@ impl Asked {
     /// What the plan of a rung asks for. That it fetches such a file was checked.
     pub(super) fn of(spec: &Spec) -> Asked {
         let tls = spec.tls.clone().unwrap_or_default();
-        let path = spec.call.fetch.as_ref().and_then(|f| f.path.as_deref());
-        let path = path.unwrap_or_default();
+        let (path, _) = spec.file().unwrap_or_default();
         Asked {
             groups: tls.groups.unwrap_or_default(),
             versions: tls.versions.unwrap_or_default(),

@@ -6,6 +6,7 @@ use plimsoll_model::spec::CallSpec;
 use plimsoll_protocols::registry::{ENTRIES, Entry};
 
 use crate::arguments::Origins;
+use crate::commands::sweep;
 use crate::environment::{self, Environment};
 use crate::execution::{OutputFlags, Process};
 use crate::failure::{Exit, Failure};
@@ -81,5 +82,8 @@ pub(crate) fn execute(
     let mut spec = quick::spec(target, CallSpec::default(), &arguments.load, origins)?;
     let applied = arguments.entry.apply(&arguments.typed, &mut spec);
     applied.map_err(|wrong| Failure::usage(wrong.message, &wrong.help))?;
+    if spec.ladder.is_some() {
+        return sweep::typed(&spec, &arguments.output, environment, process);
+    }
     quick::run(&spec, &arguments.output, environment, process)
 }

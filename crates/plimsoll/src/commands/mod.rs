@@ -6,7 +6,6 @@ pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod completions;
 mod conclusion;
-pub(crate) mod fetch;
 pub(crate) mod find;
 pub(crate) mod grpc;
 pub(crate) mod http;
@@ -110,7 +109,6 @@ fn carry_out(
         }
         Chosen::Shard(arguments) => shard::execute(&arguments, environment, &process()?),
         Chosen::Stack(arguments) => stack::execute(&arguments, origins, environment, process),
-        Chosen::Fetch(arguments) => fetch::execute(&arguments, origins, environment, &process()?),
         Chosen::Http(arguments) => http::execute(&arguments, origins, environment, &process()?),
         Chosen::Ws(arguments) => ws::execute(&arguments, origins, environment, &process()?),
         Chosen::Llm(arguments) => llm::execute(&arguments, origins, environment, &process()?),

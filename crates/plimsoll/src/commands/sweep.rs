@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use plimsoll_engine::tls::limits;
 use plimsoll_model::ladder::{LadderRecord, Slice, Volume};
-use plimsoll_model::plan::{CallPlan, ChainCheck, Group, Plan, Suite, Trust};
+use plimsoll_model::plan::{ChainCheck, Group, Plan, Suite, Trust};
 use plimsoll_model::spec::Spec;
 use plimsoll_report::sweep as shown;
 
@@ -15,7 +15,7 @@ use crate::climbing::{Asked, Climb, ClimbFlags, Outline};
 use crate::console;
 use crate::documents::{Made, Screen};
 use crate::environment::Environment;
-use crate::execution::{self, Process};
+use crate::execution::{self, OutputFlags, Process};
 use crate::failure::{Exit, Failure};
 use crate::presentation;
 use crate::problems::Source;
@@ -81,15 +81,47 @@ pub(crate) fn execute(
 }
 
 /// The line at a round's end.
-pub(crate) fn round_line(_: &LadderRecord, round: usize, rounds: usize) -> String {
+fn round_line(_: &LadderRecord, round: usize, rounds: usize) -> String {
     format!("round {round} of {rounds}")
+}
+
+/// Measures the rungs of a ladder that was typed as flags.
+///
+/// # Errors
+/// As [`measure`].
+pub(crate) fn typed(
+    spec: &Spec,
+    output: &OutputFlags,
+    environment: &Environment,
+    process: &Process,
+) -> Result<Exit, Failure> {
+    if output.save_or_show(spec)? {
+        return Ok(Exit::Done);
+    }
+    let asked = Asked {
+        kind: "both",
+        rounds: None,
+        default_rounds: |_| 1,
+        round_line,
+        slice: None,
+        turn: None,
+        parts: None,
+        resolution: None,
+        budget: None,
+        gates: &[],
+        out: output.out(),
+        over_shards: false,
+        team: None,
+    };
+    let screen = output.screen();
+    measure(spec, &asked, environment, &Source::Flags, process, screen)
 }
 
 /// Measures the links that the axes of `spec` make, and shows them.
 ///
 /// # Errors
 /// Where they are no links to fetch files over, could not be measured, or can't be kept.
-pub(crate) fn measure(
+fn measure(
     spec: &Spec,
     asked: &Asked<'_>,
     environment: &Environment,
@@ -120,7 +152,7 @@ pub(crate) fn measure(
 /// # Errors
 /// Where the calls are no files fetched.
 fn check_call(spec: &Spec, kind: &str) -> Result<(), Failure> {
-    match spec.call.fetch {
+    match spec.file() {
         Some(_) => Ok(()),
         None => Err(Failure::usage(
             format_args!("a {kind} is of files fetched over TLS: the plan has no [call.fetch]"),
@@ -133,7 +165,7 @@ fn check_call(spec: &Spec, kind: &str) -> Result<(), Failure> {
 fn offered(plans: &[Plan]) -> Result<(Vec<Suite>, Vec<Group>), Failure> {
     let (mut suites, mut groups) = (Vec::new(), Vec::new());
     for plan in plans {
-        let (Some(tls), CallPlan::Fetch(_)) = (&plan.tls, &plan.call) else {
+        let Some(tls) = &plan.tls else {
             return Err(Failure::usage(
                 "a sweep is of TLS links, and the target is plaintext",
                 "write the target with https://; `plimsoll ladder` compares with plaintext",

@@ -37,6 +37,7 @@ const LIMITS: Limits = Limits {
 };
 
 fn spread_at(load: &str, target: &str) -> Result<Spread, Failure> {
+    plimsoll_protocols::registry::register();
     let text = format!("target = \"http://a:1\"\n[call.fetch]\npath = \"/x\"\n[load]\n{load}\n");
     let plan = spec::resolve(&spec::read(&text).expect("a plan"), &Nothing).expect("a plan");
     let target = target.parse().expect("an address");

@@ -15,9 +15,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const DRAIN_WITHOUT_DEADLINE: Duration = Duration::from_secs(10);
 /// The C library does not say how long an address is good for.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(30);
-/// What one read takes, in bytes. Bulk is read in larger pieces: fewer wake-ups.
+/// What one read takes, in bytes.
 const READ_BUFFER: u64 = 128 << 10;
-const READ_BUFFER_FOR_FILES: u64 = 256 << 10;
 const READ_BUFFER_LEAST: u64 = 1 << 10;
 const READ_BUFFER_MOST: u64 = 16 << 20;
 const SPIN: Duration = Duration::from_micros(50);
@@ -164,13 +163,7 @@ impl Problems {
             );
         }
         let tick = self.tick(spec);
-        let read_buffer = load.read_buffer.map_or(
-            match spec.call.fetch {
-                Some(_) => READ_BUFFER_FOR_FILES,
-                None => READ_BUFFER,
-            },
-            |size| size.0,
-        );
+        let read_buffer = load.read_buffer.map_or(READ_BUFFER, |size| size.0);
         if !(READ_BUFFER_LEAST..=READ_BUFFER_MOST).contains(&read_buffer) {
             self.add("load.read_buffer", "out of range: use 1KiB to 16MiB");
         }
@@ -261,13 +254,6 @@ impl Problems {
             self.add(
                 "load.calls_per_connection",
                 "0 calls are none: use 1 or more",
-            );
-        }
-        let of_fetch = spec.call.fetch.as_ref().and_then(|f| f.per_connection);
-        if load.calls_per_connection.is_some() && of_fetch.is_some() {
-            self.add(
-                "load.calls_per_connection",
-                "call.fetch.per_connection says the same: leave one of them out",
             );
         }
     }

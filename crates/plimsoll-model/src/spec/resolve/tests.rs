@@ -668,77 +668,12 @@ fn scheme_and_section_must_be_of_one_protocol() {
         "{problems:?}"
     );
     let problems = wrong(&format!(
-        "target = \"http://a:1\"\n{CALL}[call.fetch]\n[load]\nrate = \"1/s\"\nduration = \"1s\"\n"
+        "target = \"http://a:1\"\n{CALL}[call.http]\n[load]\nrate = \"1/s\"\nduration = \"1s\"\n"
     ));
     assert!(
-        problems[0].contains("`call.fetch`: given beside call.grpc"),
+        problems[0].contains("`call.http`: given beside call.grpc"),
         "{problems:?}"
     );
-}
-
-#[test]
-fn what_to_fetch_is_in_the_url_or_in_the_section() {
-    let fetched = |target: &str, section: &str| {
-        let text = format!(
-            "target = \"{target}\"\n[load]\nclients = 1\ncalls = 1\n[call.fetch]\n{section}\n"
-        );
-        match plan(&text).call {
-            CallPlan::Fetch(call) => (call.path, call.size),
-            other => panic!("{other:?}"),
-        }
-    };
-    assert_eq!(
-        fetched("https://a/bytes/64KiB", ""),
-        ("/bytes/64KiB".into(), Some(65_536))
-    );
-    assert_eq!(fetched("https://a:1", ""), ("/".into(), None));
-    assert_eq!(
-        fetched("http://a:1/", "path = \"/x?y=1\"\nsize = \"3B\""),
-        ("/x?y=1".into(), Some(3))
-    );
-    // What a run directory keeps is the same plan again.
-    let text = "target = \"https://a/bytes/1000\"\n[load]\nclients = 1\ncalls = 1\n[call.fetch]\n";
-    let spec = read(text).expect("readable");
-    let kept = spec.filled_in(&plan(text)).to_toml().expect("toml");
-    assert_eq!(plan(&kept).call, plan(text).call);
-}
-
-#[test]
-fn wrong_fetches_say_what_is_right() {
-    let load = "[load]\nclients = 1\ncalls = 1\n";
-    for (text, expected) in [
-        (
-            "target = \"https://a/x\"\n[call.fetch]\npath = \"/y\"\n",
-            "`call.fetch.path`: `/y` is another path than the target's `/x`: use one of the two",
-        ),
-        (
-            "target = \"https://a/x\"\n[call.fetch]\nper_connection = 0\n",
-            "`call.fetch.per_connection`: 0 files a connection fetch nothing: use 1 or more, or leave it out",
-        ),
-        (
-            "target = \"https://a/bytes/5GiB\"\n[call.fetch]\n",
-            "`call.fetch.size`: too large: at most 4294967295B",
-        ),
-        (
-            "target = \"https://a/x y\"\n[call.fetch]\n",
-            "`call.fetch.path`: `/x y` is not a path: begin with `/`, and write blanks and `#` as %20 and %23",
-        ),
-        (
-            "target = \"https://a:1\"\n[call.grpc]\nmethod = \"a.B/C\"\n",
-            "`target`: scheme `https` goes with [call.http], and [call.grpc] is given: write grpcs://a:1",
-        ),
-        (
-            "target = \"https://a:1\"\n",
-            "`call`: missing: a [call.http] section says what to call",
-        ),
-        (
-            "target = \"https://a:1\"\n[call.grpc]\nmethod = \"a.B/C\"\n[call.fetch]\n",
-            "`call.fetch`: given beside call.grpc: a plan calls one thing",
-        ),
-    ] {
-        let problems = wrong(&format!("{text}{load}"));
-        assert_eq!(problems, [expected]);
-    }
 }
 
 #[test]
@@ -1026,12 +961,6 @@ fn rows_are_read_and_counted() {
         wrong(&unused)
             .join("; ")
             .contains("`rows`: neither a message nor metadata have a field")
-    );
-    let fetch = "target = \"http://h:1\"\n[rows]\nfile = \"users.csv\"\n[call.fetch]\n[load]\nrate = \"1/s\"\ncalls = 1\n";
-    let problems = wrong(fetch).join("; ");
-    assert!(
-        problems.contains("`rows`: only for [call.grpc]"),
-        "{problems}"
     );
 }
 
