@@ -220,42 +220,6 @@ impl Outcome {
         self as usize
     }
 
-    /// What an HTTP status that the plan does not expect is counted as. `retry_after`: the answer
-    /// says when to come again (RFC 9110, 10.2.3).
-    pub fn from_http_status(status: u16, retry_after: bool) -> Outcome {
-        match (status, retry_after) {
-            (301, _) => Outcome::Http301,
-            (302, _) => Outcome::Http302,
-            (303, _) => Outcome::Http303,
-            (304, _) => Outcome::Http304,
-            (307, _) => Outcome::Http307,
-            (308, _) => Outcome::Http308,
-            (400, _) => Outcome::Http400,
-            (401, _) => Outcome::Http401,
-            (403, _) => Outcome::Http403,
-            (404, _) => Outcome::Http404,
-            (405, _) => Outcome::Http405,
-            (408, _) => Outcome::Http408,
-            (409, _) => Outcome::Http409,
-            (410, _) => Outcome::Http410,
-            (413, _) => Outcome::Http413,
-            (415, _) => Outcome::Http415,
-            (422, _) => Outcome::Http422,
-            (429, false) => Outcome::Http429,
-            (429, true) => Outcome::Http429RetryAfter,
-            (500, _) => Outcome::Http500,
-            (501, _) => Outcome::Http501,
-            (502, _) => Outcome::Http502,
-            (503, false) => Outcome::Http503,
-            (503, true) => Outcome::Http503RetryAfter,
-            (504, _) => Outcome::Http504,
-            (200..300, _) => Outcome::Http2xx,
-            (300..400, _) => Outcome::Http3xx,
-            (400..500, _) => Outcome::Http4xx,
-            _ => Outcome::Http5xx,
-        }
-    }
-
     /// The gRPC status `status` (0–16) as an outcome; any other number is `UNKNOWN`,
     /// as gRPC's status code page asks of clients.
     #[inline]
@@ -276,23 +240,6 @@ mod tests {
         for (i, outcome) in Outcome::ALL.iter().enumerate() {
             assert_eq!(outcome.index(), i);
             assert_eq!(Outcome::from_code(outcome.code()), Some(*outcome));
-        }
-    }
-
-    #[test]
-    fn http_statuses_have_the_codes_of_their_numbers_or_of_their_class() {
-        for status in 200..600 {
-            let code = Outcome::from_http_status(status, false).code();
-            let own = format!("HTTP_{status}");
-            assert!(
-                code == own || code == format!("HTTP_{}XX", status / 100),
-                "{code}"
-            );
-            let known = Outcome::from_code(&own).is_some();
-            assert_eq!(known, code == own, "{status}");
-            let told_when = Outcome::from_http_status(status, true).code();
-            let apart = matches!(status, 429 | 503);
-            assert_eq!(told_when != code, apart, "{status}");
         }
     }
 

@@ -4,6 +4,7 @@ use plimsoll_model::Outcome;
 use plimsoll_model::plan::{EventStream, Goodput, HttpCall};
 
 use super::needle::Needle;
+use super::status::outcome_of;
 use super::unpacking::Coding;
 
 /// Texts from the network that are shown to a person, at most. Bytes.
@@ -91,8 +92,7 @@ impl Checks {
     ) -> Outcome {
         let is_expected = |(from, to): &(u16, u16)| (*from..=*to).contains(&status);
         if !self.statuses.iter().any(is_expected) {
-            let retry_after = field(fields, b"retry-after").is_some();
-            return Outcome::from_http_status(status, retry_after);
+            return outcome_of(status, field(fields, b"retry-after"));
         }
         let has = |(name, value): &(String, String)| {
             let of_name = |(other, _): &(&[u8], &[u8])| other.eq_ignore_ascii_case(name.as_bytes());

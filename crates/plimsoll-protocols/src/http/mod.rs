@@ -18,6 +18,7 @@ mod needle;
 mod request;
 mod script;
 mod socket;
+mod status;
 #[cfg(feature = "targets")]
 pub mod target;
 mod tokens;

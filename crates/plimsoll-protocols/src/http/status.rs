@@ -1,0 +1,62 @@
+//! What the status of an answer is counted as, where the plan does not expect it.
+
+use std::sync::LazyLock;
+
+use plimsoll_model::Outcome;
+
+/// Statuses of the classes 2xx to 5xx (RFC 9110, 15).
+const FIRST: u16 = 200;
+const LAST: u16 = 599;
+
+/// What `status` is counted as: it has a code of its own, or that of its class. `retry_after`: the field's value, by which
+/// the answer says when to come again (RFC 9110, 10.2.3).
+pub(super) fn outcome_of(status: u16, retry_after: Option<&[u8]>) -> Outcome {
+    static KNOWN: LazyLock<Vec<[Outcome; 2]>> = LazyLock::new(|| {
+        (FIRST..=LAST)
+            .map(|status| [false, true].map(|after| named(status, after)))
+            .collect()
+    });
+    let known = match status {
+        FIRST..=LAST => status,
+        _ => LAST,
+    };
+    KNOWN[usize::from(known - FIRST)][usize::from(retry_after.is_some())]
+}
+
+fn named(status: u16, retry_after: bool) -> Outcome {
+    let own = format!("HTTP_{status}");
+    let after = retry_after.then(|| Outcome::from_code(&format!("{own}_RETRY_AFTER")));
+    let found = after.flatten().or_else(|| Outcome::from_code(&own));
+    let of_class = || Outcome::from_code(&format!("HTTP_{}XX", status / 100));
+    found.or_else(of_class).unwrap_or(Outcome::HttpStatus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_have_the_codes_of_their_numbers_or_of_their_class() {
+        for status in FIRST..=LAST {
+            let code = outcome_of(status, None).code();
+            let own = format!("HTTP_{status}");
+            assert!(
+                code == own || code == format!("HTTP_{}XX", status / 100),
+                "{code}"
+            );
+            let known = Outcome::from_code(&own).is_some();
+            assert_eq!(known, code == own, "{status}");
+            let apart = matches!(status, 429 | 503);
+            assert_eq!(
+                outcome_of(status, Some(b"1")).code() != code,
+                apart,
+                "{status}"
+            );
+        }
+        assert_eq!(outcome_of(404, None), Outcome::Http404);
+        assert_eq!(outcome_of(503, Some(b"1")), Outcome::Http503RetryAfter);
+        // No status of HTTP.
+        assert_eq!(outcome_of(100, None), Outcome::Http5xx);
+        assert_eq!(outcome_of(999, None), Outcome::Http5xx);
+    }
+}
