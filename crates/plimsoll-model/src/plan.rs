@@ -18,7 +18,7 @@ use std::time::Duration;
 use crate::fingerprint::Fingerprint;
 use crate::measure::TimeMeasure;
 use crate::spec::{BinaryMessage, Messages};
-use crate::template::{LiveValue, Source, Variation, Varying, VaryingMetadata};
+use crate::template::{LiveValue, MetadataField, Source, Variation, Varying, VaryingMetadata};
 
 pub use http::{
     Conversation, EventFormat, EventMatch, EventStream, FrameAnswer, FrameCall, HttpCall,
@@ -353,85 +353,65 @@ impl Group {
     }
 }
 
-/// What one call is; a variant a protocol.
-#[derive(Clone, Debug, PartialEq)]
-pub enum CallPlan {
-    Grpc(GrpcCall),
-    Http(HttpCall),
-    Session(SessionCall),
-    /// Of a protocol that is registered.
-    Of(AnyCall),
-}
-
-impl CallPlan {
-    /// Values that a command makes anew while the run goes on.
-    pub fn live_values(&self) -> Vec<Arc<LiveValue>> {
-        let fields = match self {
-            CallPlan::Grpc(call) => call.varying_metadata.as_ref().map(|all| &all.fields),
-            CallPlan::Http(call) => call.varying.as_ref().map(|all| &all.headers),
-            CallPlan::Session(call) => call.headers.varying.as_ref().map(|all| &all.fields),
-            _ => None,
-        };
-        let sources = fields.into_iter().flatten();
-        let sources = sources.filter_map(|field| Some(&field.template.alone()?.source));
-        let live = sources.filter_map(|source| match source {
-            Source::Live(value) => Some(Arc::clone(value)),
-            _ => None,
-        });
-        live.collect()
-    }
-
-    /// Where its calls go besides the plan's target.
-    pub fn second_target(&mut self) -> Option<&mut Target> {
-        match self {
-            CallPlan::Session(call) => Some(&mut call.socket),
-            _ => None,
-        }
-    }
-
-    /// Users arrive and not calls, each with so many calls in a row over a connection of its own; `None`:
-    /// calls are due by themselves.
-    pub fn calls_in_a_row(&self) -> Option<u32> {
-        match self {
-            CallPlan::Session(call) => Some(call.queries),
-            CallPlan::Http(call) => call.calls_in_a_row(),
-            _ => None,
-        }
-    }
-
-    /// Calls after which a connection that works is replaced, since the calls have it so.
-    pub fn calls_per_connection(&self) -> Option<u32> {
-        match self {
-            CallPlan::Of(call) => call.calls_per_connection(),
-            _ => self.calls_in_a_row(),
-        }
-    }
-
-    /// The protocol's name, and of what is called the part that a person looks for.
-    pub fn names(&self) -> (&'static str, Cow<'_, str>) {
-        match self {
-            CallPlan::Grpc(call) => ("grpc", call.method.as_str().into()),
-            CallPlan::Http(call) => ("http", format!("{} {}", call.method, call.path).into()),
-            CallPlan::Session(call) => ("session", format!("{} queries", call.queries).into()),
-            CallPlan::Of(call) => call.names(),
-        }
-    }
-}
-
-/// One kind of call of a protocol that only its own folder knows.
+/// One kind of call, of which only its protocol knows more than this.
 pub trait Call: Same + fmt::Debug + Send + Sync {
     /// The protocol's name, and of what is called the part that a person looks for.
     fn names(&self) -> (&'static str, Cow<'_, str>);
 
-    /// The name of a run of it, where the plan gives none; `None`: that of the call, and the load's kind.
+    /// What runs of it are named after, where the plan gives no name.
+    fn short_name(&self) -> Cow<'_, str> {
+        match self.names().1 {
+            Cow::Borrowed(name) => last_part(name).into(),
+            Cow::Owned(name) => last_part(&name).to_owned().into(),
+        }
+    }
+
+    /// The name of a run of it, where the plan gives none; `None`: its short name, and the load's kind.
     fn run_name(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The protocol's version that is spoken over `tls`, where it has several.
+    fn version(&self, tls: Option<&TlsPlan>) -> Option<&'static str> {
+        let _ = tls;
+        None
+    }
+
+    /// Users arrive and not calls, each with so many calls in a row over a connection of its own; `None`:
+    /// calls are due by themselves.
+    fn calls_in_a_row(&self) -> Option<u32> {
         None
     }
 
     /// Calls after which it replaces a connection that works.
     fn calls_per_connection(&self) -> Option<u32> {
+        self.calls_in_a_row()
+    }
+
+    /// What calls vary by; `None`: they are all the same.
+    fn variation(&self) -> Option<&Variation> {
         None
     }
+
+    /// Header fields or metadata: those that are the same for every call, and those that vary.
+    fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
+        (&[], &[])
+    }
+
+    /// Where its calls go besides the plan's target, and whether over TLS.
+    fn second_target(&self) -> Option<(&Target, bool)> {
+        None
+    }
+
+    fn second_target_mut(&mut self) -> Option<&mut Target> {
+        None
+    }
+}
+
+/// `GetScore` of `score.ScoreService/GetScore`
+fn last_part(name: &str) -> &str {
+    let mut parts = name.rsplit('/');
+    parts.find(|part| !part.is_empty()).unwrap_or(name)
 }
 
 /// Comparing without knowing the type.
@@ -445,13 +425,30 @@ impl<T: Any + PartialEq> Same for T {
     }
 }
 
-/// A [`Call`] of whichever protocol.
+/// What one call is: a [`Call`] of whichever protocol.
 #[derive(Clone, Debug)]
-pub struct AnyCall(Arc<dyn Call>);
+pub struct CallPlan(Arc<dyn Call>);
 
-impl AnyCall {
-    pub fn new(call: impl Call) -> AnyCall {
-        AnyCall(Arc::new(call))
+impl CallPlan {
+    pub fn new(call: impl Call) -> CallPlan {
+        CallPlan(Arc::new(call))
+    }
+
+    /// Values that a command makes anew while the run goes on.
+    pub fn live_values(&self) -> Vec<Arc<LiveValue>> {
+        let (_, varying) = self.fields();
+        let sources = varying.iter();
+        let sources = sources.filter_map(|field| Some(&field.template.alone()?.source));
+        let live = sources.filter_map(|source| match source {
+            Source::Live(value) => Some(Arc::clone(value)),
+            _ => None,
+        });
+        live.collect()
+    }
+
+    /// While it is being resolved, and nobody shares it yet.
+    pub(crate) fn second_target_mut(&mut self) -> Option<&mut Target> {
+        Arc::get_mut(&mut self.0)?.second_target_mut()
     }
 
     /// The call, if it is one of this protocol.
@@ -461,7 +458,7 @@ impl AnyCall {
     }
 }
 
-impl Deref for AnyCall {
+impl Deref for CallPlan {
     type Target = dyn Call;
 
     fn deref(&self) -> &dyn Call {
@@ -469,40 +466,10 @@ impl Deref for AnyCall {
     }
 }
 
-impl PartialEq for AnyCall {
-    fn eq(&self, other: &AnyCall) -> bool {
+impl PartialEq for CallPlan {
+    fn eq(&self, other: &CallPlan) -> bool {
         self.0.is_same(&*other.0)
     }
-}
-
-/// A scripted session: made over an HTTP API, its tokens read from a WebSocket. Each of
-/// its queries is a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionCall {
-    /// Where the WebSockets are; the plan's target is the API.
-    pub socket: Target,
-    /// Which of the two are reached over TLS.
-    pub api_secured: bool,
-    pub socket_secured: bool,
-    /// The first part of the socket's path.
-    pub agent: String,
-    /// Queries in each session.
-    pub queries: u32,
-    pub query: QueryText,
-    /// Tokens of each query, where the service does not say how many they are.
-    pub expect_tokens: Option<u64>,
-    /// Between a query's end and the next.
-    pub think: Duration,
-    /// How often in a row a lost socket is tried to be opened again.
-    pub reconnects: u32,
-    /// The longest first pause before that; it doubles with every attempt.
-    pub reconnect_pause: Duration,
-    /// The longest pause of all.
-    pub reconnect_pause_most: Duration,
-    /// Offer to have the sockets' messages compressed.
-    pub compression: bool,
-    pub headers: RequestFields,
-    pub goodput: Goodput,
 }
 
 /// Header fields of requests, names in lower case. Values may be secret: the run directory keeps only the names.
@@ -527,30 +494,6 @@ impl RequestFields {
             }));
         }
         all
-    }
-}
-
-/// What `POST /session/ID/run` carries.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QueryText {
-    /// As typed, for the record.
-    pub text: String,
-    /// The request's body: `{"query": …}`. Where it varies: as the first query has it.
-    pub body: Vec<u8>,
-    /// `None`: every query sends the same.
-    pub varying: Option<Varying>,
-}
-
-impl QueryText {
-    /// A text that is the same for every query.
-    pub fn constant(text: &str) -> QueryText {
-        QueryText {
-            text: text.to_owned(),
-            body: serde_json::json!({ "query": text })
-                .to_string()
-                .into_bytes(),
-            varying: None,
-        }
     }
 }
 
@@ -627,11 +570,19 @@ pub struct GrpcCall {
     pub answer: Option<Arc<Shapes>>,
 }
 
-impl GrpcCall {
-    /// What calls vary by; `None`: they are all the same.
-    pub fn variation(&self) -> Option<&Variation> {
+impl Call for GrpcCall {
+    fn names(&self) -> (&'static str, Cow<'_, str>) {
+        ("grpc", self.method.as_str().into())
+    }
+
+    fn variation(&self) -> Option<&Variation> {
         let of_metadata = self.varying_metadata.as_ref().map(|m| &m.variation);
         self.varying.as_ref().map(|v| &v.variation).or(of_metadata)
+    }
+
+    fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
+        let varying = self.varying_metadata.as_ref();
+        (&self.metadata, varying.map_or(&[], |all| &all.fields))
     }
 }
 

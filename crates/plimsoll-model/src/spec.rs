@@ -24,7 +24,6 @@ mod protocol;
 mod read;
 mod resolve;
 mod saved;
-mod session;
 mod surroundings;
 mod target;
 mod users;
@@ -39,7 +38,6 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::units::{Period, Rate, Size};
 
-use binary::BinaryTable;
 pub use binary::{BinarySource, BinarySpec};
 pub use call::CallSpec;
 pub use field_value::MetadataSpec;
@@ -47,14 +45,15 @@ pub use find::FindSpec;
 pub use given::give_addresses;
 pub use goodput::GoodputSpec;
 pub use http::{HttpSpec, StatusSpec, WebSocketSpec};
+pub use keys::keys_of;
 pub use ladder::{LadderSpec, Library, Network, RungSpec, Secured, Via, made_by_server};
 pub use lanes::LaneSpec;
 pub use problem::{Problem, Problems};
-pub use protocol::{Of, OwnArrivals, Protocol, Schemes, Section, register};
+pub use protocol::{Of, OwnArrivals, Protocol, Schemes, Section, register, sections};
 pub use read::{locate, read};
 pub use resolve::{
-    delimited, group_named, is_visible, metadata, proxy, resolve, suite_named, tls_version_named,
-    trust,
+    Given, Names, delimited, group_named, is_visible, metadata, proxy, resolve, suite_named,
+    target_of, tls_version_named, trust,
 };
 pub use saved::{is_secret_name, secrets};
 pub use surroundings::{BinaryMessage, EncodedCall, Messages, Surroundings};
@@ -109,19 +108,15 @@ impl Spec {
     /// After which a call fails; `None`: never.
     pub fn deadline(&self) -> Option<Duration> {
         let (_, of_call) = self.call.deadline();
-        match self.load.deadline.or(of_call) {
-            // A stream that is to last some time has the usual time besides.
-            None => Some(self.stream_duration() + resolve::DEADLINE),
+        let mut load = self.load.clone();
+        for (protocol, section) in self.call.protocols() {
+            protocol.apply_defaults(section, &mut load);
+        }
+        match load.deadline.or(of_call) {
+            None => Some(resolve::DEADLINE),
             Some(Limit::None) => None,
             Some(Limit::After(period)) => Some(period.0),
         }
-    }
-
-    /// How long a stream is to last; 0 where nothing says so.
-    fn stream_duration(&self) -> Duration {
-        let call = self.call.grpc.as_ref();
-        let lasts = call.and_then(|call| call.stream_duration);
-        lasts.map_or(Duration::ZERO, |period| period.0)
     }
 
     /// TLS sessions are to be resumed from tickets.
@@ -187,39 +182,6 @@ pub struct RowsSpec {
     /// Which row a call has: `"round-robin"` (the default), `"random"`, or `"unique"`: no
     /// row is used twice.
     pub order: Option<String>,
-}
-
-/// A scripted session of queries whose tokens arrive on a WebSocket.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SessionSpec {
-    /// Where the WebSockets are: `ws://host:port`, or `wss://host:port` over TLS. Default:
-    /// host and port of the target.
-    pub socket: Option<String>,
-    /// The first part of the socket's path. Default `agent`.
-    pub agent: Option<String>,
-    /// Queries in each session. Default 1.
-    pub queries: Option<u32>,
-    /// The text of a query, with fields such as `{{seq}}` where it varies from query to
-    /// query. Default: a question about load lines.
-    pub query: Option<String>,
-    /// Tokens that each query has to bring, where the service does not say how many it is
-    /// going to send. Default: any number.
-    pub expect_tokens: Option<u64>,
-    /// How often in a row a lost socket is tried to be opened again. Default 5; 0: never.
-    pub reconnects: Option<u32>,
-    /// The longest first pause before that, doubling with every attempt. Default 1s.
-    pub reconnect_pause: Option<Period>,
-    /// The longest pause of all. Default 30s.
-    pub reconnect_pause_most: Option<Period>,
-    /// Offer to have the sockets' messages compressed (permessage-deflate). Default: no.
-    pub compression: Option<bool>,
-    /// Header fields of the API's requests and of the sockets' upgrades; `authorization` is of the
-    /// former alone, as sockets have the session's token.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub headers: BTreeMap<String, MetadataSpec>,
-    /// What a query has to meet to be counted as good, besides succeeding.
-    pub goodput: Option<GoodputSpec>,
 }
 
 /// One kind of gRPC call.

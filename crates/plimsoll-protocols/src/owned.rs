@@ -7,7 +7,6 @@ use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use plimsoll_engine::{EngineError, Finished, Observation, Place, Protocol, Stop};
-use plimsoll_model::plan::CallPlan;
 use plimsoll_model::spec::{self, CallSpec, Of, Section, Spec};
 use plimsoll_model::{Plan, input};
 
@@ -134,15 +133,15 @@ fn apply<P: Owned>(typed: &ArgMatches, spec: &mut Spec) -> Result<(), Usage> {
         message: e.to_string(),
         help: "--help lists what there is".to_owned(),
     })?;
-    spec.call = CallSpec::of(&P::of(flags, spec)?);
+    spec.call = CallSpec::of(&P::of(flags, spec)?).map_err(|problem| Usage {
+        message: problem.to_string(),
+        help: "give a name that is UTF-8".to_owned(),
+    })?;
     Ok(())
 }
 
 fn load_of<P: Owned>(asked: Asked<'_>) -> Option<Result<Load<'_>, String>> {
-    match &asked.plan.call {
-        CallPlan::Of(call) => Some(P::load(asked, call.of_type()?)),
-        _ => None,
-    }
+    Some(P::load(asked, asked.plan.call.of_type()?))
 }
 
 /// The load of a protocol whose calls share connections, or have one each.

@@ -1,12 +1,13 @@
 //! The protocols that own themselves, a line each. The binary makes their commands.
 
-use plimsoll_model::spec;
+use plimsoll_model::spec::{self, Of};
 
 use crate::bolt::BoltOptions;
 use crate::fetch::FetchOptions;
 use crate::hold::HoldOptions;
 pub use crate::owned::{Asked, Entry, Load, Owned, Usage, driven};
 use crate::plugin::PluginOptions;
+use crate::session::SessionSection;
 
 /// In the order of their commands in the help.
 pub static ENTRIES: [Entry; 4] = [
@@ -18,7 +19,9 @@ pub static ENTRIES: [Entry; 4] = [
 
 /// Makes plans know the protocols of this crate. To be called before the first plan is read.
 pub fn register() {
-    spec::register(ENTRIES.iter().map(|entry| entry.protocol));
+    let sessions: &dyn spec::Protocol = &Of::<SessionSection>::NEW;
+    let others = ENTRIES.iter().map(|entry| entry.protocol);
+    spec::register(std::iter::once(sessions).chain(others));
 }
 
 /// What the engine needs for the calls of a plan; `None`: their protocol is not here.

@@ -11,11 +11,10 @@ use plimsoll_engine::network::simulated::{Action, Peer, Server, SimulatedNetwork
 use plimsoll_engine::tls::{ServerSession, ServerSessions, TlsClient};
 use plimsoll_engine::worker::{Control, Share, StopLevel, Worker, WorkerInterval};
 use plimsoll_model::Time;
-use plimsoll_model::plan::{CallPlan, Plan};
+use plimsoll_model::plan::Plan;
 use plimsoll_model::record::{Interval, StageRecord};
 use plimsoll_model::schedule::Schedule;
-use plimsoll_model::spec::{self, EncodedCall, GrpcSpec, Problem};
-use plimsoll_model::template::Rows;
+use plimsoll_model::spec;
 use plimsoll_protocols::hold::{HoldCall, HoldProtocol};
 use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
 use rustls::pki_types::pem::PemObject;
@@ -87,16 +86,6 @@ impl spec::Surroundings for Nothing {
     fn read_bytes(&self, _: &Path) -> io::Result<Vec<u8>> {
         Err(io::ErrorKind::NotFound.into())
     }
-    fn encode_grpc(
-        &self,
-        _: &GrpcSpec,
-        _: &str,
-        _: spec::Messages<'_>,
-        _: Option<&Rows>,
-        _: &[(String, String)],
-    ) -> Result<EncodedCall, Problem> {
-        Err(Problem::new("call", "not of this plan"))
-    }
 }
 
 /// Thirty connections with client certificates, held for an hour.
@@ -115,10 +104,7 @@ fn plan(certificates: &CertificateSet, keepalive: &str) -> Plan {
 /// What was recorded of all stages.
 fn hold(certificates: &CertificateSet, keepalive: &str, seed: u64) -> StageRecord {
     let plan = plan(certificates, keepalive);
-    let CallPlan::Of(call) = &plan.call else {
-        panic!("{:?}", plan.call);
-    };
-    let call: &HoldCall = call.of_type().expect("connections that are held");
+    let call: &HoldCall = plan.call.of_type().expect("connections that are held");
     let protocol = HoldProtocol::new(call.greeting, call.message);
     let tls = TlsClient::new(plan.tls.as_ref().unwrap(), &plan.target, &[])
         .unwrap()

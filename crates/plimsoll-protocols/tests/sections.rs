@@ -3,20 +3,18 @@
 #[path = "../../plimsoll-plugin/tests/built/mod.rs"]
 mod built;
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::time::Duration;
 use std::{fs, io};
 
 use plimsoll_model::Plan;
-use plimsoll_model::plan::CallPlan;
-use plimsoll_model::spec::{
-    self, CallSpec, EncodedCall, GrpcSpec, Library, Messages, Problem, Surroundings,
-};
-use plimsoll_model::template::Rows;
+use plimsoll_model::spec::{self, CallSpec, Library, Surroundings};
 use plimsoll_protocols::bolt::{BoltCall, Form};
 use plimsoll_protocols::fetch::FetchCall;
 use plimsoll_protocols::hold::HoldOptions;
-use plimsoll_protocols::plugin::PluginCall;
+use plimsoll_protocols::plugin::{PluginCall, PluginOptions};
 use plimsoll_protocols::registry::register;
 
 /// Files, and nothing else.
@@ -31,16 +29,6 @@ impl Surroundings for World {
     }
     fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
         fs::read(path)
-    }
-    fn encode_grpc(
-        &self,
-        _: &GrpcSpec,
-        _: &str,
-        _: Messages<'_>,
-        _: Option<&Rows>,
-        _: &[(String, String)],
-    ) -> Result<EncodedCall, Problem> {
-        Err(Problem::new("call.grpc", "not here"))
     }
 }
 
@@ -124,7 +112,10 @@ fn a_ladder_goes_from_plaintext_to_tls() {
         .rungs()
         .expect_err("no size");
     assert!(wrong.to_string().contains("`2` has no unit"), "{wrong}");
-    assert_eq!(CallSpec::of(&HoldOptions::default()).scheme(true), "tls");
+    assert_eq!(
+        CallSpec::of(&HoldOptions::default()).unwrap().scheme(true),
+        "tls"
+    );
 }
 
 fn of_plugin(call: &str) -> String {
@@ -148,10 +139,7 @@ fn a_plugins_call_has_the_defaults_of_its_documentation() {
     ));
     let plan = plan(&text);
     assert_eq!(plan.name, "x_example, steady");
-    let CallPlan::Of(call) = &plan.call else {
-        panic!("{:?}", plan.call);
-    };
-    let call: &PluginCall = call.of_type().expect("a plugin's");
+    let call: &PluginCall = plan.call.of_type().expect("a plugin's");
     assert_eq!(call.codec, codec);
     assert!(call.frame.ends_with(b"hello"));
     assert_eq!(call.heartbeat, Some(Duration::from_secs(15)));
@@ -226,10 +214,7 @@ fn a_bolt_call_has_the_defaults_of_its_documentation() {
         "service = \"a.B:1.0\"\nmethod = \"c\"\narguments = \"[1]\"",
     ));
     assert_eq!(plan.name, "c, steady");
-    let CallPlan::Of(call) = &plan.call else {
-        panic!("{:?}", plan.call);
-    };
-    let call: &BoltCall = call.of_type().expect("a Bolt call");
+    let call: &BoltCall = plan.call.of_type().expect("a Bolt call");
     assert_eq!(call.method, "a.B:1.0/c");
     assert_eq!(call.form, Form::V1);
     assert_eq!(call.timeout, Some(Duration::from_secs(10)));
@@ -314,6 +299,16 @@ fn schemes_of_other_tools_are_named() {
     assert_eq!(spec::section_of("tls+unix:/a"), Some("hold"));
 }
 
+#[test]
+fn a_path_that_is_not_utf8_is_an_error_and_no_empty_section() {
+    let named = PluginOptions {
+        codec: Some(OsString::from_vec(vec![0xff]).into()),
+        ..PluginOptions::default()
+    };
+    let problem = CallSpec::of(&named).expect_err("no text");
+    assert_eq!(problem.key, "call.plugin");
+}
+
 /// A lane's scheme decides whether it has the plan's TLS.
 #[test]
 fn lanes_of_other_schemes_keep_or_lose_tls() {
@@ -336,13 +331,9 @@ fn what_to_fetch_is_in_the_url_or_in_the_section() {
         let text = format!(
             "target = \"{target}\"\n[load]\nclients = 1\ncalls = 1\n[call.fetch]\n{section}\n"
         );
-        match plan(&text).call {
-            CallPlan::Of(call) => {
-                let call: &FetchCall = call.of_type().expect("a file");
-                (call.path.clone(), call.size)
-            }
-            other => panic!("{other:?}"),
-        }
+        let plan = plan(&text);
+        let call: &FetchCall = plan.call.of_type().expect("a file");
+        (call.path.clone(), call.size)
     };
     assert_eq!(
         fetched("https://a/bytes/64KiB", ""),

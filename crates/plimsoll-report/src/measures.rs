@@ -5,6 +5,7 @@ use std::fmt::Write;
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::run::summary::MeasuresSummary;
 use plimsoll_model::run::{Run, TimesSummary};
+use plimsoll_model::spec::GoodputSpec;
 
 use crate::quantity::{bytes, count, rate};
 
@@ -169,9 +170,7 @@ fn tokens(run: &Run, of: impl Fn(Count) -> u64) -> Fact {
 
 /// Queries that met every bound, where the plan has bounds.
 fn goodput(run: &Run, good: u64) -> Option<Fact> {
-    let spec = plimsoll_model::spec::read(&run.plan).ok()?;
-    let of_session = spec.call.session.and_then(|call| call.goodput);
-    let bounds = of_session.or_else(|| spec.call.http?.goodput)?;
+    let bounds: GoodputSpec = run.call_value("goodput")?;
     let total = &run.summary.total;
     let mut text = format!(
         "{} of {} queries",

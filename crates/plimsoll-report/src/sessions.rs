@@ -103,8 +103,7 @@ pub fn export_csv(run: &Run, out: &mut impl Write) -> Result<u64, SessionsError>
 }
 
 fn queries_per_session(run: &Run) -> Option<u32> {
-    let spec = plimsoll_model::spec::read(&run.plan).ok()?;
-    spec.call.session?.queries.filter(|n| *n > 0)
+    run.call_value("queries").filter(|n| *n > 0)
 }
 
 /// The summary.

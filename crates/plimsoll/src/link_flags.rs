@@ -17,6 +17,7 @@ use plimsoll_model::spec::{
 };
 use plimsoll_model::units::Period;
 use plimsoll_protocols::grpc::client::{ConnectError, Connection, Server};
+use plimsoll_protocols::grpc::encoding::Unreflected;
 use plimsoll_protocols::grpc::reflection;
 use plimsoll_protocols::grpc::schema::Schema;
 
@@ -30,14 +31,6 @@ use crate::protocols::could_not_begin;
 use crate::quick;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Why a server's own description could not be had.
-pub(crate) enum Unreflected {
-    /// There is no way to the server.
-    NoWay(Failure),
-    /// It does not answer, or can't be asked: why.
-    NoAnswer(String),
-}
 
 #[derive(Debug, Args)]
 pub(crate) struct LinkFlags {
@@ -269,7 +262,7 @@ pub(crate) fn reflected(
     service: &str,
     metadata: &[(String, String)],
     proxy: Option<Proxy>,
-) -> Result<Schema, Unreflected> {
+) -> Result<Schema, Unreflected<Failure>> {
     let no_answer = |why: &dyn std::fmt::Display| Unreflected::NoAnswer(why.to_string());
     let url = spec.target.as_deref();
     let url = url.ok_or_else(|| no_answer(&"there is no target to ask"))?;
@@ -279,8 +272,8 @@ pub(crate) fn reflected(
     target.proxy = proxy;
     let secured = secured || spec.tls.is_some() && is_bare_socket(url);
     let tls = secured.then(|| spec.tls.clone().unwrap_or_default());
-    let call = spec.call.grpc.as_ref();
-    let authority = call.and_then(|call| call.authority.clone());
+    let call: Option<GrpcSpec> = spec.call.get();
+    let authority = call.and_then(|call| call.authority);
     let server = server(&target, tls, authority);
     let mut server = server.map_err(|e| Unreflected::NoWay(not_begun(e)))?;
     server.metadata = metadata.to_vec();

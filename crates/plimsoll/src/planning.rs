@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use plimsoll_engine::resources::Watched;
 use plimsoll_model::Plan;
@@ -11,12 +11,12 @@ use plimsoll_model::input;
 use plimsoll_model::plan::Watch;
 use plimsoll_model::spec::{self, EncodedCall, GrpcSpec, Messages, Problem, Spec, Surroundings};
 use plimsoll_model::template::Rows;
-use plimsoll_protocols::grpc::schema::{Schema, SchemaError};
+use plimsoll_protocols::grpc::encoding::encode;
 
 use crate::credentials;
 use crate::environment::Environment;
 use crate::failure::Failure;
-use crate::link_flags::{Unreflected, reflected};
+use crate::link_flags::reflected;
 use crate::problems::{self, Source};
 
 /// Resolves `spec`.
@@ -118,98 +118,20 @@ impl Surroundings for World<'_> {
         rows: Option<&Rows>,
         metadata: &[(String, String)],
     ) -> Result<EncodedCall, Problem> {
-        let wrong = |key: &str| {
-            let key = format!("call.grpc.{key}");
-            move |e: SchemaError| Problem::new(key, e.to_string())
-        };
-        let schema = match (&call.proto, &call.descriptor_set) {
-            (Some(files), _) => {
-                let imports = call.import_path.as_deref().unwrap_or(&[]);
-                Schema::from_protos(files, imports).map_err(wrong("proto"))?
-            }
-            (None, Some(path)) => {
-                Schema::from_descriptor_set(path).map_err(wrong("descriptor_set"))?
-            }
-            (None, None) => self.undescribed(call, method, metadata)?,
-        };
-        let method = schema.method(method).map_err(|e| {
-            let problem = wrong("method")(e);
-            match (&call.proto, &call.descriptor_set) {
-                (None, None) => problem.help("for a service of your own give its .proto files (proto) or a descriptor set (descriptor_set)"),
-                _ => problem,
-            }
-        })?;
-        let requests = match messages {
-            Messages::Json(json) => schema.encode_all(&method, json, rows),
-            Messages::Binary(given) => schema.take_all(&method, given),
-        };
-        let requests = requests.map_err(|e| {
-            let key = match (&e, messages) {
-                (SchemaError::Row { .. }, _) => return Problem::new("rows.file", e.to_string()),
-                (_, Messages::Binary(_)) => "message_binary",
-                _ if call.message_file.is_some() => "message_file",
-                _ => "message",
+        let lost = |lost: Failure| {
+            let lost = match call.reflection {
+                Some(true) => lost,
+                _ => lost.with_help(&format!(
+                    "the server was asked what {method} is: --proto or --descriptor-set say it \
+                     without it"
+                )),
             };
-            wrong(key)(e)
-        })?;
-        Ok(EncodedCall {
-            method: method.path(),
-            kind: method.kind(),
-            messages: requests.messages,
-            varying: requests.varying,
-            answer: Some(Arc::new(schema.answer(&method))),
-        })
-    }
-}
-
-impl World<'_> {
-    /// The schema of a method that no file describes: one of the built-in services, or
-    /// what the server says.
-    fn undescribed(
-        &self,
-        call: &GrpcSpec,
-        method: &str,
-        metadata: &[(String, String)],
-    ) -> Result<Schema, Problem> {
-        let bare = method.strip_prefix('/').unwrap_or(method);
-        let service = bare
-            .rsplit_once(['/', '.'])
-            .map_or("", |(service, _)| service);
-        let builtin =
-            Schema::builtin().map_err(|e| Problem::new("call.grpc.method", e.to_string()))?;
-        let asked_for = call.reflection == Some(true);
-        let named = !service.is_empty();
-        if !asked_for && (!named || builtin.has_service(service) || call.reflection == Some(false))
-        {
-            return Ok(builtin);
-        }
-        let unknown = || {
-            let unknown = builtin.method(method).err().map(|e| e.to_string());
-            Problem::new("call.grpc.method", unknown.unwrap_or_default())
+            *self.lost.borrow_mut() = Some(lost);
         };
         // What is wrong with it is reported elsewhere.
         let typed = self.spec.load.proxy.as_deref();
         let proxy = typed.and_then(|typed| spec::proxy(typed, self).ok());
-        match reflected(self.spec, service, metadata, proxy) {
-            Ok(schema) => Ok(schema),
-            Err(Unreflected::NoWay(lost)) => {
-                let lost = match asked_for {
-                    true => lost,
-                    false => lost.with_help(&format!(
-                        "the server was asked what {method} is: --proto or --descriptor-set say it \
-                         without it"
-                    )),
-                };
-                *self.lost.borrow_mut() = Some(lost);
-                Err(unknown())
-            }
-            Err(Unreflected::NoAnswer(why)) if asked_for => {
-                Err(Problem::new("call.grpc.reflection", why))
-            }
-            Err(Unreflected::NoAnswer(why)) => Err(unknown().help(format!(
-                "for a service of your own give its .proto files (proto) or a descriptor set \
-                 (descriptor_set); asking the server did not help: {why}"
-            ))),
-        }
+        let ask = |service: &str| reflected(self.spec, service, metadata, proxy);
+        encode(call, method, (messages, rows), ask, lost)
     }
 }

@@ -4,9 +4,7 @@ use plimsoll_engine::script::user::{Course, Users};
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_engine::{EngineError, Protocol};
 use plimsoll_model::Plan;
-use plimsoll_model::plan::{
-    Arrivals, CallPlan, HttpCall, HttpVersion, Reuse, SessionCall, Shard, Target,
-};
+use plimsoll_model::plan::{Arrivals, GrpcCall, HttpCall, HttpVersion, Reuse, Shard, Target};
 use plimsoll_protocols::fetch::FetchCall;
 use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
 use plimsoll_protocols::http::{
@@ -14,7 +12,7 @@ use plimsoll_protocols::http::{
     SocketProtocol,
 };
 use plimsoll_protocols::registry::{self, Asked, driven};
-use plimsoll_protocols::session::{SessionOptions, Sessions};
+use plimsoll_protocols::session::{SessionCall, SessionOptions, Sessions};
 
 pub(crate) use plimsoll_protocols::registry::Load;
 
@@ -29,56 +27,48 @@ use crate::failure::{Exit, Failure};
 pub(crate) fn prepare(plan: &Plan, trace: bool) -> Result<Load<'_>, Failure> {
     credentials::keep_fresh(plan);
     let asked = Asked { plan, trace };
-    match &plan.call {
-        CallPlan::Grpc(call) => {
-            let authority = plan.target.authority();
-            let protocol = GrpcProtocol::new(&GrpcRequest {
-                call,
-                authority: &authority,
-                secure: plan.tls.is_some(),
-                deadline: plan.load.deadline,
-            })
-            .map_err(Failure::error)?;
-            Ok(driven(asked, protocol))
-        }
-        CallPlan::Http(call) => {
-            let authority = plan.target.authority();
-            let request = HttpRequest {
-                call,
-                authority: &authority,
-                closes: plan.load.reuse == Reuse::Never,
-            };
-            if let Some(socket) = &call.socket {
-                let protocol = SocketProtocol::new(&request, socket);
-                return match socket.script.is_empty() {
-                    true => Ok(driven(asked, protocol)),
-                    false => used(plan, FrameScripts::new(protocol, socket)),
-                };
-            }
-            if call.conversation.is_some() {
-                return conversations(plan, call, &request);
-            }
-            Ok(match call.version_over(plan.tls.as_ref()) {
-                HttpVersion::V1 => driven(asked, Http1Protocol::new(&request)),
-                HttpVersion::V2 => {
-                    let protocol = Http2Protocol::new(&request, plan.tls.is_some());
-                    driven(asked, protocol)
-                }
-                HttpVersion::Auto => driven(asked, HttpProtocol::new(&request)),
-            })
-        }
-        CallPlan::Of(_) => {
-            let load = registry::load(asked);
-            load.unwrap_or_else(|| Err("this program has no such protocol".to_owned()))
-                .map_err(Failure::error)
-        }
-        CallPlan::Session(call) => {
-            let sessions = Sessions::new(sessions(plan, call)?);
-            Ok(Box::new(move |place, stop, observe| {
-                plimsoll_engine::run_scripts(plan, sessions, place, stop, observe)
-            }))
-        }
+    let authority = plan.target.authority();
+    if let Some(call) = plan.call.of_type() {
+        let protocol = GrpcProtocol::new(&GrpcRequest {
+            call,
+            authority: &authority,
+            secure: plan.tls.is_some(),
+            deadline: plan.load.deadline,
+        })
+        .map_err(Failure::error)?;
+        return Ok(driven(asked, protocol));
     }
+    if let Some(call) = plan.call.of_type::<HttpCall>() {
+        let request = HttpRequest {
+            call,
+            authority: &authority,
+            closes: plan.load.reuse == Reuse::Never,
+        };
+        if let Some(socket) = &call.socket {
+            let protocol = SocketProtocol::new(&request, socket);
+            return match socket.script.is_empty() {
+                true => Ok(driven(asked, protocol)),
+                false => used(plan, FrameScripts::new(protocol, socket)),
+            };
+        }
+        if call.conversation.is_some() {
+            return conversations(plan, call, &request);
+        }
+        return Ok(match call.version_over(plan.tls.as_ref()) {
+            HttpVersion::V1 => driven(asked, Http1Protocol::new(&request)),
+            HttpVersion::V2 => driven(asked, Http2Protocol::new(&request, plan.tls.is_some())),
+            HttpVersion::Auto => driven(asked, HttpProtocol::new(&request)),
+        });
+    }
+    if let Some(call) = plan.call.of_type::<SessionCall>() {
+        let sessions = Sessions::new(sessions(plan, call)?);
+        return Ok(Box::new(move |place, stop, observe| {
+            plimsoll_engine::run_scripts(plan, sessions, place, stop, observe)
+        }));
+    }
+    let load = registry::load(asked);
+    load.unwrap_or_else(|| Err("this program has no such protocol".to_owned()))
+        .map_err(Failure::error)
 }
 
 /// Users who talk to a model.
@@ -204,12 +194,20 @@ fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Failure> 
 
 /// The versions that the calls of a plan speak.
 pub(crate) fn versions(plan: &Plan) -> Versions {
-    match &plan.call {
-        CallPlan::Grpc(_) => Versions::Two,
-        CallPlan::Http(call) if call.socket.is_none() => Versions::Chosen,
-        CallPlan::Http(_) | CallPlan::Session(_) => Versions::One,
-        CallPlan::Of(call) if call.of_type::<FetchCall>().is_some() => Versions::One,
-        CallPlan::Of(_) => Versions::None,
+    let call = &plan.call;
+    if call.of_type::<GrpcCall>().is_some() {
+        return Versions::Two;
+    }
+    if let Some(call) = call.of_type::<HttpCall>() {
+        return match call.socket {
+            None => Versions::Chosen,
+            Some(_) => Versions::One,
+        };
+    }
+    let fetches = call.of_type::<FetchCall>().is_some();
+    match fetches || call.of_type::<SessionCall>().is_some() {
+        true => Versions::One,
+        false => Versions::None,
     }
 }
 

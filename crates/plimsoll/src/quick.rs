@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use plimsoll_model::input;
-use plimsoll_model::spec::{self, BinarySource, CallSpec, MetadataSpec, Spec};
+use plimsoll_model::spec::{self, BinarySource, CallSpec, MetadataSpec, Section, Spec};
 
 use crate::arguments::Origins;
 use crate::environment::Environment;
@@ -13,7 +13,7 @@ use crate::execution::{self, OutputFlags, Process};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
 use crate::planning;
-use crate::problems::Source;
+use crate::problems::{self, Source};
 
 /// The plan that was typed.
 ///
@@ -32,6 +32,14 @@ pub(crate) fn spec(
     };
     load.apply(&mut spec, origins)?;
     Ok(spec)
+}
+
+/// The call that was typed.
+///
+/// # Errors
+/// Where a plan can't hold it, as a path that is not UTF-8.
+pub(crate) fn call<S: Section>(section: &S) -> Result<CallSpec, Failure> {
+    CallSpec::of(section).map_err(|problem| problems::failure(vec![problem], &Source::Flags))
 }
 
 /// Runs the plan that was typed.

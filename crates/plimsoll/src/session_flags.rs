@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use plimsoll_model::run::Run;
-use plimsoll_model::spec::{SessionSpec, Spec};
+use plimsoll_model::spec::Spec;
 use plimsoll_model::units::Period;
+use plimsoll_protocols::session::SessionSection;
 
 use crate::commands::report;
 use crate::failure::Failure;
@@ -52,7 +53,7 @@ pub(crate) struct SessionFlags {
 }
 
 impl SessionFlags {
-    pub(crate) fn apply(&self, session: &mut SessionSpec) {
+    pub(crate) fn apply(&self, session: &mut SessionSection) {
         session.queries = self.queries;
         session.query.clone_from(&self.query);
         session.expect_tokens = self.expect_tokens;

@@ -26,7 +26,11 @@ const SECTIONS: [(&str, &str, &str); 17] = [
         "plimsoll-model/src/spec/http.rs",
         "WebSocketSpec",
     ),
-    ("call.session", "plimsoll-model/src/spec.rs", "SessionSpec"),
+    (
+        "call.session",
+        "plimsoll-protocols/src/session/section.rs",
+        "SessionSection",
+    ),
     (
         "call.fetch",
         "plimsoll-protocols/src/fetch/options.rs",

@@ -1,8 +1,9 @@
 //! A call over HTTP, resolved.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
-use super::{Goodput, TlsPlan};
+use super::{Call, Goodput, TlsPlan};
 use crate::template::{MetadataField, Template, Variation};
 
 /// Which HTTP is spoken.
@@ -61,9 +62,30 @@ pub struct HttpCall {
     pub max_body: u32,
 }
 
-impl HttpCall {
-    /// The calls that each user makes in a row; `None`: calls know nothing of each other.
-    pub fn calls_in_a_row(&self) -> Option<u32> {
+impl Call for HttpCall {
+    fn names(&self) -> (&'static str, Cow<'_, str>) {
+        ("http", format!("{} {}", self.method, self.path).into())
+    }
+
+    fn short_name(&self) -> Cow<'_, str> {
+        let path = self.path.split(['?', '#']).next();
+        format!("{} {}", self.method, path.unwrap_or_default()).into()
+    }
+
+    fn version(&self, tls: Option<&TlsPlan>) -> Option<&'static str> {
+        Some(self.version_over(tls).name())
+    }
+
+    fn variation(&self) -> Option<&Variation> {
+        self.varying.as_ref().map(|all| &all.variation)
+    }
+
+    fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
+        let varying = self.varying.as_ref();
+        (&self.headers, varying.map_or(&[], |all| &all.headers))
+    }
+
+    fn calls_in_a_row(&self) -> Option<u32> {
         let of_socket = self
             .socket
             .as_ref()
@@ -74,7 +96,9 @@ impl HttpCall {
         let turns = self.conversation.as_ref().map(|talk| talk.turns);
         turns.or(of_socket)
     }
+}
 
+impl HttpCall {
     /// The version that is spoken; `Auto` only where the server chooses.
     pub fn version_over(&self, tls: Option<&TlsPlan>) -> HttpVersion {
         match (self.version, tls) {

@@ -3,6 +3,9 @@
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
+use toml::Table;
+
 use crate::document;
 use crate::input;
 use crate::record::{RequestRecord, StageRecord};
@@ -26,6 +29,14 @@ pub struct Run {
 }
 
 impl Run {
+    /// What the plan's call section has for `key`, whichever protocol it is of.
+    pub fn call_value<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
+        let plan: Table = self.plan.parse().ok()?;
+        let mut sections = plan.get("call")?.as_table()?.values();
+        let value = sections.find_map(|section| section.get(key))?;
+        value.clone().try_into().ok()
+    }
+
     /// Read the run directory `dir`. A run that was killed, or whose last line is cut,
     /// is [`State::Partial`].
     pub fn load(dir: &Path) -> Result<Run, RunError> {

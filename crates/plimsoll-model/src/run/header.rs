@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Arrivals, CallPlan, Plan, Reuse, Spacing, Trust};
+use crate::plan::{Arrivals, Plan, Reuse, Spacing, Trust};
 
 use super::SCHEMA_VERSION;
 use super::negotiated::NegotiatedTls;
@@ -197,12 +197,7 @@ impl RunHeader {
             target: Some(plan.target.url.clone()),
             protocol: Some(protocol.to_owned()),
             call: Some(call.into_owned()),
-            http_version: match &plan.call {
-                CallPlan::Http(call) => {
-                    Some(call.version_over(plan.tls.as_ref()).name().to_owned())
-                }
-                _ => None,
-            },
+            http_version: plan.call.version(plan.tls.as_ref()).map(str::to_owned),
             security: Some(security),
             tls: None,
             insecure: plan

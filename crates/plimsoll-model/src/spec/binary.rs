@@ -8,6 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::keys::keys_of;
+
 /// Messages: the path of a file that is one, a table, or a list of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BinarySpec(pub Vec<BinarySource>);
@@ -25,6 +27,11 @@ pub enum BinarySource {
 }
 
 impl BinarySource {
+    /// The keys of one that is a table.
+    pub fn keys() -> &'static [&'static str] {
+        keys_of::<BinaryTable>()
+    }
+
     /// A message that stands in the plan itself.
     pub fn of(message: &[u8]) -> BinarySource {
         BinarySource::Base64(STANDARD.encode(message))
@@ -33,7 +40,7 @@ impl BinarySource {
 
 #[derive(Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct BinaryTable {
+struct BinaryTable {
     file: Option<PathBuf>,
     delimited: Option<PathBuf>,
     base64: Option<String>,

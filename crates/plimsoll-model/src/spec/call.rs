@@ -8,19 +8,12 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use toml::Table;
 
 use super::protocol::{self, Protocol, Section};
-use super::{GrpcSpec, HttpSpec, Limit, SessionSpec, target};
+use super::{Limit, Problem, target};
 
-/// What one call is: one section, named after its protocol.
+/// What one call is: one section, named after its protocol ([`super::register`]), and as typed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(transparent)]
 pub struct CallSpec {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub grpc: Option<GrpcSpec>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub http: Option<HttpSpec>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub session: Option<SessionSpec>,
-    /// Those of protocols that are registered ([`super::register`]), by their names.
-    #[serde(flatten)]
     pub sections: BTreeMap<&'static str, Table>,
 }
 
@@ -35,18 +28,10 @@ impl<'de> Deserialize<'de> for CallSpec {
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<CallSpec, M::Error> {
                 let mut call = CallSpec::default();
                 while let Some(section) = map.next_key::<String>()? {
-                    match section.as_str() {
-                        "grpc" => call.grpc = map.next_value()?,
-                        "http" => call.http = map.next_value()?,
-                        "session" => call.session = map.next_value()?,
-                        other => {
-                            let unknown =
-                                || de::Error::custom(format!("unknown section `{other}`"));
-                            let protocol = protocol::named(other).ok_or_else(unknown)?;
-                            call.sections
-                                .insert(protocol.schemes().section, map.next_value()?);
-                        }
-                    }
+                    let unknown = || de::Error::custom(format!("unknown section `{section}`"));
+                    let protocol = protocol::named(&section).ok_or_else(unknown)?;
+                    let name = protocol.schemes().section;
+                    call.sections.insert(name, map.next_value()?);
                 }
                 Ok(call)
             }
@@ -57,44 +42,55 @@ impl<'de> Deserialize<'de> for CallSpec {
 
 impl CallSpec {
     /// A call of `section` alone.
-    pub fn of<S: Section>(section: &S) -> CallSpec {
-        let sections = [(S::SCHEMES.section, protocol::table_of(section))];
-        CallSpec {
+    ///
+    /// # Errors
+    /// Where a plan can't hold it, as a path that is not UTF-8.
+    pub fn of<S: Section>(section: &S) -> Result<CallSpec, Problem> {
+        let sections = [(S::SCHEMES.section, protocol::table_of(section)?)];
+        Ok(CallSpec {
             sections: sections.into(),
-            ..CallSpec::default()
-        }
+        })
+    }
+
+    /// The section of this type, where it is given.
+    pub fn get<S: Section>(&self) -> Option<S> {
+        protocol::typed(self.sections.get(S::SCHEMES.section)?).ok()
     }
 
     /// The names of all sections that there are.
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-        let registered = protocol::registered().map(|protocol| protocol.schemes().section);
-        let known = ["grpc", "http", "session"];
-        known.into_iter().chain(registered)
+        protocol::all().map(|protocol| protocol.schemes().section)
     }
 
-    /// The names of the sections that are given.
+    /// The names of the sections that are given, in the order of all.
     pub(crate) fn given(&self) -> Vec<&'static str> {
-        let known = [
-            ("grpc", self.grpc.is_some()),
-            ("http", self.http.is_some()),
-            ("session", self.session.is_some()),
-        ];
-        let known = known
-            .into_iter()
-            .filter_map(|(name, given)| given.then_some(name));
-        known.chain(self.sections.keys().copied()).collect()
+        let is_given = |name: &&str| self.sections.contains_key(name);
+        CallSpec::names().filter(is_given).collect()
     }
 
-    /// The sections of registered protocols, each with its own.
-    pub(crate) fn registered(&self) -> impl Iterator<Item = (&'static dyn Protocol, &Table)> {
+    /// The sections that are given, each with its protocol.
+    pub(crate) fn protocols(&self) -> impl Iterator<Item = (&'static dyn Protocol, &Table)> {
         let sections = self.sections.iter();
         sections.filter_map(|(name, section)| Some((protocol::named(name)?, section)))
     }
 
+    /// Changes every section by `change`.
+    pub(crate) fn change<E>(
+        &mut self,
+        change: impl Fn(&'static dyn Protocol, &Table) -> Result<Table, E>,
+    ) -> Result<(), E> {
+        for (name, section) in &mut self.sections {
+            if let Some(protocol) = protocol::named(name) {
+                *section = change(protocol, section)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Calls can run before those that count.
     pub fn has_warmup(&self) -> bool {
-        let mut registered = self.registered();
-        !registered.any(|(protocol, _)| protocol.schedules_itself())
+        let mut given = self.protocols();
+        !given.any(|(protocol, _)| protocol.schedules_itself())
     }
 
     /// Its calls are due as the protocol has it, not as the load has it: no rate and no clients of a plan
@@ -103,42 +99,31 @@ impl CallSpec {
         self.calls_in_a_row().is_some() || !self.has_warmup()
     }
 
-    /// As [`crate::plan::CallPlan::calls_in_a_row`]: as far as that is known before it is resolved.
+    /// As [`crate::plan::Call::calls_in_a_row`]: as far as that is known before it is resolved.
     pub fn calls_in_a_row(&self) -> Option<u32> {
-        let queries = self.session.as_ref().map(|call| call.queries.unwrap_or(1));
-        queries.or_else(|| self.http.as_ref()?.calls_in_a_row())
+        let mut given = self.protocols();
+        given.find_map(|(protocol, section)| protocol.calls_in_a_row(section))
     }
 
     /// The section's name, and the deadline that it gives itself.
     pub fn deadline(&self) -> (&'static str, Option<Limit>) {
-        let own = match self.section() {
-            "http" => self.http.as_ref().and_then(|call| call.deadline),
-            "grpc" => self.grpc.as_ref().and_then(|call| call.deadline),
-            other => {
-                let deadline = self.sections.get(other).and_then(|s| s.get("deadline"));
-                deadline.and_then(|typed| typed.clone().try_into().ok())
-            }
-        };
-        (self.section(), own)
+        let name = self.section();
+        let typed = self.sections.get(name).and_then(|s| s.get("deadline"));
+        let own = typed.and_then(|typed| typed.clone().try_into().ok());
+        (name, own)
     }
 
     /// Takes the deadline out that a section gives itself.
     pub fn forget_deadline(&mut self) {
-        let deadlines = [
-            self.grpc.as_mut().map(|call| &mut call.deadline),
-            self.http.as_mut().map(|call| &mut call.deadline),
-        ];
-        for deadline in deadlines.into_iter().flatten() {
-            *deadline = None;
-        }
         for section in self.sections.values_mut() {
             section.remove("deadline");
         }
     }
 
-    /// The section that says what to call; gRPC where there is none yet.
+    /// The section that says what to call; the first of all protocols where there is none yet.
     fn section(&self) -> &'static str {
-        self.given().first().copied().unwrap_or("grpc")
+        let given = self.sections.keys().copied().next();
+        given.unwrap_or(protocol::first().section)
     }
 
     /// The scheme of a target for this call, plaintext or secured.

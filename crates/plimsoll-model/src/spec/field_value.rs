@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use super::keys::keys_of;
 use crate::units::Period;
 
 /// A metadata value: typed, or taken from where secrets live.
@@ -23,9 +24,16 @@ pub enum MetadataSpec {
     },
 }
 
+impl MetadataSpec {
+    /// The keys of a value that is a table.
+    pub fn keys() -> &'static [&'static str] {
+        keys_of::<MetadataSource>()
+    }
+}
+
 #[derive(Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct MetadataSource {
+struct MetadataSource {
     env: Option<String>,
     file: Option<PathBuf>,
     command: Option<String>,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{BinarySource, Spec};
+use super::Spec;
 
 impl Spec {
     /// The files that decide what a call is, by the keys that name them: two runs of
@@ -19,35 +19,10 @@ impl Spec {
         if let Some(rows) = &self.rows {
             add("rows.file", &rows.file);
         }
-        if let Some(http) = &self.call.http {
-            add("call.http.body_file", &http.body_file);
-            let script = http
-                .websocket
-                .as_ref()
-                .and_then(|socket| socket.script.as_ref());
-            for frame in script.into_iter().flatten() {
-                add("call.http.websocket.script", &frame.body_file);
-            }
-        }
-        for (protocol, section) in self.call.registered() {
+        for (protocol, section) in self.call.protocols() {
             for (key, path) in protocol.files(section) {
                 let key = format!("call.{}.{key}", protocol.schemes().section);
                 add(&key, &Some(path));
-            }
-        }
-        if let Some(grpc) = &self.call.grpc {
-            add("call.grpc.descriptor_set", &grpc.descriptor_set);
-            add("call.grpc.message_file", &grpc.message_file);
-            for path in grpc.proto.iter().flatten() {
-                add("call.grpc.proto", &Some(path.clone()));
-            }
-            for source in grpc.message_binary.iter().flat_map(|binary| &binary.0) {
-                match source {
-                    BinarySource::File(path) | BinarySource::Delimited(path) => {
-                        add("call.grpc.message_binary", &Some(path.clone()));
-                    }
-                    BinarySource::Base64(_) => {}
-                }
             }
         }
         files

@@ -7,7 +7,11 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::{ConversationSpec, FrameSpec, GoodputSpec, Limit, MetadataSpec};
+use super::keys::keys_of;
+use super::{
+    ConversationSpec, FrameSpec, GoodputSpec, Limit, MetadataSpec, Problems, Schemes, Section,
+    Spec, Surroundings,
+};
 use crate::plan::{FrameCall, HttpCall, HttpVersion};
 use crate::units::Size;
 
@@ -73,18 +77,6 @@ pub struct WebSocketSpec {
     pub greeting: Option<String>,
     /// In place of the body: what each user sends, over a socket of its own.
     pub script: Option<Vec<FrameSpec>>,
-}
-
-impl HttpSpec {
-    /// The calls that each user makes in a row; `None`: calls know nothing of each other.
-    pub(super) fn calls_in_a_row(&self) -> Option<u32> {
-        if let Some(talk) = &self.conversation {
-            return Some(talk.turns.unwrap_or(1));
-        }
-        let script = self.websocket.as_ref()?.script.as_ref()?;
-        let answered = script.iter().filter(|frame| frame.answer != Some(false));
-        (!script.is_empty()).then(|| answered.count() as u32)
-    }
 }
 
 impl FromStr for HttpVersion {
@@ -194,8 +186,69 @@ impl<'de> Deserialize<'de> for StatusSpec {
     }
 }
 
+impl Section for HttpSpec {
+    const SCHEMES: Schemes = Schemes {
+        section: "http",
+        purpose: "for HTTP",
+        plain: "http",
+        secured: Some("https"),
+        elsewhere: &[],
+        ports: Some((80, 443)),
+        with_path: true,
+    };
+    const VARIES: bool = true;
+    type Call = HttpCall;
+
+    fn keys_within(path: &str) -> Option<&'static [&'static str]> {
+        match path {
+            "websocket" => Some(keys_of::<WebSocketSpec>()),
+            "websocket.script" => Some(keys_of::<FrameSpec>()),
+            "conversation" => Some(keys_of::<ConversationSpec>()),
+            "goodput" => Some(keys_of::<GoodputSpec>()),
+            path => path.starts_with("headers.").then(MetadataSpec::keys),
+        }
+    }
+
+    fn fields(&mut self) -> Option<&mut BTreeMap<String, MetadataSpec>> {
+        Some(&mut self.headers)
+    }
+
+    fn files(&self) -> Vec<(&'static str, PathBuf)> {
+        let socket = self.websocket.as_ref();
+        let script = socket.and_then(|socket| socket.script.as_ref());
+        let frames = script.into_iter().flatten();
+        let frames = frames.map(|frame| ("websocket.script", &frame.body_file));
+        let all = std::iter::once(("body_file", &self.body_file)).chain(frames);
+        all.filter_map(|(key, path)| Some((key, path.clone()?)))
+            .collect()
+    }
+
+    fn calls_in_a_row(&self) -> Option<u32> {
+        if let Some(talk) = &self.conversation {
+            return Some(talk.turns.unwrap_or(1));
+        }
+        let script = self.websocket.as_ref()?.script.as_ref()?;
+        let answered = script.iter().filter(|frame| frame.answer != Some(false));
+        (!script.is_empty()).then(|| answered.count() as u32)
+    }
+
+    fn resolve(
+        &self,
+        spec: &Spec,
+        problems: &mut Problems,
+        surroundings: &dyn Surroundings,
+    ) -> Option<HttpCall> {
+        problems.http_call(spec, self, surroundings)
+    }
+
+    fn filled_in(mut self, call: &HttpCall) -> HttpSpec {
+        fill_in(&mut self, call);
+        self
+    }
+}
+
 /// Writes the defaults out.
-pub(super) fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
+fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
     spec.version = Some(call.version);
     spec.method = Some(call.method.clone());
     // As it is typed: what reads it there looks for fields again.

@@ -3,7 +3,7 @@
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 
 /// The keys a struct has, as its derived `Deserialize` lists them.
-pub(super) fn keys_of<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
+pub fn keys_of<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
     struct Listener<'a>(&'a mut &'static [&'static str]);
     impl<'de> Deserializer<'de> for Listener<'_> {
         type Error = de::value::Error;

@@ -480,10 +480,11 @@ fn set(spec: &Spec, path: &str, value: &Value) -> Result<Spec, String> {
             .as_table_mut()
             .ok_or_else(|| format!("`{path}`: {part} is not a section"))?;
     }
-    let spec = Spec::deserialize(whole).map_err(|e| e.message().to_owned())?;
-    for (protocol, section) in spec.call.registered() {
-        protocol.check(section).map_err(|problem| problem.message)?;
-    }
+    let mut spec = Spec::deserialize(whole).map_err(|e| e.message().to_owned())?;
+    let checked = spec
+        .call
+        .change(|protocol, section| protocol.check(section));
+    checked.map_err(|problem| problem.message)?;
     Ok(spec)
 }
 

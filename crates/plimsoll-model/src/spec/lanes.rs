@@ -171,6 +171,7 @@ fn merge(table: &mut Table, own: Table) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::GrpcSpec;
 
     const PLAN: &str = "target = \"grpcs://a:1\"\n[tls]\nca = \"ca.crt\"\n[call.grpc]\nmethod = \"a.B/C\"\nmessage = { json = \"{}\" }\n[load]\nrate = \"100/s\"\nconnections = 2\n[objective]\nerrors = \"< 1%\"\n";
 
@@ -189,13 +190,13 @@ mod tests {
         let (browse, checkout, files) = (&found[0].spec, &found[1].spec, &found[2].spec);
         assert_eq!(browse.target.as_deref(), Some("grpcs://a:1"));
         assert!(browse.tls.is_some() && checkout.tls.is_none() && files.tls.is_none());
-        let grpc = checkout.call.grpc.as_ref().unwrap();
+        let grpc = checkout.call.get::<GrpcSpec>().unwrap();
         assert_eq!(grpc.method.as_deref(), Some("a.B/D"));
         assert!(grpc.message.is_some());
         assert_eq!(checkout.load.connections, Some(5));
         assert_eq!(browse.load.connections, Some(2));
         assert_eq!(checkout.objective.len(), 2);
-        assert!(files.call.grpc.is_none() && files.call.http.is_some());
+        assert_eq!(files.call.given(), ["http"]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! The model knows no protocol of its own accord: a program registers those that it has, before it reads
 //! the first plan. A section is a table here, whose type only its protocol knows.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::path::PathBuf;
@@ -10,13 +11,14 @@ use std::sync::OnceLock;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_path_to_error::Segment;
 use toml::{Table, Value};
 
 use super::keys::keys_of;
 use super::problem::{Problem, Problems};
 use super::surroundings::Surroundings;
-use super::{LoadSpec, Spec};
-use crate::plan::{AnyCall, Arrivals, Call, Stage};
+use super::{GrpcSpec, HttpSpec, LoadSpec, MetadataSpec, Spec};
+use crate::plan::{Arrivals, Call, CallPlan, Stage};
 
 /// A protocol's schemes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,16 +46,40 @@ pub trait Section: Clone + Default + Serialize + DeserializeOwned + 'static {
     const SCHEMES: Schemes;
     /// Its calls are not due at a rate, nor have they clients: [`Section::arrivals`] makes both.
     const SCHEDULES_ITSELF: bool = false;
+    /// Calls may have the rows of a plan, each its own.
+    const VARIES: bool = false;
     /// What a plan makes of it.
     type Call: Call;
+
+    /// The keys of a table in it, by its path from here; `None`: any.
+    fn keys_within(path: &str) -> Option<&'static [&'static str]> {
+        let _ = path;
+        None
+    }
 
     /// The files that decide what a call is, by their keys.
     fn files(&self) -> Vec<(&'static str, PathBuf)> {
         Vec::new()
     }
 
+    /// Header fields or metadata, some of which may be secret.
+    fn fields(&mut self) -> Option<&mut BTreeMap<String, MetadataSpec>> {
+        None
+    }
+
     /// What it means for a load that leaves it out.
     fn apply_defaults(&self, _: &mut LoadSpec) {}
+
+    /// As [`Call::calls_in_a_row`], as far as that is known before it is resolved.
+    fn calls_in_a_row(&self) -> Option<u32> {
+        None
+    }
+
+    /// Calls go somewhere over TLS, whatever the target's scheme.
+    fn is_secured(&self, spec: &Spec) -> bool {
+        let _ = spec;
+        false
+    }
 
     /// Asked only of those who schedule themselves.
     fn arrivals(&self, _: &LoadSpec, _: &mut Problems) -> OwnArrivals {
@@ -77,11 +103,19 @@ pub trait Section: Clone + Default + Serialize + DeserializeOwned + 'static {
 pub trait Protocol: fmt::Debug + Send + Sync {
     fn schemes(&self) -> &'static Schemes;
     fn keys(&self) -> &'static [&'static str];
+    fn keys_within(&self, path: &str) -> Option<&'static [&'static str]>;
     fn schedules_itself(&self) -> bool;
+    fn varies(&self) -> bool;
 
+    /// The section as its protocol writes it.
+    ///
     /// # Errors
     /// A value that is of the wrong kind, by its key.
-    fn check(&self, section: &Table) -> Result<(), Problem>;
+    fn check(&self, section: &Table) -> Result<Table, Problem>;
+    /// The section with its fields changed by `change`, where it has some.
+    fn with_fields(&self, section: &Table, change: &dyn Fn(&str, &mut MetadataSpec)) -> Table;
+    fn calls_in_a_row(&self, section: &Table) -> Option<u32>;
+    fn is_secured(&self, section: &Table, spec: &Spec) -> bool;
     fn files(&self, section: &Table) -> Vec<(&'static str, PathBuf)>;
     fn apply_defaults(&self, section: &Table, load: &mut LoadSpec);
     fn arrivals(&self, section: &Table, load: &LoadSpec, problems: &mut Problems) -> OwnArrivals;
@@ -91,8 +125,8 @@ pub trait Protocol: fmt::Debug + Send + Sync {
         spec: &Spec,
         problems: &mut Problems,
         surroundings: &dyn Surroundings,
-    ) -> Option<AnyCall>;
-    fn filled_in(&self, section: &Table, call: &AnyCall) -> Table;
+    ) -> Option<CallPlan>;
+    fn filled_in(&self, section: &Table, call: &CallPlan) -> Table;
 }
 
 /// The protocol of a section.
@@ -110,11 +144,18 @@ impl<S: Section> fmt::Debug for Of<S> {
 
 /// # Errors
 /// As [`Protocol::check`].
-fn typed<S: Section>(section: &Table) -> Result<S, Problem> {
+pub(super) fn typed<S: Section>(section: &Table) -> Result<S, Problem> {
     let read = serde_path_to_error::deserialize(Value::Table(section.clone()));
     read.map_err(|e| {
-        let key = format!("call.{}.{}", S::SCHEMES.section, e.path());
-        Problem::new(key.trim_end_matches('.'), e.inner().message())
+        let mut key = format!("call.{}", S::SCHEMES.section);
+        for part in e.path() {
+            match part {
+                Segment::Seq { index } => key += &format!(".{index}"),
+                Segment::Unknown => {}
+                part => key += &format!(".{part}"),
+            }
+        }
+        Problem::new(key, e.inner().message())
     })
 }
 
@@ -127,12 +168,38 @@ impl<S: Section> Protocol for Of<S> {
         keys_of::<S>()
     }
 
+    fn keys_within(&self, path: &str) -> Option<&'static [&'static str]> {
+        S::keys_within(path)
+    }
+
     fn schedules_itself(&self) -> bool {
         S::SCHEDULES_ITSELF
     }
 
-    fn check(&self, section: &Table) -> Result<(), Problem> {
-        typed::<S>(section).map(drop)
+    fn varies(&self) -> bool {
+        S::VARIES
+    }
+
+    fn check(&self, section: &Table) -> Result<Table, Problem> {
+        table_of(&typed::<S>(section)?)
+    }
+
+    fn with_fields(&self, section: &Table, change: &dyn Fn(&str, &mut MetadataSpec)) -> Table {
+        let Ok(mut typed) = typed::<S>(section) else {
+            return section.clone();
+        };
+        for (name, value) in typed.fields().into_iter().flatten() {
+            change(name, value);
+        }
+        table_of(&typed).unwrap_or_else(|_| section.clone())
+    }
+
+    fn calls_in_a_row(&self, section: &Table) -> Option<u32> {
+        typed::<S>(section).ok()?.calls_in_a_row()
+    }
+
+    fn is_secured(&self, section: &Table, spec: &Spec) -> bool {
+        typed::<S>(section).is_ok_and(|section| section.is_secured(spec))
     }
 
     fn files(&self, section: &Table) -> Vec<(&'static str, PathBuf)> {
@@ -157,23 +224,28 @@ impl<S: Section> Protocol for Of<S> {
         spec: &Spec,
         problems: &mut Problems,
         surroundings: &dyn Surroundings,
-    ) -> Option<AnyCall> {
+    ) -> Option<CallPlan> {
         let section = typed::<S>(section).map_err(|problem| problems.0.push(problem));
         let call = section.ok()?.resolve(spec, problems, surroundings)?;
-        Some(AnyCall::new(call))
+        Some(CallPlan::new(call))
     }
 
-    fn filled_in(&self, section: &Table, call: &AnyCall) -> Table {
+    fn filled_in(&self, section: &Table, call: &CallPlan) -> Table {
         match (typed::<S>(section), call.of_type()) {
-            (Ok(typed), Some(call)) => table_of(&typed.filled_in(call)),
-            _ => section.clone(),
+            (Ok(typed), Some(call)) => table_of(&typed.filled_in(call)).ok(),
+            _ => None,
         }
+        .unwrap_or_else(|| section.clone())
     }
 }
 
 /// A section as the table that a plan has.
-pub(super) fn table_of<S: Section>(section: &S) -> Table {
-    Table::try_from(section).unwrap_or_default()
+///
+/// # Errors
+/// Where a plan can't hold it, as a path that is not UTF-8.
+pub(super) fn table_of<S: Section>(section: &S) -> Result<Table, Problem> {
+    let key = || format!("call.{}", S::SCHEMES.section);
+    Table::try_from(section).map_err(|e| Problem::new(key(), e.to_string()))
 }
 
 static REGISTERED: OnceLock<Vec<&'static dyn Protocol>> = OnceLock::new();
@@ -183,11 +255,27 @@ pub fn register(protocols: impl IntoIterator<Item = &'static dyn Protocol>) {
     REGISTERED.get_or_init(|| protocols.into_iter().collect());
 }
 
-pub(super) fn registered() -> impl Iterator<Item = &'static dyn Protocol> {
-    REGISTERED.get().into_iter().flatten().copied()
+/// Those that the model still has itself.
+static OWN: [&dyn Protocol; 2] = [&Of::<GrpcSpec>::NEW, &Of::<HttpSpec>::NEW];
+
+/// All that there are.
+pub(super) fn all() -> impl Iterator<Item = &'static dyn Protocol> {
+    OWN.iter()
+        .chain(REGISTERED.get().into_iter().flatten())
+        .copied()
+}
+
+/// The sections that say what to call, each with its keys.
+pub fn sections() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
+    all().map(|protocol| (protocol.schemes().section, protocol.keys()))
+}
+
+/// The schemes of the protocol that is meant where nothing says which.
+pub(super) fn first() -> &'static Schemes {
+    const { &GrpcSpec::SCHEMES }
 }
 
 /// The protocol whose section has this name.
 pub(super) fn named(section: &str) -> Option<&'static dyn Protocol> {
-    registered().find(|protocol| protocol.schemes().section == section)
+    all().find(|protocol| protocol.schemes().section == section)
 }

@@ -7,12 +7,10 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-use super::field_value::MetadataSource;
 use super::keys::keys_of;
 use super::{
-    BinaryTable, CallSpec, ConversationSpec, FindSpec, FrameSpec, GoodputSpec, GrpcSpec, HttpSpec,
-    LoadSpec, Problem, RampSpec, RowsSpec, SessionSpec, Spec, StepSpec, TlsSpec, WatchSpec,
-    WebSocketSpec, protocol, suggest,
+    CallSpec, FindSpec, LoadSpec, Problem, RampSpec, RowsSpec, Spec, StepSpec, TlsSpec, WatchSpec,
+    protocol, suggest,
 };
 
 /// Reads a plan file's text.
@@ -26,14 +24,15 @@ pub fn read(text: &str) -> Result<Spec, Vec<Problem>> {
     if !problems.is_empty() {
         return Err(problems);
     }
-    let spec: Spec =
+    let mut spec: Spec =
         toml::from_str(text).map_err(|e| vec![from_toml(&e, Some(document.get_ref()))])?;
-    for (protocol, section) in spec.call.registered() {
-        protocol.check(section).map_err(|mut problem| {
-            problem.span = place(document.get_ref(), &problem.key);
-            vec![problem]
-        })?;
-    }
+    let checked = spec
+        .call
+        .change(|protocol, section| protocol.check(section));
+    checked.map_err(|mut problem| {
+        problem.span = place(document.get_ref(), &problem.key);
+        vec![problem]
+    })?;
     Ok(spec)
 }
 
@@ -114,27 +113,19 @@ fn known_keys(path: &str) -> Option<Cow<'static, [&'static str]>> {
         "call" => return Some(CallSpec::names().collect()),
         "" => keys_of::<Spec>(),
         "tls" => keys_of::<TlsSpec>(),
-        "call.grpc" => keys_of::<GrpcSpec>(),
-        "call.http" => keys_of::<HttpSpec>(),
-        "call.session" => keys_of::<SessionSpec>(),
         "rows" => keys_of::<RowsSpec>(),
-        "call.http.websocket" => keys_of::<WebSocketSpec>(),
-        "call.http.websocket.script" => keys_of::<FrameSpec>(),
-        "call.http.conversation" => keys_of::<ConversationSpec>(),
-        "call.session.goodput" | "call.http.goodput" => keys_of::<GoodputSpec>(),
         "load" => keys_of::<LoadSpec>(),
         "load.rate" => keys_of::<RampSpec>(),
         "load.steps" => keys_of::<StepSpec>(),
         "watch" => keys_of::<WatchSpec>(),
         "find" => keys_of::<FindSpec>(),
-        "call.grpc.message_binary" => keys_of::<BinaryTable>(),
-        path if [".metadata.", ".headers."]
-            .iter()
-            .any(|of| path.contains(of)) =>
-        {
-            keys_of::<MetadataSource>()
+        path => {
+            let path = path.strip_prefix("call.")?;
+            match path.split_once('.') {
+                None => protocol::named(path)?.keys(),
+                Some((section, within)) => protocol::named(section)?.keys_within(within)?,
+            }
         }
-        path => protocol::named(path.strip_prefix("call.")?)?.keys(),
     };
     Some(keys.into())
 }

@@ -8,7 +8,7 @@ use super::target::{
     goes_with, how_to_write, is_bare_socket, parse_target, path_of, scheme_for, scheme_of,
     section_of, takes_path,
 };
-use super::{Spec, give_addresses};
+use super::{Spec, give_addresses, protocol};
 use crate::plan::{Arrivals, CallPlan, Load, Plan, Reuse, Target, TlsPlan, Watch};
 
 mod answers;
@@ -28,7 +28,7 @@ mod users;
 
 pub use binary::delimited;
 pub use metadata::metadata;
-pub(super) use metadata::{Given, Names};
+pub use metadata::{Given, Names};
 pub use proxy::proxy;
 pub(super) use tls::{GROUPS, SUITES, VERSIONS as TLS_VERSIONS};
 pub use tls::{group_named, suite_named, tls_version_named, trust};
@@ -42,20 +42,18 @@ const SEED: u64 = 1;
 /// Everything that is wrong with it, each with its key; see [`super::locate`] for places.
 pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec<Problem>> {
     let mut problems = Problems::default();
-    let with_defaults = super::session::with_defaults(spec);
-    let mut spec = with_defaults.unwrap_or_else(|| spec.clone());
-    for (protocol, section) in spec.call.registered() {
+    let mut spec = spec.clone();
+    for (protocol, section) in spec.call.protocols() {
         protocol.apply_defaults(section, &mut spec.load);
     }
     apply_user_defaults(&mut spec);
     let spec = &spec;
     let mut target = problems.target(spec);
-    let tls = problems.tls(
-        spec.tls.as_ref(),
-        target
-            .as_ref()
-            .map(|(_, secured)| *secured || super::session::has_secured_socket(spec)),
-    );
+    let mut sections = spec.call.protocols();
+    let call_secured = sections.any(|(protocol, section)| protocol.is_secured(section, spec));
+    let secured = target.as_ref();
+    let secured = secured.map(|(_, secured)| *secured || call_secured);
+    let tls = problems.tls(spec.tls.as_ref(), secured);
     let mut call = problems.call(spec, surroundings);
     problems.addresses(
         spec,
@@ -152,29 +150,16 @@ impl Problems {
 
 /// `GetScore, steady`
 fn name_for(call: &CallPlan, load: &Load) -> String {
-    let names = call.names();
-    let method = match call {
-        CallPlan::Of(call) => match call.run_name() {
-            Some(name) => return name.to_owned(),
-            None => last_part(&names.1),
-        },
-        CallPlan::Session(_) => "sessions",
-        CallPlan::Http(_) => names.1.split(['?', '#']).next().unwrap_or(&names.1),
-        CallPlan::Grpc(_) => last_part(&names.1),
-    };
+    if let Some(name) = call.run_name() {
+        return name.to_owned();
+    }
     let kind = match (load.reuse, load.arrivals) {
         (Reuse::Never, _) => "cold",
         (_, Arrivals::Closed { .. }) => "fleet",
         _ if load.stages.iter().filter(|s| !s.warmup).count() > 1 => "steps",
         _ => "steady",
     };
-    format!("{method}, {kind}")
-}
-
-/// `GetScore` of `score.ScoreService/GetScore`
-fn last_part(name: &str) -> &str {
-    let mut parts = name.rsplit('/');
-    parts.find(|part| !part.is_empty()).unwrap_or(name)
+    format!("{}, {kind}", call.short_name())
 }
 
 impl Problems {
@@ -212,11 +197,10 @@ impl Problems {
         let (Some(tls), Some((target, secured))) = (tls, target) else {
             return;
         };
-        let second = match call {
-            Some(CallPlan::Session(call)) => call.socket_secured && tls.lacks_name(&call.socket),
-            _ => false,
-        };
-        if second || *secured && tls.lacks_name(target) {
+        let second = call.and_then(|call| call.second_target());
+        let second_lacks =
+            second.is_some_and(|(second, secured)| secured && tls.lacks_name(second));
+        if second_lacks || *secured && tls.lacks_name(target) {
             self.0.push(
                 Problem::new(
                     "tls.server_name",
@@ -232,7 +216,7 @@ impl Problems {
         let (Some(entries), Some(target)) = (&spec.load.resolve, target) else {
             return;
         };
-        let given = match call.and_then(CallPlan::second_target) {
+        let given = match call.and_then(CallPlan::second_target_mut) {
             Some(second) => give_addresses(entries, &mut [target, second]),
             None => give_addresses(entries, &mut [target]),
         };
@@ -246,7 +230,7 @@ impl Problems {
         let wanted = spec.target.as_deref().and_then(section_of);
         match given.as_slice() {
             [] => {
-                let section = wanted.unwrap_or("grpc");
+                let section = wanted.unwrap_or(protocol::first().section);
                 self.add(
                     "call",
                     format!("missing: a [call.{section}] section says what to call"),
@@ -276,27 +260,26 @@ impl Problems {
                 }
             }
         }
-        let varies = matches!(given[0], "grpc" | "http" | "session");
-        if spec.rows.is_some() && !varies {
+        let (protocol, section) = spec.call.protocols().next()?;
+        if spec.rows.is_some() && !protocol.varies() {
+            let varying = protocol::all().filter(|protocol| protocol.varies());
+            let names: Vec<String> = varying
+                .map(|protocol| format!("[call.{}]", protocol.schemes().section))
+                .collect();
+            let others = names
+                .split_last()
+                .map_or_else(String::new, |(last, names)| {
+                    format!("{} and {last}", names.join(", "))
+                });
             self.add(
                 "rows",
                 format!(
-                    "only for [call.grpc], [call.http] and [call.session]: [call.{}] sends the same with every call",
+                    "only for {others}: [call.{}] sends the same with every call",
                     given[0]
                 ),
             );
         }
-        if let Some(call) = &spec.call.http {
-            return self.http_call(spec, call, surroundings);
-        }
-        if let Some(call) = &spec.call.session {
-            return self.session(spec, call, surroundings);
-        }
-        if let Some((protocol, section)) = spec.call.registered().next() {
-            let call = protocol.resolve(section, spec, self, surroundings);
-            return call.map(CallPlan::Of);
-        }
-        self.grpc_call(spec, spec.call.grpc.as_ref()?, surroundings)
+        protocol.resolve(section, spec, self, surroundings)
     }
 
     fn watch(&mut self, spec: &Spec) -> Watch {
@@ -326,7 +309,7 @@ fn is_printable(text: &str) -> bool {
 
 /// A target and whether it is secured: a socket whose URL does not say so is where the spec
 /// says how.
-pub(super) fn target_of(url: &str, spec: &Spec) -> Result<(Target, bool), String> {
+pub fn target_of(url: &str, spec: &Spec) -> Result<(Target, bool), String> {
     let (target, secured) = parse_target(url)?;
     Ok((target, secured || spec.tls.is_some() && is_bare_socket(url)))
 }

@@ -1,14 +1,13 @@
 //! Plan → the TOML that a run directory keeps: every default written out, no secret.
 
-use super::protocol;
+use std::convert::Infallible;
+
+use toml::Table;
+
+use super::protocol::Protocol;
 use super::resolve::{GROUPS, SUITES, TLS_VERSIONS};
-use super::{
-    BinarySource, BinarySpec, MessageSpec, MetadataSpec, PaceSpec, Spec, TlsSpec, WatchSpec,
-};
-use crate::plan::{
-    Arrivals, CallPlan, ChainCheck, Compression, GivenMessages, Pace, Plan, RecordLayer, Reuse,
-    Spacing, TlsPlan, Trust, Watch,
-};
+use super::{MetadataSpec, Spec, TlsSpec, WatchSpec};
+use crate::plan::{Arrivals, ChainCheck, Plan, RecordLayer, Reuse, Spacing, TlsPlan, Trust, Watch};
 use crate::units::{Period, Size};
 
 /// Words that make a metadata name look secret.
@@ -35,23 +34,12 @@ pub fn is_secret_name(name: &str) -> bool {
 /// The values that are kept out of the run directory, by the variables in which the plan
 /// there expects them.
 pub fn secrets(plan: &Plan) -> Vec<(String, String)> {
-    let (constant, varying) = match &plan.call {
-        CallPlan::Grpc(call) => (
-            &call.metadata,
-            call.varying_metadata.as_ref().map(|all| &all.fields),
-        ),
-        CallPlan::Http(call) => (&call.headers, call.varying.as_ref().map(|all| &all.headers)),
-        CallPlan::Session(call) => (
-            &call.headers.constant,
-            call.headers.varying.as_ref().map(|all| &all.fields),
-        ),
-        _ => return Vec::new(),
-    };
+    let (constant, varying) = plan.call.fields();
     // As they are typed: what reads them there looks for fields again.
     let constant = constant.iter();
     let constant = constant.map(|(name, value)| (name, value.replace("{{", "{{{{")));
     // What a command prints is printed anew.
-    let varying = varying.into_iter().flatten();
+    let varying = varying.iter();
     let varying = varying.filter(|field| !field.typed.is_empty());
     constant
         .chain(varying.map(|field| (&field.name, field.typed.clone())))
@@ -79,54 +67,13 @@ impl Spec {
     }
 
     fn fill_in_call(&mut self, plan: &Plan) {
-        if let (CallPlan::Session(call), Some(typed)) = (&plan.call, &mut self.call.session) {
-            super::session::fill_in(typed, call);
-            if let (Some(varying), Some(rows)) = (&call.query.varying, &mut self.rows) {
-                rows.order = Some(varying.variation.order().name().to_owned());
-            }
-        }
-        if let CallPlan::Of(call) = &plan.call {
-            for (name, section) in &mut self.call.sections {
-                if let Some(protocol) = protocol::named(name) {
-                    *section = protocol.filled_in(section, call);
-                }
-            }
-        }
-        if let (CallPlan::Grpc(call), Some(grpc)) = (&plan.call, &mut self.call.grpc) {
-            grpc.method = Some(call.method.clone());
-            // The messages themselves, so that the run stays the same when the file changes.
-            (grpc.message, grpc.message_file, grpc.message_binary) = (None, None, None);
-            match &call.given {
-                GivenMessages::Nothing => {}
-                GivenMessages::Json(text) => grpc.message = Some(MessageSpec(text.clone())),
-                GivenMessages::Binary(messages) => {
-                    let each = messages.iter().map(|m| BinarySource::of(&m.bytes));
-                    grpc.message_binary = Some(BinarySpec(each.collect()));
-                }
-            }
-            if let Some(stream) = call.stream.as_ref().filter(|s| s.kind.client_streams()) {
-                grpc.messages = Some(stream.count);
-                grpc.pace = Some(match stream.pace {
-                    Pace::None => PaceSpec::None,
-                    Pace::Answers => PaceSpec::Answers,
-                    Pace::Every(gap) => PaceSpec::Every(Period(gap)),
-                });
-            }
-            if let (Some(variation), Some(rows)) = (call.variation(), &mut self.rows) {
-                rows.order = Some(variation.order().name().to_owned());
-            }
-            grpc.compression = Some(match call.compression {
-                None => "none".to_owned(),
-                Some(Compression::Gzip) => "gzip".to_owned(),
-            });
-            grpc.max_message = Some(Size(call.max_message as u64));
-            grpc.deadline = None;
-        }
-        if let (CallPlan::Http(call), Some(http)) = (&plan.call, &mut self.call.http) {
-            super::http::fill_in(http, call);
-            if let (Some(varying), Some(rows)) = (&call.varying, &mut self.rows) {
-                rows.order = Some(varying.variation.order().name().to_owned());
-            }
+        let call = &plan.call;
+        let filled_in = |protocol: &dyn Protocol, section: &Table| -> Result<_, Infallible> {
+            Ok(protocol.filled_in(section, call))
+        };
+        let Ok(()) = self.call.change(filled_in);
+        if let (Some(variation), Some(rows)) = (call.variation(), &mut self.rows) {
+            rows.order = Some(variation.order().name().to_owned());
         }
     }
 
@@ -183,14 +130,15 @@ impl Spec {
     #[must_use]
     pub fn without_secrets(&self) -> Spec {
         let mut spec = self.clone();
-        let metadata = spec.call.grpc.iter_mut().map(|call| &mut call.metadata);
-        let headers = spec.call.http.iter_mut().map(|call| &mut call.headers);
-        let others = spec.call.session.iter_mut().map(|call| &mut call.headers);
-        for (name, value) in metadata.chain(headers).chain(others).flatten() {
+        let hide = |name: &str, value: &mut MetadataSpec| {
             if is_secret_name(name) && matches!(value, MetadataSpec::Text(_)) {
                 *value = MetadataSpec::Env(secret_variable(name));
             }
-        }
+        };
+        let hidden = |protocol: &dyn Protocol, section: &Table| -> Result<_, Infallible> {
+            Ok(protocol.with_fields(section, &hide))
+        };
+        let Ok(()) = spec.call.change(hidden);
         spec
     }
 

@@ -41,7 +41,13 @@ pub trait Surroundings {
         messages: Messages<'_>,
         rows: Option<&Rows>,
         metadata: &[(String, String)],
-    ) -> Result<EncodedCall, Problem>;
+    ) -> Result<EncodedCall, Problem> {
+        let _ = (call, messages, rows, metadata);
+        Err(Problem::new(
+            "call.grpc.method",
+            format!("{method} can't be looked up here"),
+        ))
+    }
 }
 
 /// A message in the protobuf encoding.

@@ -1,6 +1,6 @@
 //! Target URLs: whose scheme says the protocol and whether the link is secured.
 
-use super::protocol::{Schemes, registered};
+use super::protocol::{self, Schemes};
 use crate::plan::{Target, UnixSocket};
 
 /// The nearest of `known` to what was typed, where one is near enough to be meant.
@@ -28,41 +28,8 @@ impl Schemes {
     }
 }
 
-const SCHEMES: &[Schemes] = &[
-    Schemes {
-        section: "grpc",
-        purpose: "for gRPC",
-        plain: "grpc",
-        secured: Some("grpcs"),
-        elsewhere: &[],
-        ports: None,
-        with_path: false,
-    },
-    Schemes {
-        section: "http",
-        purpose: "for HTTP",
-        plain: "http",
-        secured: Some("https"),
-        elsewhere: &[],
-        ports: Some((80, 443)),
-        with_path: true,
-    },
-    Schemes {
-        section: "session",
-        purpose: "for sessions",
-        plain: "session",
-        secured: Some("sessions"),
-        elsewhere: &[],
-        ports: None,
-        with_path: false,
-    },
-];
-
-/// Those of registered protocols come last.
 fn all() -> impl Iterator<Item = &'static Schemes> {
-    SCHEMES
-        .iter()
-        .chain(registered().map(|protocol| protocol.schemes()))
+    protocol::all().map(|protocol| protocol.schemes())
 }
 
 /// Where several have the same, the first of them.
@@ -164,19 +131,19 @@ pub(super) fn takes_path(section: &str) -> bool {
     all().any(|schemes| schemes.section == section && schemes.with_path)
 }
 
-/// The schemes of the protocol that `url` names, plaintext and over TLS; those of gRPC where it names none.
+/// The schemes of the protocol that `url` names, plaintext and over TLS; those of the first where it names none.
 pub fn schemes_like(url: &str) -> (&'static str, &'static str) {
     let known = scheme_of(url).and_then(|(scheme, _)| schemes_of(scheme));
-    known.map_or(("grpc", "grpcs"), |(schemes, _)| {
-        (schemes.plain, schemes.secured.unwrap_or(schemes.plain))
-    })
+    let schemes = known.map_or(protocol::first(), |(schemes, _)| schemes);
+    (schemes.plain, schemes.secured.unwrap_or(schemes.plain))
 }
 
 /// The scheme to write for `section`, plaintext or secured.
 pub(super) fn scheme_for(section: &str, secured: bool) -> &'static str {
-    all()
-        .find(|schemes| schemes.section == section)
-        .map_or("grpc", |s| s.secured.filter(|_| secured).unwrap_or(s.plain))
+    let known = all().find(|schemes| schemes.section == section);
+    let schemes = known.unwrap_or(protocol::first());
+    let over_tls = schemes.secured.filter(|_| secured);
+    over_tls.unwrap_or(schemes.plain)
 }
 
 /// Path and query of a URL that says what to fetch, where it has one.
@@ -201,7 +168,15 @@ pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
         return unix_target(url, scheme, name);
     }
     let (scheme, rest) = url.split_once("://").ok_or_else(|| {
-        format!("`{url}` has no scheme: write grpc://{url} (plaintext) or grpcs://{url} (TLS), http:// or https:// to fetch files")
+        let (plain, secured) = schemes_like("");
+        let mut message = format!(
+            "`{url}` has no scheme: write {plain}://{url} (plaintext) or {secured}://{url} (TLS)"
+        );
+        if let Some(fetched) = all().find(|schemes| schemes.with_path) {
+            let secured = fetched.secured.unwrap_or(fetched.plain);
+            message += &format!(", {}:// or {secured}:// to fetch files", fetched.plain);
+        }
+        message
     })?;
     let Some((schemes, secured)) = schemes_of(scheme) else {
         let elsewhere = all().flat_map(|schemes| schemes.elsewhere);

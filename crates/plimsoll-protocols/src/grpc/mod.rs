@@ -10,6 +10,8 @@ mod decodable;
 #[cfg(feature = "targets")]
 mod dial;
 mod driver;
+#[cfg(feature = "schema")]
+pub mod encoding;
 mod exchange;
 mod head;
 mod message;

@@ -18,10 +18,11 @@ use std::time::Duration;
 use plimsoll_engine::script::{LINKS, Link, Origin, Script, Scripts, Turn};
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_model::measure::Count;
-use plimsoll_model::plan::{Goodput, QueryText, RequestFields, Target};
+use plimsoll_model::plan::{Goodput, RequestFields, Target};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::websocket::{Opcode, Reader, Role, close_payload, code, put_masked};
 
+use super::QueryText;
 use super::account::Account;
 use super::http::AnswerReader;
 

@@ -15,14 +15,12 @@ use plimsoll_engine::network::simulated::{Action, Peer, Server, SimulatedNetwork
 use plimsoll_engine::script::worker::ScriptWorker;
 use plimsoll_engine::worker::{Control, Share, StopLevel, WorkerInterval};
 use plimsoll_model::measure::Count;
-use plimsoll_model::plan::{
-    Arrivals, Goodput, Load, QueryText, RequestFields, Reuse, Spacing, Stage,
-};
+use plimsoll_model::plan::{Arrivals, Goodput, Load, RequestFields, Reuse, Spacing, Stage};
 use plimsoll_model::record::{Interval, StageRecord};
 use plimsoll_model::schedule::Schedule;
 use plimsoll_model::spec::parse_target;
 use plimsoll_model::{Outcome, Time};
-use plimsoll_protocols::session::{SessionOptions, Sessions};
+use plimsoll_protocols::session::{QueryText, SessionOptions, Sessions};
 use plimsoll_wire::websocket::{Message, Opcode, Reader, Role, accept_key, put_frame};
 
 mod control;

@@ -9,12 +9,11 @@ use plimsoll_engine::{Observation, Place};
 use plimsoll_model::Outcome;
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::{
-    Arrivals, CallPlan, Goodput, Load, Plan, QueryText, RequestFields, Reuse, SessionCall, Spacing,
-    Stage, Target, Watch,
+    Arrivals, CallPlan, Goodput, Load, Plan, RequestFields, Reuse, Spacing, Stage, Target, Watch,
 };
 use plimsoll_model::record::StageRecord;
 use plimsoll_model::spec::parse_target;
-use plimsoll_protocols::session::{SessionOptions, Sessions};
+use plimsoll_protocols::session::{QueryText, SessionCall, SessionOptions, Sessions};
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_relays::llm::LlmOptions;
 use plimsoll_wire::websocket::{Opcode, accept_key, put_frame};
@@ -62,7 +61,7 @@ impl Loading {
             name: "test".to_owned(),
             target: target(api),
             tls: None,
-            call: CallPlan::Session(SessionCall {
+            call: CallPlan::new(SessionCall {
                 socket: target(socket),
                 agent: "agent".to_owned(),
                 queries: self.queries,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use plimsoll_model::spec::{BinarySpec, CallSpec, GrpcSpec, MessageSpec, PaceSpec};
+use plimsoll_model::spec::{BinarySpec, GrpcSpec, MessageSpec, PaceSpec};
 use plimsoll_model::units::{Period, Size};
 use plimsoll_protocols::grpc::reflection::{self, ReflectionError};
 
@@ -206,10 +206,7 @@ pub(crate) fn execute(
     if let Some(question) = &arguments.question {
         return answer(question, environment);
     }
-    let call = CallSpec {
-        grpc: Some(arguments.call.spec()?),
-        ..CallSpec::default()
-    };
+    let call = quick::call(&arguments.call.spec()?)?;
     let mut spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
     arguments.rows.apply(&mut spec);
     quick::run(&spec, &arguments.output, environment, process)

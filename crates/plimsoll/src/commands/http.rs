@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use plimsoll_model::plan::HttpVersion;
-use plimsoll_model::spec::{CallSpec, HttpSpec, Spec, StatusSpec};
+use plimsoll_model::spec::{HttpSpec, Spec, StatusSpec};
 use plimsoll_model::units::Size;
 
 use crate::arguments::Origins;
@@ -166,10 +166,7 @@ pub(crate) fn execute(
     environment: &Environment,
     process: &Process,
 ) -> Result<Exit, Failure> {
-    let call = CallSpec {
-        http: Some(arguments.call()?),
-        ..CallSpec::default()
-    };
+    let call = quick::call(&arguments.call()?)?;
     let mut spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
     arguments.rows.apply(&mut spec);
     connections_for(&mut spec, arguments.http_version);

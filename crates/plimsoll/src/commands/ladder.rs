@@ -5,7 +5,7 @@ use std::path::Path;
 
 use clap::Args;
 use plimsoll_model::ladder::{self, LadderRecord, Metric, Slice};
-use plimsoll_model::spec::{CallSpec, LadderSpec, Spec};
+use plimsoll_model::spec::{LadderSpec, Spec};
 use plimsoll_report::ladder as shown;
 use plimsoll_report::quantity::time;
 use serde_json::json;
@@ -132,10 +132,7 @@ fn check_for_plan(origins: &Origins) -> Result<(), Failure> {
 impl Arguments {
     /// A plan whose rungs are these services.
     fn beside(&self, services: &[(&str, &str)], origins: &Origins) -> Result<Spec, Failure> {
-        let call = CallSpec {
-            grpc: Some(self.call.spec()?),
-            ..CallSpec::default()
-        };
+        let call = quick::call(&self.call.spec()?)?;
         let load = &self.climb.load;
         let mut spec = quick::spec(Some(services[0].1), call, load, origins)?;
         let rungs = services.iter().map(|(name, url)| {

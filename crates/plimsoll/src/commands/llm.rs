@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use clap::{Args, ValueEnum};
 use plimsoll_model::plan::HttpVersion;
-use plimsoll_model::spec::{CallSpec, ConversationSpec, HttpSpec, Limit, MetadataSpec, Spec};
+use plimsoll_model::spec::{ConversationSpec, HttpSpec, Limit, MetadataSpec, Spec};
 use plimsoll_model::units::Period;
 use serde_json::{Map, Value, json};
 
@@ -177,10 +177,7 @@ pub(crate) fn execute(
     process: &Process,
 ) -> Result<Exit, Failure> {
     let api = arguments.api.unwrap_or_default();
-    let call = CallSpec {
-        http: Some(arguments.call(api, environment)?),
-        ..CallSpec::default()
-    };
+    let call = quick::call(&arguments.call(api, environment)?)?;
     let target = arguments.target.as_deref().map(|url| whole_url(url, api));
     let mut spec = quick::spec(target.as_deref(), call, &arguments.load, origins)?;
     arguments.rows.apply(&mut spec);

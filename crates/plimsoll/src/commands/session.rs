@@ -1,7 +1,7 @@
 //! `plimsoll session`: the quick form of a plan, for sessions whose tokens stream.
 
 use clap::Args;
-use plimsoll_model::spec::{CallSpec, SessionSpec};
+use plimsoll_protocols::session::SessionSection;
 
 use crate::arguments::Origins;
 use crate::credentials::CredentialFlags;
@@ -78,19 +78,16 @@ pub(crate) fn execute(
     environment: &Environment,
     process: &Process,
 ) -> Result<Exit, Failure> {
-    let mut call = SessionSpec {
+    let mut call = SessionSection {
         socket: arguments.socket.clone(),
         agent: arguments.agent.clone(),
         goodput: goodput::spec(&arguments.goodput),
-        ..SessionSpec::default()
+        ..SessionSection::default()
     };
     call.headers = quick::fields("--header", &arguments.header)?;
     arguments.credentials.add_to(&mut call.headers)?;
     arguments.session.apply(&mut call);
-    let call = CallSpec {
-        session: Some(call),
-        ..CallSpec::default()
-    };
+    let call = quick::call(&call)?;
     let mut spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
     arguments.session.apply_to_plan(&mut spec);
     let plan = planning::plan(&spec, environment, &Source::Flags)?;

@@ -7,8 +7,9 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use plimsoll_model::input;
 use plimsoll_model::plan::Watch;
-use plimsoll_model::spec::{CallSpec, SessionSpec, Spec};
+use plimsoll_model::spec::Spec;
 use plimsoll_model::units::Period;
+use plimsoll_protocols::session::SessionSection;
 use plimsoll_stack::sessions::{Limits, Stack, Topology, is_healthy};
 
 use crate::arguments::{Json, Origins};
@@ -21,6 +22,7 @@ use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
 use crate::planning;
 use crate::problems::Source;
+use crate::quick;
 use crate::session_flags::SessionFlags;
 
 const FOLLOW_PAUSE: Duration = Duration::from_millis(200);
@@ -353,17 +355,14 @@ fn load(
     environment: &Environment,
     process: &Process,
 ) -> Result<Exit, Failure> {
-    let mut call = SessionSpec {
+    let mut call = SessionSection {
         socket: Some(format!("ws://{}", stack.sockets)),
-        ..SessionSpec::default()
+        ..SessionSection::default()
     };
     arguments.session.apply(&mut call);
     let mut spec = Spec {
         target: Some(format!("session://{}", stack.api)),
-        call: CallSpec {
-            session: Some(call),
-            ..CallSpec::default()
-        },
+        call: quick::call(&call)?,
         ..Spec::default()
     };
     arguments.session.apply_to_plan(&mut spec);

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use plimsoll_model::spec::{CallSpec, FrameSpec, HttpSpec, WebSocketSpec};
+use plimsoll_model::spec::{FrameSpec, HttpSpec, WebSocketSpec};
 use plimsoll_model::units::Size;
 
 use super::http;
@@ -108,10 +108,7 @@ pub(crate) fn execute(
     environment: &Environment,
     process: &Process,
 ) -> Result<Exit, Failure> {
-    let call = CallSpec {
-        http: Some(arguments.call()?),
-        ..CallSpec::default()
-    };
+    let call = quick::call(&arguments.call()?)?;
     let target = arguments.target.as_deref().map(http_url);
     let mut spec = quick::spec(target.as_deref(), call, &arguments.load, origins)?;
     arguments.rows.apply(&mut spec);

@@ -10,6 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use plimsoll_model::input;
+use plimsoll_model::spec::GrpcSpec;
 
 use super::Load;
 use crate::execution::slug;
@@ -128,7 +129,7 @@ impl Objects<'_> {
     /// The plan's path, and it with the files that it names.
     fn data(&self) -> Result<(String, Files), Failure> {
         let mut files = read(self.load.spec.data_files())?;
-        let grpc = self.load.spec.call.grpc.as_ref();
+        let grpc: Option<GrpcSpec> = self.load.spec.call.get();
         if grpc.is_some_and(|grpc| grpc.import_path.is_some()) {
             return Err(Failure::usage(
                 "call.grpc.import_path: a folder can't be handed to pods",

@@ -1,5 +1,4 @@
-use plimsoll_model::spec::{self, EncodedCall, Problem, Surroundings};
-use plimsoll_model::template::Rows;
+use plimsoll_model::spec::{self, Surroundings};
 
 use super::*;
 
@@ -15,16 +14,6 @@ impl Surroundings for Nothing {
     }
     fn read_bytes(&self, _: &std::path::Path) -> std::io::Result<Vec<u8>> {
         Err(std::io::ErrorKind::NotFound.into())
-    }
-    fn encode_grpc(
-        &self,
-        _: &spec::GrpcSpec,
-        _: &str,
-        _: spec::Messages<'_>,
-        _: Option<&Rows>,
-        _: &[(String, String)],
-    ) -> Result<EncodedCall, Problem> {
-        Err(Problem::new("call.grpc", "not here"))
     }
 }
 

@@ -169,7 +169,7 @@ impl Problems {
     }
 
     /// The bounds of `key`, each of which some call can meet.
-    pub(in crate::spec) fn goodput(&mut self, key: &str, spec: Option<&GoodputSpec>) -> Goodput {
+    pub fn goodput(&mut self, key: &str, spec: Option<&GoodputSpec>) -> Goodput {
         let spec = spec.cloned().unwrap_or_default();
         for (name, bound) in [
             ("first_token", spec.first_token),

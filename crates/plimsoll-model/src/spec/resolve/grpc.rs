@@ -1,22 +1,131 @@
 //! `[call.grpc]` → plan.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
 use super::metadata::{Given, Names};
-use super::{is_printable, is_visible};
-use crate::plan::{CallPlan, Compression, GivenMessages, GrpcCall, MethodKind, Pace, StreamPlan};
-use crate::spec::{EncodedCall, GrpcSpec, Messages, PaceSpec, Problems, Spec, Surroundings};
+use super::{DEADLINE, is_printable, is_visible};
+use crate::plan::{Compression, GivenMessages, GrpcCall, MethodKind, Pace, StreamPlan};
+use crate::spec::{
+    BinarySource, BinarySpec, EncodedCall, GrpcSpec, Limit, LoadSpec, MessageSpec, Messages,
+    MetadataSpec, PaceSpec, Problems, Schemes, Section, Spec, Surroundings,
+};
 use crate::template::{self, Varying};
-use crate::units::Size;
+use crate::units::{Period, Size};
 
 /// What gRPC clients accept unless configured otherwise.
 const MAX_MESSAGE: Size = Size(4 << 20);
 
+impl Section for GrpcSpec {
+    const SCHEMES: Schemes = Schemes {
+        section: "grpc",
+        purpose: "for gRPC",
+        plain: "grpc",
+        secured: Some("grpcs"),
+        elsewhere: &[],
+        ports: None,
+        with_path: false,
+    };
+    const VARIES: bool = true;
+    type Call = GrpcCall;
+
+    fn keys_within(path: &str) -> Option<&'static [&'static str]> {
+        match path {
+            "message_binary" => Some(BinarySource::keys()),
+            path => path.starts_with("metadata.").then(MetadataSpec::keys),
+        }
+    }
+
+    fn fields(&mut self) -> Option<&mut BTreeMap<String, MetadataSpec>> {
+        Some(&mut self.metadata)
+    }
+
+    fn files(&self) -> Vec<(&'static str, PathBuf)> {
+        let given = [
+            ("descriptor_set", &self.descriptor_set),
+            ("message_file", &self.message_file),
+        ];
+        let given = given.into_iter();
+        let given = given.filter_map(|(key, path)| Some((key, path.as_ref()?)));
+        let protos = self.proto.iter().flatten().map(|path| ("proto", path));
+        let sources = self.message_binary.iter().flat_map(|binary| &binary.0);
+        let binary = sources.filter_map(|source| match source {
+            BinarySource::File(path) | BinarySource::Delimited(path) => {
+                Some(("message_binary", path))
+            }
+            BinarySource::Base64(_) => None,
+        });
+        let all = given.chain(protos).chain(binary);
+        all.map(|(key, path)| (key, path.clone())).collect()
+    }
+
+    /// A stream that is to last some time has the usual time besides.
+    fn apply_defaults(&self, load: &mut LoadSpec) {
+        if let (Some(lasts), None) = (self.stream_duration, self.deadline) {
+            let deadline = Limit::After(Period(lasts.0 + DEADLINE));
+            load.deadline.get_or_insert(deadline);
+        }
+    }
+
+    fn resolve(
+        &self,
+        spec: &Spec,
+        problems: &mut Problems,
+        surroundings: &dyn Surroundings,
+    ) -> Option<GrpcCall> {
+        let lasts = self.stream_duration.map(|period| period.0);
+        if let (Some(lasts), Some(deadline)) = (lasts, spec.deadline())
+            && !lasts.is_zero()
+            && deadline <= lasts
+        {
+            problems.add(
+                "call.grpc.stream_duration",
+                format!(
+                    "streams of {} would run into their deadline: give a longer deadline, or \"none\"",
+                    Period(lasts)
+                ),
+            );
+        }
+        problems.grpc_call(spec, self, surroundings)
+    }
+
+    fn filled_in(mut self, call: &GrpcCall) -> GrpcSpec {
+        self.method = Some(call.method.clone());
+        // The messages themselves, so that the run stays the same when the file changes.
+        (self.message, self.message_file, self.message_binary) = (None, None, None);
+        match &call.given {
+            GivenMessages::Nothing => {}
+            GivenMessages::Json(text) => self.message = Some(MessageSpec(text.clone())),
+            GivenMessages::Binary(messages) => {
+                let each = messages.iter().map(|m| BinarySource::of(&m.bytes));
+                self.message_binary = Some(BinarySpec(each.collect()));
+            }
+        }
+        if let Some(stream) = call.stream.as_ref().filter(|s| s.kind.client_streams()) {
+            self.messages = Some(stream.count);
+            self.pace = Some(match stream.pace {
+                Pace::None => PaceSpec::None,
+                Pace::Answers => PaceSpec::Answers,
+                Pace::Every(gap) => PaceSpec::Every(Period(gap)),
+            });
+        }
+        self.compression = Some(match call.compression {
+            None => "none".to_owned(),
+            Some(Compression::Gzip) => "gzip".to_owned(),
+        });
+        self.max_message = Some(Size(call.max_message as u64));
+        self.deadline = None;
+        self
+    }
+}
+
 impl Problems {
-    pub(super) fn grpc_call(
+    fn grpc_call(
         &mut self,
         spec: &Spec,
         call: &GrpcSpec,
         surroundings: &dyn Surroundings,
-    ) -> Option<CallPlan> {
+    ) -> Option<GrpcCall> {
         if call.descriptor_set.is_some() && call.proto.is_some() {
             self.add(
                 "call.grpc.descriptor_set",
@@ -102,7 +211,7 @@ impl Problems {
             }
         };
         let stream = self.stream(call, &encoded);
-        Some(CallPlan::Grpc(GrpcCall {
+        Some(GrpcCall {
             method: encoded.method,
             message: match encoded.kind {
                 MethodKind::Unary => encoded.messages.into_iter().next().unwrap_or_default(),
@@ -121,7 +230,7 @@ impl Problems {
             compression,
             max_message,
             answer: encoded.answer,
-        }))
+        })
     }
 
     /// What a call that carries several messages does.

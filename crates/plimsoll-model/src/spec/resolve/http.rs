@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::metadata::{Given, Metadata, Names};
 use super::payload::{BodySource, Payload, Texts, has_message};
 use super::{Problems, Surroundings, is_printable, is_visible};
-use crate::plan::{CallPlan, HttpCall, HttpVersion, VaryingHttp};
+use crate::plan::{HttpCall, HttpVersion, VaryingHttp};
 use crate::spec::target::path_of;
 use crate::spec::{FrameSpec, HttpSpec, Spec};
 use crate::template::{self, Part, Rows, Source, Template};
@@ -15,12 +15,12 @@ use crate::units::Size;
 const MAX_BODY: Size = Size(u32::MAX as u64);
 
 impl Problems {
-    pub(super) fn http_call(
+    pub(in crate::spec) fn http_call(
         &mut self,
         spec: &Spec,
         call: &HttpSpec,
         surroundings: &dyn Surroundings,
-    ) -> Option<CallPlan> {
+    ) -> Option<HttpCall> {
         let before = self.0.len();
         let rows = self.rows(spec, surroundings);
         let given = match &rows {
@@ -145,7 +145,7 @@ impl Problems {
             || payload.varying.is_some()
             || !metadata.varying.is_empty()
             || has_frames;
-        Some(CallPlan::Http(HttpCall {
+        Some(HttpCall {
             version: call.version.unwrap_or_default(),
             method,
             path: constant_path.clone().or(path)?,
@@ -170,7 +170,7 @@ impl Problems {
             stream,
             conversation,
             max_body: max_body as u32,
-        }))
+        })
     }
 
     fn http_path(&mut self, spec: &Spec, call: &HttpSpec) -> Option<String> {

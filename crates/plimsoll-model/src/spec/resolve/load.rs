@@ -32,7 +32,7 @@ impl Problems {
         let before = self.0.len();
         let own = spec
             .call
-            .registered()
+            .protocols()
             .find(|(own, _)| own.schedules_itself());
         let (arrivals, stages) = match own {
             Some((protocol, section)) => protocol.arrivals(section, load, self),
@@ -123,16 +123,6 @@ impl Problems {
                 Some(period.0)
             }
         };
-        let lasts = spec.stream_duration();
-        if !lasts.is_zero() && deadline.is_some_and(|deadline| deadline <= lasts) {
-            self.add(
-                "call.grpc.stream_duration",
-                format!(
-                    "streams of {} would run into their deadline: give a longer deadline, or \"none\"",
-                    Period(lasts)
-                ),
-            );
-        }
         let connect_timeout = load.connect_timeout.map_or(CONNECT_TIMEOUT, |p| p.0);
         if connect_timeout.is_zero() {
             self.add(

@@ -47,8 +47,8 @@ pub fn metadata(
 }
 
 /// Whose fields they are: what names they may have.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::spec) enum Names {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Names {
     Metadata,
     Fields,
     /// Of scripts whose requests are not the plan's.
@@ -71,8 +71,8 @@ impl Names {
 }
 
 /// The rows that a plan names.
-#[derive(Clone, Copy)]
-pub(in crate::spec) enum Given<'a> {
+#[derive(Clone, Copy, Debug)]
+pub enum Given<'a> {
     Nothing,
     /// They have a problem, which is reported already.
     Lost,
@@ -81,17 +81,17 @@ pub(in crate::spec) enum Given<'a> {
 
 /// The metadata of a call.
 #[derive(Debug, Default)]
-pub(in crate::spec) struct Metadata {
+pub struct Metadata {
     /// The same for every call.
     pub(in crate::spec) constant: Vec<(String, String)>,
     pub(in crate::spec) varying: Vec<MetadataField>,
     /// A value has a field of rows, be it right or wrong.
-    pub(in crate::spec) uses_rows: bool,
+    pub uses_rows: bool,
 }
 
 impl Metadata {
     /// As requests have them.
-    pub(in crate::spec) fn in_requests(self, variation: &Variation) -> RequestFields {
+    pub fn in_requests(self, variation: &Variation) -> RequestFields {
         RequestFields {
             constant: self.constant,
             varying: (!self.varying.is_empty()).then(|| VaryingMetadata {
@@ -109,7 +109,8 @@ struct Value {
 }
 
 impl Problems {
-    pub(in crate::spec) fn metadata(
+    /// The header fields or metadata that a section has; those with a problem are left out.
+    pub fn metadata(
         &mut self,
         names: Names,
         entries: &BTreeMap<String, MetadataSpec>,

@@ -27,7 +27,7 @@ impl Problems {
             );
         }
         target.proxy = Some(proxy.clone());
-        if let Some(second) = call.and_then(CallPlan::second_target) {
+        if let Some(second) = call.and_then(CallPlan::second_target_mut) {
             second.proxy = Some(proxy).filter(|_| second.socket.is_none());
         }
     }

@@ -8,11 +8,7 @@ use crate::template::{Order, Rows, Variation};
 
 impl Problems {
     /// The rows that the plan names; `None` where it names none, or they can't be had.
-    pub(in crate::spec) fn rows(
-        &mut self,
-        spec: &Spec,
-        surroundings: &dyn Surroundings,
-    ) -> Option<Rows> {
+    pub fn rows(&mut self, spec: &Spec, surroundings: &dyn Surroundings) -> Option<Rows> {
         let rows = spec.rows.as_ref()?;
         let Some(path) = &rows.file else {
             self.add("rows.file", "missing: name a CSV or JSON-lines file");
@@ -27,7 +23,7 @@ impl Problems {
     }
 
     /// What each call's values are chosen by.
-    pub(in crate::spec) fn variation(&mut self, spec: &Spec, rows: Option<&Rows>) -> Variation {
+    pub fn variation(&mut self, spec: &Spec, rows: Option<&Rows>) -> Variation {
         let typed = spec.rows.as_ref().and_then(|rows| rows.order.as_deref());
         let order = typed.map_or(Some(Order::default()), Order::named);
         if let (Some(typed), None) = (typed, order) {
@@ -50,13 +46,9 @@ impl Problems {
     pub(super) fn enough_rows(&mut self, call: &CallPlan, load: &Load, seed: u64) {
         // An arrival may be a user.
         let each = u64::from(call.calls_in_a_row().unwrap_or(1));
-        let variation = match call {
-            CallPlan::Grpc(call) => call.variation(),
-            CallPlan::Http(call) => call.varying.as_ref().map(|v| &v.variation),
-            CallPlan::Session(call) => call.query.varying.as_ref().map(|v| &v.variation),
-            _ => return,
+        let Some(variation) = call.variation() else {
+            return;
         };
-        let Some(variation) = variation else { return };
         if variation.order() != Order::Unique {
             return;
         }

@@ -7,13 +7,11 @@ use super::super::{EncodedCall, GrpcSpec, Messages, locate, read};
 use super::load::stage;
 use super::*;
 use crate::plan::{
-    ChainCheck, Compression, Group, MethodKind, Metric, Pace, RecordLayer, Spacing, Statistic,
-    Suite, Target, Timed, TlsPlan, TlsVersion, Trust,
+    ChainCheck, Compression, Group, GrpcCall, HttpCall, MethodKind, Metric, Pace, RecordLayer,
+    Spacing, Statistic, Suite, Target, Timed, TlsPlan, TlsVersion, Trust,
 };
 use crate::schedule::Schedule;
 use crate::template::{self, Moment, Render, Rows, Template};
-
-mod session;
 
 struct World;
 
@@ -107,9 +105,7 @@ fn what_a_stream_does() {
         let text = format!(
             "target = \"grpc://h:1\"\n[call.grpc]\nmethod = \"a.S/Chat\"\n{lines}\n[load]\nclients = 1\ncalls = 1\n"
         );
-        let CallPlan::Grpc(call) = plan(&text).call else {
-            panic!("a gRPC call: {text}");
-        };
+        let call = grpc(&plan(&text));
         call.stream.unwrap()
     };
     assert_eq!(
@@ -156,6 +152,10 @@ const CALL: &str = "[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\n";
 fn plan(text: &str) -> Plan {
     let spec = read(text).expect("readable");
     resolve(&spec, &World).unwrap_or_else(|problems| panic!("{problems:?}"))
+}
+
+fn grpc(plan: &Plan) -> GrpcCall {
+    plan.call.of_type::<GrpcCall>().expect("gRPC").clone()
 }
 
 fn wrong(text: &str) -> Vec<String> {
@@ -475,13 +475,11 @@ fn messages_and_metadata_are_judged() {
     let with = |call: &str| {
         format!("target = \"grpc://a:1\"\n[load]\nrate = \"1/s\"\ncalls = 1\n{CALL}{call}\n")
     };
-    let CallPlan::Grpc(call) = plan(&with("message = { json = \"[0.1, 0.2]\" }")).call else {
-        panic!("not gRPC");
-    };
+    let call = grpc(&plan(&with("message = { json = \"[0.1, 0.2]\" }")));
     assert_eq!(call.message, b"{\"json\":\"[0.1, 0.2]\"}");
-    let CallPlan::Grpc(call) = plan(&with("message_file = \"order.json\"\n[call.grpc.metadata]\nX-Id = \"7\"\nauthorization = { env = \"TOKEN\" }")).call else {
-        panic!("not gRPC");
-    };
+    let call = grpc(&plan(&with(
+        "message_file = \"order.json\"\n[call.grpc.metadata]\nX-Id = \"7\"\nauthorization = { env = \"TOKEN\" }",
+    )));
     assert_eq!(call.message, b"{\"price\": 5}\n");
     assert_eq!(
         call.metadata,
@@ -683,10 +681,7 @@ fn an_http_request_is_what_was_typed_with_the_defaults() {
             "target = \"http://a:1/x?y={{{{seq}}}}\"\n[load]\nclients = 1\ncalls = 1\n[call.http]\n{section}\n"
         )
     };
-    let http = |text: &str| match plan(text).call {
-        CallPlan::Http(call) => call,
-        other => panic!("{other:?}"),
-    };
+    let http = |text: &str| plan(text).call.of_type::<HttpCall>().unwrap().clone();
     let bare = http(&text(""));
     assert_eq!((&*bare.method, &*bare.path), ("GET", "/x?y={{seq}}"));
     assert_eq!((bare.expect, bare.headers.len()), (vec![(200, 299)], 0));
@@ -800,10 +795,7 @@ fn messages_are_taken_from_binary_files() {
     ] {
         let text = with(binary);
         let first = plan(&text);
-        let of = |plan: &Plan| match &plan.call {
-            CallPlan::Grpc(call) => call.stream.as_ref().unwrap().messages.clone(),
-            _ => panic!("not gRPC"),
-        };
+        let of = |plan: &Plan| grpc(plan).stream.unwrap().messages;
         assert_eq!(of(&first), messages, "{binary}");
         // As the run directory has it, without the files.
         let saved = read(&text).unwrap().filled_in(&first).to_toml().unwrap();
@@ -848,9 +840,7 @@ fn metadata_vary_and_every_row_is_judged() {
     let typed = "b = \"{{row.name}}-{{{{\", a-bin = \"{{uuid}}\", c = \"{{{{\", \
                  authorization = { env = \"VARYING\" }";
     let plan = plan(&with(typed, "users.csv"));
-    let CallPlan::Grpc(call) = &plan.call else {
-        panic!("not gRPC");
-    };
+    let call = grpc(&plan);
     assert_eq!(call.metadata, [("c".to_owned(), "{{".to_owned())]);
     let varying = call.varying_metadata.as_ref().unwrap();
     let of_call = |number| {
@@ -911,9 +901,7 @@ fn rows_are_read_and_counted() {
     };
     let steady = "rate = \"10/s\"\ncalls = 3";
     let plan = plan(&text("file = \"users.csv\"\norder = \"unique\"", steady));
-    let CallPlan::Grpc(call) = plan.call else {
-        panic!("a gRPC call");
-    };
+    let call = grpc(&plan);
     let varying = call.varying.unwrap();
     let mut message = Vec::new();
     varying.messages[0].render(&varying.variation.moment(2, 0, 0), &mut message);
@@ -967,9 +955,7 @@ fn rows_are_read_and_counted() {
 #[test]
 fn compression_and_user_agent() {
     let text = "target = \"grpc://h:1\"\n[call.grpc]\nmethod = \"a.S/M\"\ncompression = \"gzip\"\nuser_agent = \"shop/1\"\n[load]\nrate = \"1/s\"\ncalls = 1\n";
-    let CallPlan::Grpc(call) = plan(text).call else {
-        panic!("a gRPC call");
-    };
+    let call = grpc(&plan(text));
     assert_eq!(call.compression, Some(Compression::Gzip));
     assert_eq!(call.user_agent.as_deref(), Some("shop/1"));
 }

@@ -1,7 +1,41 @@
-//! `[call.session]`: what its queries ask.
+//! The `[call.session]` section of plans: what its queries ask.
 
-use super::*;
-use crate::plan::QueryText;
+use std::io;
+use std::path::Path;
+
+use plimsoll_model::Plan;
+use plimsoll_model::spec::{Spec, Surroundings, read, resolve};
+use plimsoll_protocols::registry::register;
+use plimsoll_protocols::session::{QueryText, SessionCall, SessionSection};
+
+/// A file of rows.
+struct World;
+
+impl Surroundings for World {
+    fn variable(&self, _: &str) -> Option<String> {
+        None
+    }
+    fn read(&self, path: &Path) -> io::Result<String> {
+        match path.to_str() {
+            Some("users.csv") => Ok("name,age\nann,5\nbob,7\ncy,9\n".into()),
+            _ => Err(io::Error::from(io::ErrorKind::NotFound)),
+        }
+    }
+    fn read_bytes(&self, _: &Path) -> io::Result<Vec<u8>> {
+        Err(io::Error::from(io::ErrorKind::NotFound))
+    }
+}
+
+fn plan(text: &str) -> Plan {
+    register();
+    resolve(&read(text).expect("readable"), &World).expect("right")
+}
+
+fn wrong(text: &str) -> Vec<String> {
+    register();
+    let problems = resolve(&read(text).expect("readable"), &World).expect_err("a wrong plan");
+    problems.iter().map(ToString::to_string).collect()
+}
 
 fn text(session: &str, load: &str) -> String {
     format!(
@@ -10,10 +44,9 @@ fn text(session: &str, load: &str) -> String {
 }
 
 fn query(session: &str, load: &str) -> QueryText {
-    let CallPlan::Session(call) = plan(&text(session, load)).call else {
-        panic!("sessions");
-    };
-    call.query
+    let plan = plan(&text(session, load));
+    let call: &SessionCall = plan.call.of_type().expect("sessions");
+    call.query.clone()
 }
 
 const CLIENTS: &str = "[load]\nclients = 3";
@@ -56,8 +89,8 @@ fn queries_are_json_whatever_their_text() {
     let spec = read(&text(varies, &format!("{ROWS}\n{CLIENTS}"))).unwrap();
     let kept = resolve(&spec, &World).unwrap();
     let kept = spec.filled_in(&kept);
-    let call = kept.call.session.unwrap();
-    assert_eq!(Some(call.query.unwrap()), spec.call.session.unwrap().query);
+    let query = |spec: &Spec| spec.call.get::<SessionSection>().unwrap().query;
+    assert_eq!(query(&kept).unwrap(), query(&spec).unwrap());
 }
 
 #[test]
@@ -82,7 +115,7 @@ fn what_queries_can_not_ask_is_reported_by_key() {
         (
             "query = 'x'",
             format!("{ROWS}\n{CLIENTS}"),
-            "`rows`: the query has no field",
+            "`rows`: neither the query nor a header has a field",
         ),
         (
             "query = '{{row.name}}'",

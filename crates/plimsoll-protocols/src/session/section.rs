@@ -1,0 +1,331 @@
+//! The `[call.session]` section: what it leaves out, and what can't be meant.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_model::plan::{Goodput, RequestFields, Target};
+use plimsoll_model::spec::{
+    Given, GoodputSpec, Limit, LoadSpec, MetadataSpec, Names, Problems, Schemes, Section, Spec,
+    Surroundings, is_bare_socket, keys_of, target_of,
+};
+use plimsoll_model::template::{self, Moment, Render, Template, Variation, Varying};
+use plimsoll_model::units::Period;
+use serde::{Deserialize, Serialize};
+
+use super::{QueryText, SessionCall};
+
+/// For one query: answers stream for as long as there is text.
+const DEADLINE: Duration = Duration::from_secs(60);
+const RECONNECTS: u32 = 5;
+const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
+const RECONNECT_PAUSE_MOST: Duration = Duration::from_secs(30);
+/// Backends refuse a run without a query.
+const QUERY: &str = "What does the load line show?";
+const MAX_QUERIES: u32 = 1_000_000;
+
+/// A scripted session of queries whose tokens arrive on a WebSocket.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SessionSection {
+    /// Where the WebSockets are: `ws://host:port`, or `wss://host:port` over TLS. Default:
+    /// host and port of the target.
+    pub socket: Option<String>,
+    /// The first part of the socket's path. Default `agent`.
+    pub agent: Option<String>,
+    /// Queries in each session. Default 1.
+    pub queries: Option<u32>,
+    /// The text of a query, with fields such as `{{seq}}` where it varies from query to
+    /// query. Default: a question about load lines.
+    pub query: Option<String>,
+    /// Tokens that each query has to bring, where the service does not say how many it is
+    /// going to send. Default: any number.
+    pub expect_tokens: Option<u64>,
+    /// How often in a row a lost socket is tried to be opened again. Default 5; 0: never.
+    pub reconnects: Option<u32>,
+    /// The longest first pause before that, doubling with every attempt. Default 1s.
+    pub reconnect_pause: Option<Period>,
+    /// The longest pause of all. Default 30s.
+    pub reconnect_pause_most: Option<Period>,
+    /// Offer to have the sockets' messages compressed (permessage-deflate). Default: no.
+    pub compression: Option<bool>,
+    /// Header fields of the API's requests and of the sockets' upgrades; `authorization` is of the
+    /// former alone, as sockets have the session's token.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, MetadataSpec>,
+    /// What a query has to meet to be counted as good, besides succeeding.
+    pub goodput: Option<GoodputSpec>,
+}
+
+impl Section for SessionSection {
+    const SCHEMES: Schemes = Schemes {
+        section: "session",
+        purpose: "for sessions",
+        plain: "session",
+        secured: Some("sessions"),
+        elsewhere: &[],
+        ports: None,
+        with_path: false,
+    };
+    const VARIES: bool = true;
+    type Call = SessionCall;
+
+    fn keys_within(path: &str) -> Option<&'static [&'static str]> {
+        match path {
+            "goodput" => Some(keys_of::<GoodputSpec>()),
+            path => path.starts_with("headers.").then(MetadataSpec::keys),
+        }
+    }
+
+    fn fields(&mut self) -> Option<&mut BTreeMap<String, MetadataSpec>> {
+        Some(&mut self.headers)
+    }
+
+    /// Each client has one session unless a duration or a number of queries is given, and a session has two
+    /// connections.
+    fn apply_defaults(&self, load: &mut LoadSpec) {
+        let queries = self.queries.unwrap_or(1);
+        if let Some(clients) = load.clients {
+            if load.duration.is_none() && load.calls.is_none() {
+                load.calls = Some(u64::from(clients) * u64::from(queries));
+            }
+            if load.connections.is_none() && load.reuse.is_none() {
+                load.connections = Some(clients.saturating_mul(2));
+            }
+        }
+        load.deadline = load.deadline.or(Some(Limit::After(Period(DEADLINE))));
+    }
+
+    fn calls_in_a_row(&self) -> Option<u32> {
+        Some(self.queries.unwrap_or(1))
+    }
+
+    /// The sockets are reached over TLS by their own URL.
+    fn is_secured(&self, spec: &Spec) -> bool {
+        let socket = self.socket.as_deref();
+        socket.is_some_and(|url| match socket_of(url) {
+            Some((_, secured)) => secured || spec.tls.is_some() && is_bare_socket(url),
+            None => false,
+        })
+    }
+
+    fn resolve(
+        &self,
+        spec: &Spec,
+        problems: &mut Problems,
+        surroundings: &dyn Surroundings,
+    ) -> Option<SessionCall> {
+        let before = problems.0.len();
+        let target = spec.target.as_deref().unwrap_or_default();
+        let api = target_of(target, spec).ok();
+        let socket = self.socket_target(spec, api.as_ref(), problems);
+        let goodput = problems.goodput("call.session.goodput", self.goodput.as_ref());
+        let agent = self.agent.clone().unwrap_or_else(|| "agent".to_owned());
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.~".contains(&b);
+        if agent.is_empty() || !agent.bytes().all(is_plain) {
+            problems.add(
+                "call.session.agent",
+                format!(
+                    "`{agent}` is not one part of a path: use letters, digits, `-`, `_` and `.`"
+                ),
+            );
+        }
+        let queries = self.queries.unwrap_or(1);
+        if !(1..=MAX_QUERIES).contains(&queries) {
+            problems.add(
+                "call.session.queries",
+                format!("{queries} queries in a session: use 1 to {MAX_QUERIES}"),
+            );
+        }
+        if spec.load.clients.is_none() && spec.load.think.is_some() && queries == 1 {
+            problems.add(
+                "load.think",
+                "a pause between a session's queries, and there is one: it needs call.session.queries, 2 or more",
+            );
+        }
+        if spec.load.reuse.is_some() {
+            problems.add(
+                "load.reuse",
+                "not used with sessions: each has connections of its own",
+            );
+        }
+        if spec.tls.as_ref().is_some_and(|tls| tls.resume.is_some()) {
+            problems.add(
+                "tls.resume",
+                "not used with sessions: every socket makes a full handshake",
+            );
+        }
+        if let (Some(calls), Some(_)) = (spec.load.calls, spec.load.clients)
+            && queries > 0
+            && !calls.is_multiple_of(u64::from(queries))
+        {
+            problems.add(
+                "load.calls",
+                format!("{calls} queries are no whole number of sessions of {queries}"),
+            );
+        }
+        if self.expect_tokens == Some(0) {
+            problems.add(
+                "call.session.expect_tokens",
+                "0 tokens, and a query without tokens is a failure: use 1 or more, or leave it out",
+            );
+        }
+        let (query, headers) = self.asked(spec, problems, surroundings);
+        if problems.0.len() > before {
+            return None;
+        }
+        let (query, (socket, socket_secured)) = (query?, socket?);
+        Some(SessionCall {
+            socket,
+            api_secured: api.is_some_and(|(_, secured)| secured),
+            socket_secured,
+            agent,
+            queries,
+            query,
+            expect_tokens: self.expect_tokens,
+            think: spec.load.think.map_or(Duration::ZERO, |p| p.0),
+            reconnects: self.reconnects.unwrap_or(RECONNECTS),
+            reconnect_pause: self.reconnect_pause.map_or(RECONNECT_PAUSE, |p| p.0),
+            reconnect_pause_most: self
+                .reconnect_pause_most
+                .map_or(RECONNECT_PAUSE_MOST, |p| p.0),
+            compression: self.compression.unwrap_or(false),
+            headers,
+            goodput,
+        })
+    }
+
+    fn filled_in(self, call: &SessionCall) -> SessionSection {
+        SessionSection {
+            socket: Some(call.socket.url.clone()),
+            agent: Some(call.agent.clone()),
+            queries: Some(call.queries),
+            query: Some(call.query.text.clone()),
+            expect_tokens: call.expect_tokens,
+            reconnects: Some(call.reconnects),
+            reconnect_pause: Some(Period(call.reconnect_pause)),
+            reconnect_pause_most: Some(Period(call.reconnect_pause_most)),
+            compression: call.compression.then_some(true),
+            // As they were typed: their values may be secret.
+            headers: self.headers,
+            goodput: (call.goodput != Goodput::default()).then(|| GoodputSpec {
+                first_token: call.goodput.first_token.map(Period),
+                time_per_token: call.goodput.time_per_token.map(Period),
+                query: call.goodput.query.map(Period),
+            }),
+        }
+    }
+}
+
+/// What a WebSocket URL is among targets, and whether it is secured.
+fn socket_of(url: &str) -> Option<(String, bool)> {
+    if is_bare_socket(url) {
+        return Some((url.to_owned(), false));
+    }
+    let secured = url.strip_prefix("wss");
+    let rest = secured.or_else(|| url.strip_prefix("ws"))?;
+    let begins = ["://", "+unix"].iter().any(|with| rest.starts_with(with));
+    begins.then(|| (format!("session{rest}"), secured.is_some()))
+}
+
+impl SessionSection {
+    /// Where the sockets are, and whether over TLS.
+    fn socket_target(
+        &self,
+        spec: &Spec,
+        api: Option<&(Target, bool)>,
+        problems: &mut Problems,
+    ) -> Option<(Target, bool)> {
+        let Some(url) = &self.socket else {
+            return api.cloned();
+        };
+        let named = socket_of(url).ok_or_else(|| {
+            format!(
+                "`{url}` is not the address of WebSockets: write ws://HOST:PORT, or wss://HOST:PORT over TLS; ws+unix:/PATH or wss+unix:/PATH for a Unix socket"
+            )
+        });
+        let parsed = named.and_then(|(named, secured)| {
+            let (socket, given) = target_of(&named, spec)?;
+            Ok((socket, secured || given))
+        });
+        let (mut socket, secured) = problems.keep("call.session.socket", parsed)?;
+        socket.url.clone_from(url);
+        Some((socket, secured))
+    }
+
+    /// What each query asks, and the header fields with which it does.
+    fn asked(
+        &self,
+        spec: &Spec,
+        problems: &mut Problems,
+        surroundings: &dyn Surroundings,
+    ) -> (Option<QueryText>, RequestFields) {
+        let text = self.query.as_deref().unwrap_or(QUERY);
+        let rows = problems.rows(spec, surroundings);
+        let given = match (&rows, &spec.rows) {
+            (Some(rows), _) => Given::Rows(rows),
+            (None, Some(_)) => Given::Lost,
+            (None, None) => Given::Nothing,
+        };
+        let headers = problems.metadata(Names::ScriptFields, &self.headers, given, surroundings);
+        if matches!(given, Given::Lost) {
+            return (None, RequestFields::default());
+        }
+        if rows.is_some() && !template::uses_rows(text) && !headers.uses_rows {
+            problems.add(
+                "rows",
+                "neither the query nor a header has a field of them: write {{row.NAME}} where a column belongs",
+            );
+        }
+        let variation = problems
+            .variation(spec, rows.as_ref())
+            .in_a_row(self.queries.unwrap_or(1));
+        let headers = headers.in_requests(&variation);
+        let template = Template::parse(text, &mut 0, rows.as_ref()).map_err(|e| e.to_string());
+        let template = problems.keep("call.session.query", template);
+        (
+            template.map(|template| query(text, template, variation)),
+            headers,
+        )
+    }
+}
+
+/// The text of each query, which is typed.
+fn query(text: &str, template: Template, variation: Variation) -> QueryText {
+    if let Some(constant) = template.constant() {
+        return QueryText {
+            text: text.to_owned(),
+            ..QueryText::constant(constant)
+        };
+    }
+    let rendered = RunBody(template);
+    let mut body = Vec::new();
+    rendered.render(&variation.moment(0, 0, 0), &mut body);
+    QueryText {
+        text: text.to_owned(),
+        body,
+        varying: Some(Varying {
+            variation,
+            messages: vec![Arc::new(rendered)],
+        }),
+    }
+}
+
+/// A query's text as the JSON object that a run is asked for with.
+#[derive(Debug)]
+struct RunBody(Template);
+
+impl Render for RunBody {
+    fn render(&self, moment: &Moment<'_>, out: &mut Vec<u8>) {
+        let mut text = Vec::new();
+        self.0.write(moment, &mut text);
+        let text = String::from_utf8_lossy(&text);
+        let body = serde_json::json!({ "query": text }).to_string();
+        out.extend_from_slice(body.as_bytes());
+    }
+
+    fn most(&self) -> usize {
+        // An escaped character takes six bytes at most.
+        self.0.bounds().1 * 6 + r#"{"query":""}"#.len()
+    }
+}
