@@ -81,7 +81,8 @@ fn stages(load: &mut Load) {
 
 /// With every loop and weather: what all of them go through.
 pub(super) fn everywhere() -> Vec<Run> {
-    let loops: [(&str, fn() -> Load); 6] = [
+    type Made = fn() -> Load;
+    let loops: [(&str, Made); 6] = [
         ("constant", || constant(200.0, 3)),
         ("poisson", || poisson(200.0, 3)),
         ("clients", || clients(9, 0, 3)),
