@@ -180,14 +180,13 @@ curve = false
     let line = found.line_per_s.unwrap();
     // In a trial of 4 s a queue of half a second is one of 16 calls, 4 a second above the capacity.
     assert!(line <= 38.0, "{line}/s\n{stdout}\n{stderr}");
-    if !matches!(found.limit, Limit::Generator { .. }) {
-        // A busy machine answers later, and its line is lower.
-        assert!(line >= 16.0, "{line}/s\n{stdout}\n{stderr}");
-        assert!(
-            stdout.contains("is the load line (ttft.p90 < 500ms)"),
-            "{stdout}"
-        );
-    }
+    assert!(stdout.contains("(ttft.p90 < 500ms)"), "{stdout}");
+    // A busy machine answers later: its line is lower, and how much its trials scattered is in the range.
+    let high = found.high_per_s;
+    assert!(
+        high.is_none_or(|high| high >= 16.0),
+        "{high:?}\n{stdout}\n{stderr}"
+    );
 }
 
 #[test]
