@@ -148,6 +148,7 @@ fn simulate_load(
         Arrivals::Open(_) => 0,
         Arrivals::Closed { clients, .. } => clients,
     };
+    plimsoll_protocols::registry::register();
     let options = SessionOptions {
         api: parse_target("session://127.0.0.1:1").unwrap().0,
         socket: parse_target("session://127.0.0.1:2").unwrap().0,

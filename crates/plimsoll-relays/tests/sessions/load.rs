@@ -23,6 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::stack::{GatewayProcess, Stack, quick};
 
 fn target(address: SocketAddr) -> Target {
+    plimsoll_protocols::registry::register();
     parse_target(&format!("session://{address}")).unwrap().0
 }
 
