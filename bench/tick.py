@@ -6,7 +6,7 @@ Each call at its own time, calls that are due within a tick together (`--tick`),
 With SOFALOAD set, SOFARPC beside it. Medians of interleaved repetitions.
 
 h2load paces each client by itself, and all begin at once: at 10/s each of 200 connections has its call
-at the same moments, ten times a second. What it saves by that, a tick of 100 ms saves, too.
+at the same moments, ten times a second, as with a tick of 100 ms.
 """
 
 import argparse

@@ -496,7 +496,7 @@ impl TlsSession {
     /// library's, and [`TlsSession::read`] takes everything.
     ///
     /// # Errors
-    /// What is wrong with it, as an outcome and as a sentence.
+    /// The problem with it, as an outcome and as a sentence.
     pub(crate) fn handshake(&mut self, bytes: &[u8]) -> Result<bool, (Outcome, String)> {
         let done = match &mut self.layer {
             Layer::Library(_) => return Ok(false),

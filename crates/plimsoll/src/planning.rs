@@ -128,7 +128,7 @@ impl Surroundings for World<'_> {
             };
             *self.lost.borrow_mut() = Some(lost);
         };
-        // What is wrong with it is reported elsewhere.
+        // Its problems are reported where it is resolved.
         let typed = self.spec.load.proxy.as_deref();
         let proxy = typed.and_then(|typed| spec::proxy(typed, self).ok());
         let ask = |service: &str| reflected(self.spec, service, metadata, proxy);

@@ -38,7 +38,7 @@ const MOST_RUNS: usize = 64;
 /// By their names, with the number of the run in its command.
 type Runs = Arc<Mutex<BTreeMap<String, (u64, Ongoing)>>>;
 
-/// What is told of the runs of one command.
+/// What the runs of one command report while they go on.
 #[derive(Debug)]
 struct Telemetry {
     runs: Runs,

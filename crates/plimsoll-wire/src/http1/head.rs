@@ -83,7 +83,7 @@ impl<'h, 'b> RequestHead<'h, 'b> {
     /// The head at the beginning of `bytes`; `None` until it is whole. `max`: its size at most.
     ///
     /// # Errors
-    /// What is wrong with it, or that it is over `max` bytes.
+    /// The problem with it, or that it is over `max` bytes.
     pub fn parse(
         bytes: &'b [u8],
         max: usize,
@@ -130,7 +130,7 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
     /// The head at the beginning of `bytes`; `None` until it is whole.
     ///
     /// # Errors
-    /// What is wrong with it, or that it is over [`super::MAX_HEAD`] bytes.
+    /// The problem with it, or that it is over [`super::MAX_HEAD`] bytes.
     pub fn parse(
         bytes: &'b [u8],
         space: &'h mut FieldSpace<'b>,

@@ -37,7 +37,7 @@ impl Problems {
 /// environment has who asks, as `USER:PASSWORD`.
 ///
 /// # Errors
-/// What is wrong with it, and what would be right.
+/// The problem with it, and what to write instead.
 pub fn proxy(typed: &str, surroundings: &dyn Surroundings) -> Result<Proxy, String> {
     let right = "write http://HOST:PORT or socks5://HOST:PORT";
     let (scheme, rest) = typed.split_once("://").unwrap_or(("", typed));
