@@ -1,15 +1,25 @@
-"""The openai package as client of the LLM simulator, whose address is the argument: models, chat completions and
-completions, whole and streamed, several at once. Fails where an answer is not what the package makes of OpenAI's own."""
+"""The openai package as client of the LLM simulator, whose URL is the argument: models, chat completions and
+completions, whole and streamed, several at once; with a file of certificates as the second argument over HTTP/2.
+Fails where an answer is not what the package makes of OpenAI's own."""
 
 import asyncio
+import ssl
 import sys
 
+import httpx
 from openai import AsyncOpenAI, BadRequestError, OpenAI
 
 TEXT = "Load is what a link carries, and the load line shows how much it carries before it sinks."
 
-client = OpenAI(base_url=f"http://{sys.argv[1]}/v1", api_key="none", max_retries=0)
+url, authorities = f"{sys.argv[1]}/v1", sys.argv[2:]
+wire = {"trust_env": False, "http2": bool(authorities)}
+if authorities:
+    wire["verify"] = ssl.create_default_context(cafile=authorities[0])
+
+client = OpenAI(base_url=url, api_key="none", max_retries=0, http_client=httpx.Client(**wire))
 assert [model.id for model in client.models.list()] == ["plimsoll"]
+version = client.models.with_raw_response.list().http_response.http_version
+assert version == ("HTTP/2" if authorities else "HTTP/1.1"), version
 messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is a load line?"}]
 
 whole = client.chat.completions.create(model="any", messages=messages)
@@ -39,7 +49,7 @@ except BadRequestError as refused:
 
 
 async def several(count):
-    many = AsyncOpenAI(base_url=f"http://{sys.argv[1]}/v1", api_key="none", max_retries=0)
+    many = AsyncOpenAI(base_url=url, api_key="none", max_retries=0, http_client=httpx.AsyncClient(**wire))
 
     async def one():
         stream = await many.chat.completions.create(model="any", messages=messages, stream=True)

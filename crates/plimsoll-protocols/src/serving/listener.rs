@@ -229,14 +229,7 @@ impl Bound {
         Some(Arc::new(config))
     }
 
-    /// The same port, speaking this application protocol where it speaks TLS.
-    #[must_use]
-    pub fn speaking(mut self, protocol: &[u8]) -> Bound {
-        self.tls = self.tls_for(protocol);
-        self
-    }
-
-    /// The same port, speaking what the client wishes of several, the first before the others.
+    /// The same port, speaking over TLS what the client wishes of several, the first before the others.
     #[must_use]
     pub fn speaking_one_of(mut self, protocols: &[&[u8]]) -> Bound {
         self.tls = self.tls_for_one_of(protocols);

@@ -1,7 +1,7 @@
-//! The API's connections: HTTP/1.1 whose requests arrive in time, or are not waited for.
+//! The API's connections: HTTP/1.1 and HTTP/2 whose requests arrive in time, or are not waited for.
 //!
-//! A service that is leaving answers what it is asked with `Connection: close`, so that a
-//! client or balancer keeps no connection to it by the time that it is gone.
+//! A service that is leaving answers what it is asked with `Connection: close`, over HTTP/2 with GOAWAY
+//! beside it, so that a client or balancer keeps no connection to it by the time that it is gone.
 
 use std::io;
 use std::pin::pin;
@@ -9,23 +9,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::http::{HeaderValue, Request, header};
+use axum::http::{HeaderValue, Request, Version, header};
 use hyper::body::Incoming;
-use hyper::server::conn::http1::Builder;
 use hyper::service::{Service as _, service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use plimsoll_protocols::serving::accepting::Serve;
 use plimsoll_protocols::serving::proxied::OpeningError;
 use plimsoll_protocols::serving::{Link, Peer};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep};
 
 use super::{Llm, Reason, metrics};
 use crate::asker::Asker;
 
-/// From the end of one request to the end of the next one's head. Longer than balancers keep
-/// connections that they don't use.
+/// From the end of one request to the end of the next one's head; over HTTP/2 from the last frame to
+/// a ping. Longer than balancers keep connections that they don't use.
 const IDLE_LIMIT: Duration = Duration::from_secs(120);
 /// A connection that was just made when the service closed may still bring its request.
 const LAST_REQUEST: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ const MAX_HEAD: usize = 64 * 1024;
 /// How a connection is served.
 #[derive(Clone)]
 pub(super) struct Connection {
-    http: Builder,
+    http: Builder<TokioExecutor>,
     router: axum::Router,
     llm: Arc<Llm>,
     client: Peer,
@@ -43,10 +43,18 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn new(llm: &Arc<Llm>, router: axum::Router) -> Connection {
-        let mut http = Builder::new();
-        http.timer(TokioTimer::new())
+        let mut http = Builder::new(TokioExecutor::new());
+        http.http1()
+            .timer(TokioTimer::new())
             .header_read_timeout(IDLE_LIMIT)
             .max_buf_size(MAX_HEAD);
+        http.http2()
+            .timer(TokioTimer::new())
+            .keep_alive_interval(IDLE_LIMIT)
+            .max_header_list_size(MAX_HEAD as u32)
+            // A flood of cancelled answers is load here, not an attack.
+            .max_pending_accept_reset_streams(Some(1 << 16))
+            .max_local_error_reset_streams(None);
         Connection {
             http,
             router,
@@ -68,8 +76,9 @@ impl Serve for Connection {
     }
 
     async fn serve<S: Link>(self, stream: S, mut stopped: watch::Receiver<()>) -> io::Result<()> {
-        let asked = Arc::new(AtomicBool::new(false));
-        let (noting, llm) = (Arc::clone(&asked), Arc::clone(&self.llm));
+        let (asked, leaving) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
+        let (noting, noticing) = (Arc::clone(&asked), Arc::clone(&leaving));
+        let llm = Arc::clone(&self.llm);
         let (router, client) = (TowerToHyperService::new(self.router), self.client);
         let service = service_fn(move |request: Request<Incoming>| {
             noting.store(true, Ordering::Relaxed);
@@ -77,7 +86,9 @@ impl Serve for Connection {
             let forwarded = request.headers().get_all("x-forwarded-for").iter();
             let forwarded = forwarded.filter_map(|value| value.to_str().ok());
             let asker = Asker::of(client, forwarded, &llm.options.trusted_proxies);
+            let version = request.version();
             let (answering, llm) = (router.call(request), Arc::clone(&llm));
+            let leaving = Arc::clone(&noticing);
             async move {
                 let mut answer = answering.await?;
                 let status = answer.status().as_u16();
@@ -91,9 +102,13 @@ impl Serve for Connection {
                 if let Some(reason) = reason {
                     llm.refusals.add(Some(status), reason, asker);
                 }
-                if llm.is_leaving() {
-                    let close = HeaderValue::from_static("close");
-                    answer.headers_mut().insert(header::CONNECTION, close);
+                match version {
+                    _ if !llm.is_leaving() => {}
+                    Version::HTTP_2 => leaving.notify_one(),
+                    _ => {
+                        let close = HeaderValue::from_static("close");
+                        answer.headers_mut().insert(header::CONNECTION, close);
+                    }
                 }
                 Ok::<_, std::convert::Infallible>(answer)
             }
@@ -104,9 +119,13 @@ impl Serve for Connection {
         loop {
             tokio::select! {
                 served = serving.as_mut() => return served.map_err(io::Error::other),
+                () = leaving.notified() => serving.as_mut().graceful_shutdown(),
                 _ = stopped.changed(), if !stopping => {
                     stopping = true;
-                    serving.as_mut().graceful_shutdown();
+                    // Before its first request the library would drop it; the answer to that ends it.
+                    if asked.load(Ordering::Relaxed) {
+                        serving.as_mut().graceful_shutdown();
+                    }
                     let last = Instant::now() + LAST_REQUEST;
                     let earlier = late.deadline().min(last);
                     late.as_mut().reset(earlier);

@@ -140,7 +140,7 @@ impl Llm {
         self.leaving.load(Ordering::Acquire)
     }
 
-    /// Serves HTTP/1.1 until `shutdown` completes, and for the lame duck's time after it. Runs
+    /// Serves HTTP/1.1 and HTTP/2 until `shutdown` completes, and for the lame duck's time after it. Runs
     /// that go on may then end within the drain time. Those that have not are handed to another
     /// instance, or end with `"finish":"error"` where there is none.
     ///
@@ -180,7 +180,11 @@ impl Llm {
         };
         let connection = Connection::new(&llm, router);
         // What was asked is answered before the runs are counted: none is begun after that.
-        let serving = accept(bound.speaking(b"http/1.1"), connection, leaving);
+        let serving = accept(
+            bound.speaking_one_of(&[b"h2", b"http/1.1"]),
+            connection,
+            leaving,
+        );
         let served = tokio::select! {
             served = serving => served.map(drop),
             () = llm.refusals.report_regularly() => Ok(()),

@@ -8,12 +8,14 @@ mod ladder;
 mod support;
 
 use std::fs;
+use std::time::Instant;
 
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::run::Run;
+use rustix::process::Signal;
 use serde_json::Value;
-use support::peers::{python, succeeds};
-use support::{CLIENT_TLS, LONGEST, Place, SERVER_TLS, Server, output, stderr_of, text};
+use support::peers::{python, succeeds, tool};
+use support::{CLIENT_TLS, LONGEST, Place, SERVER_TLS, Server, output, signal, stderr_of, text};
 
 /// A run of `llm` in the directory `run`.
 #[track_caller]
@@ -342,12 +344,87 @@ fn a_server_on_uvicorn_is_read_as_it_writes_and_the_key_stays_in_the_environment
 #[test]
 fn the_openai_package_reads_what_the_simulator_answers() {
     let place = Place::new();
-    let server = place.serve(&["llm", "--token-delay", "1ms"]);
-    let mut client = python(&place, "openai_client.py");
-    let printed = succeeds(client.arg(server.address()));
-    assert_eq!(text(&printed.stdout), "ok\n");
-    let (code, _) = server.stop();
-    assert_eq!(code, 0);
+    place.certificates();
+    let authorities = place.path("certs/ca.crt");
+    for (tls, scheme, host, authorities) in [
+        (&[][..], "http", "127.0.0.1", None),
+        (&SERVER_TLS[..], "https", "localhost", Some(authorities)),
+    ] {
+        let server = place.serve(&[&["llm", "--token-delay", "1ms"], tls].concat());
+        let mut client = python(&place, "openai_client.py");
+        client.arg(format!("{scheme}://{host}:{}", server.port));
+        let printed = succeeds(client.args(authorities));
+        assert_eq!(text(&printed.stdout), "ok\n");
+        let (code, _) = server.stop();
+        assert_eq!(code, 0);
+    }
+}
+
+#[test]
+fn answers_stream_over_http_2_too() {
+    let place = Place::new();
+    place.certificates();
+    let pace = ["llm", "--token-delay", "1ms"];
+    let plain = place.serve(&pace);
+    let secured = place.serve(&[&pace, &SERVER_TLS[..]].concat());
+    let (plain, secured) = (url(&plain), format!("https://localhost:{}", secured.port));
+    // More at once than servers take on one connection of their own accord.
+    let load = ["--connections", "1", "--clients", "250", "--calls", "500"];
+    for (url, version, tls) in [
+        (&plain, "2", &[][..]),
+        (&secured, "2", &CLIENT_TLS[..]),
+        (&secured, "auto", &CLIENT_TLS[..]),
+    ] {
+        let flags = [&load[..], &["--http-version", version], tls].concat();
+        let run = llm(&place, 0, url, &flags, &[]);
+        assert_eq!(run["total"]["ok"], 500, "{run}");
+        assert_eq!(run["connections"], 1, "{run}");
+        assert_eq!(counted(&run, "tokens_answer"), 500 * 18);
+    }
+    for (base, flags) in [
+        (&plain, &["--http2-prior-knowledge"][..]),
+        (&secured, &["--http2", "--cacert", "certs/ca.crt"]),
+    ] {
+        let asked = r#"{"model": "m", "stream": true, "prompt": "x", "max_tokens": 2}"#;
+        let mut curl = tool("curl");
+        curl.args([
+            "-sSN",
+            "-w",
+            "%{http_version}",
+            "--noproxy",
+            "*",
+            "-d",
+            asked,
+        ])
+        .args(flags)
+        .arg(format!("{base}/v1/completions"))
+        .current_dir(place.path(""));
+        let read = output(&mut curl, LONGEST);
+        let (events, problem) = (text(&read.stdout), text(&read.stderr));
+        assert!(events.contains(r#""text":"is""#), "{events}{problem}");
+        assert!(events.ends_with("data: [DONE]\n\n2"), "{events}{problem}");
+    }
+}
+
+#[test]
+fn a_service_that_leaves_ends_its_connections_over_http_2_too() {
+    let place = Place::new();
+    let lame = ["llm", "--token-delay", "1ms", "--lame-duck", "600s"];
+    let server = place.serve(&lame);
+    let load = ["--connections", "1", "--clients", "1", "--calls", "5"];
+    let version = ["--http-version", "2"];
+    let flags = [&load[..], &version].concat();
+    let made = || {
+        let run = llm(&place, 0, &url(&server), &flags, &[]);
+        assert_eq!(run["total"]["ok"], 5, "{run}");
+        run["total"]["connections_full"].as_u64().unwrap()
+    };
+    let before = made();
+    signal(&server.child, Signal::TERM);
+    let end = Instant::now() + LONGEST;
+    while made() <= before {
+        assert!(Instant::now() < end, "the connection is kept");
+    }
 }
 
 #[test]
