@@ -151,10 +151,17 @@ impl Outline {
             Some(turning) => spec.load.duration.map_or(turning.length, |given| given.0),
         };
         (spec.load.duration, spec.load.calls) = (Some(Period(length)), None);
-        let warmup = Period((length / 4).min(LONGEST_WARMUP));
-        let warmup = spec.call.has_warmup().then_some(warmup);
-        spec.load.warmup = spec.load.warmup.or(warmup);
-        let rungs = listed(&spec)?;
+        let mut rungs = listed(&spec)?;
+        for rung in &mut rungs {
+            let warmup = Period((length / 4).min(LONGEST_WARMUP));
+            let warmup = rung.spec.call.leaves_warmup().then_some(warmup);
+            rung.spec.load.warmup = rung.spec.load.warmup.or(warmup);
+        }
+        // What all of them have is the plan's.
+        let warmup = |rung: &RungSpec| rung.spec.load.warmup;
+        if rungs.iter().all(|rung| warmup(rung) == warmup(&rungs[0])) {
+            spec.load.warmup = warmup(&rungs[0]);
+        }
         let name = spec.name.clone().unwrap_or_else(|| asked.kind.to_owned());
         let rounds = asked
             .rounds
@@ -194,8 +201,9 @@ impl fmt::Display for Outline {
         let names: Vec<&str> = self.rungs.iter().map(|r| r.name.as_str()).collect();
         let n = names.len();
         writeln!(f, "a {} of {n}: {}", self.kind, names.join("; "))?;
-        let warmup = self.spec.load.warmup.map_or(Duration::ZERO, |p| p.0);
-        let one = warmup + self.length;
+        let warmup = |rung: &RungSpec| rung.spec.load.warmup.map_or(Duration::ZERO, |p| p.0);
+        let warmups = self.rungs.iter().map(warmup);
+        let longest = warmups.clone().max().unwrap_or_default();
         let mut all = match self.turning {
             Some(turning) => {
                 write!(
@@ -212,18 +220,22 @@ impl fmt::Display for Outline {
                         Period(most)
                     )?;
                 }
-                writeln!(f, ", after a warm-up of {}", Period(warmup))?;
-                one * turning.stretches
+                writeln!(f, ", after a warm-up of {}", Period(longest))?;
+                (longest + self.length) * turning.stretches
             }
             None => {
-                writeln!(
+                write!(
                     f,
                     "{} rounds of slices of {}, each after a warm-up of {}",
                     self.rounds,
                     Period(self.length),
-                    Period(warmup)
+                    Period(longest)
                 )?;
-                one * (n * self.rounds) as u32
+                for rung in self.rungs.iter().filter(|rung| warmup(rung) < longest) {
+                    write!(f, ", {} of {}", Period(warmup(rung)), rung.name)?;
+                }
+                writeln!(f)?;
+                (warmups.sum::<Duration>() + self.length * n as u32) * self.rounds as u32
             }
         };
         for part in &self.parts {

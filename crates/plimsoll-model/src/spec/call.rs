@@ -93,6 +93,12 @@ impl CallSpec {
         !given.any(|(protocol, _)| protocol.schedules_itself())
     }
 
+    /// A warm-up is sure to end. Where a user makes several calls, all are of the stage in which it began:
+    /// of one who begins in the warm-up none might ever count.
+    pub fn leaves_warmup(&self) -> bool {
+        self.has_warmup() && self.calls_in_a_row().is_none_or(|calls| calls <= 1)
+    }
+
     /// Its calls are due as the protocol has it, not as the load has it: no rate and no clients of a plan
     /// deal them out.
     pub fn schedules_itself(&self) -> bool {

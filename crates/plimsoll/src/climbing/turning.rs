@@ -177,7 +177,7 @@ fn obstacle(spec: &Spec, rungs: &[RungSpec], asked: &Asked<'_>, wanted: bool) ->
     if load.clients.is_some() || (load.rate.is_none() && load.steps.is_none()) {
         return Some("turns are dealt from a rate, and a closed loop has none".to_owned());
     }
-    if spec.call.schedules_itself() {
+    if rungs.iter().any(|rung| rung.spec.call.schedules_itself()) {
         return Some("sessions and held connections last longer than turns".to_owned());
     }
     if rungs

@@ -25,6 +25,23 @@ fn one_ladder_reads_the_same_tokens_over_both() {
         .replace("127.0.0.1:8000", &api)
         .replace("127.0.0.1:4040", &server.next_address());
     fs::write(place.path("plan.toml"), &plan).unwrap();
+    let outline = place.expect(
+        0,
+        &[
+            "ladder",
+            "plan.toml",
+            "--slice",
+            "300ms",
+            "--rounds",
+            "2",
+            "--dry-run",
+        ],
+    );
+    assert!(
+        outline.contains("each after a warm-up of 75ms, 0s of WebSockets"),
+        "{outline}"
+    );
+    assert!(outline.contains("2s of load at most"), "{outline}");
     let short = ["--slice", "300ms", "--rounds", "2", "--out", "ladder", "-q"];
     let climbed = place.run(&[&["ladder", "plan.toml"], &short[..]].concat());
     // So few slices of a busy machine may prove nothing.
@@ -38,7 +55,6 @@ fn one_ladder_reads_the_same_tokens_over_both() {
             let run = place.run_json(&format!("ladder/{rung}/{slice}"));
             assert_eq!(run["protocol"], protocol, "{run}");
             assert_eq!(run["total"]["errors"], 0, "{run}");
-            // Answers that began in the warm-up bring fewer tokens after it than they have.
             assert_ne!(run["total"]["ok"], 0, "{run}");
             let counts = &run["total"]["measures"]["counts"];
             assert_ne!(counts["tokens_received"], 0, "{counts}");
