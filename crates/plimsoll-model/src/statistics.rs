@@ -4,6 +4,7 @@
 //! [`rank`]: whether two groups of runs differ, by ranks. Both are distribution-free:
 //! latencies are never normal. [`rate`]: how well a mean rate is known. Callers: [`crate::run::summary`] and the reports.
 
+pub mod autocorrelation;
 pub mod paired;
 pub mod quantile;
 pub mod rank;

@@ -8,8 +8,7 @@
 //!
 //! A busy machine can treat one rung worse than another for longer than a round (its server waits
 //! behind another process). Rounds next to each other are then alike, and show less than as many that
-//! are independent. So rounds are also taken together in ever longer blocks, and the widest interval
-//! counts ([`blocked`]).
+//! are independent: intervals are wider by what that makes of the variance ([`alike`]).
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -19,6 +18,7 @@ use super::{LadderRecord, Metric};
 use crate::plan::Turns;
 use crate::run::IntervalRecord;
 use crate::sample::Sample;
+use crate::statistics::autocorrelation::alike;
 use crate::statistics::paired::{Paired, paired};
 use crate::statistics::quantile::is_supported;
 use crate::statistics::rank::median;
@@ -35,6 +35,10 @@ const MAX_PAIRS: usize = 400;
 
 /// Fewer blocks would make intervals that hold together far wider by themselves.
 const FEWEST_BLOCKS: usize = 20;
+
+/// Rounds that are alike are looked for over one lag for so many pairs. In simulations, with rungs that fare
+/// differently for tens of rounds, fewer or more lags claim more often what is not there.
+const PAIRS_A_LAG: usize = 16;
 
 /// What turns are compared by.
 pub const METRICS: [Metric; 4] = [
@@ -213,16 +217,19 @@ impl TurnsRecord {
             .filter(|round| rungs.iter().all(|rung| rung.has(*round)))
             .collect();
         let pairs: Vec<(usize, usize)> = LadderRecord::pairs(rungs.len()).collect();
-        let each = alpha / (pairs.len() * (METRICS.len() + besides)).max(1) as f64;
+        // `alpha` is half of what a ladder may claim in all. Its metrics share that alike; the other half is
+        // for those that turns are taken for: one part for the p50, one for the CPU of both ends.
+        let of_pair = alpha / pairs.len().max(1) as f64;
+        let each = of_pair / (METRICS.len() + besides) as f64;
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut differences = Vec::new();
         for (of, to) in pairs {
             let (upper, lower) = (&rungs[of], &rungs[to]);
             for metric in METRICS {
                 let found = match metric {
-                    Metric::P50 => p50(upper, lower, &rounds, each),
+                    Metric::P50 => p50(upper, lower, &rounds, each + of_pair / 2.0),
                     Metric::P99 => p99(upper, lower, &rounds, each, &mut random),
-                    _ => cpu(upper, lower, metric, each),
+                    _ => cpu(upper, lower, metric, each + of_pair / 4.0),
                 };
                 differences.extend(found.map(|d| Difference {
                     of,
@@ -278,33 +285,27 @@ fn p50(upper: &Measured, lower: &Measured, rounds: &[usize], alpha: f64) -> Opti
         .iter()
         .map(|round| upper.median_us(*round) - lower.median_us(*round))
         .collect();
-    blocked(&differences, alpha)
+    dependent(&differences, alpha)
 }
 
-/// The interval of differences that may be alike when they are near each other: the widest of those
-/// by blocks of one, two, four and more of them. Each block stands for itself with its median.
-fn blocked(differences: &[f64], alpha: f64) -> Option<Paired> {
-    let mut block = differences.len().div_ceil(MAX_PAIRS).max(1);
-    let mut widest: Option<Paired> = None;
-    loop {
-        let medians: Vec<f64> = differences
-            .chunks_exact(block)
-            .map(|block| {
-                let mut block = block.to_vec();
-                block.sort_by(f64::total_cmp);
-                median(&block)
-            })
-            .collect();
-        let width = |d: Paired| d.high - d.low;
-        widest = match (widest, paired(&medians, alpha)) {
-            (Some(wide), Some(found)) if width(wide) >= width(found) => Some(wide),
-            (wide, found) => found.or(wide),
-        };
-        block *= 2;
-        if differences.len() / block < FEWEST_BLOCKS {
-            return widest;
-        }
-    }
+/// The interval of differences that may be alike when they are near each other.
+fn dependent(differences: &[f64], alpha: f64) -> Option<Paired> {
+    let block = differences.len().div_ceil(MAX_PAIRS).max(1);
+    let medians: Vec<f64> = differences
+        .chunks_exact(block)
+        .map(|block| {
+            let mut block = block.to_vec();
+            block.sort_by(f64::total_cmp);
+            median(&block)
+        })
+        .collect();
+    let found = paired(&medians, alpha)?;
+    let wider = alike(&medians, medians.len() / PAIRS_A_LAG, alpha);
+    Some(Paired {
+        low: found.shift - wider * (found.shift - found.low),
+        high: found.shift + wider * (found.high - found.shift),
+        ..found
+    })
 }
 
 fn cpu(upper: &Measured, lower: &Measured, metric: Metric, alpha: f64) -> Option<Paired> {
@@ -316,7 +317,7 @@ fn cpu(upper: &Measured, lower: &Measured, metric: Metric, alpha: f64) -> Option
             Some(above - lower.cpu_us_per_call(metric, second.index)?)
         })
         .collect();
-    blocked(&differences, alpha)
+    dependent(&differences, alpha)
 }
 
 /// All calls of a rung, the longest first, each with the block of rounds that it is of.

@@ -1,0 +1,88 @@
+//! What values next to each other have in common, and how much less they show for it.
+
+use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
+
+/// By how much an interval of the values' location is wider than one of as many independent values.
+/// Never below 1: that values make up for each other is not believed.
+///
+/// The long-run variance of the values' ranks (which no outlier rules) over `lags` lags, the first half of
+/// which count in full (Politis and Romano, *Bias-corrected nonparametric spectral estimation*, 1995),
+/// over their variance; and Student's t for the normal quantile, with the degrees of freedom of such an
+/// estimate (Priestley, *Spectral Analysis and Time Series*, 6.2.4: 2n / M∫k²). `alpha`: of the interval,
+/// both tails together.
+pub fn alike(values: &[f64], lags: usize, alpha: f64) -> f64 {
+    let n = values.len();
+    if lags < 2 || n <= 2 * lags {
+        return 1.0;
+    }
+    let ranks = ranks(values);
+    let product = |lag: usize| -> f64 { ranks.iter().zip(&ranks[lag..]).map(|(a, b)| a * b).sum() };
+    let own = product(0);
+    if own <= 0.0 {
+        return 1.0;
+    }
+    let shared: f64 = (1..lags)
+        .map(|lag| 2.0 * (2.0 * (1.0 - lag as f64 / lags as f64)).min(1.0) * product(lag) / own)
+        .sum();
+    let freedom = 1.5 * n as f64 / lags as f64;
+    let tail = 1.0 - alpha / 2.0;
+    let students = StudentsT::new(0.0, 1.0, freedom).map_or(f64::NAN, |t| t.inverse_cdf(tail));
+    let uncertain = (students / Normal::standard().inverse_cdf(tail)).max(1.0);
+    (1.0 + shared).max(1.0).sqrt() * uncertain
+}
+
+/// Each value's rank, less the mean of the ranks; equal values share theirs.
+fn ranks(values: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
+    let mean = (values.len() as f64 - 1.0) / 2.0;
+    let mut ranks = vec![0.0; values.len()];
+    let mut before = 0;
+    for equal in order.chunk_by(|a, b| values[*a] == values[*b]) {
+        let shared = before as f64 + (equal.len() as f64 - 1.0) / 2.0 - mean;
+        equal.iter().for_each(|index| ranks[*index] = shared);
+        before += equal.len();
+    }
+    ranks
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_chacha::ChaCha8Rng;
+    use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+    use super::*;
+
+    fn noise(n: usize, seed: u64) -> Vec<f64> {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        (0..n).map(|_| f64::from(random.next_u32())).collect()
+    }
+
+    #[test]
+    fn independent_values_cost_little_and_repeated_ones_their_number() {
+        let mean = |repeated: usize| {
+            let wider = (0..50).map(|seed| {
+                let values = noise(400 / repeated, seed);
+                let all: Vec<f64> = values.iter().flat_map(|v| vec![*v; repeated]).collect();
+                alike(&all, 20, 0.05)
+            });
+            wider.sum::<f64>() / 50.0
+        };
+        let uncertain = 2.042 / 1.960; // t(30) over z.
+        assert!(
+            (uncertain..uncertain * 1.15).contains(&mean(1)),
+            "{}",
+            mean(1)
+        );
+        assert!((1.7..2.2).contains(&mean(4)), "{}", mean(4));
+    }
+
+    #[test]
+    fn alternating_equal_and_few_values_count_as_they_are() {
+        let alternating: Vec<f64> = (0..100).map(|i| f64::from(i % 2)).collect();
+        let uncertain = 2.228 / 1.960; // t(10) over z.
+        assert!((alike(&alternating[..40], 6, 0.05) - uncertain).abs() < 0.001);
+        assert_eq!(alike(&[1.0; 3], 2, 0.05), 1.0);
+        assert_eq!(alike(&noise(19, 1), 0, 0.05), 1.0);
+    }
+}
