@@ -2,10 +2,10 @@
 """What ladders in turns can show: how finely they resolve, how often they claim what is not there,
 and how often they find what is.
 
-Every ladder is a short live one, with servers of its own. `--loops N` has N busy loops beside
-them, as neighbours on a machine are.
+Every ladder is a short live one, with servers of its own, and measures turns alone; that of the resolution also
+what a bill has besides them. `--loops N` has N busy loops beside them, as neighbours on a machine are.
 
-    bench/bill.py                        all of it: about half an hour
+    bench/bill.py                        all of it: about ten minutes
     bench/bill.py --quick                two ladders of each kind
     bench/bill.py --only power --work 2us --loops 2
 """
@@ -28,6 +28,7 @@ message = {{ json = "{vector}" }}
 rate = "{rate}/s"
 duration = "{seconds}s"
 [ladder]
+parts = {parts}
 serve = ["score", "--delay", "0s"]
 {rungs}
 """
@@ -37,10 +38,10 @@ WORK = 'rungs = [{{ name = "as it is" }}, {{ name = "more work", serve = ["score
 GOAL_RESOLUTION_US, GOAL_BUSY_US, GOAL_CPU, GOAL_CLAIMED, GOAL_FOUND, GOAL_OFF_US = 1.0, 3.0, 0.01, 0.1, 0.9, 1.5
 
 
-def climb(args, rungs, seconds, seed, folder):
+def climb(args, rungs, seconds, seed, folder, parts='["none"]'):
     """The record of one ladder."""
     plan = folder / f"plan-{seed}.toml"
-    plan.write_text(f"seed = {seed}\n" + PLAN.format(vector=bench.VECTOR, rate=args.rate, seconds=seconds, rungs=rungs), encoding="utf-8")
+    plan.write_text(f"seed = {seed}\n" + PLAN.format(vector=bench.VECTOR, rate=args.rate, seconds=seconds, rungs=rungs, parts=parts), encoding="utf-8")
     command = [bench.plimsoll(), "ladder", plan, "--out", folder / f"ladder-{seed}", "--json", "--quiet"]
     measured = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
     if measured.returncode:
@@ -57,7 +58,7 @@ def added(record, metric, of=1, to=0):
 
 
 def resolution(args, folder):
-    record = climb(args, LINKS, 20, 1, folder)
+    record = climb(args, LINKS, 20, 1, folder, '["saturated", "connections", "resumed", "memory"]')
     print(f"resolution after 20 s at {args.rate}/s, {args.loops} busy loops beside it: half the width of the intervals")
     goal = GOAL_BUSY_US if args.loops else GOAL_RESOLUTION_US
     good = True

@@ -6,7 +6,7 @@ Each call at its own time, calls that are due within a tick together (`--tick`),
 With SOFALOAD set, SOFARPC beside it. Medians of interleaved repetitions.
 
 h2load paces each client by itself, and all begin at once: at 10/s each of 200 connections has its call
-at the same moments, ten times a second, as with a tick of 100 ms.
+at the same moments, ten times a second. So there is also a tick as long as that: the same bundles.
 """
 
 import argparse
@@ -55,13 +55,16 @@ def main():
     peer = bench.program_of("SOFALOAD")
     bench.warn_if_busy()
     found = {}
+    bundle = f"{1000 * args.connections / args.rate:g}ms"
     with bench.Scratch() as scratch, bench.Server(
         [bench.plimsoll(), "serve", "fast", "--listen", "127.0.0.1:0", "--workers", 1]
     ) as fast, bench.Server([bench.plimsoll(), "serve", "bolt", "--listen", "127.0.0.1:0", "--workers", 1]) as sofa:
         for rep in range(args.reps):
             for protocol, server in (("grpc", fast), ("bolt", sofa)):
-                for name, tick in (("each at its time", None), (f"--tick {args.tick}", args.tick)):
-                    cost = ours(protocol, server, args, scratch / f"{protocol}-{bool(tick)}-{rep}", tick)
+                for name, tick in (
+                    ("each at its time", None), (f"--tick {args.tick}", args.tick), (f"--tick {bundle}", bundle),
+                ):
+                    cost = ours(protocol, server, args, scratch / f"{protocol}-{tick}-{rep}", tick)
                     found.setdefault((protocol, name), []).append(cost)
             found.setdefault(("grpc", "h2load --rps"), []).append(h2load(fast, args, scratch))
             if peer:
@@ -74,10 +77,13 @@ def main():
         [[protocol, name, f"{bench.median(costs):.1f} ({min(costs):.1f} to {max(costs):.1f})"] for (protocol, name), costs in sorted(found.items())],
     )
     missed = False
-    for (protocol, name), costs in found.items():
-        if "--rps" in name or "--qps" in name:
-            missed |= bench.median(found[protocol, f"--tick {args.tick}"]) > bench.median(costs)
-    print(f"\ngoal: with a tick a call costs no more than the peer's: {'MISSED' if missed else 'met'}")
+    print()
+    for tick in (args.tick, bundle):
+        for (protocol, name), costs in found.items():
+            if "--rps" in name or "--qps" in name:
+                dearer = bench.median(found[protocol, f"--tick {tick}"]) > bench.median(costs)
+                missed |= dearer
+                print(f"goal: {protocol} with --tick {tick} costs no more than {name}: {'MISSED' if dearer else 'met'}")
     return 1 if args.gate and missed else 0
 
 
