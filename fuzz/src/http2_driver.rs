@@ -9,9 +9,11 @@
 
 use libfuzzer_sys::fuzz_target;
 use plimsoll_engine::driver::{CallId, Driver, Event, Protocol, ProtocolError};
-use plimsoll_model::plan::{EventFormat, EventMatch, EventStream, Goodput, HttpCall};
+use plimsoll_model::plan::Goodput;
 use plimsoll_model::{Outcome, Time};
-use plimsoll_protocols::http::{Http2Protocol, HttpRequest};
+use plimsoll_protocols::http::{
+    EventFormat, EventMatch, EventStream, Http2Protocol, HttpCall, HttpRequest,
+};
 use plimsoll_wire::http2::{self, Frame, write};
 
 fuzz_target!(|data: &[u8]| {

@@ -6,9 +6,11 @@
 
 use libfuzzer_sys::fuzz_target;
 use plimsoll_engine::driver::{CallId, Direction, Driver, Event, Protocol};
-use plimsoll_model::plan::{EventFormat, EventMatch, EventStream, Goodput, HttpCall};
+use plimsoll_model::plan::Goodput;
 use plimsoll_model::{Outcome, Time};
-use plimsoll_protocols::http::{Http1Protocol, HttpRequest};
+use plimsoll_protocols::http::{
+    EventFormat, EventMatch, EventStream, Http1Protocol, HttpCall, HttpRequest,
+};
 
 fn play(choice: u8, bytes: &[u8], step: usize) -> (Vec<Event>, Result<(), Outcome>) {
     let call = HttpCall {

@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use plimsoll_model::plan::{EventFormat, EventMatch, EventStream};
 use plimsoll_protocols::http::events::{EventReader, EventsError, Kind, MAX_EVENT};
+use plimsoll_protocols::http::{EventFormat, EventMatch, EventStream};
 
 type Read = (Vec<(Kind, Vec<u8>)>, Result<(), EventsError>);
 

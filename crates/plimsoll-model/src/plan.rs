@@ -3,7 +3,6 @@
 //! A [`Plan`] is made from a [`crate::spec::Spec`] (what a person typed) and never
 //! changes afterwards. It holds paths to secrets, never their contents.
 
-mod http;
 mod proxy;
 
 use std::any::Any;
@@ -20,10 +19,6 @@ use crate::measure::TimeMeasure;
 use crate::spec::{BinaryMessage, Messages};
 use crate::template::{LiveValue, MetadataField, Source, Variation, Varying, VaryingMetadata};
 
-pub use http::{
-    Conversation, EventFormat, EventMatch, EventStream, FrameAnswer, FrameCall, HttpCall,
-    HttpVersion, SocketCall, VaryingBody, VaryingHttp,
-};
 pub use proxy::{Credentials, Proxy, ProxyKind};
 
 /// A resolved, immutable load test.

@@ -14,7 +14,6 @@ mod files;
 mod find;
 mod given;
 mod goodput;
-mod http;
 mod keys;
 mod ladder;
 mod lanes;
@@ -24,9 +23,10 @@ mod protocol;
 mod read;
 mod resolve;
 mod saved;
+#[cfg(test)]
+mod stand_ins;
 mod surroundings;
 mod target;
-mod users;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -44,7 +44,6 @@ pub use field_value::MetadataSpec;
 pub use find::FindSpec;
 pub use given::give_addresses;
 pub use goodput::GoodputSpec;
-pub use http::{HttpSpec, StatusSpec, WebSocketSpec};
 pub use keys::keys_of;
 pub use ladder::{LadderSpec, Library, Network, RungSpec, Secured, Via, made_by_server};
 pub use lanes::LaneSpec;
@@ -52,15 +51,14 @@ pub use problem::{Problem, Problems};
 pub use protocol::{Of, OwnArrivals, Protocol, Schemes, Section, register, sections};
 pub use read::{locate, read};
 pub use resolve::{
-    Given, Names, delimited, group_named, is_visible, metadata, proxy, resolve, suite_named,
-    target_of, tls_version_named, trust,
+    Given, Metadata, Names, delimited, group_named, is_printable, is_visible, metadata, proxy,
+    resolve, suite_named, target_of, tls_version_named, trust,
 };
 pub use saved::{is_secret_name, secrets};
 pub use surroundings::{BinaryMessage, EncodedCall, Messages, Surroundings};
 pub use target::{
     is_bare_socket, is_socket, parse_target, path_of, scheme_of, schemes_like, section_of, suggest,
 };
-pub use users::{ConversationSpec, FrameSpec};
 
 /// A plan as typed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

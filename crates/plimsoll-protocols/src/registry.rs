@@ -5,6 +5,7 @@ use plimsoll_model::spec::{self, Of};
 use crate::bolt::BoltOptions;
 use crate::fetch::FetchOptions;
 use crate::hold::HoldOptions;
+use crate::http::HttpSpec;
 pub use crate::owned::{Asked, Entry, Load, Owned, Usage, driven};
 use crate::plugin::PluginOptions;
 use crate::session::SessionSection;
@@ -17,11 +18,13 @@ pub static ENTRIES: [Entry; 4] = [
     Entry::of::<FetchOptions>(),
 ];
 
+/// Those whose commands are files of the binary.
+static BESIDES: [&dyn spec::Protocol; 2] = [&Of::<HttpSpec>::NEW, &Of::<SessionSection>::NEW];
+
 /// Makes plans know the protocols of this crate. To be called before the first plan is read.
 pub fn register() {
-    let sessions: &dyn spec::Protocol = &Of::<SessionSection>::NEW;
     let others = ENTRIES.iter().map(|entry| entry.protocol);
-    spec::register(std::iter::once(sessions).chain(others));
+    spec::register(BESIDES.into_iter().chain(others));
 }
 
 /// What the engine needs for the calls of a plan; `None`: their protocol is not here.

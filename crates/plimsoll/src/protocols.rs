@@ -4,12 +4,12 @@ use plimsoll_engine::script::user::{Course, Users};
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_engine::{EngineError, Protocol};
 use plimsoll_model::Plan;
-use plimsoll_model::plan::{Arrivals, GrpcCall, HttpCall, HttpVersion, Reuse, Shard, Target};
+use plimsoll_model::plan::{Arrivals, GrpcCall, Reuse, Shard, Target};
 use plimsoll_protocols::fetch::FetchCall;
 use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
 use plimsoll_protocols::http::{
-    Conversations, FrameScripts, Http1Protocol, Http2Protocol, HttpProtocol, HttpRequest,
-    SocketProtocol,
+    Conversations, FrameScripts, Http1Protocol, Http2Protocol, HttpCall, HttpProtocol, HttpRequest,
+    HttpVersion, SocketProtocol,
 };
 use plimsoll_protocols::registry::{self, Asked, driven};
 use plimsoll_protocols::session::{SessionCall, SessionOptions, Sessions};

@@ -20,10 +20,14 @@ const SECTIONS: [(&str, &str, &str); 17] = [
     ("load.rate", "plimsoll-model/src/spec.rs", "RampSpec"),
     ("[load.steps]", "plimsoll-model/src/spec.rs", "StepSpec"),
     ("call.grpc", "plimsoll-model/src/spec.rs", "GrpcSpec"),
-    ("call.http", "plimsoll-model/src/spec/http.rs", "HttpSpec"),
+    (
+        "call.http",
+        "plimsoll-protocols/src/http/section.rs",
+        "HttpSpec",
+    ),
     (
         "call.http.websocket",
-        "plimsoll-model/src/spec/http.rs",
+        "plimsoll-protocols/src/http/section.rs",
         "WebSocketSpec",
     ),
     (

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::problem::Problems;
+use crate::plan::Goodput;
 use crate::units::Period;
 
 /// Bounds of a query's times, from when it was due. Default: none.
@@ -14,4 +16,28 @@ pub struct GoodputSpec {
     pub time_per_token: Option<Period>,
     /// To its end.
     pub query: Option<Period>,
+}
+
+impl Problems {
+    /// The bounds of `key`, each of which some call can meet.
+    pub fn goodput(&mut self, key: &str, spec: Option<&GoodputSpec>) -> Goodput {
+        let spec = spec.cloned().unwrap_or_default();
+        for (name, bound) in [
+            ("first_token", spec.first_token),
+            ("time_per_token", spec.time_per_token),
+            ("query", spec.query),
+        ] {
+            if bound.is_some_and(|bound| bound.0.is_zero()) {
+                self.add(
+                    format!("{key}.{name}"),
+                    "a bound of 0, which no query meets: use a longer time, or leave it out",
+                );
+            }
+        }
+        Goodput {
+            first_token: spec.first_token.map(|p| p.0),
+            time_per_token: spec.time_per_token.map(|p| p.0),
+            query: spec.query.map(|p| p.0),
+        }
+    }
 }

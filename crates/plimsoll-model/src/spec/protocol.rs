@@ -17,7 +17,7 @@ use toml::{Table, Value};
 use super::keys::keys_of;
 use super::problem::{Problem, Problems};
 use super::surroundings::Surroundings;
-use super::{GrpcSpec, HttpSpec, LoadSpec, MetadataSpec, Spec};
+use super::{GrpcSpec, LoadSpec, MetadataSpec, Spec};
 use crate::plan::{Arrivals, Call, CallPlan, Stage};
 
 /// A protocol's schemes.
@@ -256,7 +256,10 @@ pub fn register(protocols: impl IntoIterator<Item = &'static dyn Protocol>) {
 }
 
 /// Those that the model still has itself.
-static OWN: [&dyn Protocol; 2] = [&Of::<GrpcSpec>::NEW, &Of::<HttpSpec>::NEW];
+#[cfg(not(test))]
+static OWN: [&dyn Protocol; 1] = [&Of::<GrpcSpec>::NEW];
+#[cfg(test)]
+static OWN: [&dyn Protocol; 2] = [&Of::<GrpcSpec>::NEW, &Of::<super::stand_ins::HttpSpec>::NEW];
 
 /// All that there are.
 pub(super) fn all() -> impl Iterator<Item = &'static dyn Protocol> {

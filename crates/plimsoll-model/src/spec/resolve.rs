@@ -11,24 +11,20 @@ use super::target::{
 use super::{Spec, give_addresses, protocol};
 use crate::plan::{Arrivals, CallPlan, Load, Plan, Reuse, Target, TlsPlan, Watch};
 
-mod answers;
 mod binary;
 mod grpc;
-mod http;
 mod load;
 mod metadata;
 mod objectives;
-mod payload;
 mod proxy;
 mod rows;
 #[cfg(test)]
 mod tests;
 mod tls;
-mod users;
 
 pub use binary::delimited;
-pub use metadata::metadata;
-pub use metadata::{Given, Names};
+pub use grpc::metadata;
+pub use metadata::{Given, Metadata, Names};
 pub use proxy::proxy;
 pub(super) use tls::{GROUPS, SUITES, VERSIONS as TLS_VERSIONS};
 pub use tls::{group_named, suite_named, tls_version_named, trust};
@@ -115,7 +111,7 @@ fn apply_user_defaults(spec: &mut Spec) {
 
 impl Problems {
     /// What no load of users can have.
-    fn users(&mut self, spec: &Spec) {
+    pub fn users(&mut self, spec: &Spec) {
         let Some(calls) = spec.call.calls_in_a_row().filter(|calls| *calls > 0) else {
             return;
         };
@@ -303,7 +299,8 @@ impl Problems {
     }
 }
 
-fn is_printable(text: &str) -> bool {
+/// Text of a header field: printable ASCII without blanks at its ends.
+pub fn is_printable(text: &str) -> bool {
     text.bytes().all(|b| (0x20..=0x7e).contains(&b)) && text.trim() == text
 }
 

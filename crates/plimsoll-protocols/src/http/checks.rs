@@ -1,8 +1,9 @@
 //! What a plan expects of answers.
 
 use plimsoll_model::Outcome;
-use plimsoll_model::plan::{EventStream, Goodput, HttpCall};
+use plimsoll_model::plan::Goodput;
 
+use super::call::{EventStream, HttpCall};
 use super::needle::Needle;
 use super::status::outcome_of;
 use super::unpacking::Coding;

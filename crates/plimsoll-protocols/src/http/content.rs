@@ -5,8 +5,8 @@
 use plimsoll_engine::driver::{CallId, Event};
 use plimsoll_model::Outcome;
 use plimsoll_model::measure::Count;
-use plimsoll_model::plan::EventStream;
 
+use super::call::EventStream;
 use super::checks::{Checks, printable};
 use super::events::{EventReader, Kind};
 use super::tokens::{self, Chunk};

@@ -10,10 +10,10 @@ use std::time::Duration;
 use plimsoll_engine::driver::{Driver, Protocol};
 use plimsoll_engine::script::user::{Course, Step};
 use plimsoll_model::Time;
-use plimsoll_model::plan::{Conversation, HttpCall, VaryingBody};
 use plimsoll_model::template::Variation;
 use serde_json::{Map, Value, json};
 
+use super::call::{Conversation, HttpCall, VaryingBody};
 use super::driver::Http1Driver;
 use super::request::write_body;
 

@@ -4,7 +4,7 @@
 //! Invariant: of a body only the event that has come in part is kept, and never more than
 //! [`MAX_EVENT`] bytes of it. `answer` calls this with what arrives.
 
-use plimsoll_model::plan::{EventFormat, EventMatch, EventStream};
+use super::call::{EventFormat, EventMatch, EventStream};
 
 /// The largest event that is read. Bytes.
 pub const MAX_EVENT: usize = 1 << 20;

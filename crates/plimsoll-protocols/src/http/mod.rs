@@ -5,6 +5,8 @@
 //! answer has to be, `content` looks into bodies, [`events`] into streams. [`SocketProtocol`] turns the request into a
 //! WebSocket (RFC 6455). `target` is the server.
 
+mod answers;
+mod call;
 mod checks;
 mod choosing;
 mod content;
@@ -14,9 +16,13 @@ mod errors;
 pub mod events;
 mod fields;
 mod multiplexed;
+mod names;
 mod needle;
+mod payload;
 mod request;
+mod resolve;
 mod script;
+mod section;
 mod socket;
 mod status;
 #[cfg(feature = "targets")]
@@ -24,12 +30,19 @@ pub mod target;
 mod tokens;
 mod trace;
 mod unpacking;
+mod users;
 
+pub use call::{
+    Conversation, EventFormat, EventMatch, EventStream, FrameAnswer, FrameCall, HttpCall,
+    HttpVersion, SocketCall, VaryingBody, VaryingHttp,
+};
 pub use choosing::HttpProtocol;
 pub use conversation::{Conversations, GivesBodies};
 pub use driver::{Http1Driver, Http1Protocol};
 pub(crate) use errors::broken;
 pub use multiplexed::{Http2Driver, Http2Protocol};
+pub(crate) use names::check_name;
 pub use request::HttpRequest;
 pub use script::FrameScripts;
+pub use section::{ConversationSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec};
 pub use socket::{SocketDriver, SocketProtocol};

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use plimsoll_engine::driver::{Done, Event, Exchanged, Protocol, ProtocolError, Tracer};
-use plimsoll_model::plan::{Goodput, HttpCall, VaryingBody, VaryingHttp};
+use plimsoll_model::plan::Goodput;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::hpack::{
     DEFAULT_TABLE_SIZE, Decoder, HpackError, begin_literal, prefix_with_length,
@@ -22,6 +22,7 @@ use plimsoll_wire::hpack::{
 use plimsoll_wire::http1::Http1Error;
 use plimsoll_wire::http2::{ErrorCode, MAX_HEADER_LIST, Violation, write};
 
+use super::call::{HttpCall, VaryingBody, VaryingHttp};
 use super::checks::Checks;
 use super::content::Content;
 use super::conversation::GivesBodies;

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use plimsoll_model::Time;
-use plimsoll_model::plan::{HttpCall, VaryingBody, VaryingHttp};
 use plimsoll_model::template::{Moment, Part, Source, Variation};
 use plimsoll_wire::http1::put_request;
 
+use super::call::{HttpCall, VaryingBody, VaryingHttp};
 use super::unpacking::ACCEPTED;
 
 /// What a connection needs to know of the calls that it will carry.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use plimsoll_engine::script::user::{Course, Step};
 use plimsoll_model::Time;
-use plimsoll_model::plan::SocketCall;
 
+use super::call::SocketCall;
 use super::socket::{SocketDriver, SocketProtocol};
 
 /// The users of a run.

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use plimsoll_engine::driver::{CallId, Done, Driver, Event, Exchanged, Protocol, ProtocolError};
-use plimsoll_model::plan::{EventMatch, HttpCall, SocketCall};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::websocket::{
     Deflate, Message, Offer, Opcode, Reader, Role, UpgradeAnswer, Violation, client_key,
     close_payload, code, put_masked,
 };
 
+use super::call::{EventMatch, HttpCall, SocketCall};
 use super::checks::{Checks, printable};
 use super::events::is_meant;
 use super::needle::Needle;

@@ -14,6 +14,7 @@ use plimsoll_model::units::Period;
 use serde::{Deserialize, Serialize};
 
 use super::{QueryText, SessionCall};
+use crate::http::check_name;
 
 /// For one query: answers stream for as long as there is text.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -23,6 +24,20 @@ const RECONNECT_PAUSE_MOST: Duration = Duration::from_secs(30);
 /// Backends refuse a run without a query.
 const QUERY: &str = "What does the load line show?";
 const MAX_QUERIES: u32 = 1_000_000;
+
+/// Those of requests that the script makes.
+const FIELDS: Names = Names {
+    key: "call.session.headers",
+    binary: false,
+    check: |name| match name {
+        "accept" | "content-type" => Err("set by sessions themselves: take it out"),
+        "host" => Err("is that of the target's URL: take it out"),
+        name if name.starts_with("sec-websocket-") => {
+            Err("set by what opens the WebSocket: take it out")
+        }
+        name => check_name(name),
+    },
+};
 
 /// A scripted session of queries whose tokens arrive on a WebSocket.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -262,12 +277,8 @@ impl SessionSection {
     ) -> (Option<QueryText>, RequestFields) {
         let text = self.query.as_deref().unwrap_or(QUERY);
         let rows = problems.rows(spec, surroundings);
-        let given = match (&rows, &spec.rows) {
-            (Some(rows), _) => Given::Rows(rows),
-            (None, Some(_)) => Given::Lost,
-            (None, None) => Given::Nothing,
-        };
-        let headers = problems.metadata(Names::ScriptFields, &self.headers, given, surroundings);
+        let given = Given::of(rows.as_ref(), spec);
+        let headers = problems.metadata(&FIELDS, &self.headers, given, surroundings);
         if matches!(given, Given::Lost) {
             return (None, RequestFields::default());
         }

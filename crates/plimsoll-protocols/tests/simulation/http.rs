@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use plimsoll_engine::network::simulated::{Action, Peer, Server, Weather};
 use plimsoll_model::measure::{Count, TimeMeasure};
-use plimsoll_model::plan::{
-    Arrivals, EventFormat, EventMatch, EventStream, Goodput, HttpCall, Load, Reuse, Spacing,
-};
+use plimsoll_model::plan::{Arrivals, Goodput, Load, Reuse, Spacing};
 use plimsoll_model::record::{StageRecord, Times};
 use plimsoll_model::{Outcome, Time};
-use plimsoll_protocols::http::{Http1Protocol, HttpRequest};
+use plimsoll_protocols::http::{
+    EventFormat, EventMatch, EventStream, Http1Protocol, HttpCall, HttpRequest,
+};
 
 use super::{check, load, run, run_in};
 

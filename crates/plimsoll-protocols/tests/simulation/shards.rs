@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use plimsoll_engine::network::simulated::{Action, Peer, Server, SimulatedNetwork, Weather};
 use plimsoll_engine::worker::{Control, Share, StopLevel, Worker, WorkerInterval};
-use plimsoll_model::plan::{Arrivals, HttpCall, Load, Reuse, Shard, Spacing};
+use plimsoll_model::plan::{Arrivals, Load, Reuse, Shard, Spacing};
 use plimsoll_model::record::{Interval, StageRecord};
 use plimsoll_model::run::IntervalRecord;
 use plimsoll_model::schedule::Schedule;
 use plimsoll_model::{Outcome, Time};
-use plimsoll_protocols::http::{Http1Protocol, HttpRequest};
+use plimsoll_protocols::http::{Http1Protocol, HttpCall, HttpRequest};
 
 use super::{START, choose, load, weather};
 

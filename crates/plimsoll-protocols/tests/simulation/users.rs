@@ -11,17 +11,15 @@ use plimsoll_engine::script::user::Users;
 use plimsoll_engine::script::worker::ScriptWorker;
 use plimsoll_engine::worker::Share;
 use plimsoll_model::measure::{Count, TimeMeasure};
-use plimsoll_model::plan::{
-    Arrivals, Conversation, EventFormat, EventMatch, EventStream, Goodput, HttpCall, Load, Reuse,
-    VaryingBody, VaryingHttp,
-};
+use plimsoll_model::plan::{Arrivals, Goodput, Load, Reuse};
 use plimsoll_model::record::Interval;
 use plimsoll_model::schedule::Schedule;
 use plimsoll_model::spec::parse_target;
 use plimsoll_model::template::{Order, Template, Variation};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
-    Conversations, GivesBodies, Http1Protocol, Http2Protocol, HttpRequest,
+    Conversation, Conversations, EventFormat, EventMatch, EventStream, GivesBodies, Http1Protocol,
+    Http2Protocol, HttpCall, HttpRequest, VaryingBody, VaryingHttp,
 };
 use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, Frame, PREFACE, split, write};
 use serde_json::Value;

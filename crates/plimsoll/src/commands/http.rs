@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
-use plimsoll_model::plan::HttpVersion;
-use plimsoll_model::spec::{HttpSpec, Spec, StatusSpec};
+use plimsoll_model::spec::Spec;
 use plimsoll_model::units::Size;
+use plimsoll_protocols::http::{HttpSpec, HttpVersion, StatusSpec};
 
 use crate::arguments::Origins;
 use crate::credentials::CredentialFlags;

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 
 use clap::{Args, ValueEnum};
-use plimsoll_model::plan::HttpVersion;
-use plimsoll_model::spec::{ConversationSpec, HttpSpec, Limit, MetadataSpec, Spec};
+use plimsoll_model::spec::{Limit, MetadataSpec, Spec};
 use plimsoll_model::units::Period;
+use plimsoll_protocols::http::{ConversationSpec, HttpSpec, HttpVersion};
 use serde_json::{Map, Value, json};
 
 use super::http;

@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use plimsoll_model::spec::{FrameSpec, HttpSpec, WebSocketSpec};
 use plimsoll_model::units::Size;
+use plimsoll_protocols::http::{FrameSpec, HttpSpec, WebSocketSpec};
 
 use super::http;
 use crate::arguments::Origins;

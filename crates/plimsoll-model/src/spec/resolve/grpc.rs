@@ -8,13 +8,63 @@ use super::{DEADLINE, is_printable, is_visible};
 use crate::plan::{Compression, GivenMessages, GrpcCall, MethodKind, Pace, StreamPlan};
 use crate::spec::{
     BinarySource, BinarySpec, EncodedCall, GrpcSpec, Limit, LoadSpec, MessageSpec, Messages,
-    MetadataSpec, PaceSpec, Problems, Schemes, Section, Spec, Surroundings,
+    MetadataSpec, PaceSpec, Problem, Problems, Schemes, Section, Spec, Surroundings,
 };
-use crate::template::{self, Varying};
+use crate::template::{self, Order, Variation, Varying};
 use crate::units::{Period, Size};
 
 /// What gRPC clients accept unless configured otherwise.
 const MAX_MESSAGE: Size = Size(4 << 20);
+
+/// What names metadata may have.
+const METADATA: Names = Names {
+    key: "call.grpc.metadata",
+    binary: true,
+    check: check_name,
+};
+
+fn check_name(name: &str) -> Result<(), &'static str> {
+    let is_name = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-.".contains(&b);
+    if name.is_empty() || !name.bytes().all(is_name) {
+        return Err("not a metadata name: use a-z, 0-9, `_`, `-` and `.`");
+    }
+    if name == "user-agent" {
+        return Err("has a key of its own: write user_agent in [call.grpc]");
+    }
+    let own = [
+        "te",
+        "content-type",
+        "host",
+        "connection",
+        "content-length",
+        "transfer-encoding",
+    ];
+    if name.starts_with("grpc-") || own.contains(&name) {
+        return Err("set by gRPC itself: take it out");
+    }
+    Ok(())
+}
+
+/// The metadata that `call` asks for: in order, `-bin` values in base64, those that vary as the
+/// first call has them.
+///
+/// # Errors
+/// Every entry that is none, or whose variable or file there is not; a field of rows, as there
+/// are none here.
+pub fn metadata(
+    call: &GrpcSpec,
+    surroundings: &dyn Surroundings,
+) -> Result<Vec<(String, String)>, Vec<Problem>> {
+    let mut problems = Problems::default();
+    let metadata = problems.metadata(&METADATA, &call.metadata, Given::Nothing, surroundings);
+    match problems.0.is_empty() {
+        true => {
+            let fields = metadata.in_requests(&Variation::new(1, 1, 0, Order::default()));
+            Ok(fields.of(0, 0))
+        }
+        false => Err(problems.0),
+    }
+}
 
 impl Section for GrpcSpec {
     const SCHEMES: Schemes = Schemes {
@@ -143,12 +193,8 @@ impl Problems {
             self.add("call.grpc.import_path", "used only with call.grpc.proto");
         }
         let rows = self.rows(spec, surroundings);
-        let given = match &rows {
-            Some(rows) => Given::Rows(rows),
-            None if spec.rows.is_some() => Given::Lost,
-            None => Given::Nothing,
-        };
-        let metadata = self.metadata(Names::Metadata, &call.metadata, given, surroundings);
+        let given = Given::of(rows.as_ref(), spec);
+        let metadata = self.metadata(&METADATA, &call.metadata, given, surroundings);
         let max_message = call.max_message.unwrap_or(MAX_MESSAGE).0;
         let max_message = if (1..=1 << 31).contains(&max_message) {
             max_message as usize

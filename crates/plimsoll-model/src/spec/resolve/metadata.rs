@@ -1,4 +1,4 @@
-//! `[call.grpc.metadata]`, `[call.http.headers]` and the like → names and values. A value with fields is checked for every row, so
+//! Metadata and header fields of a call → names and values. A value with fields is checked for every row, so
 //! that no call meets one that HTTP/2 can't carry.
 
 use std::collections::BTreeMap;
@@ -8,9 +8,9 @@ use base64::Engine as _;
 
 use super::is_printable;
 use crate::plan::RequestFields;
-use crate::spec::{GrpcSpec, MetadataSpec, Problem, Problems, Surroundings};
+use crate::spec::{MetadataSpec, Problems, Spec, Surroundings};
 use crate::template::{
-    self, Column, LiveValue, MetadataField, Order, Part, Rows, Source, Template, Variation,
+    self, Column, LiveValue, MetadataField, Part, Rows, Source, Template, Variation,
     VaryingMetadata,
 };
 
@@ -20,53 +20,29 @@ const MIN_REFRESH: Duration = Duration::from_secs(1);
 /// The fields of metadata are apart from those of messages.
 const SLOTS: u32 = 1 << 24;
 
-/// The metadata that `call` asks for: in order, `-bin` values in base64, those that vary as the
-/// first call has them.
-///
-/// # Errors
-/// Every entry that is none, or whose variable or file there is not; a field of rows, as there
-/// are none here.
-pub fn metadata(
-    call: &GrpcSpec,
-    surroundings: &dyn Surroundings,
-) -> Result<Vec<(String, String)>, Vec<Problem>> {
-    let mut problems = Problems(Vec::new());
-    let metadata = problems.metadata(
-        Names::Metadata,
-        &call.metadata,
-        Given::Nothing,
-        surroundings,
-    );
-    match problems.0.is_empty() {
-        true => {
-            let fields = metadata.in_requests(&Variation::new(1, 1, 0, Order::default()));
-            Ok(fields.of(0, 0))
-        }
-        false => Err(problems.0),
-    }
-}
-
 /// Whose fields they are: what names they may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Names {
-    Metadata,
-    Fields,
-    /// Of scripts whose requests are not the plan's.
-    ScriptFields,
+#[derive(Clone, Copy, Debug)]
+pub struct Names {
+    /// Of the table that has them.
+    pub key: &'static str,
+    /// Values of names that end in `-bin` are binary, and typed in base64.
+    pub binary: bool,
+    /// Judges a name in lower case.
+    pub check: fn(&str) -> Result<(), &'static str>,
 }
 
 impl Names {
-    fn key(self) -> &'static str {
-        match self {
-            Names::Metadata => "call.grpc.metadata",
-            Names::Fields => "call.http.headers",
-            Names::ScriptFields => "call.session.headers",
-        }
+    fn are_binary(&self, name: &str) -> bool {
+        self.binary && name.ends_with("-bin")
     }
 
-    /// Values of this name are binary, and typed in base64.
-    fn are_binary(self, name: &str) -> bool {
-        self == Names::Metadata && name.ends_with("-bin")
+    fn check(&self, name: &str) -> Result<(), &'static str> {
+        (self.check)(name)?;
+        // Encoded under this name, it would be taken for bytes.
+        match !self.binary && name.ends_with("-bin") {
+            true => Err("names that end in -bin are gRPC's: use another"),
+            false => Ok(()),
+        }
     }
 }
 
@@ -79,12 +55,24 @@ pub enum Given<'a> {
     Rows(&'a Rows),
 }
 
+impl<'a> Given<'a> {
+    /// `rows` are those that `spec` names, where they could be read.
+    pub fn of(rows: Option<&'a Rows>, spec: &Spec) -> Given<'a> {
+        match rows {
+            Some(rows) => Given::Rows(rows),
+            None if spec.rows.is_some() => Given::Lost,
+            None => Given::Nothing,
+        }
+    }
+}
+
 /// The metadata of a call.
 #[derive(Debug, Default)]
 pub struct Metadata {
     /// The same for every call.
-    pub(in crate::spec) constant: Vec<(String, String)>,
-    pub(in crate::spec) varying: Vec<MetadataField>,
+    pub constant: Vec<(String, String)>,
+    /// What differs from call to call.
+    pub varying: Vec<MetadataField>,
     /// A value has a field of rows, be it right or wrong.
     pub uses_rows: bool,
 }
@@ -112,7 +100,7 @@ impl Problems {
     /// The header fields or metadata that a section has; those with a problem are left out.
     pub fn metadata(
         &mut self,
-        names: Names,
+        names: &Names,
         entries: &BTreeMap<String, MetadataSpec>,
         rows: Given<'_>,
         surroundings: &dyn Surroundings,
@@ -120,9 +108,9 @@ impl Problems {
         let mut metadata = Metadata::default();
         let mut slots = SLOTS;
         for (name, spec) in entries {
-            let key = format!("{}.{name}", names.key());
+            let key = format!("{}.{name}", names.key);
             let lower = name.to_ascii_lowercase();
-            if let Err(problem) = check_name(names, &lower) {
+            if let Err(problem) = names.check(&lower) {
                 self.add(&*key, problem);
                 continue;
             }
@@ -168,56 +156,6 @@ impl Problems {
             }
         }
         metadata
-    }
-}
-
-fn check_name(names: Names, name: &str) -> Result<(), &'static str> {
-    if names != Names::Metadata {
-        return check_field_name(names, name);
-    }
-    let is_name = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-.".contains(&b);
-    if name.is_empty() || !name.bytes().all(is_name) {
-        return Err("not a metadata name: use a-z, 0-9, `_`, `-` and `.`");
-    }
-    if name == "user-agent" {
-        return Err("has a key of its own: write user_agent in [call.grpc]");
-    }
-    let own = [
-        "te",
-        "content-type",
-        "host",
-        "connection",
-        "content-length",
-        "transfer-encoding",
-    ];
-    if name.starts_with("grpc-") || own.contains(&name) {
-        return Err("set by gRPC itself: take it out");
-    }
-    Ok(())
-}
-
-/// RFC 9110, 5.1; what says how a message is framed is not the plan's to say.
-fn check_field_name(names: Names, name: &str) -> Result<(), &'static str> {
-    let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-    if name.is_empty() || !name.bytes().all(is_token) {
-        return Err("not a field name: use letters, digits, `-` and `_`");
-    }
-    match name {
-        "accept" | "content-type" if names == Names::ScriptFields => {
-            Err("set by sessions themselves: take it out")
-        }
-        "host" if names == Names::ScriptFields => Err("is that of the target's URL: take it out"),
-        name if name.starts_with("sec-websocket-") && names == Names::ScriptFields => {
-            Err("set by what opens the WebSocket: take it out")
-        }
-        "host" => Err("has a key of its own: write host in [call.http]"),
-        "connection" | "content-length" | "transfer-encoding" | "te" | "trailer" | "upgrade"
-        | "keep-alive" | "proxy-connection" | "expect" => {
-            Err("says how messages are framed, which is not the plan's to say: take it out")
-        }
-        // Encoded under this name, it would be taken for bytes.
-        name if name.ends_with("-bin") => Err("names that end in -bin are gRPC's: use another"),
-        _ => Ok(()),
     }
 }
 

@@ -1,6 +1,7 @@
-use plimsoll_model::plan::{EventFormat, EventMatch, EventStream, Goodput, HttpCall};
+use plimsoll_model::plan::Goodput;
 
 use super::*;
+use crate::http::{EventFormat, EventMatch, EventStream, HttpCall};
 
 fn call() -> HttpCall {
     HttpCall {

@@ -1,11 +1,11 @@
 use plimsoll_engine::driver::{CallId, Driver};
-use plimsoll_model::plan::{EventFormat, EventMatch, EventStream};
 use plimsoll_model::template::{MetadataField, Order, Template, Variation};
 use plimsoll_wire::hpack::Encoder;
 use plimsoll_wire::http2::{Frame, PREFACE, split};
 
 use super::*;
 use crate::http::driver::REST;
+use crate::http::{EventFormat, EventMatch, EventStream};
 
 fn call() -> HttpCall {
     HttpCall {

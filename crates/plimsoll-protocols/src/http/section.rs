@@ -5,15 +5,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use plimsoll_model::spec::{GoodputSpec, Limit, MetadataSpec};
+use plimsoll_model::units::{Period, Size};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::keys::keys_of;
-use super::{
-    ConversationSpec, FrameSpec, GoodputSpec, Limit, MetadataSpec, Problems, Schemes, Section,
-    Spec, Surroundings,
-};
-use crate::plan::{FrameCall, HttpCall, HttpVersion};
-use crate::units::Size;
+use super::call::HttpVersion;
 
 /// One kind of request over HTTP.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -77,6 +73,58 @@ pub struct WebSocketSpec {
     pub greeting: Option<String>,
     /// In place of the body: what each user sends, over a socket of its own.
     pub script: Option<Vec<FrameSpec>>,
+}
+
+/// Calls of each user that follow from each other: a turn's request carries what was said before, the
+/// service's answers included. Users pause for `load.think` between an answer and their next turn.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ConversationSpec {
+    /// Calls of a user.
+    pub turns: Option<u32>,
+    /// What is said in the turns after the first, in turn, with fields. Default: the last message of the
+    /// request, anew.
+    pub follow_ups: Option<Vec<String>>,
+}
+
+/// A frame of a script. Each one that is answered is a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FrameSpec {
+    /// What is sent, which may have fields.
+    pub body: Option<String>,
+    /// A file that holds it.
+    pub body_file: Option<PathBuf>,
+    /// Default: the socket's `binary`.
+    pub binary: Option<bool>,
+    /// Wait for an answer. Default true; a frame without one goes out with the next that has one.
+    pub answer: Option<bool>,
+    /// The message that ends the answer, as `stream_until` of the request, which is the default.
+    pub until: Option<String>,
+    /// Text that the message that ends the answer, or one before it, has to hold. Default: the request's
+    /// `expect_body`.
+    pub expect: Option<String>,
+    /// The pause before it, from the end of the answer before. Default: `load.think`.
+    pub pace: Option<Period>,
+}
+
+impl FrameSpec {
+    /// Reads a file of frames: a TOML document with a table `[[frames]]` for each.
+    ///
+    /// # Errors
+    /// It is no such document, or there are none.
+    pub fn script(text: &str) -> Result<Vec<FrameSpec>, String> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Script {
+            frames: Vec<FrameSpec>,
+        }
+        let script: Script = toml::from_str(text).map_err(|e| e.message().to_owned())?;
+        match script.frames.is_empty() {
+            true => Err("no frames".to_owned()),
+            false => Ok(script.frames),
+        }
+    }
 }
 
 impl FromStr for HttpVersion {
@@ -183,124 +231,6 @@ impl<'de> Deserialize<'de> for StatusSpec {
             }
         }
         deserializer.deserialize_any(Visitor)
-    }
-}
-
-impl Section for HttpSpec {
-    const SCHEMES: Schemes = Schemes {
-        section: "http",
-        purpose: "for HTTP",
-        plain: "http",
-        secured: Some("https"),
-        elsewhere: &[],
-        ports: Some((80, 443)),
-        with_path: true,
-    };
-    const VARIES: bool = true;
-    type Call = HttpCall;
-
-    fn keys_within(path: &str) -> Option<&'static [&'static str]> {
-        match path {
-            "websocket" => Some(keys_of::<WebSocketSpec>()),
-            "websocket.script" => Some(keys_of::<FrameSpec>()),
-            "conversation" => Some(keys_of::<ConversationSpec>()),
-            "goodput" => Some(keys_of::<GoodputSpec>()),
-            path => path.starts_with("headers.").then(MetadataSpec::keys),
-        }
-    }
-
-    fn fields(&mut self) -> Option<&mut BTreeMap<String, MetadataSpec>> {
-        Some(&mut self.headers)
-    }
-
-    fn files(&self) -> Vec<(&'static str, PathBuf)> {
-        let socket = self.websocket.as_ref();
-        let script = socket.and_then(|socket| socket.script.as_ref());
-        let frames = script.into_iter().flatten();
-        let frames = frames.map(|frame| ("websocket.script", &frame.body_file));
-        let all = std::iter::once(("body_file", &self.body_file)).chain(frames);
-        all.filter_map(|(key, path)| Some((key, path.clone()?)))
-            .collect()
-    }
-
-    fn calls_in_a_row(&self) -> Option<u32> {
-        if let Some(talk) = &self.conversation {
-            return Some(talk.turns.unwrap_or(1));
-        }
-        let script = self.websocket.as_ref()?.script.as_ref()?;
-        let answered = script.iter().filter(|frame| frame.answer != Some(false));
-        (!script.is_empty()).then(|| answered.count() as u32)
-    }
-
-    fn resolve(
-        &self,
-        spec: &Spec,
-        problems: &mut Problems,
-        surroundings: &dyn Surroundings,
-    ) -> Option<HttpCall> {
-        problems.http_call(spec, self, surroundings)
-    }
-
-    fn filled_in(mut self, call: &HttpCall) -> HttpSpec {
-        fill_in(&mut self, call);
-        self
-    }
-}
-
-/// Writes the defaults out.
-fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
-    spec.version = Some(call.version);
-    spec.method = Some(call.method.clone());
-    // As it is typed: what reads it there looks for fields again.
-    let path_varies = call.varying.as_ref().is_some_and(|all| all.path.is_some());
-    spec.path = Some(match path_varies {
-        true => call.path.clone(),
-        false => call.path.replace("{{", "{{{{"),
-    });
-    // A socket is opened with 101.
-    if call.socket.is_none() {
-        let statuses = call.expect.iter();
-        let spec_of = |&(from, to): &(u16, u16)| StatusSpec { from, to };
-        spec.expect = Some(statuses.map(spec_of).collect());
-    }
-    // The body itself, so that the run stays the same when the file changes.
-    if spec.body_file.is_some() {
-        let varying = call.varying.as_ref().and_then(|all| all.body.as_ref());
-        let typed = match varying {
-            Some(body) => Some(body.typed.clone()),
-            None => std::str::from_utf8(&call.body)
-                .ok()
-                .map(|text| text.replace("{{", "{{{{")),
-        };
-        if let Some(typed) = typed {
-            (spec.body, spec.body_file) = (Some(typed), None);
-        }
-    }
-    let frames = spec
-        .websocket
-        .as_mut()
-        .and_then(|socket| socket.script.as_mut());
-    let resolved = call.socket.iter().flat_map(|socket| &socket.script);
-    for (frame, resolved) in frames.into_iter().flatten().zip(resolved) {
-        fill_in_frame(frame, resolved);
-    }
-    spec.max_body = Some(Size(call.max_body.into()));
-    spec.deadline = None;
-}
-
-/// Writes the frame itself out, so that the run stays the same when its file changes.
-fn fill_in_frame(spec: &mut FrameSpec, frame: &FrameCall) {
-    if spec.body_file.is_none() {
-        return;
-    }
-    let typed = match &frame.varying {
-        Some(body) => Some(body.typed.clone()),
-        None => std::str::from_utf8(&frame.payload)
-            .ok()
-            .map(|text| text.replace("{{", "{{{{")),
-    };
-    if typed.is_some() {
-        (spec.body, spec.body_file) = (typed, None);
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use super::{Problems, Surroundings};
-use crate::plan::VaryingBody;
-use crate::template::{self, Part, Rows, Source, Template};
+use plimsoll_model::spec::{Problems, Surroundings};
+use plimsoll_model::template::{self, Part, Rows, Source, Template};
+
+use super::call::VaryingBody;
 
 /// What the texts of users are made with.
 pub(super) struct Texts<'a> {
@@ -32,65 +33,63 @@ pub(super) struct BodySource<'a> {
     pub(super) file: Option<&'a PathBuf>,
 }
 
-impl Problems {
-    /// What a request or a frame carries, with its fields. `None`: a problem with it is reported.
-    pub(super) fn payload(
-        &mut self,
-        source: BodySource<'_>,
-        texts: &mut Texts<'_>,
-    ) -> Option<Payload> {
-        let file_key = format!("{}.body_file", source.key);
-        let (key, bytes) = match (source.text, source.file) {
-            (Some(_), Some(_)) => {
-                self.add(
-                    file_key,
-                    format!("given beside {}.body: use one of the two", source.key),
-                );
-                return None;
-            }
-            (None, Some(path)) => {
-                let bytes = texts.surroundings.read_bytes(path);
-                let bytes = bytes.map_err(|e| format!("can't read {}: {e}", path.display()));
-                let bytes = self.keep(&file_key, bytes)?;
-                (file_key, bytes)
-            }
-            (text, None) => {
-                let bytes = text.cloned().unwrap_or_default().into_bytes();
-                (format!("{}.body", source.key), bytes)
-            }
-        };
-        let plain = |bytes: Vec<u8>| Payload {
-            is_json: serde_json::from_slice::<serde_json::Value>(&bytes).is_ok(),
-            bytes,
-            varying: None,
-        };
-        // What is no text has no fields.
-        let text = match String::from_utf8(bytes) {
-            Ok(text) if template::has_fields(&text) => text,
-            Ok(text) => return Some(plain(text.into_bytes())),
-            Err(e) => return Some(plain(e.into_bytes())),
-        };
-        let parsed = Template::parse(&text, texts.slots, texts.rows).map_err(|e| e.to_string());
-        let parsed = self.keep(&key, parsed)?;
-        if let Some(constant) = parsed.constant() {
-            return Some(plain(constant.as_bytes().to_vec()));
-        }
-        if has_message(&parsed) {
-            self.add(key, "{{message}}: a request has one body");
+/// What a request or a frame carries, with its fields. `None`: a problem with it is reported.
+pub(super) fn payload(
+    problems: &mut Problems,
+    source: BodySource<'_>,
+    texts: &mut Texts<'_>,
+) -> Option<Payload> {
+    let file_key = format!("{}.body_file", source.key);
+    let (key, bytes) = match (source.text, source.file) {
+        (Some(_), Some(_)) => {
+            problems.add(
+                file_key,
+                format!("given beside {}.body: use one of the two", source.key),
+            );
             return None;
         }
-        texts.uses_rows |= template::uses_rows(&text);
-        let is_json = serde_json::from_str::<serde_json::Value>(&standing_in(&parsed)).is_ok();
-        Some(Payload {
-            bytes: Vec::new(),
-            varying: Some(VaryingBody {
-                quoted: quoted(&parsed, is_json),
-                template: parsed,
-                typed: text,
-            }),
-            is_json,
-        })
+        (None, Some(path)) => {
+            let bytes = texts.surroundings.read_bytes(path);
+            let bytes = bytes.map_err(|e| format!("can't read {}: {e}", path.display()));
+            let bytes = problems.keep(&file_key, bytes)?;
+            (file_key, bytes)
+        }
+        (text, None) => {
+            let bytes = text.cloned().unwrap_or_default().into_bytes();
+            (format!("{}.body", source.key), bytes)
+        }
+    };
+    let plain = |bytes: Vec<u8>| Payload {
+        is_json: serde_json::from_slice::<serde_json::Value>(&bytes).is_ok(),
+        bytes,
+        varying: None,
+    };
+    // What is no text has no fields.
+    let text = match String::from_utf8(bytes) {
+        Ok(text) if template::has_fields(&text) => text,
+        Ok(text) => return Some(plain(text.into_bytes())),
+        Err(e) => return Some(plain(e.into_bytes())),
+    };
+    let parsed = Template::parse(&text, texts.slots, texts.rows).map_err(|e| e.to_string());
+    let parsed = problems.keep(&key, parsed)?;
+    if let Some(constant) = parsed.constant() {
+        return Some(plain(constant.as_bytes().to_vec()));
     }
+    if has_message(&parsed) {
+        problems.add(key, "{{message}}: a request has one body");
+        return None;
+    }
+    texts.uses_rows |= template::uses_rows(&text);
+    let is_json = serde_json::from_str::<serde_json::Value>(&standing_in(&parsed)).is_ok();
+    Some(Payload {
+        bytes: Vec::new(),
+        varying: Some(VaryingBody {
+            quoted: quoted(&parsed, is_json),
+            template: parsed,
+            typed: text,
+        }),
+        is_json,
+    })
 }
 
 impl Payload {

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use super::{Call, Goodput, TlsPlan};
-use crate::template::{MetadataField, Template, Variation};
+use plimsoll_model::plan::{Call, Goodput, TlsPlan};
+use plimsoll_model::template::{MetadataField, Template, Variation};
 
 /// Which HTTP is spoken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

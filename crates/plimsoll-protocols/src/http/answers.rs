@@ -1,0 +1,178 @@
+//! What the answers of `[call.http]` consist of: events, tokens, or messages of a WebSocket.
+
+use plimsoll_model::spec::{Problems, is_visible};
+
+use super::call::{EventFormat, EventMatch, EventStream, HttpVersion, SocketCall};
+use super::payload::Payload;
+use super::section::HttpSpec;
+
+pub(super) fn http_stream(problems: &mut Problems, call: &HttpSpec) -> Option<EventStream> {
+    let has_tokens = call.stream.as_deref() == Some("openai");
+    let goodput = problems.goodput("call.http.goodput", call.goodput.as_ref());
+    if call.goodput.is_some() && !has_tokens {
+        problems.add(
+            "call.http.goodput",
+            "needs call.http.stream = \"openai\": other answers have no tokens",
+        );
+    }
+    let format = match call.stream.as_deref() {
+        Some("sse" | "openai") => EventFormat::Sse,
+        Some("ndjson") => EventFormat::NdJson,
+        Some(other) => {
+            problems.add(
+                "call.http.stream",
+                format!("`{other}` is unknown: use \"sse\", \"ndjson\" or \"openai\""),
+            );
+            return None;
+        }
+        None => {
+            for (key, given) in [
+                ("stream_until", &call.stream_until),
+                ("stream_error", &call.stream_error),
+            ] {
+                if given.is_some() {
+                    problems.add(
+                        format!("call.http.{key}"),
+                        "needs call.http.stream: \"sse\" for server-sent events, \"ndjson\" for a JSON document a line",
+                    );
+                }
+            }
+            return None;
+        }
+    };
+    let last = has_tokens.then(|| EventMatch::Data("[DONE]".to_owned()));
+    Some(EventStream {
+        format,
+        until: event_match(
+            problems,
+            "call.http.stream_until",
+            call.stream_until.as_ref(),
+            format,
+        )
+        .or(last),
+        error: event_match(
+            problems,
+            "call.http.stream_error",
+            call.stream_error.as_ref(),
+            format,
+        ),
+        tokens: has_tokens.then_some(goodput),
+    })
+}
+
+/// Which event is meant by `key`.
+pub(super) fn event_match(
+    problems: &mut Problems,
+    key: &str,
+    text: Option<&String>,
+    format: EventFormat,
+) -> Option<EventMatch> {
+    let text = text?;
+    let of = |what: &str| text.strip_prefix(what).map(|rest| rest.trim().to_owned());
+    let meant = match (of("event:"), of("contains:")) {
+        (Some(name), _) => EventMatch::Named(name),
+        (_, Some(part)) => EventMatch::Contains(part),
+        _ => EventMatch::Data(text.trim().to_owned()),
+    };
+    let (EventMatch::Named(inner) | EventMatch::Contains(inner) | EventMatch::Data(inner)) = &meant;
+    if inner.is_empty() {
+        problems.add(
+            key,
+            "empty: write the data of an event, such as [DONE], or event:NAME, or contains:TEXT",
+        );
+    } else if format == EventFormat::NdJson && matches!(meant, EventMatch::Named(_)) {
+        problems.add(
+            key,
+            "lines of JSON and messages have no event names: write contains:TEXT, such as contains:\"done\":true",
+        );
+    }
+    Some(meant)
+}
+
+/// The WebSocket that the request opens, if it is to open one.
+pub(super) fn http_socket(
+    problems: &mut Problems,
+    call: &HttpSpec,
+    payload: Option<&Payload>,
+) -> Option<Box<SocketCall>> {
+    let socket = call.websocket.as_ref()?;
+    let given = [
+        ("stream", call.stream.is_some()),
+        ("goodput", call.goodput.is_some()),
+        ("expect", call.expect.is_some()),
+        ("expect_headers", !call.expect_headers.is_empty()),
+    ];
+    for (key, _) in given.into_iter().filter(|(_, given)| *given) {
+        problems.add(
+            format!("call.http.{key}"),
+            "not used with call.http.websocket: a socket is opened with 101, and its answers are messages",
+        );
+    }
+    if call
+        .version
+        .is_some_and(|version| version != HttpVersion::V1)
+    {
+        problems.add(
+            "call.http.version",
+            "WebSockets are opened over HTTP/1.1 here: write \"1.1\", or leave it out",
+        );
+    }
+    if call.method.as_deref().is_some_and(|method| method != "GET") {
+        problems.add(
+            "call.http.method",
+            "a WebSocket is opened with GET (RFC 6455, 4.1): leave it out",
+        );
+    }
+    let is_empty = |payload: &Payload| payload.varying.is_none() && payload.bytes.is_empty();
+    let has_script = socket
+        .script
+        .as_ref()
+        .is_some_and(|script| !script.is_empty());
+    match (payload.map(is_empty), has_script) {
+        (Some(true), false) => problems.add(
+            "call.http.body",
+            "missing: what each call sends over the socket",
+        ),
+        (Some(false), true) => problems.add(
+            "call.http.body",
+            "given beside call.http.websocket.script: write it there as a frame",
+        ),
+        _ => {}
+    }
+    let binary = socket.binary.unwrap_or(false);
+    let is_text = |payload: &Payload| std::str::from_utf8(&payload.bytes).is_ok();
+    if !binary && payload.is_some_and(|payload| !is_text(payload)) {
+        problems.add(
+            "call.http.body_file",
+            "not UTF-8, as a frame of text has to be: write call.http.websocket.binary = true",
+        );
+    }
+    if socket
+        .subprotocol
+        .as_deref()
+        .is_some_and(|name| !is_visible(name) || name.contains(','))
+    {
+        problems.add(
+            "call.http.websocket.subprotocol",
+            "not the name of a subprotocol: write one name without blanks and commas",
+        );
+    }
+    Some(Box::new(SocketCall {
+        subprotocol: socket.subprotocol.clone(),
+        binary,
+        greeting: socket.greeting.clone(),
+        script: Vec::new(),
+        until: event_match(
+            problems,
+            "call.http.stream_until",
+            call.stream_until.as_ref(),
+            EventFormat::NdJson,
+        ),
+        error: event_match(
+            problems,
+            "call.http.stream_error",
+            call.stream_error.as_ref(),
+            EventFormat::NdJson,
+        ),
+    }))
+}

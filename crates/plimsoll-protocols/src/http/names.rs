@@ -1,0 +1,28 @@
+//! What names the header fields of a plan may have.
+
+use plimsoll_model::spec::Names;
+
+/// Those of `[call.http.headers]`.
+pub(super) const FIELDS: Names = Names {
+    key: "call.http.headers",
+    binary: false,
+    check: |name| match name {
+        "host" => Err("has a key of its own: write host in [call.http]"),
+        name => check_name(name),
+    },
+};
+
+/// RFC 9110, 5.1; what says how a message is framed is not the plan's to say.
+pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
+    let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    if name.is_empty() || !name.bytes().all(is_token) {
+        return Err("not a field name: use letters, digits, `-` and `_`");
+    }
+    match name {
+        "connection" | "content-length" | "transfer-encoding" | "te" | "trailer" | "upgrade"
+        | "keep-alive" | "proxy-connection" | "expect" => {
+            Err("says how messages are framed, which is not the plan's to say: take it out")
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,401 @@
+//! `[call.http]` → what its calls are, with every default, and back.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use plimsoll_model::spec::{
+    Given, GoodputSpec, Metadata, MetadataSpec, Problems, Schemes, Section, Spec, Surroundings,
+    is_printable, is_visible, keys_of, path_of,
+};
+use plimsoll_model::template::{self, Part, Rows, Source, Template};
+use plimsoll_model::units::Size;
+
+use super::answers::{http_socket, http_stream};
+use super::call::{FrameCall, HttpCall, HttpVersion, VaryingHttp};
+use super::names::FIELDS;
+use super::payload::{BodySource, Payload, Texts, has_message, payload};
+use super::section::{ConversationSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec};
+use super::users::{conversation, script};
+
+/// Bodies are counted in 32 bits a call.
+const MAX_BODY: Size = Size(u32::MAX as u64);
+
+impl Section for HttpSpec {
+    const SCHEMES: Schemes = Schemes {
+        section: "http",
+        purpose: "for HTTP",
+        plain: "http",
+        secured: Some("https"),
+        elsewhere: &[],
+        ports: Some((80, 443)),
+        with_path: true,
+    };
+    const VARIES: bool = true;
+    type Call = HttpCall;
+
+    fn keys_within(path: &str) -> Option<&'static [&'static str]> {
+        match path {
+            "websocket" => Some(keys_of::<WebSocketSpec>()),
+            "websocket.script" => Some(keys_of::<FrameSpec>()),
+            "conversation" => Some(keys_of::<ConversationSpec>()),
+            "goodput" => Some(keys_of::<GoodputSpec>()),
+            path => path.starts_with("headers.").then(MetadataSpec::keys),
+        }
+    }
+
+    fn fields(&mut self) -> Option<&mut BTreeMap<String, MetadataSpec>> {
+        Some(&mut self.headers)
+    }
+
+    fn files(&self) -> Vec<(&'static str, PathBuf)> {
+        let socket = self.websocket.as_ref();
+        let script = socket.and_then(|socket| socket.script.as_ref());
+        let frames = script.into_iter().flatten();
+        let frames = frames.map(|frame| ("websocket.script", &frame.body_file));
+        let all = std::iter::once(("body_file", &self.body_file)).chain(frames);
+        all.filter_map(|(key, path)| Some((key, path.clone()?)))
+            .collect()
+    }
+
+    fn calls_in_a_row(&self) -> Option<u32> {
+        if let Some(talk) = &self.conversation {
+            return Some(talk.turns.unwrap_or(1));
+        }
+        let script = self.websocket.as_ref()?.script.as_ref()?;
+        let answered = script.iter().filter(|frame| frame.answer != Some(false));
+        (!script.is_empty()).then(|| answered.count() as u32)
+    }
+
+    fn resolve(
+        &self,
+        spec: &Spec,
+        problems: &mut Problems,
+        surroundings: &dyn Surroundings,
+    ) -> Option<HttpCall> {
+        http_call(problems, spec, self, surroundings)
+    }
+
+    fn filled_in(mut self, call: &HttpCall) -> HttpSpec {
+        fill_in(&mut self, call);
+        self
+    }
+}
+
+/// Writes the defaults out.
+fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
+    spec.version = Some(call.version);
+    spec.method = Some(call.method.clone());
+    // As it is typed: what reads it there looks for fields again.
+    let path_varies = call.varying.as_ref().is_some_and(|all| all.path.is_some());
+    spec.path = Some(match path_varies {
+        true => call.path.clone(),
+        false => call.path.replace("{{", "{{{{"),
+    });
+    // A socket is opened with 101.
+    if call.socket.is_none() {
+        let statuses = call.expect.iter();
+        let spec_of = |&(from, to): &(u16, u16)| StatusSpec { from, to };
+        spec.expect = Some(statuses.map(spec_of).collect());
+    }
+    // The body itself, so that the run stays the same when the file changes.
+    if spec.body_file.is_some() {
+        let varying = call.varying.as_ref().and_then(|all| all.body.as_ref());
+        let typed = match varying {
+            Some(body) => Some(body.typed.clone()),
+            None => std::str::from_utf8(&call.body)
+                .ok()
+                .map(|text| text.replace("{{", "{{{{")),
+        };
+        if let Some(typed) = typed {
+            (spec.body, spec.body_file) = (Some(typed), None);
+        }
+    }
+    let frames = spec
+        .websocket
+        .as_mut()
+        .and_then(|socket| socket.script.as_mut());
+    let resolved = call.socket.iter().flat_map(|socket| &socket.script);
+    for (frame, resolved) in frames.into_iter().flatten().zip(resolved) {
+        fill_in_frame(frame, resolved);
+    }
+    spec.max_body = Some(Size(call.max_body.into()));
+    spec.deadline = None;
+}
+
+/// Writes the frame itself out, so that the run stays the same when its file changes.
+fn fill_in_frame(spec: &mut FrameSpec, frame: &FrameCall) {
+    if spec.body_file.is_none() {
+        return;
+    }
+    let typed = match &frame.varying {
+        Some(body) => Some(body.typed.clone()),
+        None => std::str::from_utf8(&frame.payload)
+            .ok()
+            .map(|text| text.replace("{{", "{{{{")),
+    };
+    if typed.is_some() {
+        (spec.body, spec.body_file) = (typed, None);
+    }
+}
+
+fn http_call(
+    problems: &mut Problems,
+    spec: &Spec,
+    call: &HttpSpec,
+    surroundings: &dyn Surroundings,
+) -> Option<HttpCall> {
+    let before = problems.0.len();
+    let rows = problems.rows(spec, surroundings);
+    let given = Given::of(rows.as_ref(), spec);
+    let metadata = problems.metadata(&FIELDS, &call.headers, given, surroundings);
+    let mut slots = 0;
+    let path = http_path(problems, spec, call);
+    if spec.rows.is_some() && rows.is_none() {
+        return None;
+    }
+    let path_template = path.as_deref().and_then(|path| {
+        let template = Template::parse(path, &mut slots, rows.as_ref());
+        let template = problems.keep("call.http.path", template.map_err(|e| e.to_string()))?;
+        let checked = check_path(&template, rows.as_ref());
+        problems.keep("call.http.path", checked)?;
+        Some(template)
+    });
+    let mut texts = Texts {
+        slots: &mut slots,
+        rows: rows.as_ref(),
+        uses_rows: false,
+        surroundings,
+    };
+    let source = BodySource {
+        key: "call.http",
+        text: call.body.as_ref(),
+        file: call.body_file.as_ref(),
+    };
+    let mut payload = payload(problems, source, &mut texts);
+    if let Some(host) = &call.host
+        && !is_visible(host)
+    {
+        problems.add(
+            "call.http.host",
+            format!("`{host}` is not a host or host:port"),
+        );
+    }
+    let method = http_method(problems, call);
+    let expect = match &call.expect {
+        None => vec![(200, 299)],
+        Some(statuses) if statuses.is_empty() => {
+            problems.add(
+                "call.http.expect",
+                "no status at all, so that no call could succeed: write [200], or leave it out",
+            );
+            Vec::new()
+        }
+        Some(statuses) => statuses.iter().map(|s| (s.from, s.to)).collect(),
+    };
+    for (name, value) in &call.expect_headers {
+        if !is_visible(name) || name.contains(':') || !is_printable(value) {
+            problems.add(
+                format!("call.http.expect_headers.{name}"),
+                "not a header field: use a name without blanks, and a value of printable ASCII",
+            );
+        }
+    }
+    if call.expect_body.as_deref() == Some("") {
+        problems.add(
+            "call.http.expect_body",
+            "empty, which every body holds: write a text, or leave it out",
+        );
+    }
+    if method == "HEAD" && (call.expect_body.is_some() || call.stream.is_some()) {
+        problems.add(
+            "call.http.method",
+            "answers to HEAD have no body to look at: use GET",
+        );
+    }
+    let think = spec.load.think.map_or(Duration::ZERO, |think| think.0);
+    let mut socket = http_socket(problems, call, payload.as_ref());
+    if let (Some(socket), Some(frames)) = (&mut socket, scripted(call)) {
+        socket.script = script(problems, think, call, frames, &mut texts);
+    }
+    let stream = match socket {
+        None => http_stream(problems, call),
+        Some(_) => None,
+    };
+    let tokens = stream.as_ref().and_then(|stream| stream.tokens);
+    let conversation = match &call.conversation {
+        Some(talk) if tokens.is_some() && call.version != Some(HttpVersion::Auto) => {
+            conversation(problems, think, talk, payload.as_mut(), &mut texts)
+        }
+        Some(_) => {
+            problems.add(
+                "call.http.conversation",
+                "goes on with what a model answered: needs call.http.stream = \"openai\", and one version (\"1.1\" or \"2\")",
+            );
+            None
+        }
+        None => None,
+    };
+    problems.users(spec);
+    let in_a_row = spec.call.calls_in_a_row().unwrap_or(1);
+    let max_body = call.max_body.unwrap_or(MAX_BODY).0;
+    if !(1..=MAX_BODY.0).contains(&max_body) {
+        problems.add("call.http.max_body", "out of range: use 1B to 4294967295B");
+    }
+    let uses_rows =
+        path.as_deref().is_some_and(template::uses_rows) || texts.uses_rows || metadata.uses_rows;
+    if rows.is_some() && !uses_rows {
+        problems.add(
+            "rows",
+            "neither path, headers nor body have a field of them: write {{row.NAME}} where a column belongs",
+        );
+    }
+    let variation = problems.variation(spec, rows.as_ref()).in_a_row(in_a_row);
+    if problems.0.len() > before {
+        return None;
+    }
+    let (path_template, payload) = (path_template?, payload?);
+    let headers = headers(&metadata, call, &payload);
+    let constant_path = path_template.constant().map(str::to_owned);
+    let has_frames = socket
+        .as_ref()
+        .is_some_and(|socket| !socket.script.is_empty());
+    let varies = constant_path.is_none()
+        || payload.varying.is_some()
+        || !metadata.varying.is_empty()
+        || has_frames;
+    Some(HttpCall {
+        version: call.version.unwrap_or_default(),
+        method,
+        path: constant_path.clone().or(path)?,
+        host: call.host.clone(),
+        headers,
+        body: payload.bytes,
+        varying: varies.then_some(VaryingHttp {
+            variation,
+            path: Some(path_template).filter(|_| constant_path.is_none()),
+            headers: metadata.varying,
+            body: payload.varying,
+        }),
+        expect,
+        expect_headers: call
+            .expect_headers
+            .iter()
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.clone()))
+            .collect(),
+        expect_body: call.expect_body.clone(),
+        compressed: call.compressed.unwrap_or(false),
+        socket,
+        stream,
+        conversation,
+        max_body: max_body as u32,
+    })
+}
+
+fn http_path(problems: &mut Problems, spec: &Spec, call: &HttpSpec) -> Option<String> {
+    let in_url = spec.target.as_deref().and_then(path_of);
+    match (call.path.as_deref(), in_url) {
+        (Some(path), Some(other)) if path != other && other != "/" => {
+            problems.add(
+                "call.http.path",
+                format!("`{path}` is another path than the target's `{other}`: use one of the two"),
+            );
+            None
+        }
+        (Some(path), _) | (None, Some(path)) => Some(path.to_owned()),
+        (None, None) => Some("/".to_owned()),
+    }
+}
+
+fn http_method(problems: &mut Problems, call: &HttpSpec) -> String {
+    let has_body = call.body.is_some() || call.body_file.is_some();
+    let method = match &call.method {
+        Some(method) => method.clone(),
+        None if call.websocket.is_some() => "GET".to_owned(),
+        None if has_body => "POST".to_owned(),
+        None => "GET".to_owned(),
+    };
+    let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    if method.is_empty() || !method.bytes().all(is_token) {
+        problems.add(
+            "call.http.method",
+            format!("`{method}` is not a method: write GET, POST, PUT and the like"),
+        );
+    } else if method == "CONNECT" {
+        problems.add(
+            "call.http.method",
+            "CONNECT opens a tunnel and has no answer to measure: use another method",
+        );
+    } else if method.bytes().any(|b| b.is_ascii_lowercase()) {
+        let upper = method.to_ascii_uppercase();
+        problems.add(
+            "call.http.method",
+            format!("methods are case-sensitive (RFC 9110, 9.1): write {upper}"),
+        );
+    }
+    method
+}
+
+/// The frames of a script, where there is one.
+fn scripted(call: &HttpSpec) -> Option<&[FrameSpec]> {
+    let socket = call.websocket.as_ref()?;
+    socket.script.as_deref().filter(|script| !script.is_empty())
+}
+
+/// The constant fields, with a type for a body that has none.
+fn headers(metadata: &Metadata, call: &HttpSpec, payload: &Payload) -> Vec<(String, String)> {
+    let mut headers = metadata.constant.clone();
+    let has_body = payload.varying.is_some() || !payload.bytes.is_empty();
+    let typed = call
+        .headers
+        .keys()
+        .any(|name| name.eq_ignore_ascii_case("content-type"));
+    if has_body && !typed {
+        let kind = match payload.is_json {
+            true => "application/json",
+            false => "application/octet-stream",
+        };
+        headers.push(("content-type".to_owned(), kind.to_owned()));
+    }
+    headers
+}
+
+/// Whether every call has a path that a request line can carry.
+fn check_path(template: &Template, rows: Option<&Rows>) -> Result<(), String> {
+    let wrong = |text: &str| {
+        format!("`{text}` is not a path: begin with `/`, and write blanks and `#` as %20 and %23")
+    };
+    if has_message(template) {
+        return Err("{{message}}: a request has one path".to_owned());
+    }
+    for (nth, part) in template.parts().iter().enumerate() {
+        match part {
+            Part::Text(text) => {
+                let begins = nth > 0 || text.starts_with('/');
+                if !begins || !is_visible(text) || text.contains('#') {
+                    return Err(wrong(text));
+                }
+            }
+            Part::Field(field) => {
+                if nth == 0 {
+                    return Err(wrong("{{…}}"));
+                }
+                let Source::Row(column) = &field.source else {
+                    continue;
+                };
+                let bad = |value: &&str| !is_visible(value) || value.contains('#');
+                if let Some(value) = column.values().find(bad) {
+                    let file = rows.map_or("rows", Rows::file);
+                    return Err(format!(
+                        "{file}, column {:?}: {value:?} can't stand in a path: write it percent-encoded",
+                        column.name
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

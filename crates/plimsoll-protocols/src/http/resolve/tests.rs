@@ -1,0 +1,140 @@
+use std::io;
+use std::path::Path;
+
+use plimsoll_model::Plan;
+use plimsoll_model::spec::{Problem, read, resolve};
+
+use super::*;
+use crate::registry::register;
+
+/// Nothing at all.
+struct World;
+
+impl Surroundings for World {
+    fn variable(&self, _: &str) -> Option<String> {
+        None
+    }
+    fn read(&self, _: &Path) -> io::Result<String> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+    fn read_bytes(&self, _: &Path) -> io::Result<Vec<u8>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+}
+
+fn resolved(text: &str) -> Result<Plan, Vec<Problem>> {
+    register();
+    resolve(&read(text).expect("readable"), &World)
+}
+
+fn plan(text: &str) -> Plan {
+    resolved(text).expect("right")
+}
+
+fn wrong(text: &str) -> Vec<String> {
+    let problems = resolved(text).expect_err("a wrong plan");
+    problems.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn an_http_request_is_what_was_typed_with_the_defaults() {
+    let text = |section: &str| {
+        format!(
+            "target = \"http://a:1/x?y={{{{seq}}}}\"\n[load]\nclients = 1\ncalls = 1\n[call.http]\n{section}\n"
+        )
+    };
+    let http = |text: &str| plan(text).call.of_type::<HttpCall>().unwrap().clone();
+    let bare = http(&text(""));
+    assert_eq!((&*bare.method, &*bare.path), ("GET", "/x?y={{seq}}"));
+    assert_eq!((bare.expect, bare.headers.len()), (vec![(200, 299)], 0));
+    let full = text(
+        "body = '{\"a\": {{seq}}, \"b\": \"{{uuid}}\"}'\nexpect = [204, \"3xx\"]\nheaders = { X-A = \"1\", x-b = \"{{seq}}\" }\n\
+         expect_headers = { X-C = \"2\" }\nstream = \"ndjson\"\nstream_until = 'contains:\"done\"'\nmax_body = \"1KiB\"",
+    );
+    let call = http(&full);
+    assert_eq!((&*call.method, call.max_body), ("POST", 1024));
+    assert_eq!(call.expect, [(204, 204), (300, 399)]);
+    let headers = [("x-a", "1"), ("content-type", "application/json")];
+    assert_eq!(
+        call.headers,
+        headers.map(|(n, v)| (n.to_owned(), v.to_owned()))
+    );
+    assert_eq!(call.expect_headers, [("x-c".to_owned(), "2".to_owned())]);
+    let varying = call.varying.as_ref().expect("it varies");
+    assert_eq!(varying.headers.len(), 1);
+    let body = varying.body.as_ref().expect("and so does its body");
+    assert_eq!((body.quoted[1], body.quoted[3]), (false, true));
+    // What a run directory keeps is the same plan again.
+    for text in [full, text("expect_body = \"ok\"")] {
+        let spec = read(&text).expect("readable");
+        let kept = spec.filled_in(&plan(&text)).to_toml().expect("toml");
+        assert_eq!(plan(&kept).call, plan(&text).call, "{kept}");
+    }
+}
+
+#[test]
+fn wrong_http_requests_say_what_is_right() {
+    for (section, expected) in [
+        (
+            "method = \"get\"",
+            "`call.http.method`: methods are case-sensitive (RFC 9110, 9.1): write GET",
+        ),
+        (
+            "method = \"CONNECT\"",
+            "`call.http.method`: CONNECT opens a tunnel",
+        ),
+        (
+            "method = \"HEAD\"\nexpect_body = \"x\"",
+            "`call.http.method`: answers to HEAD have no body",
+        ),
+        (
+            "path = \"x\"",
+            "`call.http.path`: `x` is not a path: begin with `/`",
+        ),
+        (
+            "path = \"/{{message}}\"",
+            "`call.http.path`: {{message}}: a request has one path",
+        ),
+        (
+            "body = \"{{row.a}}\"",
+            "`call.http.body`: `{{row.a}}` needs rows",
+        ),
+        (
+            "body = \"a\"\nbody_file = \"b\"",
+            "`call.http.body_file`: given beside call.http.body",
+        ),
+        ("expect = []", "`call.http.expect`: no status at all"),
+        ("expect_body = \"\"", "`call.http.expect_body`: empty"),
+        (
+            "stream = \"csv\"",
+            "`call.http.stream`: `csv` is unknown: use \"sse\", \"ndjson\" or \"openai\"",
+        ),
+        (
+            "stream_until = \"x\"",
+            "`call.http.stream_until`: needs call.http.stream",
+        ),
+        (
+            "stream = \"ndjson\"\nstream_until = \"event:x\"",
+            "`call.http.stream_until`: lines of JSON and messages have no event names",
+        ),
+        ("max_body = \"0B\"", "`call.http.max_body`: out of range"),
+        (
+            "headers = { content-length = \"1\" }",
+            "`call.http.headers.content-length`: says how messages are framed",
+        ),
+        (
+            "headers = { host = \"b\" }",
+            "`call.http.headers.host`: has a key of its own: write host in [call.http]",
+        ),
+        (
+            "headers = { \"a b\" = \"1\" }",
+            "`call.http.headers.a b`: not a field name",
+        ),
+    ] {
+        let text = format!(
+            "target = \"http://a:1\"\n[load]\nclients = 1\ncalls = 1\n[call.http]\n{section}\n"
+        );
+        let problems = wrong(&text);
+        assert!(problems[0].starts_with(expected), "{section}: {problems:?}");
+    }
+}

@@ -1,0 +1,145 @@
+//! Conversations and scripts of frames → plan.
+
+use std::time::Duration;
+
+use plimsoll_model::spec::Problems;
+use plimsoll_model::template::{self, Template};
+
+use super::answers::event_match;
+use super::call::{Conversation, EventFormat, FrameAnswer, FrameCall, VaryingBody};
+use super::payload::{BodySource, Payload, Texts, has_message, payload};
+use super::section::{ConversationSpec, FrameSpec, HttpSpec};
+
+const MAX_CALLS: u32 = 1_000_000;
+
+pub(super) fn conversation(
+    problems: &mut Problems,
+    think: Duration,
+    talk: &ConversationSpec,
+    payload: Option<&mut Payload>,
+    texts: &mut Texts<'_>,
+) -> Option<Box<Conversation>> {
+    const KEY: &str = "call.http.conversation";
+    let turns = match talk.turns {
+        Some(turns @ 1..=MAX_CALLS) => turns,
+        _ => {
+            let text = format!("the turns of a conversation: use 1 to {MAX_CALLS}");
+            problems.add(format!("{KEY}.turns"), text);
+            return None;
+        }
+    };
+    let mut follow_ups = Vec::new();
+    for (nth, text) in talk.follow_ups.iter().flatten().enumerate() {
+        let key = format!("{KEY}.follow_ups.{nth}");
+        let parsed = Template::parse(text, texts.slots, texts.rows).map_err(|e| e.to_string());
+        let template = problems.keep(&key, parsed)?;
+        if has_message(&template) {
+            problems.add(&key, "{{message}}: a turn says one thing");
+        }
+        texts.uses_rows |= template::uses_rows(text);
+        follow_ups.push(VaryingBody {
+            quoted: vec![false; template.parts().len()],
+            template,
+            typed: text.clone(),
+        });
+    }
+    // Every turn has a body of its own.
+    if let Some(payload) = payload {
+        let body = payload.make_varying(texts);
+        if !body.is_ok_and(|body| holds_messages(&body)) {
+            problems.add(
+                "call.http.body",
+                "a conversation goes on behind \"messages\": write an object of JSON that has some, as chat completions do",
+            );
+        }
+    }
+    Some(Box::new(Conversation {
+        turns,
+        think,
+        follow_ups,
+    }))
+}
+
+/// The frames that each user sends.
+pub(super) fn script(
+    problems: &mut Problems,
+    think: Duration,
+    call: &HttpSpec,
+    frames: &[FrameSpec],
+    texts: &mut Texts<'_>,
+) -> Vec<FrameCall> {
+    const KEY: &str = "call.http.websocket.script";
+    let mut script: Vec<FrameCall> = Vec::new();
+    for (nth, frame) in frames.iter().enumerate() {
+        let key = format!("{KEY}.{nth}");
+        let source = BodySource {
+            key: &key,
+            text: frame.body.as_ref(),
+            file: frame.body_file.as_ref(),
+        };
+        let Some(payload) = payload(problems, source, texts) else {
+            continue;
+        };
+        if payload.varying.is_none() && payload.bytes.is_empty() {
+            problems.add(format!("{key}.body"), "missing: what the frame holds");
+        }
+        let socket = call.websocket.as_ref().and_then(|socket| socket.binary);
+        let binary = frame.binary.or(socket).unwrap_or(false);
+        if !binary && std::str::from_utf8(&payload.bytes).is_err() {
+            problems.add(
+                format!("{key}.body_file"),
+                "not UTF-8, as a frame of text has to be: write binary = true beside it",
+            );
+        }
+        let waits = frame.answer.unwrap_or(true);
+        if !waits && (frame.until.is_some() || frame.expect.is_some()) {
+            problems.add(
+                &key,
+                "without an answer there is nothing to expect: leave `until` and `expect` out",
+            );
+        }
+        let follows = script.last().is_none_or(|before| before.answer.is_none());
+        if follows && frame.pace.is_some() {
+            problems.add(
+                format!("{key}.pace"),
+                "a pause is one between an answer and the next frame: leave it out of the first frame, and of those behind a frame without an answer",
+            );
+        }
+        let (key, until) = match &frame.until {
+            Some(_) => (format!("{key}.until"), frame.until.as_ref()),
+            None => (
+                "call.http.stream_until".to_owned(),
+                call.stream_until.as_ref(),
+            ),
+        };
+        let until = event_match(problems, &key, until, EventFormat::NdJson);
+        script.push(FrameCall {
+            payload: payload.bytes,
+            varying: payload.varying,
+            binary,
+            answer: waits.then(|| FrameAnswer {
+                until,
+                expect: frame.expect.clone().or_else(|| call.expect_body.clone()),
+            }),
+            pace: frame.pace.map_or(think, |pace| pace.0),
+        });
+    }
+    if script.last().is_some_and(|last| last.answer.is_none()) {
+        problems.add(
+            KEY,
+            "the last frame goes out with no other: it needs an answer, for a call ends with one",
+        );
+    }
+    script
+}
+
+/// The body of the first call has messages.
+fn holds_messages(body: &[u8]) -> bool {
+    let value: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+    let messages = value
+        .as_ref()
+        .and_then(|value| value.get("messages")?.as_array());
+    messages.is_some_and(|messages| {
+        messages.iter().all(serde_json::Value::is_object) && !messages.is_empty()
+    })
+}
