@@ -266,10 +266,11 @@ fn denied(why: &str) -> io::Error {
 mod tests {
     use super::*;
     use plimsoll_model::plan::Credentials;
-    use plimsoll_model::spec::parse_target;
 
     fn opening(kind: ProxyKind, target: &str, user: Option<&str>) -> (Opening, Vec<u8>) {
-        let (mut target, _) = parse_target(target).unwrap();
+        let (host, port) = target.rsplit_once(':').unwrap();
+        let host = host.trim_matches(['[', ']']);
+        let mut target = Target::at(target, host, port.parse().unwrap());
         target.proxy = Some(Proxy {
             kind,
             host: "p".to_owned(),
@@ -314,29 +315,29 @@ mod tests {
         for (kind, target, user, answers, expected) in [
             (
                 ProxyKind::Connect,
-                "http://a.test:80",
+                "a.test:80",
                 None,
                 b"HTTP/1.1 200 Connection established\r\nVia: x\r\n\r\n".to_vec(),
                 b"CONNECT a.test:80 HTTP/1.1\r\nHost: a.test:80\r\n\r\n".to_vec(),
             ),
             (
                 ProxyKind::Connect,
-                "http://[::1]:80",
+                "[::1]:80",
                 Some("me"),
                 b"HTTP/1.0 200 OK\r\n\r\n".to_vec(),
                 b"CONNECT [::1]:80 HTTP/1.1\r\nHost: [::1]:80\r\nProxy-Authorization: Basic bWU6cHc=\r\n\r\n".to_vec(),
             ),
-            (ProxyKind::Socks5, "http://a.test:80", None, reply.to_vec(), socks(b"\x03\x06a.test")),
+            (ProxyKind::Socks5, "a.test:80", None, reply.to_vec(), socks(b"\x03\x06a.test")),
             (
                 ProxyKind::Socks5,
-                "http://127.0.0.1:80",
+                "127.0.0.1:80",
                 None,
                 [&[5, 0, 5, 0, 0, 3, 3][..], b"abc", &[1, 2]].concat(),
                 socks(&[1, 127, 0, 0, 1]),
             ),
             (
                 ProxyKind::Socks5,
-                "http://a:80",
+                "a:80",
                 Some("me"),
                 [&[5, 2, 1, 0][..], &reply[2..]].concat(),
                 b"\x05\x02\x00\x02\x01\x02me\x02pw\x05\x01\x00\x03\x01a\x00\x50".to_vec(),
@@ -420,18 +421,14 @@ mod tests {
             ),
         ] {
             for step in 1..=answers.len() {
-                let refused = through(opening(kind, "http://a:80", user), answers, step);
+                let refused = through(opening(kind, "a:80", user), answers, step);
                 let error = refused.expect_err(text);
                 assert_eq!(error.kind(), expected, "{error}");
                 assert!(error.to_string().contains(text), "{error}");
             }
         }
         let endless = [&b"HTTP/1.1 200 OK\r\n"[..], &vec![b'x'; MAX_ANSWER]].concat();
-        let refused = through(
-            opening(ProxyKind::Connect, "http://a:80", None),
-            &endless,
-            100,
-        );
+        let refused = through(opening(ProxyKind::Connect, "a:80", None), &endless, 100);
         assert!(refused.is_err());
     }
 }

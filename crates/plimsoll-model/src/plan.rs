@@ -54,19 +54,24 @@ pub struct Target {
 }
 
 impl Target {
+    /// One that is reached over TCP, and whose name is looked up.
+    pub fn at(url: impl Into<String>, host: impl Into<String>, port: u16) -> Target {
+        Target {
+            url: url.into(),
+            host: host.into(),
+            port,
+            addresses: Vec::new(),
+            socket: None,
+            proxy: None,
+        }
+    }
+
     /// What connections are made to: the target, or the proxy before it.
     pub fn reached(&self) -> Cow<'_, Target> {
         let Some(proxy) = &self.proxy else {
             return Cow::Borrowed(self);
         };
-        Cow::Owned(Target {
-            url: self.url.clone(),
-            host: proxy.host.clone(),
-            port: proxy.port,
-            addresses: Vec::new(),
-            socket: None,
-            proxy: None,
-        })
+        Cow::Owned(Target::at(&*self.url, &*proxy.host, proxy.port))
     }
 
     /// As `:authority` (RFC 9113 §8.3.1) and `Host` (RFC 9112 §3.2) have it.

@@ -410,7 +410,6 @@ impl SpinWindow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_model::spec::parse_target;
 
     #[test]
     fn spin_window_learns_the_oversleep_within_its_bounds() {
@@ -459,7 +458,7 @@ mod tests {
                 spin: Duration::from_micros(50),
                 ..SocketOptions::default()
             };
-            let (target, _) = parse_target(&format!("grpc://{host}:1")).unwrap();
+            let target = Target::at(host, host, 1);
             let mut network = OsNetwork::new(clock, &[&target], options, 0).unwrap();
             let at = clock.now() + Duration::from_secs(60);
             network.resolve(0, Token(7), Lookup::Own);

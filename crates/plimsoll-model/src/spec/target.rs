@@ -254,17 +254,7 @@ pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
             ));
         }
     };
-    Ok((
-        Target {
-            url: url.into(),
-            host: host.into(),
-            port,
-            addresses: Vec::new(),
-            socket: None,
-            proxy: None,
-        },
-        secured,
-    ))
+    Ok((Target::at(url, host, port), secured))
 }
 
 /// A socket of this machine. Its peer's certificate is for localhost, where no other name is
@@ -287,12 +277,8 @@ fn unix_target(url: &str, scheme: Option<&str>, name: &str) -> Result<(Target, b
     };
     let socket = UnixSocket::parse(name).unwrap_or_else(|| Err(format!("`{url}` is no socket")))?;
     let target = Target {
-        url: url.into(),
-        host: "localhost".into(),
-        port: 0,
-        addresses: Vec::new(),
         socket: Some(socket),
-        proxy: None,
+        ..Target::at(url, "localhost", 0)
     };
     Ok((target, secured))
 }

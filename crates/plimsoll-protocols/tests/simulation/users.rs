@@ -11,10 +11,9 @@ use plimsoll_engine::script::user::Users;
 use plimsoll_engine::script::worker::ScriptWorker;
 use plimsoll_engine::worker::Share;
 use plimsoll_model::measure::{Count, TimeMeasure};
-use plimsoll_model::plan::{Arrivals, Goodput, Load, Reuse};
+use plimsoll_model::plan::{Arrivals, Goodput, Load, Reuse, Target};
 use plimsoll_model::record::Interval;
 use plimsoll_model::schedule::Schedule;
-use plimsoll_model::spec::parse_target;
 use plimsoll_model::template::{Order, Template, Variation};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
@@ -250,7 +249,7 @@ where
     P::Driver: GivesBodies + Send,
 {
     let course = Conversations::new(call, protocol).unwrap();
-    let target = parse_target("http://127.0.0.1:1").unwrap().0;
+    let target = Target::at("http://127.0.0.1:1", "127.0.0.1", 1);
     let users = Users::new(course, &target, None, load.deadline);
     let clients = match load.arrivals {
         Arrivals::Open(_) => 0,
