@@ -12,7 +12,9 @@ use plimsoll_model::template::{self, Part, Rows, Source, Template};
 use plimsoll_model::units::Size;
 
 use super::answers::{http_socket, http_stream};
-use super::call::{FrameCall, HttpCall, HttpVersion, VaryingHttp};
+use super::call::{
+    Conversation, EventStream, FrameCall, HttpCall, HttpVersion, SocketCall, VaryingHttp,
+};
 use super::names::FIELDS;
 use super::payload::{BodySource, Payload, Texts, has_message, payload};
 use super::section::{ConversationSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec};
@@ -182,62 +184,10 @@ fn http_call(
         );
     }
     let method = http_method(problems, call);
-    let expect = match &call.expect {
-        None => vec![(200, 299)],
-        Some(statuses) if statuses.is_empty() => {
-            problems.add(
-                "call.http.expect",
-                "no status at all, so that no call could succeed: write [200], or leave it out",
-            );
-            Vec::new()
-        }
-        Some(statuses) => statuses.iter().map(|s| (s.from, s.to)).collect(),
-    };
-    for (name, value) in &call.expect_headers {
-        if !is_visible(name) || name.contains(':') || !is_printable(value) {
-            problems.add(
-                format!("call.http.expect_headers.{name}"),
-                "not a header field: use a name without blanks, and a value of printable ASCII",
-            );
-        }
-    }
-    if call.expect_body.as_deref() == Some("") {
-        problems.add(
-            "call.http.expect_body",
-            "empty, which every body holds: write a text, or leave it out",
-        );
-    }
-    if method == "HEAD" && (call.expect_body.is_some() || call.stream.is_some()) {
-        problems.add(
-            "call.http.method",
-            "answers to HEAD have no body to look at: use GET",
-        );
-    }
-    let think = spec.load.think.map_or(Duration::ZERO, |think| think.0);
-    let mut socket = http_socket(problems, call, payload.as_ref());
-    if let (Some(socket), Some(frames)) = (&mut socket, scripted(call)) {
-        socket.script = script(problems, think, call, frames, &mut texts);
-    }
-    let stream = match socket {
-        None => http_stream(problems, call),
-        Some(_) => None,
-    };
-    let tokens = stream.as_ref().and_then(|stream| stream.tokens);
-    let conversation = match &call.conversation {
-        Some(talk) if tokens.is_some() && call.version != Some(HttpVersion::Auto) => {
-            conversation(problems, think, talk, payload.as_mut(), &mut texts)
-        }
-        Some(_) => {
-            problems.add(
-                "call.http.conversation",
-                "goes on with what a model answered: needs call.http.stream = \"openai\", and one version (\"1.1\" or \"2\")",
-            );
-            None
-        }
-        None => None,
-    };
+    let expect = expected(problems, call, &method);
+    let (socket, stream, conversation) =
+        answers(problems, spec, call, payload.as_mut(), &mut texts);
     problems.users(spec);
-    let in_a_row = spec.call.calls_in_a_row().unwrap_or(1);
     let max_body = call.max_body.unwrap_or(MAX_BODY).0;
     if !(1..=MAX_BODY.0).contains(&max_body) {
         problems.add("call.http.max_body", "out of range: use 1B to 4294967295B");
@@ -250,16 +200,16 @@ fn http_call(
             "neither path, headers nor body have a field of them: write {{row.NAME}} where a column belongs",
         );
     }
-    let variation = problems.variation(spec, rows.as_ref()).in_a_row(in_a_row);
+    let variation = problems
+        .variation(spec, rows.as_ref())
+        .in_a_row(spec.call.calls_in_a_row().unwrap_or(1));
     if problems.0.len() > before {
         return None;
     }
     let (path_template, payload) = (path_template?, payload?);
     let headers = headers(&metadata, call, &payload);
     let constant_path = path_template.constant().map(str::to_owned);
-    let has_frames = socket
-        .as_ref()
-        .is_some_and(|socket| !socket.script.is_empty());
+    let has_frames = socket.as_ref().is_some_and(|s| !s.script.is_empty());
     let varies = constant_path.is_none()
         || payload.varying.is_some()
         || !metadata.varying.is_empty()
@@ -290,6 +240,79 @@ fn http_call(
         conversation,
         max_body: max_body as u32,
     })
+}
+
+/// What answers consist of, and which calls of a user follow from each other.
+fn answers(
+    problems: &mut Problems,
+    spec: &Spec,
+    call: &HttpSpec,
+    payload: Option<&mut Payload>,
+    texts: &mut Texts<'_>,
+) -> (
+    Option<Box<SocketCall>>,
+    Option<EventStream>,
+    Option<Box<Conversation>>,
+) {
+    let think = spec.load.think.map_or(Duration::ZERO, |think| think.0);
+    let mut socket = http_socket(problems, call, payload.as_deref());
+    if let (Some(socket), Some(frames)) = (&mut socket, scripted(call)) {
+        socket.script = script(problems, think, call, frames, texts);
+    }
+    let stream = match socket {
+        None => http_stream(problems, call),
+        Some(_) => None,
+    };
+    let tokens = stream.as_ref().and_then(|stream| stream.tokens);
+    let conversation = match &call.conversation {
+        Some(talk) if tokens.is_some() && call.version != Some(HttpVersion::Auto) => {
+            conversation(problems, think, talk, payload, texts)
+        }
+        Some(_) => {
+            problems.add(
+                "call.http.conversation",
+                "goes on with what a model answered: needs call.http.stream = \"openai\", and one version (\"1.1\" or \"2\")",
+            );
+            None
+        }
+        None => None,
+    };
+    (socket, stream, conversation)
+}
+
+/// What an answer has to be: the statuses of calls that succeed.
+fn expected(problems: &mut Problems, call: &HttpSpec, method: &str) -> Vec<(u16, u16)> {
+    for (name, value) in &call.expect_headers {
+        if !is_visible(name) || name.contains(':') || !is_printable(value) {
+            problems.add(
+                format!("call.http.expect_headers.{name}"),
+                "not a header field: use a name without blanks, and a value of printable ASCII",
+            );
+        }
+    }
+    if call.expect_body.as_deref() == Some("") {
+        problems.add(
+            "call.http.expect_body",
+            "empty, which every body holds: write a text, or leave it out",
+        );
+    }
+    if method == "HEAD" && (call.expect_body.is_some() || call.stream.is_some()) {
+        problems.add(
+            "call.http.method",
+            "answers to HEAD have no body to look at: use GET",
+        );
+    }
+    match &call.expect {
+        None => vec![(200, 299)],
+        Some(statuses) if statuses.is_empty() => {
+            problems.add(
+                "call.http.expect",
+                "no status at all, so that no call could succeed: write [200], or leave it out",
+            );
+            Vec::new()
+        }
+        Some(statuses) => statuses.iter().map(|s| (s.from, s.to)).collect(),
+    }
 }
 
 fn http_path(problems: &mut Problems, spec: &Spec, call: &HttpSpec) -> Option<String> {
