@@ -71,6 +71,7 @@ echo "== ladder: what TLS and client certificates add, over servers of its own"
 
 echo
 echo "== the load line of a server with 20 places of 100 ms: 200/s by Little's law"
+: >"$demo/places.log"
 "$plimsoll" serve score --listen 127.0.0.1:50053 --delay 100ms --max-streams 20 >"$demo/places.log" 2>&1 &
 places=$!
 for _ in {1..100}; do
