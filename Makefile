@@ -1,4 +1,4 @@
-# `make` alone prints this help. Continuous integration calls `make check test test-peers`.
+# `make` alone prints this help. Continuous integration calls `make check doc test test-peers`.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -128,9 +128,10 @@ test-publish: ## packs every crate as for a registry, and compiles it from what 
 release: ## the release binary, target/release/plimsoll
 	$(CARGO) build $(CARGO_FLAGS) --release -p plimsoll
 
+# Of libraries, private items included, for who reads the source; the comments of the binary's flags are their help.
 .PHONY: doc
 doc: ## the API documentation, warnings as errors
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(CARGO_FLAGS) --workspace --no-deps
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc $(CARGO_FLAGS) --workspace --lib --no-deps --document-private-items
 
 .PHONY: deny
 deny: ## licences, duplicates and unwanted crates (needs cargo-deny)

@@ -1,7 +1,7 @@
 //! What a person typed: a plan file, or the flags that mean the same.
 //!
-//! A [`Spec`] is a plain picture of the TOML, with nothing filled in. [`read`] makes it
-//! from text, with errors that know their place in the file; [`resolve`] makes a
+//! A [`Spec`] is a plain picture of the TOML, with nothing filled in. [`fn@read`] makes it
+//! from text, with errors that know their place in the file; [`fn@resolve`] makes a
 //! [`crate::Plan`] of it, with every default; [`Spec::filled_in`] writes the plan back as
 //! the TOML that a run directory keeps. The binary calls all three.
 //!

@@ -1,7 +1,7 @@
 //! The report as one HTML file: no script, no font, no request to anywhere.
 //!
 //! Made from run directories alone: [`runs`] of one run or of several laid over each other,
-//! [`comparison`] of two groups of them, [`search`] of a search, [`ladder`] of a ladder. The
+//! [`fn@comparison`] of two groups of them, [`search`] of a search, [`ladder`] of a ladder. The
 //! verdict stands first. Every picture is inline SVG, drawn once for
 //! wide and once for narrow screens, and has its figures in a table behind it. Colours are
 //! CSS variables, so that light, dark and print each have their own.

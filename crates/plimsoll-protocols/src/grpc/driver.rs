@@ -1,5 +1,5 @@
 //! The client side of a gRPC connection: calls on the streams of an HTTP/2
-//! [`Connection`](crate::http2::Connection).
+//! [`Connection`].
 //!
 //! What calls mean is in `unary`; `answers` takes what servers
 //! answer, `whole` the usual answer in one step, `packed` what comes compressed, `messages` knows calls with several messages.

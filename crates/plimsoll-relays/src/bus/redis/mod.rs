@@ -32,7 +32,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const AFTER_CLOSE_SECONDS: &str = "60";
 /// How long the lock of a run lasts that its backend does not renew, because it was killed.
 const LEASE_SECONDS: &[u8] = b"60";
-/// Sets KEYS[1] to "EPOCH SEQ", for ARGV[3] seconds; not to a lower number of the same epoch.
+/// Sets `KEYS[1]` to "EPOCH SEQ", for `ARGV[3]` seconds; not to a lower number of the same epoch.
 const NOTE_STOPPED: &[u8] = b"local old = redis.call('GET', KEYS[1]) \
     if old then \
       local epoch, seq = string.match(old, '^(%d+) (%d+)$') \

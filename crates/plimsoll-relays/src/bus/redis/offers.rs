@@ -14,7 +14,7 @@ const CHANNEL: &str = "sessions:offers";
 /// Others take what they are offered by then.
 const TAKEN_LIMIT: Duration = Duration::from_millis(1500);
 const TAKEN_POLL: Duration = Duration::from_millis(20);
-/// Sets KEYS[1] to 1 for ARGV[2] seconds where it holds ARGV[1].
+/// Sets `KEYS[1]` to 1 for `ARGV[2]` seconds where it holds `ARGV[1]`.
 const TAKE: &[u8] = b"if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
     redis.call('SET', KEYS[1], '1', 'EX', ARGV[2]) \
     return 1";
