@@ -101,6 +101,7 @@ mod tests {
 
     #[test]
     fn advice_names_the_schemes_of_the_protocol_that_was_typed() {
+        plimsoll_protocols::registry::register();
         for (outcome, url, versions, text) in [
             (
                 Outcome::ConnectTimeout,
