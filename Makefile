@@ -128,7 +128,7 @@ test-publish: ## packs every crate as for a registry, and compiles it from what 
 release: ## the release binary, target/release/plimsoll
 	$(CARGO) build $(CARGO_FLAGS) --release -p plimsoll
 
-# Of libraries, private items included, for who reads the source; the comments of the binary's flags are their help.
+# Of libraries, private items included, for readers of the source. The comments of the binary's flags are their help.
 .PHONY: doc
 doc: ## the API documentation, warnings as errors
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc $(CARGO_FLAGS) --workspace --lib --no-deps --document-private-items

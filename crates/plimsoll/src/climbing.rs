@@ -232,7 +232,7 @@ impl fmt::Display for Outline {
                     Period(longest)
                 )?;
                 for rung in self.rungs.iter().filter(|rung| warmup(rung) < longest) {
-                    write!(f, ", {} of {}", Period(warmup(rung)), rung.name)?;
+                    write!(f, ", {} for {}", Period(warmup(rung)), rung.name)?;
                 }
                 writeln!(f)?;
                 (warmups.sum::<Duration>() + self.length * n as u32) * self.rounds as u32

@@ -8,7 +8,7 @@
 //!
 //! A busy machine can treat one rung worse than another for longer than a round (its server waits
 //! behind another process). Rounds next to each other are then alike, and show less than as many that
-//! are independent: intervals are wider by what that makes of the variance ([`alike`]).
+//! are independent: intervals are wider by what that adds to the variance ([`widening`]).
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -18,7 +18,7 @@ use super::{LadderRecord, Metric};
 use crate::plan::Turns;
 use crate::run::IntervalRecord;
 use crate::sample::Sample;
-use crate::statistics::autocorrelation::alike;
+use crate::statistics::autocorrelation::widening;
 use crate::statistics::paired::{Paired, paired};
 use crate::statistics::quantile::is_supported;
 use crate::statistics::rank::median;
@@ -36,8 +36,8 @@ const MAX_PAIRS: usize = 400;
 /// Fewer blocks would make intervals that hold together far wider by themselves.
 const FEWEST_BLOCKS: usize = 20;
 
-/// Rounds that are alike are looked for over one lag for so many pairs. In simulations, with rungs that fare
-/// differently for tens of rounds, fewer or more lags claim more often what is not there.
+/// What neighbouring pairs have in common is estimated over one lag for so many pairs. With one for twelve,
+/// simulated rungs that fare differently for tens of rounds were more often claimed to differ.
 const PAIRS_A_LAG: usize = 16;
 
 /// What turns are compared by.
@@ -217,8 +217,8 @@ impl TurnsRecord {
             .filter(|round| rungs.iter().all(|rung| rung.has(*round)))
             .collect();
         let pairs: Vec<(usize, usize)> = LadderRecord::pairs(rungs.len()).collect();
-        // `alpha` is half of what a ladder may claim in all. Its metrics share that alike; the other half is
-        // for those that turns are taken for: one part for the p50, one for the CPU of both ends.
+        // `alpha` is half of what a ladder may claim in all. Its metrics share that equally; the other half
+        // is for those that turns are taken for: half of it for the p50, half for the CPU of both ends.
         let of_pair = alpha / pairs.len().max(1) as f64;
         let each = of_pair / (METRICS.len() + besides) as f64;
         let mut random = ChaCha8Rng::seed_from_u64(seed);
@@ -300,7 +300,7 @@ fn dependent(differences: &[f64], alpha: f64) -> Option<Paired> {
         })
         .collect();
     let found = paired(&medians, alpha)?;
-    let wider = alike(&medians, medians.len() / PAIRS_A_LAG, alpha);
+    let wider = widening(&medians, medians.len() / PAIRS_A_LAG, alpha);
     Some(Paired {
         low: found.shift - wider * (found.shift - found.low),
         high: found.shift + wider * (found.high - found.shift),

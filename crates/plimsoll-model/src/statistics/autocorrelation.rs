@@ -1,16 +1,16 @@
-//! What values next to each other have in common, and how much less they show for it.
+//! What neighbouring values have in common, and how much wider that makes the interval of their location.
 
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 /// By how much an interval of the values' location is wider than one of as many independent values.
-/// Never below 1: that values make up for each other is not believed.
+/// Never below 1: a negative correlation is not believed.
 ///
 /// The long-run variance of the values' ranks (which no outlier rules) over `lags` lags, the first half of
 /// which count in full (Politis and Romano, *Bias-corrected nonparametric spectral estimation*, 1995),
 /// over their variance; and Student's t for the normal quantile, with the degrees of freedom of such an
 /// estimate (Priestley, *Spectral Analysis and Time Series*, 6.2.4: 2n / M∫k²). `alpha`: of the interval,
 /// both tails together.
-pub fn alike(values: &[f64], lags: usize, alpha: f64) -> f64 {
+pub fn widening(values: &[f64], lags: usize, alpha: f64) -> f64 {
     let n = values.len();
     if lags < 2 || n <= 2 * lags {
         return 1.0;
@@ -64,7 +64,7 @@ mod tests {
             let wider = (0..50).map(|seed| {
                 let values = noise(400 / repeated, seed);
                 let all: Vec<f64> = values.iter().flat_map(|v| vec![*v; repeated]).collect();
-                alike(&all, 20, 0.05)
+                widening(&all, 20, 0.05)
             });
             wider.sum::<f64>() / 50.0
         };
@@ -81,8 +81,8 @@ mod tests {
     fn alternating_equal_and_few_values_count_as_they_are() {
         let alternating: Vec<f64> = (0..100).map(|i| f64::from(i % 2)).collect();
         let uncertain = 2.228 / 1.960; // t(10) over z.
-        assert!((alike(&alternating[..40], 6, 0.05) - uncertain).abs() < 0.001);
-        assert_eq!(alike(&[1.0; 3], 2, 0.05), 1.0);
-        assert_eq!(alike(&noise(19, 1), 0, 0.05), 1.0);
+        assert!((widening(&alternating[..40], 6, 0.05) - uncertain).abs() < 0.001);
+        assert_eq!(widening(&[1.0; 3], 2, 0.05), 1.0);
+        assert_eq!(widening(&noise(19, 1), 0, 0.05), 1.0);
     }
 }

@@ -38,7 +38,7 @@ fn one_ladder_reads_the_same_tokens_over_both() {
         ],
     );
     assert!(
-        outline.contains("each after a warm-up of 75ms, 0s of WebSockets"),
+        outline.contains("each after a warm-up of 75ms, 0s for WebSockets"),
         "{outline}"
     );
     assert!(outline.contains("2s of load at most"), "{outline}");
