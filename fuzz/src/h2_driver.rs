@@ -10,9 +10,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use plimsoll_engine::driver::{CallId, Direction, Driver, Event, Protocol, ProtocolError, Tracer};
-use plimsoll_model::plan::{Compression, GrpcCall};
 use plimsoll_model::{Outcome, Time};
-use plimsoll_protocols::grpc::{FrameTracer, GrpcProtocol, GrpcRequest};
+use plimsoll_protocols::grpc::{Compression, FrameTracer, GrpcCall, GrpcProtocol, GrpcRequest};
 use plimsoll_wire::http2::{self, Frame, write};
 
 fuzz_target!(|data: &[u8]| {

@@ -16,11 +16,10 @@ use std::time::{Duration, Instant};
 
 use plimsoll_engine::driver::{CallId, Driver, Event, Protocol};
 use plimsoll_model::Time;
-use plimsoll_model::plan::GrpcCall;
 use plimsoll_model::template::{Order, Variation, Varying};
 use plimsoll_protocols::grpc::canned::{Canned, CannedConnection, CannedOptions};
 use plimsoll_protocols::grpc::schema::Schema;
-use plimsoll_protocols::grpc::{GrpcDriver, GrpcProtocol, GrpcRequest};
+use plimsoll_protocols::grpc::{GrpcCall, GrpcDriver, GrpcProtocol, GrpcRequest};
 
 const ROUNDS: usize = 2_000;
 const RUNS: usize = 50;

@@ -7,6 +7,7 @@
 pub mod bolt;
 mod calls;
 pub mod fetch;
+pub mod flags;
 pub mod grpc;
 mod heartbeats;
 mod hex;

@@ -3,9 +3,11 @@
 //! A protocol's options are one struct: the section of a plan, the flags of its command, their
 //! variables, help and defaults are read from it. [`crate::registry`] lists the protocols.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use clap::{ArgMatches, Args, Command};
+use plimsoll_engine::tls::TlsSetupError;
 use plimsoll_engine::{EngineError, Finished, Observation, Place, Protocol, Stop};
 use plimsoll_model::spec::{self, CallSpec, Of, Section, Spec};
 use plimsoll_model::{Plan, input};
@@ -31,51 +33,105 @@ pub struct Usage {
     pub help: String,
 }
 
+impl Usage {
+    pub(crate) fn new(message: impl Display, help: &str) -> Usage {
+        Usage {
+            message: message.to_string(),
+            help: help.to_owned(),
+        }
+    }
+}
+
+/// Reads a variable of the environment.
+pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Why a load can't be made.
+#[derive(Debug)]
+pub enum Unmade {
+    Engine(EngineError),
+    /// The protocol can't make the calls that the plan asks for.
+    Call(String),
+}
+
+impl From<String> for Unmade {
+    fn from(why: String) -> Unmade {
+        Unmade::Call(why)
+    }
+}
+
+impl From<EngineError> for Unmade {
+    fn from(error: EngineError) -> Unmade {
+        Unmade::Engine(error)
+    }
+}
+
+impl From<TlsSetupError> for Unmade {
+    fn from(error: TlsSetupError) -> Unmade {
+        Unmade::Engine(error.into())
+    }
+}
+
 /// A protocol all of which is in its folder.
 pub trait Owned: Section {
+    /// What the engine needs for its calls.
+    ///
+    /// # Errors
+    /// Where it can't make the calls that the plan asks for, or has no way to a target.
+    fn load<'a>(asked: Asked<'a>, call: &Self::Call) -> Result<Load<'a>, Unmade>;
+}
+
+/// The flags of a command besides a target and the flags of a load: the quick form of a plan with this section.
+pub trait Quick: Args {
+    type Section: Owned;
+    /// Of the command.
+    const NAME: &str = <Self::Section as Section>::SCHEMES.section;
     /// The help of the URL: its schemes, in words.
     const TARGET: &str;
-    /// What its command takes besides a target and the flags of a load.
-    type Flags: Args;
 
-    /// The section that was typed as flags, some of which are another name for what other sections have. With a
+    /// The section that was typed, where some flags are another name for what other sections have. With a
     /// ladder in `spec` its rungs are measured, and not one run.
     ///
     /// # Errors
     /// Where a flag's value is wrong by itself.
-    fn of(flags: Self::Flags, spec: &mut Spec) -> Result<Self, Usage>;
-
-    /// What the engine needs for its calls.
-    ///
-    /// # Errors
-    /// Where it can't make the calls that the plan asks for.
-    fn load<'a>(asked: Asked<'a>, call: &Self::Call) -> Result<Load<'a>, String>;
+    fn section(self, spec: &mut Spec, variables: Variables<'_>) -> Result<Self::Section, Usage>;
 }
 
-/// An [`Owned`] protocol whose types are forgotten.
+/// An [`Owned`] protocol whose type is forgotten.
 #[derive(Debug)]
-pub struct Entry {
+pub(crate) struct Kind {
     pub(crate) protocol: &'static dyn spec::Protocol,
-    pub target: &'static str,
-    flags: fn(Command) -> Command,
-    apply: fn(&ArgMatches, &mut Spec) -> Result<(), Usage>,
-    pub(crate) load: for<'a> fn(Asked<'a>) -> Option<Result<Load<'a>, String>>,
+    pub(crate) load: for<'a> fn(Asked<'a>) -> Option<Result<Load<'a>, Unmade>>,
 }
 
-impl Entry {
-    pub(crate) const fn of<P: Owned>() -> Entry {
-        Entry {
+impl Kind {
+    pub(crate) const fn of<P: Owned>() -> Kind {
+        Kind {
             protocol: const { &Of::<P>::NEW },
-            target: P::TARGET,
-            flags: P::Flags::augment_args,
-            apply: apply::<P>,
             load: load_of::<P>,
         }
     }
+}
 
-    /// Names its section and its command.
-    pub fn name(&self) -> &'static str {
-        self.protocol.schemes().section
+/// A [`Quick`] form whose types are forgotten.
+#[derive(Debug)]
+pub struct Entry {
+    /// Of its command.
+    pub name: &'static str,
+    pub target: &'static str,
+    protocol: &'static dyn spec::Protocol,
+    flags: fn(Command) -> Command,
+    apply: fn(&ArgMatches, &mut Spec, Variables<'_>) -> Result<(), Usage>,
+}
+
+impl Entry {
+    pub(crate) const fn of<F: Quick>() -> Entry {
+        Entry {
+            name: F::NAME,
+            target: F::TARGET,
+            protocol: const { &Of::<F::Section>::NEW },
+            flags: F::augment_args,
+            apply: apply::<F>,
+        }
     }
 
     /// Adds what its command takes to `command`, and describes it.
@@ -87,32 +143,46 @@ impl Entry {
     ///
     /// # Errors
     /// Where a flag's value is wrong by itself.
-    pub fn apply(&self, typed: &ArgMatches, spec: &mut Spec) -> Result<(), Usage> {
-        (self.apply)(typed, spec)
+    pub fn apply(
+        &self,
+        typed: &ArgMatches,
+        spec: &mut Spec,
+        variables: Variables<'_>,
+    ) -> Result<(), Usage> {
+        (self.apply)(typed, spec, variables)
     }
 
-    /// The keys of its section that can be typed, longer ones first, with their flags: a key `x_file` is
-    /// `@FILE` of the flag of `x`, and where a flag of this name is everybody's it has the protocol's name
-    /// before it.
-    pub fn flags(&self) -> Vec<(String, String)> {
-        let command = self.with_flags(Command::new(self.name()));
-        let mut keys = self.protocol.keys().to_vec();
-        keys.sort_by_key(|key| std::cmp::Reverse(key.len()));
-        let flag = |key: &str| {
-            let id = key.strip_suffix("_file").unwrap_or(key);
-            let of = format!("{}_{id}", self.name());
-            let mut arguments = command.get_arguments();
-            let argument = arguments.find(|a| a.get_id() == id || a.get_id() == of.as_str());
-            let flag = match argument {
-                Some(argument) => format!("--{}", argument.get_long()?),
-                // What the URL says may stand in the section.
-                None if key == "path" => "URL".to_owned(),
-                None => return None,
-            };
-            Some((format!("call.{}.{key}", self.name()), flag))
-        };
-        keys.into_iter().filter_map(flag).collect()
+    pub(crate) fn flags(&self) -> Vec<(String, String)> {
+        flags_of(self.protocol, self.with_flags(Command::new(self.name)))
     }
+}
+
+/// The keys of a protocol's section that can be typed for `command`, longer ones first, with their flags: a flag's id
+/// is the key, with the section's name before it where a flag of this name is everybody's; a key `x_file` is `@FILE`
+/// of the flag of `x`.
+pub(crate) fn flags_of(protocol: &dyn spec::Protocol, command: Command) -> Vec<(String, String)> {
+    let (section, known) = (protocol.schemes().section, protocol.keys());
+    let is_known = |key: &str| {
+        known
+            .iter()
+            .any(|known| key.split('.').next() == Some(*known))
+    };
+    let mut keys = Vec::new();
+    for argument in command.get_arguments() {
+        let id = argument.get_id().as_str();
+        let id = id.strip_prefix(&format!("{section}_")).unwrap_or(id);
+        for key in [id.to_owned(), format!("{id}_file")] {
+            if let Some(long) = argument.get_long().filter(|_| is_known(&key)) {
+                keys.push((format!("call.{section}.{key}"), format!("--{long}")));
+            }
+        }
+    }
+    // What the URL says may stand in the section.
+    if known.contains(&"path") {
+        keys.push((format!("call.{section}.path"), "URL".to_owned()));
+    }
+    keys.sort_by_key(|(key, _)| std::cmp::Reverse(key.len()));
+    keys
 }
 
 /// What was typed, or the file that `@FILE` names; `@-` or `-`: what stdin holds.
@@ -128,19 +198,23 @@ pub(crate) fn text_or_file(
     })
 }
 
-fn apply<P: Owned>(typed: &ArgMatches, spec: &mut Spec) -> Result<(), Usage> {
-    let flags = P::Flags::from_arg_matches(typed).map_err(|e| Usage {
+fn apply<F: Quick>(
+    typed: &ArgMatches,
+    spec: &mut Spec,
+    variables: Variables<'_>,
+) -> Result<(), Usage> {
+    let flags = F::from_arg_matches(typed).map_err(|e| Usage {
         message: e.to_string(),
         help: "--help lists what there is".to_owned(),
     })?;
-    spec.call = CallSpec::of(&P::of(flags, spec)?).map_err(|problem| Usage {
+    spec.call = CallSpec::of(&flags.section(spec, variables)?).map_err(|problem| Usage {
         message: problem.to_string(),
         help: "give a name that is UTF-8".to_owned(),
     })?;
     Ok(())
 }
 
-fn load_of<P: Owned>(asked: Asked<'_>) -> Option<Result<Load<'_>, String>> {
+fn load_of<P: Owned>(asked: Asked<'_>) -> Option<Result<Load<'_>, Unmade>> {
     Some(P::load(asked, asked.plan.call.of_type()?))
 }
 

@@ -1,36 +1,56 @@
-//! The protocols that own themselves, a line each. The binary makes their commands.
+//! The protocols and the commands that put load on them, a line each. The binary makes the commands.
 
+use clap::{Args, Command};
 use plimsoll_model::spec::{self, Of};
 
-use crate::bolt::BoltOptions;
-use crate::fetch::FetchOptions;
-use crate::hold::HoldOptions;
-use crate::http::HttpSpec;
-pub use crate::owned::{Asked, Entry, Load, Owned, Usage, driven};
-use crate::plugin::PluginOptions;
+use crate::bolt::{BoltFlags, BoltOptions};
+use crate::fetch::{FetchFlags, FetchOptions};
+use crate::grpc::{GrpcFlags, GrpcSpec};
+use crate::hold::{HoldFlags, HoldOptions};
+use crate::http::{HttpFlags, HttpSpec, LlmFlags, WsFlags};
+pub use crate::owned::{Asked, Entry, Load, Owned, Quick, Unmade, Usage, Variables, driven};
+use crate::owned::{Kind, flags_of};
+use crate::plugin::{PluginFlags, PluginOptions};
 use crate::session::SessionSection;
 
-/// In the order of their commands in the help.
-pub static ENTRIES: [Entry; 4] = [
-    Entry::of::<BoltOptions>(),
-    Entry::of::<HoldOptions>(),
-    Entry::of::<PluginOptions>(),
-    Entry::of::<FetchOptions>(),
+/// In the order in which messages list them.
+static KINDS: [Kind; 7] = [
+    Kind::of::<GrpcSpec>(),
+    Kind::of::<HttpSpec>(),
+    Kind::of::<SessionSection>(),
+    Kind::of::<BoltOptions>(),
+    Kind::of::<HoldOptions>(),
+    Kind::of::<PluginOptions>(),
+    Kind::of::<FetchOptions>(),
 ];
 
-/// Those whose commands are files of the binary.
-static BESIDES: [&dyn spec::Protocol; 2] = [&Of::<HttpSpec>::NEW, &Of::<SessionSection>::NEW];
+/// In the order of their commands in the help.
+pub static ENTRIES: [Entry; 7] = [
+    Entry::of::<BoltFlags>(),
+    Entry::of::<HoldFlags>(),
+    Entry::of::<PluginFlags>(),
+    Entry::of::<FetchFlags>(),
+    Entry::of::<HttpFlags>(),
+    Entry::of::<LlmFlags>(),
+    Entry::of::<WsFlags>(),
+];
 
 /// Makes plans know the protocols of this crate. To be called before the first plan is read.
 pub fn register() {
-    let others = ENTRIES.iter().map(|entry| entry.protocol);
-    spec::register(BESIDES.into_iter().chain(others));
+    spec::register(KINDS.iter().map(|kind| kind.protocol));
+}
+
+/// The keys of plans with the flags of commands that mean the same: `call.http.body` and `--data`.
+pub fn flags() -> impl Iterator<Item = (String, String)> {
+    let grpc = GrpcFlags::augment_args(Command::new("grpc"));
+    let grpc = flags_of(&Of::<GrpcSpec>::NEW, grpc);
+    ENTRIES.iter().flat_map(Entry::flags).chain(grpc)
 }
 
 /// What the engine needs for the calls of a plan; `None`: their protocol is not here.
 ///
 /// # Errors
-/// Where the protocol can't make the calls that the plan asks for.
-pub fn load(asked: Asked<'_>) -> Option<Result<Load<'_>, String>> {
-    ENTRIES.iter().find_map(|entry| (entry.load)(asked))
+/// Where the protocol can't make the calls that the plan asks for, or has no way to a target.
+pub fn load(asked: Asked<'_>) -> Option<Result<Load<'_>, Unmade>> {
+    KINDS.iter().find_map(|kind| (kind.load)(asked))
 }

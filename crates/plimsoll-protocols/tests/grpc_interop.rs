@@ -35,10 +35,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use plimsoll_engine::driver::{CallId, Done, Driver, Event, Protocol};
-use plimsoll_model::plan::{Compression, GrpcCall, MethodKind, Pace, StreamPlan};
 use plimsoll_model::{Outcome, Time};
-use plimsoll_protocols::grpc::schema::Schema;
-use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
+use plimsoll_protocols::grpc::{
+    Compression, GrpcCall, GrpcProtocol, GrpcRequest, MethodKind, Pace, StreamPlan, schema::Schema,
+};
 use plimsoll_wire::hpack::Decoder;
 use plimsoll_wire::http2::{self, Frame, HeaderBlock, kind};
 use serde_json::{Value, json};

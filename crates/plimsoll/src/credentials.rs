@@ -1,66 +1,16 @@
 //! Credentials that live short: header fields and metadata whose values a command prints, again and
 //! again while a run goes on.
 
-use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
-use clap::Args;
 use plimsoll_model::Plan;
-use plimsoll_model::spec::MetadataSpec;
 use plimsoll_model::template::LiveValue;
-use plimsoll_model::units::Period;
-
-use crate::failure::Failure;
-use crate::quick;
 
 /// How often a thread looks whether its run is over.
 const LOOK: Duration = Duration::from_millis(200);
-
-/// Flags of every command whose calls have header fields or metadata.
-#[derive(Debug, Default, Args)]
-pub(crate) struct CredentialFlags {
-    /// A header field, or metadata entry, whose value this command of the shell prints: 'authorization: CMD'; may be
-    /// given again.
-    #[arg(
-        long,
-        visible_alias = "metadata-from-command",
-        value_name = "NAME: CMD",
-        help_heading = "Call"
-    )]
-    header_from_command: Vec<String>,
-
-    /// Run these commands again this often; calls that begin afterwards have the new value [default: never].
-    #[arg(
-        long,
-        value_name = "TIME",
-        requires = "header_from_command",
-        help_heading = "Call"
-    )]
-    refresh: Option<Period>,
-}
-
-impl CredentialFlags {
-    /// # Errors
-    /// Where what was typed has no colon.
-    pub(crate) fn add_to(
-        &self,
-        fields: &mut BTreeMap<String, MetadataSpec>,
-    ) -> Result<(), Failure> {
-        for typed in &self.header_from_command {
-            let example = "authorization: printf \"Bearer %s\" \"$(cat token)\"";
-            let (name, command) = quick::named("--header-from-command", typed, example)?;
-            let value = MetadataSpec::Command {
-                command: command.to_owned(),
-                refresh: self.refresh,
-            };
-            fields.insert(name.to_owned(), value);
-        }
-        Ok(())
-    }
-}
 
 /// What a command of the shell prints, without the last line's end.
 ///

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use miette::Report;
 use plimsoll_model::objective::Conclusion;
+use plimsoll_protocols::registry::Usage;
 
 /// The exit codes, the same for every command; of several the last here counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,6 +58,12 @@ impl Exit {
             Exit::ObjectiveMissed => 99,
             Exit::Interrupted => 130,
         }
+    }
+}
+
+impl From<Usage> for Failure {
+    fn from(wrong: Usage) -> Failure {
+        Failure::usage(wrong.message, &wrong.help)
     }
 }
 

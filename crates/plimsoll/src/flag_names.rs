@@ -1,12 +1,13 @@
 //! What flags are called in a plan, so that errors about a plan that was typed as flags name those.
 //!
 //! Several commands may have a flag each for one key. A message names that of the command which was typed,
-//! and the key where it has none.
+//! and the key where it has none. The flags of protocols are read from their definitions.
 
 use std::collections::BTreeSet;
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 use clap::Command;
+use plimsoll_protocols::registry;
 
 /// The flags of the command that was typed, with their dashes.
 static AT_HAND: OnceLock<BTreeSet<String>> = OnceLock::new();
@@ -22,14 +23,9 @@ fn is_at_hand(flag: &str) -> bool {
     AT_HAND.get().is_none_or(|flags| flags.contains(flag))
 }
 
-/// Of the alternatives of a key, the first that the command which was typed has.
-pub(crate) fn at_hand(alternatives: &str) -> Option<&str> {
-    first_of(alternatives, is_at_hand)
-}
-
-fn first_of(alternatives: &str, has: impl Fn(&str) -> bool) -> Option<&str> {
-    let mut alternatives = alternatives.split('|');
-    alternatives.find(|words| named_in(words).all(&has))
+/// Whether the command which was typed has all flags that `words` name.
+pub(crate) fn are_at_hand(words: &str) -> bool {
+    named_in(words).all(is_at_hand)
 }
 
 /// The flags that a text names, with their dashes.
@@ -50,19 +46,29 @@ pub(crate) fn filled_in(text: &str) -> String {
 /// As [`filled_in`], for a command that `has` flags.
 pub(crate) fn filled_in_with(text: &str, has: impl Fn(&str) -> bool) -> String {
     let mut text = text.to_owned();
-    for (key, flags) in FLAGS {
-        let words = match first_of(flags, &has) {
-            Some(flag) => format!("{flag} ({key})"),
-            None => (*key).to_owned(),
-        };
-        text = text.replace(&format!("{{{key}}}"), &words);
+    for (key, flags) in all() {
+        if named_in(flags).all(&has) {
+            text = text.replace(&format!("{{{key}}}"), &format!("{flags} ({key})"));
+        }
+    }
+    for (key, _) in all() {
+        text = text.replace(&format!("{{{key}}}"), key);
     }
     text
 }
 
-/// Keys of a plan and the flags that mean the same, with `|` between those of different commands; a key that begins
-/// another comes after it.
-pub(crate) const FLAGS: &[(&str, &str)] = &[
+/// Keys and flags of protocols, and those that all have.
+pub(crate) fn all() -> &'static [(String, String)] {
+    static ALL: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
+        let known = FLAGS.iter();
+        let known = known.map(|(key, flag)| ((*key).to_owned(), (*flag).to_owned()));
+        known.chain(registry::flags()).collect()
+    });
+    &ALL
+}
+
+/// Keys of a plan and the flags that mean the same; a key that begins another comes after it.
+const FLAGS: &[(&str, &str)] = &[
     ("load.source_addresses", "--source"),
     ("load.connect_timeout", "--connect-timeout"),
     ("load.abort_after", "--abort-after"),
@@ -108,27 +114,10 @@ pub(crate) const FLAGS: &[(&str, &str)] = &[
     ("tls.pin", "--pin"),
     ("tls.insecure", "--insecure"),
     ("tls", "--ca, --cert, --key …"),
-    ("call.grpc.descriptor_set", "--descriptor-set"),
-    ("call.grpc.cancel_after", "--cancel-after"),
-    ("call.grpc.stream_duration", "--stream-duration"),
-    ("call.grpc.messages", "--messages"),
-    ("call.grpc.expect", "--expect"),
-    ("call.grpc.reflection", "--reflection"),
-    ("call.grpc.pace", "--pace"),
     (
         "call.grpc.message_binary",
         "--data-binary or --data-delimited",
     ),
-    ("call.grpc.message_file", "--data"),
-    ("call.grpc.import_path", "--import-path"),
-    ("call.grpc.max_message", "--max-message"),
-    ("call.grpc.metadata", "--metadata"),
-    ("call.grpc.compression", "--compression"),
-    ("call.grpc.user_agent", "--user-agent"),
-    ("call.grpc.authority", "--authority"),
-    ("call.grpc.message", "--data"),
-    ("call.grpc.method", "--method"),
-    ("call.grpc.proto", "--proto"),
     (
         "call.session.reconnect_pause_most",
         "--reconnect-pause-most",
@@ -142,27 +131,6 @@ pub(crate) const FLAGS: &[(&str, &str)] = &[
     ("call.session.query", "--query"),
     ("call.session.socket", "--socket"),
     ("call.session.agent", "--agent"),
-    ("call.http.expect_headers", "--expect-header"),
-    ("call.http.expect_body", "--expect-body"),
-    ("call.http.stream_until", "--stream-until|--until"),
-    ("call.http.stream_error", "--stream-error|--error"),
-    ("call.http.body_file", "--data"),
-    ("call.http.max_body", "--max-body|--max-message"),
-    ("call.http.version", "--http-version"),
-    ("call.http.headers", "--header"),
-    ("call.http.expect", "--expect"),
-    ("call.http.method", "--method"),
-    ("call.http.stream", "--stream"),
-    ("call.http.websocket.script", "--script"),
-    ("call.http.conversation.follow_ups", "--follow-up"),
-    ("call.http.conversation", "--turns"),
-    ("call.http.websocket.subprotocol", "--subprotocol"),
-    ("call.http.websocket.binary", "--binary"),
-    ("call.http.compressed", "--compressed"),
-    ("call.http.goodput", "--goodput"),
-    ("call.http.body", "--data|--prompt"),
-    ("call.http.host", "--host"),
-    ("call.http.path", "URL"),
     ("rows.order", "--rows-order"),
     ("rows", "--rows"),
     ("objective", "--objective"),
@@ -210,12 +178,10 @@ mod tests {
     #[test]
     fn every_key_has_a_flag_of_a_command() {
         let command = arguments::command();
-        for (key, alternatives) in FLAGS {
-            for words in alternatives.split('|') {
-                let mut subs = command.get_subcommands();
-                let found = subs.any(|sub| named_in(words).all(|flag| is_of(sub, flag)));
-                assert!(found, "{key}: no command has {words}");
-            }
+        for (key, words) in FLAGS {
+            let mut subs = command.get_subcommands();
+            let found = subs.any(|sub| named_in(words).all(|flag| is_of(sub, flag)));
+            assert!(found, "{key}: no command has {words}");
         }
     }
 }

@@ -8,7 +8,7 @@ use clap::Command;
 const COMMON: [&str; 38] = [
     // What is called, in one command or another.
     "method",
-    "data",
+    "grpc_message",
     "proto",
     "codec",
     "service",
@@ -18,7 +18,7 @@ const COMMON: [&str; 38] = [
     "query",
     "rows",
     "model",
-    "prompt",
+    "body",
     "max_tokens",
     "goodput",
     "for",

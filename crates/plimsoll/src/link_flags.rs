@@ -1,25 +1,14 @@
 //! The flags of commands that ask a server something, over the link that a load would use.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
-use plimsoll_engine::EngineError;
-use plimsoll_engine::tls::TlsClient;
-use plimsoll_engine::tunnel::Tunnel;
-use plimsoll_model::plan::{
-    ChainCheck, Identity, Proxy, RecordLayer, Target, TlsPlan, TlsVersion, Trust,
-};
-use plimsoll_model::spec::tls_version_named;
-use plimsoll_model::spec::{
-    self, GrpcSpec, Spec, TlsSpec, give_addresses, is_bare_socket, parse_target, scheme_of,
-    section_of,
-};
+use plimsoll_model::spec::{self, TlsSpec, give_addresses, is_bare_socket};
 use plimsoll_model::units::Period;
-use plimsoll_protocols::grpc::client::{ConnectError, Connection, Server};
-use plimsoll_protocols::grpc::encoding::Unreflected;
-use plimsoll_protocols::grpc::reflection;
-use plimsoll_protocols::grpc::schema::Schema;
+use plimsoll_protocols::flags::fields;
+use plimsoll_protocols::grpc::client::{Connection, Server};
+use plimsoll_protocols::grpc::{GrpcSpec, asking};
+use plimsoll_protocols::registry::Unmade;
 
 use crate::advice::Versions;
 use crate::console;
@@ -27,10 +16,7 @@ use crate::environment::Environment;
 use crate::failure::Failure;
 use crate::planning;
 use crate::problems::{self, Source};
-use crate::protocols::could_not_begin;
-use crate::quick;
-
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::protocols::failed;
 
 #[derive(Debug, Args)]
 pub(crate) struct LinkFlags {
@@ -100,7 +86,7 @@ impl LinkFlags {
     /// # Errors
     /// When the URL is none, or a file of the TLS flags is not what it should be.
     fn server(&self, environment: &Environment) -> Result<Server, Failure> {
-        let (mut target, secured) = grpc_target(&self.target).map_err(|problem| {
+        let (mut target, secured) = asking::target(&self.target).map_err(|problem| {
             Failure::usage(
                 problem,
                 "write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS",
@@ -136,7 +122,7 @@ impl LinkFlags {
             ..TlsSpec::default()
         });
         let call = GrpcSpec {
-            metadata: quick::fields("--metadata", &self.metadata)?,
+            metadata: fields("--metadata", &self.metadata)?,
             ..GrpcSpec::default()
         };
         let metadata = planning::metadata(&call, environment)?;
@@ -146,7 +132,8 @@ impl LinkFlags {
         if self.insecure {
             console::notice("INSECURE: the server's certificate is not checked");
         }
-        let mut server = server(&target, tls, self.authority.clone()).map_err(not_begun)?;
+        let server = asking::server(&target, tls, self.authority.clone());
+        let mut server = server.map_err(asked_in_vain)?;
         server.metadata = metadata;
         server.connect_timeout = self.connect_timeout.0;
         Ok(server)
@@ -165,129 +152,13 @@ impl LinkFlags {
         let runtime = plimsoll_protocols::serving::runtime(Some(1)).map_err(Failure::error)?;
         runtime.block_on(async {
             let opened = Connection::open(&server).await;
-            work(opened.map_err(|e| no_way(&self.target, e))?).await
+            let lost = |e| asked_in_vain(asking::no_way(&self.target, e));
+            work(opened.map_err(lost)?).await
         })
-    }
-}
-
-/// A link that did not come up, as a load reports it.
-fn no_way(url: &str, error: ConnectError) -> Failure {
-    match error {
-        ConnectError::Link { outcome, detail } => not_begun(EngineError::NoConnection {
-            url: url.to_owned(),
-            outcome,
-            detail,
-        }),
-        other => Failure::error(other),
     }
 }
 
 /// All servers that are asked without a load speak gRPC.
-fn not_begun(error: EngineError) -> Failure {
-    could_not_begin(error, Versions::Two)
-}
-
-/// [`parse_target`] for the schemes of gRPC alone.
-fn grpc_target(url: &str) -> Result<(Target, bool), String> {
-    let (target, secured) = parse_target(url)?;
-    match (section_of(url), scheme_of(url)) {
-        (Some("grpc"), _) | (_, None) => Ok((target, secured)),
-        (_, Some((scheme, rest))) => Err(format!(
-            "scheme `{scheme}` is not one of a gRPC target: write {}{rest}",
-            if secured { "grpcs" } else { "grpc" }
-        )),
-    }
-}
-
-/// A target with what a spec says of its link; `tls`: `None` for plaintext.
-fn server(
-    target: &Target,
-    tls: Option<TlsSpec>,
-    authority: Option<String>,
-) -> Result<Server, EngineError> {
-    let tls = match tls {
-        None => None,
-        Some(tls) => {
-            // What is wrong with a plan is reported elsewhere.
-            let trust = spec::trust(&tls).unwrap_or(Trust::System);
-            let identity = tls.cert.zip(tls.key);
-            let plan = TlsPlan {
-                trust,
-                crl: tls.crl,
-                identity: identity.map(|(cert, key)| Identity { cert, key }),
-                server_name: tls.server_name,
-                suites: Vec::new(),
-                groups: Vec::new(),
-                resume: false,
-                early_data: false,
-                full: None,
-                // To be asked, a server need not be spoken to as it is loaded.
-                versions: tls_versions(tls.versions.as_deref()),
-                compressed: false,
-                key_log: None,
-                records: RecordLayer::Own,
-                chain: ChainCheck::Each,
-            };
-            Some(TlsClient::new(&plan, target, &[b"h2"])?)
-        }
-    };
-    Ok(Server {
-        authority: authority.unwrap_or_else(|| target.authority()),
-        addresses: plimsoll_engine::resolve(target)?,
-        tunnel: Tunnel::to(target),
-        tls,
-        metadata: Vec::new(),
-        connect_timeout: CONNECT_TIMEOUT,
-    })
-}
-
-/// What is wrong with a plan is reported elsewhere.
-fn tls_versions(named: Option<&[String]>) -> Vec<TlsVersion> {
-    let known = named.map(|all| {
-        all.iter()
-            .filter_map(|v| tls_version_named(v).ok())
-            .collect()
-    });
-    known
-        .filter(|known: &Vec<_>| !known.is_empty())
-        .unwrap_or_else(|| vec![TlsVersion::V1_3])
-}
-
-/// What the server of `spec` says that `service` is, to someone with the call's `metadata`.
-///
-/// # Errors
-/// When the spec names no server, there is no way to it, or it does not answer.
-pub(crate) fn reflected(
-    spec: &Spec,
-    service: &str,
-    metadata: &[(String, String)],
-    proxy: Option<Proxy>,
-) -> Result<Schema, Unreflected<Failure>> {
-    let no_answer = |why: &dyn std::fmt::Display| Unreflected::NoAnswer(why.to_string());
-    let url = spec.target.as_deref();
-    let url = url.ok_or_else(|| no_answer(&"there is no target to ask"))?;
-    let (mut target, secured) = grpc_target(url).map_err(|e| no_answer(&e))?;
-    let given = spec.load.resolve.as_deref().unwrap_or_default();
-    give_addresses(given, &mut [&mut target]).map_err(|(_, problem)| no_answer(&problem))?;
-    target.proxy = proxy;
-    let secured = secured || spec.tls.is_some() && is_bare_socket(url);
-    let tls = secured.then(|| spec.tls.clone().unwrap_or_default());
-    let call: Option<GrpcSpec> = spec.call.get();
-    let authority = call.and_then(|call| call.authority);
-    let server = server(&target, tls, authority);
-    let mut server = server.map_err(|e| Unreflected::NoWay(not_begun(e)))?;
-    server.metadata = metadata.to_vec();
-    if let Some(limit) = spec.load.connect_timeout {
-        server.connect_timeout = limit.0;
-    }
-    let runtime = plimsoll_protocols::serving::runtime(Some(1)).map_err(|e| no_answer(&e))?;
-    runtime.block_on(async {
-        let opened = Connection::open(&server).await;
-        let connection = opened.map_err(|e| Unreflected::NoWay(no_way(url, e)))?;
-        let asked = reflection::schema(&connection, Some(service)).await;
-        asked.map_err(|e| match e.advice() {
-            Some(advice) => no_answer(&format_args!("{e}; {advice}")),
-            None => no_answer(&e),
-        })
-    })
+pub(crate) fn asked_in_vain(unmade: Unmade) -> Failure {
+    failed(unmade, Versions::Two)
 }

@@ -1,5 +1,6 @@
 //! Spec → plan, with what the world adds: variables, files and message schemas.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::io;
 use std::path::Path;
@@ -9,14 +10,14 @@ use plimsoll_engine::resources::Watched;
 use plimsoll_model::Plan;
 use plimsoll_model::input;
 use plimsoll_model::plan::Watch;
-use plimsoll_model::spec::{self, EncodedCall, GrpcSpec, Messages, Problem, Spec, Surroundings};
-use plimsoll_model::template::Rows;
-use plimsoll_protocols::grpc::encoding::encode;
+use plimsoll_model::spec::{self, Problem, Spec, Surroundings};
+use plimsoll_protocols::grpc::encoding::Reflect;
+use plimsoll_protocols::grpc::{self, GrpcSpec, asking};
 
 use crate::credentials;
 use crate::environment::Environment;
 use crate::failure::Failure;
-use crate::link_flags::reflected;
+use crate::link_flags::asked_in_vain;
 use crate::problems::{self, Source};
 
 /// Resolves `spec`.
@@ -66,7 +67,7 @@ pub(crate) fn metadata(
 ) -> Result<Vec<(String, String)>, Failure> {
     let none = Spec::default();
     let world = World::new(environment, &none);
-    spec::metadata(call, &world).map_err(|found| problems::failure(found, &Source::Flags))
+    grpc::metadata(call, &world).map_err(|found| problems::failure(found, &Source::Flags))
 }
 
 struct World<'a> {
@@ -110,28 +111,23 @@ impl Surroundings for World<'_> {
         input::read(path)
     }
 
-    fn encode_grpc(
-        &self,
-        call: &GrpcSpec,
-        method: &str,
-        messages: Messages<'_>,
-        rows: Option<&Rows>,
-        metadata: &[(String, String)],
-    ) -> Result<EncodedCall, Problem> {
-        let lost = |lost: Failure| {
-            let lost = match call.reflection {
-                Some(true) => lost,
-                _ => lost.with_help(&format!(
-                    "the server was asked what {method} is: --proto or --descriptor-set say it \
-                     without it"
-                )),
-            };
-            *self.lost.borrow_mut() = Some(lost);
+    fn ask(&self, question: &mut dyn Any) {
+        let Some(question) = question.downcast_mut::<Reflect>() else {
+            return;
         };
         // Its problems are reported where it is resolved.
         let typed = self.spec.load.proxy.as_deref();
         let proxy = typed.and_then(|typed| spec::proxy(typed, self).ok());
-        let ask = |service: &str| reflected(self.spec, service, metadata, proxy);
-        encode(call, method, (messages, rows), ask, lost)
+        if let Some(lost) = asking::answer(question, self.spec, proxy).map(asked_in_vain) {
+            let help = format!(
+                "the server was asked what {} is: --proto or --descriptor-set say it without it",
+                question.method
+            );
+            let lost = match question.insisted {
+                true => lost,
+                false => lost.with_help(&help),
+            };
+            *self.lost.borrow_mut() = Some(lost);
+        }
     }
 }

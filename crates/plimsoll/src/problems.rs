@@ -7,10 +7,9 @@ use std::sync::LazyLock;
 
 use miette::{Diagnostic, LabeledSpan, NamedSource, Report, SourceCode};
 use plimsoll_model::spec::Problem;
-use plimsoll_protocols::registry;
 
 use crate::failure::{Exit, Failure};
-use crate::flag_names::{self, FLAGS};
+use crate::flag_names;
 
 /// One problem, in miette's terms.
 #[derive(Debug)]
@@ -175,15 +174,10 @@ fn shortened(span: Range<usize>, text: &str) -> Range<usize> {
 /// The keys of a plan with the flags that the command has for them, in the order in which they are replaced.
 fn flags() -> &'static [(String, String)] {
     static ALL: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
-        let known = FLAGS.iter();
-        let known = known.map(|(key, flag)| ((*key).to_owned(), (*flag).to_owned()));
-        let of_protocols = registry::ENTRIES.iter().flat_map(registry::Entry::flags);
-        let all = of_protocols.chain(known);
-        let at_hand = |(key, flags): (String, String)| {
-            let flag = flag_names::at_hand(&flags)?;
-            Some((key, flag.to_owned()))
-        };
-        all.filter_map(at_hand).collect()
+        let all = flag_names::all().iter();
+        all.filter(|(_, flags)| flag_names::are_at_hand(flags))
+            .cloned()
+            .collect()
     });
     &ALL
 }

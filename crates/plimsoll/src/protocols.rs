@@ -1,18 +1,13 @@
 //! The one choice of protocol: what the engine needs for a plan's call section.
 
-use plimsoll_engine::script::user::{Course, Users};
-use plimsoll_engine::tls::TlsClient;
-use plimsoll_engine::{EngineError, Protocol};
+use plimsoll_engine::EngineError;
 use plimsoll_model::Plan;
-use plimsoll_model::plan::{Arrivals, GrpcCall, Reuse, Shard, Target};
+use plimsoll_model::plan::{Arrivals, Reuse, Shard};
 use plimsoll_protocols::fetch::FetchCall;
-use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
-use plimsoll_protocols::http::{
-    Conversations, FrameScripts, Http1Protocol, Http2Protocol, HttpCall, HttpProtocol, HttpRequest,
-    HttpVersion, SocketProtocol,
-};
-use plimsoll_protocols::registry::{self, Asked, driven};
-use plimsoll_protocols::session::{SessionCall, SessionOptions, Sessions};
+use plimsoll_protocols::grpc::GrpcCall;
+use plimsoll_protocols::http::HttpCall;
+use plimsoll_protocols::registry::{self, Asked, Unmade};
+use plimsoll_protocols::session::SessionCall;
 
 pub(crate) use plimsoll_protocols::registry::Load;
 
@@ -27,94 +22,17 @@ use crate::failure::{Exit, Failure};
 pub(crate) fn prepare(plan: &Plan, trace: bool) -> Result<Load<'_>, Failure> {
     credentials::keep_fresh(plan);
     let asked = Asked { plan, trace };
-    let authority = plan.target.authority();
-    if let Some(call) = plan.call.of_type() {
-        let protocol = GrpcProtocol::new(&GrpcRequest {
-            call,
-            authority: &authority,
-            secure: plan.tls.is_some(),
-            deadline: plan.load.deadline,
-        })
-        .map_err(Failure::error)?;
-        return Ok(driven(asked, protocol));
-    }
-    if let Some(call) = plan.call.of_type::<HttpCall>() {
-        let request = HttpRequest {
-            call,
-            authority: &authority,
-            closes: plan.load.reuse == Reuse::Never,
-        };
-        if let Some(socket) = &call.socket {
-            let protocol = SocketProtocol::new(&request, socket);
-            return match socket.script.is_empty() {
-                true => Ok(driven(asked, protocol)),
-                false => used(plan, FrameScripts::new(protocol, socket)),
-            };
-        }
-        if call.conversation.is_some() {
-            return conversations(plan, call, &request);
-        }
-        return Ok(match call.version_over(plan.tls.as_ref()) {
-            HttpVersion::V1 => driven(asked, Http1Protocol::new(&request)),
-            HttpVersion::V2 => driven(asked, Http2Protocol::new(&request, plan.tls.is_some())),
-            HttpVersion::Auto => driven(asked, HttpProtocol::new(&request)),
-        });
-    }
-    if let Some(call) = plan.call.of_type::<SessionCall>() {
-        let sessions = Sessions::new(sessions(plan, call)?);
-        return Ok(Box::new(move |place, stop, observe| {
-            plimsoll_engine::run_scripts(plan, sessions, place, stop, observe)
-        }));
-    }
-    let load = registry::load(asked);
-    load.unwrap_or_else(|| Err("this program has no such protocol".to_owned()))
-        .map_err(Failure::error)
+    let unknown = || Err(Unmade::Call("this program has no such protocol".to_owned()));
+    let load = registry::load(asked).unwrap_or_else(unknown);
+    load.map_err(|unmade| failed(unmade, versions(plan)))
 }
 
-/// Users who talk to a model.
-fn conversations<'a>(
-    plan: &'a Plan,
-    call: &HttpCall,
-    request: &HttpRequest<'_>,
-) -> Result<Load<'a>, Failure> {
-    let nothing = || Failure::error("a conversation without messages");
-    match call.version_over(plan.tls.as_ref()) {
-        HttpVersion::V2 => {
-            let protocol = Http2Protocol::new(request, plan.tls.is_some());
-            used(
-                plan,
-                Conversations::new(call, protocol).ok_or_else(nothing)?,
-            )
-        }
-        _ => {
-            let protocol = Http1Protocol::new(request);
-            used(
-                plan,
-                Conversations::new(call, protocol).ok_or_else(nothing)?,
-            )
-        }
+/// A load that could not be made, with what to do about it.
+pub(crate) fn failed(unmade: Unmade, versions: Versions) -> Failure {
+    match unmade {
+        Unmade::Engine(error) => could_not_begin(error, versions),
+        Unmade::Call(why) => Failure::error(why),
     }
-}
-
-/// The load of users, who have a connection each.
-fn used<C: Course>(plan: &Plan, course: C) -> Result<Load<'_>, Failure>
-where
-    <C::Protocol as Protocol>::Driver: Send,
-{
-    let offered: Vec<&[u8]> = course.protocol().alpn().into_iter().collect();
-    let tls = match &plan.tls {
-        None => None,
-        Some(tls) => {
-            let client = TlsClient::new(tls, &plan.target, &offered);
-            Some(client.map_err(|e| could_not_begin(e.into(), versions(plan)))?)
-        }
-    };
-    // A name that does not resolve is reported before the load.
-    plimsoll_engine::resolve(&plan.target).map_err(|e| could_not_begin(e, versions(plan)))?;
-    let users = Users::new(course, &plan.target, tls, plan.load.deadline);
-    Ok(Box::new(move |place, stop, observe| {
-        plimsoll_engine::run_scripts(plan, users, place, stop, observe)
-    }))
 }
 
 /// What a load needs of the machine that makes it.
@@ -157,39 +75,6 @@ impl Needs {
             parts: self.parts / shard.of.max(1),
         }
     }
-}
-
-/// What the sessions of a plan share.
-fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Failure> {
-    // A name that does not resolve is reported before the load.
-    plimsoll_engine::resolve(&call.socket).map_err(|e| could_not_begin(e, versions(plan)))?;
-    let tls = |secured: bool, target: &Target| match plan.tls.as_ref().filter(|_| secured) {
-        None => Ok(None),
-        Some(tls) => TlsClient::new(tls, target, &[])
-            .map(Some)
-            .map_err(|e| could_not_begin(e.into(), versions(plan))),
-    };
-    Ok(SessionOptions {
-        api: plan.target.clone(),
-        socket: call.socket.clone(),
-        api_tls: tls(call.api_secured, &plan.target)?,
-        socket_tls: tls(call.socket_secured, &call.socket)?,
-        api_host: plan.target.authority(),
-        socket_host: call.socket.authority(),
-        agent: call.agent.clone(),
-        queries: call.queries,
-        query: call.query.clone(),
-        expect_tokens: call.expect_tokens,
-        think: call.think,
-        deadline: plan.load.deadline,
-        reconnects: call.reconnects,
-        reconnect_pause: call.reconnect_pause,
-        reconnect_pause_most: call.reconnect_pause_most,
-        compression: call.compression,
-        headers: call.headers.clone(),
-        goodput: call.goodput,
-        seed: plan.seed,
-    })
 }
 
 /// The versions that the calls of a plan speak.

@@ -6,11 +6,11 @@ use clap::Args;
 use plimsoll_model::run::Run;
 use plimsoll_model::spec::Spec;
 use plimsoll_model::units::Period;
+use plimsoll_protocols::flags::RowFlags;
 use plimsoll_protocols::session::SessionSection;
 
 use crate::commands::report;
 use crate::failure::Failure;
-use crate::row_flags::RowFlags;
 
 /// What the sessions ask, how they come back, and where their results go besides.
 #[derive(Debug, Args)]

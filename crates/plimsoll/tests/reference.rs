@@ -19,7 +19,11 @@ const SECTIONS: [(&str, &str, &str); 17] = [
     ("load", "plimsoll-model/src/spec.rs", "LoadSpec"),
     ("load.rate", "plimsoll-model/src/spec.rs", "RampSpec"),
     ("[load.steps]", "plimsoll-model/src/spec.rs", "StepSpec"),
-    ("call.grpc", "plimsoll-model/src/spec.rs", "GrpcSpec"),
+    (
+        "call.grpc",
+        "plimsoll-protocols/src/grpc/section.rs",
+        "GrpcSpec",
+    ),
     (
         "call.http",
         "plimsoll-protocols/src/http/section.rs",

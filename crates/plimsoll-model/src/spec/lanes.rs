@@ -171,7 +171,7 @@ fn merge(table: &mut Table, own: Table) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::GrpcSpec;
+    use crate::spec::protocol::tests::GrpcSpec;
 
     const PLAN: &str = "target = \"grpcs://a:1\"\n[tls]\nca = \"ca.crt\"\n[call.grpc]\nmethod = \"a.B/C\"\nmessage = { json = \"{}\" }\n[load]\nrate = \"100/s\"\nconnections = 2\n[objective]\nerrors = \"< 1%\"\n";
 

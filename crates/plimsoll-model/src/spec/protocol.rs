@@ -17,7 +17,7 @@ use toml::{Table, Value};
 use super::keys::keys_of;
 use super::problem::{Problem, Problems};
 use super::surroundings::Surroundings;
-use super::{GrpcSpec, LoadSpec, MetadataSpec, Spec};
+use super::{LoadSpec, MetadataSpec, Spec};
 use crate::plan::{Arrivals, Call, CallPlan, Stage};
 
 /// A protocol's schemes.
@@ -255,17 +255,11 @@ pub fn register(protocols: impl IntoIterator<Item = &'static dyn Protocol>) {
     REGISTERED.get_or_init(|| protocols.into_iter().collect());
 }
 
-/// Those that the model still has itself.
-#[cfg(not(test))]
-static OWN: [&dyn Protocol; 1] = [&Of::<GrpcSpec>::NEW];
-#[cfg(test)]
-static OWN: [&dyn Protocol; 2] = [&Of::<GrpcSpec>::NEW, &Of::<super::stand_ins::HttpSpec>::NEW];
-
 /// All that there are.
 pub(super) fn all() -> impl Iterator<Item = &'static dyn Protocol> {
-    OWN.iter()
-        .chain(REGISTERED.get().into_iter().flatten())
-        .copied()
+    #[cfg(test)]
+    register(tests::ALL);
+    REGISTERED.get().into_iter().flatten().copied()
 }
 
 /// The sections that say what to call, each with its keys.
@@ -275,10 +269,22 @@ pub fn sections() -> impl Iterator<Item = (&'static str, &'static [&'static str]
 
 /// The schemes of the protocol that is meant where nothing says which.
 pub(super) fn first() -> &'static Schemes {
-    const { &GrpcSpec::SCHEMES }
+    const NONE: Schemes = Schemes {
+        section: "PROTOCOL",
+        plain: "SCHEME",
+        secured: None,
+        purpose: "",
+        elsewhere: &[],
+        ports: None,
+        with_path: false,
+    };
+    all().next().map_or(&NONE, |protocol| protocol.schemes())
 }
 
 /// The protocol whose section has this name.
 pub(super) fn named(section: &str) -> Option<&'static dyn Protocol> {
     all().find(|protocol| protocol.schemes().section == section)
 }
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -222,7 +222,7 @@ mod tests {
                 "`targt`: unknown key at the top of a plan [targt] did you mean `target`?",
                 "`load.raet`: unknown key in [load] [raet] did you mean `rate`?",
                 "`load.ca`: unknown key in [load] [ca] `ca` belongs in [tls]",
-                "`call.grpc.zzz`: unknown key in [call.grpc] [zzz] the keys here are method, proto, import_path, descriptor_set, reflection, message, messages, pace, expect, cancel_after, stream_duration, message_file, message_binary, metadata, authority, user_agent, compression, max_message, deadline",
+                "`call.grpc.zzz`: unknown key in [call.grpc] [zzz] the keys here are method, message, deadline, metadata",
                 "`foo`: unknown key at the top of a plan [foo] the keys here are name, target, seed, requests, tls, rows, call, load, objective, watch, find, ladder, lanes",
             ]
         );

@@ -11,8 +11,6 @@ use super::target::{
 use super::{Spec, give_addresses, protocol};
 use crate::plan::{Arrivals, CallPlan, Load, Plan, Reuse, Target, TlsPlan, Watch};
 
-mod binary;
-mod grpc;
 mod load;
 mod metadata;
 mod objectives;
@@ -22,14 +20,13 @@ mod rows;
 mod tests;
 mod tls;
 
-pub use binary::delimited;
-pub use grpc::metadata;
 pub use metadata::{Given, Metadata, Names};
 pub use proxy::proxy;
 pub(super) use tls::{GROUPS, SUITES, VERSIONS as TLS_VERSIONS};
 pub use tls::{group_named, suite_named, tls_version_named, trust};
 
-pub(super) const DEADLINE: Duration = Duration::from_secs(10);
+/// Of a call, where nothing says another.
+pub const DEADLINE: Duration = Duration::from_secs(10);
 const SEED: u64 = 1;
 
 /// Makes the plan that `spec` means.

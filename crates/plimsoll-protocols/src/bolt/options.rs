@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::typed::{self, Typed};
 use super::{BoltProtocol, BoltRequest, Form};
-use crate::owned::{Asked, Load, Owned, Usage, driven, text_or_file};
+use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables, driven, text_or_file};
 
 /// As SOFABolt's own clients have it.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -354,12 +354,12 @@ impl BoltOptions {
     }
 }
 
-impl Owned for BoltOptions {
+impl Quick for BoltFlags {
     const TARGET: &str = "sofa://HOST:PORT (plaintext), sofas://HOST:PORT (TLS 1.3), or unix:/PATH";
-    type Flags = BoltFlags;
+    type Section = BoltOptions;
 
-    fn of(flags: BoltFlags, _: &mut Spec) -> Result<BoltOptions, Usage> {
-        let mut call = flags.options;
+    fn section(self, _: &mut Spec, _: Variables<'_>) -> Result<BoltOptions, Usage> {
+        let mut call = self.options;
         (call.content, call.content_file) = text_or_file(call.content.as_deref())?;
         call.arguments = match text_or_file(call.arguments.as_deref())? {
             (_, Some(path)) => Some(input::read_to_string(&path).map_err(|e| Usage {
@@ -386,8 +386,10 @@ impl Owned for BoltOptions {
         }
         Ok(call)
     }
+}
 
-    fn load<'a>(asked: Asked<'a>, call: &BoltCall) -> Result<Load<'a>, String> {
+impl Owned for BoltOptions {
+    fn load<'a>(asked: Asked<'a>, call: &BoltCall) -> Result<Load<'a>, Unmade> {
         let protocol = BoltProtocol::new(&BoltRequest {
             form: call.form,
             codec: call.codec,

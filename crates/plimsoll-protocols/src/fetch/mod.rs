@@ -8,4 +8,4 @@ mod options;
 pub mod target;
 
 pub use driver::{FetchDriver, FetchProtocol, FetchRequest};
-pub use options::{FetchCall, FetchOptions};
+pub use options::{FetchCall, FetchFlags, FetchOptions};

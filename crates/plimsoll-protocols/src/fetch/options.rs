@@ -15,7 +15,7 @@ use plimsoll_model::units::{Period, Size};
 use serde::{Deserialize, Serialize};
 
 use super::{FetchProtocol, FetchRequest};
-use crate::owned::{Asked, Load, Owned, Usage, driven};
+use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables, driven};
 
 /// Bodies are counted in 32 bits a call.
 const MAX_BYTES: u64 = u32::MAX as u64;
@@ -193,22 +193,24 @@ impl Section for FetchOptions {
     }
 }
 
-impl Owned for FetchOptions {
+impl Quick for FetchFlags {
     const TARGET: &str = "http://HOST:PORT/PATH (plaintext), https://HOST:PORT/PATH (TLS 1.3), or unix:/SOCKET:/PATH";
-    type Flags = FetchFlags;
+    type Section = FetchOptions;
 
-    fn of(flags: FetchFlags, spec: &mut Spec) -> Result<FetchOptions, Usage> {
-        if let Some(mode) = flags.mode.filter(|mode| *mode != Mode::Reused) {
-            check_mode(mode, &flags.options, spec)?;
+    fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<FetchOptions, Usage> {
+        if let Some(mode) = self.mode.filter(|mode| *mode != Mode::Reused) {
+            check_mode(mode, &self.options, spec)?;
         }
-        apply_mode(flags.mode, spec);
-        if flags.mode == Some(Mode::Both) {
+        apply_mode(self.mode, spec);
+        if self.mode == Some(Mode::Both) {
             spec.ladder = Some(both(spec)?);
         }
-        Ok(flags.options)
+        Ok(self.options)
     }
+}
 
-    fn load<'a>(asked: Asked<'a>, call: &FetchCall) -> Result<Load<'a>, String> {
+impl Owned for FetchOptions {
+    fn load<'a>(asked: Asked<'a>, call: &FetchCall) -> Result<Load<'a>, Unmade> {
         let authority = asked.plan.target.authority();
         let protocol = FetchProtocol::new(&FetchRequest {
             path: &call.path,

@@ -9,8 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_model::plan::{Part, Shapes};
-
+use super::call::{Part, Shapes};
 use super::message::{MessageError, MessageReader, PREFIX_LEN, Sink};
 use crate::http2::are_same;
 
@@ -389,8 +388,8 @@ const _: () = assert!(PREFIX_LEN == 5, "Decodable::data takes a prefix apart");
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_model::plan::Shape;
 
+    use super::super::call::Shape;
     use super::*;
 
     /// A message with a string, itself, and itself as a group.

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use plimsoll_model::spec::{EncodedCall, GrpcSpec, Messages, Problem};
+use plimsoll_model::spec::{Problem, Surroundings};
 use plimsoll_model::template::Rows;
 
+use super::call::{EncodedCall, Messages};
 use super::schema::{Schema, SchemaError};
+use super::section::GrpcSpec;
 
 /// Why a server's own description of a method could not be had.
 #[derive(Debug)]
@@ -16,17 +18,30 @@ pub enum Unreflected<E> {
     NoAnswer(String),
 }
 
-/// Finds the `method`, and encodes or checks its messages. `ask` asks the server what the service of this name is;
-/// `lost` is given why there was no way to it.
+/// A question to the world ([`Surroundings::ask`]): what the server says that a service is.
+#[derive(Debug)]
+pub struct Reflect {
+    pub service: String,
+    /// Which of its methods is called.
+    pub method: String,
+    /// The plan wants the server to be asked.
+    pub insisted: bool,
+    /// The call's.
+    pub metadata: Vec<(String, String)>,
+    /// `None`: nobody could ask.
+    pub answer: Option<Result<Schema, Unreflected<()>>>,
+}
+
+/// Finds the `method`, and encodes or checks its messages, which may have fields of rows; a server that has to be
+/// asked is given the metadata.
 ///
 /// # Errors
 /// A problem that names its key below `call.grpc`.
-pub fn encode<E>(
+pub(super) fn encode(
     call: &GrpcSpec,
     method: &str,
-    (messages, rows): (Messages<'_>, Option<&Rows>),
-    ask: impl FnOnce(&str) -> Result<Schema, Unreflected<E>>,
-    lost: impl FnOnce(E),
+    (messages, rows, metadata): (Messages<'_>, Option<&Rows>, &[(String, String)]),
+    surroundings: &dyn Surroundings,
 ) -> Result<EncodedCall, Problem> {
     let schema = match (&call.proto, &call.descriptor_set) {
         (Some(files), _) => {
@@ -34,7 +49,7 @@ pub fn encode<E>(
             Schema::from_protos(files, imports).map_err(wrong("proto"))?
         }
         (None, Some(path)) => Schema::from_descriptor_set(path).map_err(wrong("descriptor_set"))?,
-        (None, None) => undescribed(call, method, ask, lost)?,
+        (None, None) => undescribed(call, method, metadata, surroundings)?,
     };
     let method = schema.method(method).map_err(|e| {
         let problem = wrong("method")(e);
@@ -72,11 +87,11 @@ fn wrong(key: &str) -> impl FnOnce(SchemaError) -> Problem {
 
 /// The schema of a method that no file describes: one of the built-in services, or
 /// what the server reports.
-fn undescribed<E>(
+fn undescribed(
     call: &GrpcSpec,
     method: &str,
-    ask: impl FnOnce(&str) -> Result<Schema, Unreflected<E>>,
-    lost: impl FnOnce(E),
+    metadata: &[(String, String)],
+    surroundings: &dyn Surroundings,
 ) -> Result<Schema, Problem> {
     let bare = method.strip_prefix('/').unwrap_or(method);
     let service = bare
@@ -92,12 +107,23 @@ fn undescribed<E>(
         let unknown = builtin.method(method).err().map(|e| e.to_string());
         Problem::new("call.grpc.method", unknown.unwrap_or_default())
     };
-    match ask(service) {
+    let mut question = Reflect {
+        service: service.to_owned(),
+        method: method.to_owned(),
+        insisted: asked_for,
+        metadata: metadata.to_vec(),
+        answer: None,
+    };
+    surroundings.ask(&mut question);
+    let answer = question.answer;
+    let nobody = || {
+        Err(Unreflected::NoAnswer(
+            "there is no way to ask it".to_owned(),
+        ))
+    };
+    match answer.unwrap_or_else(nobody) {
         Ok(schema) => Ok(schema),
-        Err(Unreflected::NoWay(why)) => {
-            lost(why);
-            Err(unknown())
-        }
+        Err(Unreflected::NoWay(())) => Err(unknown()),
         Err(Unreflected::NoAnswer(why)) if asked_for => {
             Err(Problem::new("call.grpc.reflection", why))
         }

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use plimsoll_engine::driver::CallId;
 use plimsoll_model::Time;
-use plimsoll_model::plan::{Compression, MethodKind, Pace, StreamPlan};
 use plimsoll_wire::http2::DEFAULT_MAX_FRAME;
 
+use super::call::{Compression, MethodKind, Pace, StreamPlan};
 use super::message::write_message;
 use super::rendered::{Rendered, Renderer};
 

@@ -1,9 +1,9 @@
 //! The messages inside a stream's DATA (gRPC over HTTP/2, "Length-Prefixed-Message"): a
 //! flag byte, four bytes of length, the message.
 
-use plimsoll_model::plan::Compression;
 use thiserror::Error;
 
+use super::call::Compression;
 use super::packing;
 
 /// Bytes before every message.

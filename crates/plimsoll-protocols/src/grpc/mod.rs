@@ -1,18 +1,24 @@
 //! gRPC over HTTP/2 (RFC 9113, RFC 7541 and the gRPC-over-HTTP/2 specification): the
 //! client driver, a canned server for tests and benchmarks, and the reference servers.
 
+#[cfg(all(feature = "schema", feature = "targets"))]
+pub mod asking;
+mod binary;
+mod call;
 pub mod canned;
 #[cfg(feature = "targets")]
 pub mod check;
 #[cfg(feature = "targets")]
 pub mod client;
 mod decodable;
+mod delimited;
 #[cfg(feature = "targets")]
 mod dial;
 mod driver;
 #[cfg(feature = "schema")]
 pub mod encoding;
 mod exchange;
+mod flags;
 mod head;
 mod message;
 mod packing;
@@ -22,16 +28,27 @@ mod patch;
 pub mod reflection;
 mod rendered;
 mod request;
+mod resolve;
 #[cfg(feature = "schema")]
 pub mod schema;
+mod section;
 #[cfg(feature = "targets")]
 pub mod target;
 mod timeout;
 mod unary;
 
 pub use crate::http2::FrameTracer;
+pub use binary::{BinarySource, BinarySpec};
+pub use call::{
+    BinaryMessage, Compression, GivenMessages, GrpcCall, MethodKind, Pace, Part, Shape, Shapes,
+    StreamPlan,
+};
+pub use delimited::delimited;
 pub use driver::{GrpcDriver, GrpcProtocol};
+pub use flags::GrpcFlags;
 pub use head::{ContentType, Encoding, Head, HeadReader, Texts};
 pub use message::{MessageError, MessageReader, PREFIX_LEN};
 pub use request::{GrpcRequest, RequestError};
+pub use resolve::metadata;
+pub use section::{GrpcSpec, MessageSpec, PaceSpec};
 pub use timeout::timeout_from_value;

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use flate2::Compression;
 use flate2::write::{GzDecoder, GzEncoder};
-use plimsoll_model::plan::Shapes;
 
+use super::call::Shapes;
 use super::decodable::{Walk, Walking};
 use super::message::{MessageError, Sink};
 
@@ -197,7 +197,7 @@ mod tests {
 
     fn packed(message: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        let gzip = Some(plimsoll_model::plan::Compression::Gzip);
+        let gzip = Some(crate::grpc::Compression::Gzip);
         write_message(&mut out, gzip, |out| out.extend_from_slice(message));
         out
     }

@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
-use plimsoll_model::plan::Compression;
 use plimsoll_model::template::Varying;
 use plimsoll_wire::http2::DEFAULT_MAX_FRAME;
 
+use super::call::Compression;
 use super::message::write_message;
 
 /// What makes messages, at one time.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_model::plan::{Compression, GrpcCall, Shapes};
 use plimsoll_model::template::Varying;
 use plimsoll_wire::hpack::Encoder;
 use thiserror::Error;
 
+use super::call::{Compression, GrpcCall, Shapes};
 use super::exchange::Script;
 use super::message::{PREFIX_LEN, write_message};
 use super::timeout::timeout_value;

@@ -22,11 +22,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use plimsoll_model::input;
-use plimsoll_model::plan::MethodKind;
 use prost_reflect::{DescriptorPool, EnumDescriptor, MethodDescriptor, Syntax};
 use protox::Compiler;
 use protox::file::{File, FileResolver};
 
+use super::call::MethodKind;
 pub(super) use descriptors::{Descriptor, assemble};
 use editions::Apart;
 pub use varying::Requests;

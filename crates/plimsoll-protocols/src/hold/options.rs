@@ -13,7 +13,7 @@ use plimsoll_model::units::{Period, Size};
 use serde::{Deserialize, Serialize};
 
 use super::HoldProtocol;
-use crate::owned::{Asked, Load, Owned, Usage, driven};
+use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables, driven};
 
 /// Below this the processes themselves outweigh what one connection holds.
 const CONNECTIONS: u32 = 1_000;
@@ -215,16 +215,18 @@ fn few(problems: &mut Problems, key: &str, size: Size) -> Option<usize> {
     usize::try_from(size.0).ok()
 }
 
-impl Owned for HoldOptions {
+impl Quick for HoldFlags {
     const TARGET: &str = "tcp://HOST:PORT (plaintext), tls://HOST:PORT (TLS 1.3; mutual with --cert and --key), or unix:/PATH";
-    type Flags = HoldFlags;
+    type Section = HoldOptions;
 
-    fn of(flags: HoldFlags, spec: &mut Spec) -> Result<HoldOptions, Usage> {
-        spec.load.duration = flags.held.or(spec.load.duration);
-        Ok(flags.options)
+    fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<HoldOptions, Usage> {
+        spec.load.duration = self.held.or(spec.load.duration);
+        Ok(self.options)
     }
+}
 
-    fn load<'a>(asked: Asked<'a>, call: &HoldCall) -> Result<Load<'a>, String> {
+impl Owned for HoldOptions {
+    fn load<'a>(asked: Asked<'a>, call: &HoldCall) -> Result<Load<'a>, Unmade> {
         let protocol = HoldProtocol::new(call.greeting, call.message);
         Ok(driven(asked, protocol))
     }

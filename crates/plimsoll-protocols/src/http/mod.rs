@@ -15,6 +15,9 @@ mod driver;
 mod errors;
 pub mod events;
 mod fields;
+mod flags;
+mod llm;
+mod load;
 mod multiplexed;
 mod names;
 mod needle;
@@ -31,6 +34,7 @@ mod tokens;
 mod trace;
 mod unpacking;
 mod users;
+mod ws;
 
 pub use call::{
     Conversation, EventFormat, EventMatch, EventStream, FrameAnswer, FrameCall, HttpCall,
@@ -40,9 +44,12 @@ pub use choosing::HttpProtocol;
 pub use conversation::{Conversations, GivesBodies};
 pub use driver::{Http1Driver, Http1Protocol};
 pub(crate) use errors::broken;
+pub use flags::HttpFlags;
+pub use llm::LlmFlags;
 pub use multiplexed::{Http2Driver, Http2Protocol};
 pub(crate) use names::check_name;
 pub use request::HttpRequest;
 pub use script::FrameScripts;
 pub use section::{ConversationSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec};
 pub use socket::{SocketDriver, SocketProtocol};
+pub use ws::WsFlags;

@@ -461,8 +461,8 @@ impl<C: Calls> Driver for Connection<C> {
 
 #[cfg(test)]
 mod tests {
+    use crate::grpc::GrpcCall;
     use plimsoll_engine::driver::Protocol;
-    use plimsoll_model::plan::GrpcCall;
 
     use super::*;
     use crate::grpc::{GrpcProtocol, GrpcRequest};

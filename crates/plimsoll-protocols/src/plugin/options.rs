@@ -13,7 +13,7 @@ use plimsoll_plugin::Codec;
 use serde::{Deserialize, Serialize};
 
 use super::{Content, PluginProtocol, PluginRequest, frame_of};
-use crate::owned::{Asked, Load, Owned, Usage, driven, text_or_file};
+use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables, driven, text_or_file};
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
 const MAX_FRAME: Size = Size(16 << 20);
@@ -229,19 +229,21 @@ impl PluginOptions {
     }
 }
 
-impl Owned for PluginOptions {
+impl Quick for PluginFlags {
     const TARGET: &str =
         "plugin://HOST:PORT (plaintext), plugins://HOST:PORT (TLS 1.3), or unix:/PATH";
-    type Flags = PluginFlags;
+    type Section = PluginOptions;
 
-    fn of(flags: PluginFlags, _: &mut Spec) -> Result<PluginOptions, Usage> {
-        let mut options = flags.options;
+    fn section(self, _: &mut Spec, _: Variables<'_>) -> Result<PluginOptions, Usage> {
+        let mut options = self.options;
         (options.payload, options.payload_file) = text_or_file(options.payload.as_deref())?;
         (options.frame, options.frame_file) = text_or_file(options.frame.as_deref())?;
         Ok(options)
     }
+}
 
-    fn load<'a>(asked: Asked<'a>, call: &PluginCall) -> Result<Load<'a>, String> {
+impl Owned for PluginOptions {
+    fn load<'a>(asked: Asked<'a>, call: &PluginCall) -> Result<Load<'a>, Unmade> {
         let codec = Codec::load(&call.codec).map_err(|e| e.to_string())?;
         let protocol = PluginProtocol::new(&PluginRequest {
             codec: &codec,

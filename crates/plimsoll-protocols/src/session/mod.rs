@@ -4,6 +4,7 @@ mod account;
 mod call;
 mod driver;
 pub mod http;
+mod load;
 mod section;
 
 pub use call::{QueryText, SessionCall};

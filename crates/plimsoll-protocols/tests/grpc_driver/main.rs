@@ -13,9 +13,8 @@ mod weather;
 mod whole;
 
 use plimsoll_engine::driver::{CallId, Driver, Event, Protocol, ProtocolError};
-use plimsoll_model::plan::GrpcCall;
 use plimsoll_model::{Outcome, Time};
-use plimsoll_protocols::grpc::{GrpcDriver, GrpcProtocol, GrpcRequest};
+use plimsoll_protocols::grpc::{GrpcCall, GrpcDriver, GrpcProtocol, GrpcRequest};
 use plimsoll_wire::hpack::Encoder;
 use plimsoll_wire::http2::{self, ErrorCode, Frame, FrameHead, write};
 

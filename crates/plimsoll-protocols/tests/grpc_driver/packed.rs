@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use flate2::write::{GzDecoder, GzEncoder};
-use plimsoll_model::plan::Compression;
+use plimsoll_protocols::grpc::Compression;
 use plimsoll_wire::http2::kind;
 
 use super::*;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_model::plan::{MethodKind, Pace, StreamPlan};
 use plimsoll_model::template::{
     MetadataField, Moment, Order, Render, Template, Variation, Varying, VaryingMetadata,
 };
+use plimsoll_protocols::grpc::{MethodKind, Pace, StreamPlan};
 use plimsoll_wire::hpack::Decoder;
 use plimsoll_wire::http2::{kind, setting};
 

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_engine::network::simulated::{Action, Peer, Server};
-use plimsoll_model::plan::{Compression, GrpcCall, MethodKind, Pace, StreamPlan};
 use plimsoll_model::record::Interval;
 use plimsoll_model::template::{Moment, Order, Render, Variation, Varying};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::grpc::canned::{Canned, CannedConnection, CannedOptions};
-use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
+use plimsoll_protocols::grpc::{
+    Compression, GrpcCall, GrpcProtocol, GrpcRequest, MethodKind, Pace, StreamPlan,
+};
 use plimsoll_wire::http2::ErrorCode;
 
 use super::{START, choose, every_seed, load, run};

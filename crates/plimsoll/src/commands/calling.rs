@@ -29,7 +29,7 @@ fn command(entry: &Entry) -> Command {
         .value_name("URL")
         .env("PLIMSOLL_TARGET")
         .help(entry.target);
-    let command = entry.with_flags(Command::new(entry.name()).arg(target));
+    let command = entry.with_flags(Command::new(entry.name).arg(target));
     let about = command.get_about().cloned().unwrap_or_default();
     let command = command.next_help_heading(None::<&str>);
     let command = OutputFlags::augment_args(LoadFlags::augment_args(command));
@@ -46,14 +46,14 @@ impl Subcommand for Arguments {
     }
 
     fn has_subcommand(name: &str) -> bool {
-        ENTRIES.iter().any(|entry| entry.name() == name)
+        ENTRIES.iter().any(|entry| entry.name == name)
     }
 }
 
 impl FromArgMatches for Arguments {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Arguments, Error> {
         let chosen = matches.subcommand().and_then(|(name, typed)| {
-            let entry = ENTRIES.iter().find(|entry| entry.name() == name)?;
+            let entry = ENTRIES.iter().find(|entry| entry.name == name)?;
             Some((entry, typed))
         });
         let (entry, typed) = chosen.ok_or_else(|| Error::new(ErrorKind::MissingSubcommand))?;
@@ -80,8 +80,10 @@ pub(crate) fn execute(
     let target = arguments.typed.get_one::<String>("target");
     let target = target.map(String::as_str);
     let mut spec = quick::spec(target, CallSpec::default(), &arguments.load, origins)?;
-    let applied = arguments.entry.apply(&arguments.typed, &mut spec);
-    applied.map_err(|wrong| Failure::usage(wrong.message, &wrong.help))?;
+    let variable = |name: &str| environment.get(name).map(|found| found.value);
+    arguments
+        .entry
+        .apply(&arguments.typed, &mut spec, &variable)?;
     if spec.ladder.is_some() {
         return sweep::typed(&spec, &arguments.output, environment, process);
     }

@@ -1,22 +1,18 @@
 //! `plimsoll grpc`: the quick form of a plan, for one gRPC method.
 
-use std::path::PathBuf;
-
 use clap::{Args, Subcommand};
-use plimsoll_model::spec::{BinarySpec, GrpcSpec, MessageSpec, PaceSpec};
-use plimsoll_model::units::{Period, Size};
+use plimsoll_protocols::flags::RowFlags;
+use plimsoll_protocols::grpc::GrpcFlags;
 use plimsoll_protocols::grpc::reflection::{self, ReflectionError};
 
-use crate::arguments::{Origins, Strength};
+use crate::arguments::Origins;
 use crate::console;
-use crate::credentials::CredentialFlags;
 use crate::environment::Environment;
 use crate::execution::{OutputFlags, Process};
 use crate::failure::{Exit, Failure};
 use crate::link_flags::LinkFlags;
 use crate::load_flags::LoadFlags;
 use crate::quick;
-use crate::row_flags::RowFlags;
 
 /// Put load on a gRPC method: the same as a plan, typed as flags.
 #[derive(Debug, Args)]
@@ -56,90 +52,6 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     pub(crate) output: OutputFlags,
-}
-
-/// One call of a gRPC method, typed as flags.
-#[derive(Debug, Args)]
-pub(crate) struct GrpcFlags {
-    /// What to call: package.Service/Method.
-    #[arg(short, long, alias = "call", help_heading = "Call")]
-    method: Option<String>,
-
-    /// The message as JSON, or a list of them (a stream's; else calls take them in turn); @FILE or @- (stdin) that holds it, or a message a line [default: the empty message].
-    #[arg(short, long, value_name = "JSON", help_heading = "Call")]
-    data: Option<String>,
-
-    /// A message in the protobuf encoding, @FILE or @- (stdin), in place of --data; may be given
-    /// again: a stream sends them all, else calls take them in turn.
-    #[arg(long, value_name = "@FILE", help_heading = "Call")]
-    data_binary: Vec<String>,
-
-    /// The same, with several messages in a file, each behind its length as a varint (protobuf's
-    /// delimited format).
-    #[arg(long, value_name = "@FILE", help_heading = "Call")]
-    data_delimited: Vec<String>,
-
-    /// A .proto file that describes the method; may be given again.
-    #[arg(long, value_name = "FILE", help_heading = "Call")]
-    proto: Vec<PathBuf>,
-
-    /// Where imports of --proto are looked for; may be given again.
-    #[arg(long, value_name = "DIR", help_heading = "Call")]
-    import_path: Vec<PathBuf>,
-
-    /// A descriptor set that describes the method (protoc --descriptor_set_out --include_imports).
-    #[arg(long, value_name = "FILE", help_heading = "Call")]
-    descriptor_set: Option<PathBuf>,
-
-    /// Ask the server what the method is, even if it is one of the built-in services
-    /// [default: ask for methods of other services, where no description is given].
-    #[arg(long, help_heading = "Call")]
-    reflection: bool,
-
-    /// Metadata, 'name: value'; may be given again. 'name: $VARIABLE' takes it from the environment,
-    /// and fields such as {{row.user}} vary from call to call.
-    #[arg(long, value_name = "NAME: VALUE", help_heading = "Call")]
-    metadata: Vec<String>,
-
-    #[command(flatten)]
-    credentials: CredentialFlags,
-
-    /// Streams: messages to send on a call [default: as many as --data has].
-    #[arg(long, value_name = "N", help_heading = "Call")]
-    messages: Option<u32>,
-
-    /// Streams: time between two messages of a call, or "answers": each after the answer to
-    /// the one before [default: all at once].
-    #[arg(long, value_name = "TIME", help_heading = "Call")]
-    pace: Option<PaceSpec>,
-
-    /// Streams: messages the server has to send on a call; otherwise the call has failed.
-    #[arg(long, value_name = "N", help_heading = "Call")]
-    expect: Option<u32>,
-
-    /// Streams: cancel the call after so many messages from the server; 0: at once.
-    #[arg(long, value_name = "N", help_heading = "Call")]
-    cancel_after: Option<u32>,
-
-    /// Streams: end the call after this time, which is its good end: for streams without one.
-    #[arg(long, value_name = "TIME", help_heading = "Call")]
-    stream_duration: Option<Period>,
-
-    /// The :authority to send [default: host:port of the target].
-    #[arg(long, help_heading = "Call")]
-    authority: Option<String>,
-
-    /// The user-agent to send [default: this program and its version].
-    #[arg(long, value_name = "TEXT", help_heading = "Call")]
-    user_agent: Option<String>,
-
-    /// Pack requests, and take packed answers: gzip or none [default: none].
-    #[arg(long, value_name = "HOW", help_heading = "Call")]
-    compression: Option<String>,
-
-    /// Larger answers fail with MESSAGE_TOO_LARGE [default: 4MiB].
-    #[arg(long, value_name = "SIZE", help_heading = "Call")]
-    max_message: Option<Size>,
 }
 
 /// What a server with reflection can be asked, instead of loading it.
@@ -210,44 +122,4 @@ pub(crate) fn execute(
     let mut spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
     arguments.rows.apply(&mut spec);
     quick::run(&spec, &arguments.output, environment, process)
-}
-
-impl GrpcFlags {
-    /// One of these flags that was typed.
-    pub(crate) fn given(origins: &Origins) -> Option<String> {
-        let flags = GrpcFlags::augment_args(clap::Command::new("call"));
-        let typed = |id: &str| origins.strength(id) == Some(Strength::CommandLine);
-        let mut all = flags.get_arguments();
-        let flag = all.find(|flag| typed(flag.get_id().as_str()))?;
-        Some(format!("--{}", flag.get_long()?))
-    }
-
-    /// # Errors
-    /// Where a flag makes no sense, or stdin can't be read.
-    pub(crate) fn spec(&self) -> Result<GrpcSpec, Failure> {
-        let mut call = GrpcSpec {
-            method: self.method.clone(),
-            proto: Some(self.proto.clone()).filter(|p| !p.is_empty()),
-            import_path: Some(self.import_path.clone()).filter(|p| !p.is_empty()),
-            descriptor_set: self.descriptor_set.clone(),
-            authority: self.authority.clone(),
-            user_agent: self.user_agent.clone(),
-            compression: self.compression.clone(),
-            max_message: self.max_message,
-            reflection: self.reflection.then_some(true),
-            messages: self.messages,
-            pace: self.pace,
-            expect: self.expect,
-            cancel_after: self.cancel_after,
-            stream_duration: self.stream_duration,
-            ..GrpcSpec::default()
-        };
-        let (message, file) = quick::text_or_file(self.data.as_deref())?;
-        (call.message, call.message_file) = (message.map(MessageSpec), file);
-        let binary = quick::binary(&self.data_binary, &self.data_delimited)?;
-        call.message_binary = Some(BinarySpec(binary)).filter(|spec| !spec.0.is_empty());
-        call.metadata = quick::fields("--metadata", &self.metadata)?;
-        self.credentials.add_to(&mut call.metadata)?;
-        Ok(call)
-    }
 }

@@ -6,13 +6,14 @@ use std::path::Path;
 use clap::Args;
 use plimsoll_model::ladder::{self, LadderRecord, Metric, Slice};
 use plimsoll_model::spec::{LadderSpec, Spec};
+use plimsoll_protocols::flags::RowFlags;
+use plimsoll_protocols::grpc::GrpcFlags;
 use plimsoll_report::ladder as shown;
 use plimsoll_report::quantity::time;
 use serde_json::json;
 
-use crate::arguments::Origins;
+use crate::arguments::{Origins, Strength};
 use crate::climbing::{Climb, ClimbFlags, Outline};
-use crate::commands::grpc::GrpcFlags;
 use crate::console;
 use crate::documents::{Made, Screen};
 use crate::environment::Environment;
@@ -21,7 +22,6 @@ use crate::failure::{Exit, Failure};
 use crate::presentation;
 use crate::problems::Source;
 use crate::quick;
-use crate::row_flags::RowFlags;
 use crate::shards::Team;
 
 /// Measure variants of a plan, or services beside each other, and report what each adds.
@@ -117,10 +117,19 @@ fn service(typed: &str) -> Option<(&str, &str)> {
     }
 }
 
+/// A flag of the call that was typed.
+fn given(origins: &Origins) -> Option<String> {
+    let flags = GrpcFlags::augment_args(clap::Command::new("call"));
+    let typed = |id: &str| origins.strength(id) == Some(Strength::CommandLine);
+    let mut all = flags.get_arguments();
+    let flag = all.find(|flag| typed(flag.get_id().as_str()))?;
+    Some(format!("--{}", flag.get_long()?))
+}
+
 /// # Errors
 /// Where a flag of the call is given beside a plan, which has the call.
 fn check_for_plan(origins: &Origins) -> Result<(), Failure> {
-    match GrpcFlags::given(origins) {
+    match given(origins) {
         None => Ok(()),
         Some(flag) => Err(Failure::usage(
             format_args!("{flag} with a plan"),

@@ -8,11 +8,9 @@ pub(crate) mod completions;
 mod conclusion;
 pub(crate) mod find;
 pub(crate) mod grpc;
-pub(crate) mod http;
 pub(crate) mod import;
 pub(crate) mod kubernetes;
 pub(crate) mod ladder;
-pub(crate) mod llm;
 pub(crate) mod man;
 pub(crate) mod merge;
 pub(crate) mod payload;
@@ -29,7 +27,6 @@ pub(crate) mod sweep;
 mod tls_flags;
 pub(crate) mod view;
 pub(crate) mod watch;
-pub(crate) mod ws;
 
 use crate::arguments::{Chosen, Cli, Origins};
 use crate::documents::Made;
@@ -109,9 +106,6 @@ fn carry_out(
         }
         Chosen::Shard(arguments) => shard::execute(&arguments, environment, &process()?),
         Chosen::Stack(arguments) => stack::execute(&arguments, origins, environment, process),
-        Chosen::Http(arguments) => http::execute(&arguments, origins, environment, &process()?),
-        Chosen::Ws(arguments) => ws::execute(&arguments, origins, environment, &process()?),
-        Chosen::Llm(arguments) => llm::execute(&arguments, origins, environment, &process()?),
         Chosen::Call(arguments) => calling::execute(&arguments, origins, environment, &process()?),
         Chosen::Report(arguments) => report::execute(&arguments),
         Chosen::Compare(arguments) => compare::execute(&arguments),

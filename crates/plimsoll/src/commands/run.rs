@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use plimsoll_model::spec::{self, Spec};
 use plimsoll_model::{Plan, input};
+use plimsoll_protocols::flags::RowFlags;
 
 use crate::arguments::Origins;
 use crate::environment::Environment;
@@ -14,7 +15,6 @@ use crate::lanes::Lanes;
 use crate::load_flags::LoadFlags;
 use crate::planning;
 use crate::problems::{self, Source};
-use crate::row_flags::RowFlags;
 use crate::shards;
 use crate::shards::identity::ShardFlags;
 

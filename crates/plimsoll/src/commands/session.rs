@@ -1,14 +1,13 @@
 //! `plimsoll session`: the quick form of a plan, for sessions whose tokens stream.
 
 use clap::Args;
+use plimsoll_protocols::flags::{Bound, CredentialFlags, fields, goodput};
 use plimsoll_protocols::session::SessionSection;
 
 use crate::arguments::Origins;
-use crate::credentials::CredentialFlags;
 use crate::environment::Environment;
 use crate::execution::{self, OutputFlags, Process};
 use crate::failure::{Exit, Failure};
-use crate::goodput::{self, Bound};
 use crate::load_flags::LoadFlags;
 use crate::planning;
 use crate::problems::Source;
@@ -81,10 +80,10 @@ pub(crate) fn execute(
     let mut call = SessionSection {
         socket: arguments.socket.clone(),
         agent: arguments.agent.clone(),
-        goodput: goodput::spec(&arguments.goodput),
+        goodput: goodput(&arguments.goodput),
         ..SessionSection::default()
     };
-    call.headers = quick::fields("--header", &arguments.header)?;
+    call.headers = fields("--header", &arguments.header)?;
     arguments.credentials.add_to(&mut call.headers)?;
     arguments.session.apply(&mut call);
     let call = quick::call(&call)?;

@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use plimsoll_model::input;
-use plimsoll_model::spec::GrpcSpec;
+use plimsoll_protocols::grpc::GrpcSpec;
 
 use super::Load;
 use crate::execution::slug;

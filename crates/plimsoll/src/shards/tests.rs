@@ -126,8 +126,8 @@ fn time_of(second: u64, call: u64) -> u64 {
 }
 
 fn header() -> RunHeader {
-    let spec = plimsoll_model::spec::read(
-        "target = \"grpc://127.0.0.1:1\"\n[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\n[load]\nrate = \"100/s\"\nduration = \"20s\"\n",
+    plimsoll_protocols::registry::register();
+    let spec = plimsoll_model::spec::read("target = \"grpc://127.0.0.1:1\"\n[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\n[load]\nrate = \"100/s\"\nduration = \"20s\"\n",
     )
     .unwrap();
     let plan = crate::planning::plan(

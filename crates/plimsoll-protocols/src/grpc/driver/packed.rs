@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use plimsoll_model::Outcome;
-use plimsoll_model::plan::Shapes;
 
 use super::{GrpcDriver, Stream};
+use crate::grpc::Shapes;
 use crate::grpc::head::{Encoding, Head, Texts};
 use crate::grpc::packing::Unpackers;
 use crate::grpc::unary::Step;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use plimsoll_model::spec::BinaryMessage;
 use prost_reflect::prost::Message as _;
 use prost_reflect::{
     Cardinality, DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, ReflectMessage,
@@ -14,6 +13,7 @@ use super::describe::type_name;
 use super::editions::is_stand_in;
 use super::right::{fields, one, right};
 use super::{Method, Schema, SchemaError, near};
+use crate::grpc::BinaryMessage;
 
 impl Schema {
     /// Encodes a request of `method` from its JSON form, without the gRPC prefix.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_model::plan::{Part, Shape, Shapes};
 use prost_reflect::{Kind, MessageDescriptor, Syntax};
 
 use super::{Method, Schema};
+use crate::grpc::{Part, Shape, Shapes};
 
 impl Schema {
     /// What an answer of `method` has to be.

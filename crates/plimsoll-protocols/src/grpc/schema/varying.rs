@@ -10,7 +10,6 @@ mod scalar;
 
 use std::sync::Arc;
 
-use plimsoll_model::spec::BinaryMessage;
 use plimsoll_model::template::{
     Column, Moment, Order, Render, Rows, Source, Template, TemplateError, Variation, has_fields,
     quote_bare,
@@ -21,6 +20,7 @@ use serde_json::{Map, Value};
 
 use super::message::field_named;
 use super::{Method, Schema, SchemaError};
+use crate::grpc::BinaryMessage;
 use crate::grpc::patch::{Node, Patched, Tag};
 use filling::{Filling, typed, whole};
 use known::is_now;

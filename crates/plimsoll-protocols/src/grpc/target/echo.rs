@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 use jiff::Timestamp;
-use plimsoll_model::plan::MethodKind;
 use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::codec::CompressionEncoding;
@@ -28,6 +27,7 @@ use tonic_prost::ProstCodec;
 use super::answering::LONGEST;
 use super::generated::echo::{EchoRequest, EchoResponse};
 use super::reflecting::reflecting;
+use crate::grpc::MethodKind;
 use crate::serving::delay::Alarms;
 use crate::serving::{Bound, ConnectionStats, ServeError, http2};
 

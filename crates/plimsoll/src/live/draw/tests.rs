@@ -19,6 +19,7 @@ fn plan(load: &str) -> Plan {
     let text = format!(
         "name = \"score, steady\"\ntarget = \"grpc://127.0.0.1:50051\"\n[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\n[load]\n{load}"
     );
+    plimsoll_protocols::registry::register();
     let spec = spec::read(&text).expect("a plan");
     planning::plan(&spec, &Environment::default(), &Source::Flags).expect("resolved")
 }

@@ -3,38 +3,39 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use crate::spec::{BinaryMessage, BinarySource, BinarySpec, Problems, Surroundings};
+use plimsoll_model::spec::{Problems, Surroundings};
+
+use super::binary::{BinarySource, BinarySpec};
+use super::call::BinaryMessage;
 
 const KEY: &str = "call.grpc.message_binary";
 
-impl Problems {
-    /// `None`: a problem with them is reported already.
-    pub(super) fn binary(
-        &mut self,
-        spec: &BinarySpec,
-        surroundings: &dyn Surroundings,
-    ) -> Option<Vec<BinaryMessage>> {
-        let mut messages = Vec::new();
-        let mut all_good = true;
-        for (i, source) in spec.0.iter().enumerate() {
-            let found = bytes(source, i, surroundings).and_then(|(name, bytes)| match source {
-                BinarySource::File(_) | BinarySource::Base64(_) => Ok(vec![BinaryMessage {
-                    bytes,
-                    source: name,
-                }]),
-                BinarySource::Delimited(_) => delimited(&name, &bytes),
-            });
-            match self.keep(KEY, found) {
-                Some(mut found) => messages.append(&mut found),
-                None => all_good = false,
-            }
+/// `None`: a problem with them is reported already.
+pub(super) fn binary(
+    problems: &mut Problems,
+    spec: &BinarySpec,
+    surroundings: &dyn Surroundings,
+) -> Option<Vec<BinaryMessage>> {
+    let mut messages = Vec::new();
+    let mut all_good = true;
+    for (i, source) in spec.0.iter().enumerate() {
+        let found = bytes(source, i, surroundings).and_then(|(name, bytes)| match source {
+            BinarySource::File(_) | BinarySource::Base64(_) => Ok(vec![BinaryMessage {
+                bytes,
+                source: name,
+            }]),
+            BinarySource::Delimited(_) => delimited(&name, &bytes),
+        });
+        match problems.keep(KEY, found) {
+            Some(mut found) => messages.append(&mut found),
+            None => all_good = false,
         }
-        if all_good && messages.is_empty() {
-            self.add(KEY, "no message: name at least one");
-            return None;
-        }
-        all_good.then_some(messages)
     }
+    if all_good && messages.is_empty() {
+        problems.add(KEY, "no message: name at least one");
+        return None;
+    }
+    all_good.then_some(messages)
 }
 
 /// The bytes of a source, and its name.

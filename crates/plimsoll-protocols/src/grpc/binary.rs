@@ -5,10 +5,9 @@ use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use plimsoll_model::spec::keys_of;
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-use super::keys::keys_of;
 
 /// Messages: the path of a file that is one, a table, or a list of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,122 @@
+//! Sections for the tests of what all sections have in common.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use toml::Value;
+
+use super::{Of, Protocol, Schemes, Section};
+use crate::plan::{Call, RequestFields};
+use crate::spec::{Given, Limit, MetadataSpec, Names, Problems, Spec, Surroundings};
+use crate::template::{MetadataField, Order, Variation};
+
+pub(in crate::spec) const ALL: [&dyn Protocol; 2] = [&Of::<GrpcSpec>::NEW, &Of::<HttpSpec>::NEW];
+
+const METADATA: Names = Names {
+    key: "call.grpc.metadata",
+    binary: true,
+    check: |_| Ok(()),
+};
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(in crate::spec) struct GrpcSpec {
+    pub(in crate::spec) method: Option<String>,
+    pub(in crate::spec) message: Option<Value>,
+    pub(in crate::spec) deadline: Option<Limit>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    metadata: BTreeMap<String, MetadataSpec>,
+}
+
+#[derive(Debug, PartialEq)]
+pub(in crate::spec) struct GrpcCall {
+    method: String,
+    metadata: RequestFields,
+}
+
+impl Call for GrpcCall {
+    fn names(&self) -> (&'static str, Cow<'_, str>) {
+        ("grpc", self.method.as_str().into())
+    }
+
+    fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
+        (&self.metadata.constant, &[])
+    }
+}
+
+impl Section for GrpcSpec {
+    const SCHEMES: Schemes = Schemes {
+        section: "grpc",
+        purpose: "for gRPC",
+        plain: "grpc",
+        secured: Some("grpcs"),
+        elsewhere: &[],
+        ports: None,
+        with_path: false,
+    };
+    type Call = GrpcCall;
+
+    fn fields(&mut self) -> Option<&mut BTreeMap<String, MetadataSpec>> {
+        Some(&mut self.metadata)
+    }
+
+    fn keys_within(path: &str) -> Option<&'static [&'static str]> {
+        path.starts_with("metadata.").then(MetadataSpec::keys)
+    }
+
+    fn resolve(
+        &self,
+        _: &Spec,
+        problems: &mut Problems,
+        surroundings: &dyn Surroundings,
+    ) -> Option<GrpcCall> {
+        let given = Given::Nothing;
+        let metadata = problems.metadata(&METADATA, &self.metadata, given, surroundings);
+        let method = self.method.clone().ok_or_else(|| "missing".to_owned());
+        Some(GrpcCall {
+            method: problems.keep("call.grpc.method", method)?,
+            metadata: metadata.in_requests(&Variation::new(1, 1, 0, Order::default())),
+        })
+    }
+
+    fn filled_in(self, _: &GrpcCall) -> GrpcSpec {
+        GrpcSpec {
+            deadline: None,
+            ..self
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(in crate::spec) struct HttpSpec {
+    path: Option<String>,
+}
+
+impl Call for HttpSpec {
+    fn names(&self) -> (&'static str, Cow<'_, str>) {
+        ("http", "".into())
+    }
+}
+
+impl Section for HttpSpec {
+    const SCHEMES: Schemes = Schemes {
+        section: "http",
+        purpose: "for HTTP",
+        plain: "http",
+        secured: Some("https"),
+        elsewhere: &[],
+        ports: Some((80, 443)),
+        with_path: true,
+    };
+    type Call = HttpSpec;
+
+    fn resolve(&self, _: &Spec, _: &mut Problems, _: &dyn Surroundings) -> Option<HttpSpec> {
+        Some(self.clone())
+    }
+
+    fn filled_in(self, _: &HttpSpec) -> HttpSpec {
+        self
+    }
+}

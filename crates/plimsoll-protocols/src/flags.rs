@@ -1,0 +1,153 @@
+//! Flags that commands of several protocols have.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+use plimsoll_model::spec::{GoodputSpec, MetadataSpec, RowsSpec, Spec};
+use plimsoll_model::units::Period;
+
+use crate::owned::Usage;
+
+/// Flags of every command whose calls have header fields or metadata.
+#[derive(Debug, Default, Args)]
+pub struct CredentialFlags {
+    /// A header field, or metadata entry, whose value this command of the shell prints: 'authorization: CMD'; may be
+    /// given again.
+    #[arg(
+        long,
+        visible_alias = "metadata-from-command",
+        value_name = "NAME: CMD",
+        help_heading = "Call"
+    )]
+    header_from_command: Vec<String>,
+
+    /// Run these commands again this often; calls that begin afterwards have the new value [default: never].
+    #[arg(
+        long,
+        value_name = "TIME",
+        requires = "header_from_command",
+        help_heading = "Call"
+    )]
+    refresh: Option<Period>,
+}
+
+impl CredentialFlags {
+    /// # Errors
+    /// Where what was typed has no colon.
+    pub fn add_to(&self, fields: &mut BTreeMap<String, MetadataSpec>) -> Result<(), Usage> {
+        for typed in &self.header_from_command {
+            let example = "authorization: printf \"Bearer %s\" \"$(cat token)\"";
+            let (name, command) = named("--header-from-command", typed, example)?;
+            let value = MetadataSpec::Command {
+                command: command.to_owned(),
+                refresh: self.refresh,
+            };
+            fields.insert(name.to_owned(), value);
+        }
+        Ok(())
+    }
+}
+
+/// What `flag`, `--metadata` or `--header`, was given.
+///
+/// # Errors
+/// As [`named`].
+pub fn fields(flag: &str, typed: &[String]) -> Result<BTreeMap<String, MetadataSpec>, Usage> {
+    let entry = |typed: &String| {
+        let (name, value) = named(flag, typed, "x-tenant: 7")?;
+        let value = match value.strip_prefix('$') {
+            Some(variable) => MetadataSpec::Env(variable.into()),
+            None => MetadataSpec::Text(value.into()),
+        };
+        Ok((name.to_owned(), value))
+    };
+    typed.iter().map(entry).collect()
+}
+
+/// The name and the value of `NAME: VALUE`.
+///
+/// # Errors
+/// Where there is no colon. What was typed may be a secret: it is not repeated.
+pub fn named<'a>(flag: &str, typed: &'a str, example: &str) -> Result<(&'a str, &'a str), Usage> {
+    let (name, value) = typed.split_once(':').ok_or_else(|| {
+        Usage::new(
+            format_args!("{flag}: no colon in the value"),
+            &format!("write, for example, {flag} '{example}'"),
+        )
+    })?;
+    Ok((name.trim(), value.trim()))
+}
+
+/// One bound, as typed: `KEY=TIME`.
+#[derive(Clone, Copy, Debug)]
+pub struct Bound(Key, Period);
+
+#[derive(Clone, Copy, Debug)]
+enum Key {
+    FirstToken,
+    TimePerToken,
+    Query,
+}
+
+impl FromStr for Bound {
+    type Err = String;
+
+    fn from_str(typed: &str) -> Result<Bound, String> {
+        let (key, time) = typed
+            .split_once('=')
+            .ok_or("write KEY=TIME, such as first_token=500ms")?;
+        let key = match key {
+            "first_token" | "ttft" => Key::FirstToken,
+            "time_per_token" | "tpot" => Key::TimePerToken,
+            "query" | "e2e" => Key::Query,
+            other => {
+                return Err(format!(
+                    "`{other}` is not one of first_token (ttft), time_per_token (tpot), query (e2e)"
+                ));
+            }
+        };
+        let time = time.parse::<Period>().map_err(|e| e.to_string())?;
+        Ok(Bound(key, time))
+    }
+}
+
+/// All of them; `None` where there is none.
+pub fn goodput(bounds: &[Bound]) -> Option<GoodputSpec> {
+    if bounds.is_empty() {
+        return None;
+    }
+    let mut spec = GoodputSpec::default();
+    for Bound(key, time) in bounds {
+        let place = match key {
+            Key::FirstToken => &mut spec.first_token,
+            Key::TimePerToken => &mut spec.time_per_token,
+            Key::Query => &mut spec.query,
+        };
+        *place = Some(*time);
+    }
+    Some(spec)
+}
+
+/// Flags of every command whose calls may have data of a file. Laid over a spec they win over
+/// it, each by itself.
+#[derive(Debug, Default, Args)]
+pub struct RowFlags {
+    /// A file of rows for {{row.NAME}} in the message or query: CSV with a line of names, or a JSON object a line.
+    #[arg(long, value_name = "FILE", help_heading = "Call")]
+    rows: Option<PathBuf>,
+
+    /// Which row a call has: round-robin, random or unique (none twice) [default: round-robin].
+    #[arg(long, value_name = "ORDER", help_heading = "Call")]
+    rows_order: Option<String>,
+}
+
+impl RowFlags {
+    pub fn apply(&self, spec: &mut Spec) {
+        let mut rows = spec.rows.take().unwrap_or_default();
+        rows.file = self.rows.clone().or(rows.file);
+        rows.order = self.rows_order.clone().or(rows.order);
+        spec.rows = Some(rows).filter(|rows| *rows != RowsSpec::default());
+    }
+}

@@ -1,0 +1,154 @@
+//! Servers that are asked something before a load, over the link that the load would use.
+
+use std::time::Duration;
+
+use plimsoll_engine::EngineError;
+use plimsoll_engine::tls::TlsClient;
+use plimsoll_engine::tunnel::Tunnel;
+use plimsoll_model::plan::{
+    ChainCheck, Identity, Proxy, RecordLayer, Target, TlsPlan, TlsVersion, Trust,
+};
+use plimsoll_model::spec::{
+    self, Spec, TlsSpec, give_addresses, is_bare_socket, parse_target, scheme_of, section_of,
+    tls_version_named,
+};
+
+use super::client::{ConnectError, Connection, Server};
+use super::encoding::{Reflect, Unreflected};
+use super::reflection;
+use super::schema::Schema;
+use super::section::GrpcSpec;
+use crate::owned::Unmade;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A link that did not come up, as a load reports it.
+pub fn no_way(url: &str, error: ConnectError) -> Unmade {
+    match error {
+        ConnectError::Link { outcome, detail } => Unmade::Engine(EngineError::NoConnection {
+            url: url.to_owned(),
+            outcome,
+            detail,
+        }),
+        other => Unmade::Call(other.to_string()),
+    }
+}
+
+/// [`parse_target`] for the schemes of gRPC alone.
+///
+/// # Errors
+/// The problem with the URL, and what to write.
+pub fn target(url: &str) -> Result<(Target, bool), String> {
+    let (target, secured) = parse_target(url)?;
+    match (section_of(url), scheme_of(url)) {
+        (Some("grpc"), _) | (_, None) => Ok((target, secured)),
+        (_, Some((scheme, rest))) => Err(format!(
+            "scheme `{scheme}` is not one of a gRPC target: write {}{rest}",
+            if secured { "grpcs" } else { "grpc" }
+        )),
+    }
+}
+
+/// A target with what a spec says of its link; `tls`: `None` for plaintext.
+///
+/// # Errors
+/// A name that does not resolve, or files of the TLS settings that are none.
+pub fn server(
+    target: &Target,
+    tls: Option<TlsSpec>,
+    authority: Option<String>,
+) -> Result<Server, Unmade> {
+    let tls = match tls {
+        None => None,
+        Some(tls) => {
+            // What is wrong with a plan is reported elsewhere.
+            let trust = spec::trust(&tls).unwrap_or(Trust::System);
+            let identity = tls.cert.zip(tls.key);
+            let plan = TlsPlan {
+                trust,
+                crl: tls.crl,
+                identity: identity.map(|(cert, key)| Identity { cert, key }),
+                server_name: tls.server_name,
+                suites: Vec::new(),
+                groups: Vec::new(),
+                resume: false,
+                early_data: false,
+                full: None,
+                // To be asked, a server need not be spoken to as it is loaded.
+                versions: tls_versions(tls.versions.as_deref()),
+                compressed: false,
+                key_log: None,
+                records: RecordLayer::Own,
+                chain: ChainCheck::Each,
+            };
+            Some(TlsClient::new(&plan, target, &[b"h2"])?)
+        }
+    };
+    Ok(Server {
+        authority: authority.unwrap_or_else(|| target.authority()),
+        addresses: plimsoll_engine::resolve(target)?,
+        tunnel: Tunnel::to(target),
+        tls,
+        metadata: Vec::new(),
+        connect_timeout: CONNECT_TIMEOUT,
+    })
+}
+
+/// What is wrong with a plan is reported elsewhere.
+fn tls_versions(named: Option<&[String]>) -> Vec<TlsVersion> {
+    let known = named.map(|all| {
+        all.iter()
+            .filter_map(|v| tls_version_named(v).ok())
+            .collect()
+    });
+    known
+        .filter(|known: &Vec<_>| !known.is_empty())
+        .unwrap_or_else(|| vec![TlsVersion::V1_3])
+}
+
+/// Asks the server of `spec`; returns why there was no way to it.
+pub fn answer(question: &mut Reflect, spec: &Spec, proxy: Option<Proxy>) -> Option<Unmade> {
+    let mut lost = None;
+    let answer = reflected(spec, question, proxy).map_err(|e| match e {
+        Unreflected::NoAnswer(why) => Unreflected::NoAnswer(why),
+        Unreflected::NoWay(why) => {
+            lost = Some(why);
+            Unreflected::NoWay(())
+        }
+    });
+    question.answer = Some(answer);
+    lost
+}
+
+fn reflected(
+    spec: &Spec,
+    question: &Reflect,
+    proxy: Option<Proxy>,
+) -> Result<Schema, Unreflected<Unmade>> {
+    let no_answer = |why: &dyn std::fmt::Display| Unreflected::NoAnswer(why.to_string());
+    let url = spec.target.as_deref();
+    let url = url.ok_or_else(|| no_answer(&"there is no target to ask"))?;
+    let (mut target, secured) = target(url).map_err(|e| no_answer(&e))?;
+    let given = spec.load.resolve.as_deref().unwrap_or_default();
+    give_addresses(given, &mut [&mut target]).map_err(|(_, problem)| no_answer(&problem))?;
+    target.proxy = proxy;
+    let secured = secured || spec.tls.is_some() && is_bare_socket(url);
+    let tls = secured.then(|| spec.tls.clone().unwrap_or_default());
+    let call: Option<GrpcSpec> = spec.call.get();
+    let authority = call.and_then(|call| call.authority);
+    let mut server = server(&target, tls, authority).map_err(Unreflected::NoWay)?;
+    server.metadata.clone_from(&question.metadata);
+    if let Some(limit) = spec.load.connect_timeout {
+        server.connect_timeout = limit.0;
+    }
+    let runtime = crate::serving::runtime(Some(1)).map_err(|e| no_answer(&e))?;
+    runtime.block_on(async {
+        let opened = Connection::open(&server).await;
+        let connection = opened.map_err(|e| Unreflected::NoWay(no_way(url, e)))?;
+        let asked = reflection::schema(&connection, Some(&question.service)).await;
+        asked.map_err(|e| match e.advice() {
+            Some(advice) => no_answer(&format_args!("{e}; {advice}")),
+            None => no_answer(&e),
+        })
+    })
+}

@@ -1,0 +1,434 @@
+//! `[call.grpc]` → what its calls are, with every default, and back.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use plimsoll_model::spec::{
+    DEADLINE, Given, Limit, LoadSpec, MetadataSpec, Names, Problem, Problems, Schemes, Section,
+    Spec, Surroundings, is_printable, is_visible,
+};
+use plimsoll_model::template::{self, Order, Variation, Varying};
+use plimsoll_model::units::{Period, Size};
+
+use super::binary::{BinarySource, BinarySpec};
+use super::call::{
+    Compression, EncodedCall, GivenMessages, GrpcCall, Messages, MethodKind, Pace, StreamPlan,
+};
+use super::delimited::binary;
+use super::driver::GrpcProtocol;
+#[cfg(feature = "schema")]
+use super::encoding::encode;
+use super::request::GrpcRequest;
+use super::section::{GrpcSpec, MessageSpec, PaceSpec};
+use crate::owned::{Asked, Load, Owned, Unmade, driven};
+
+/// What gRPC clients accept unless configured otherwise.
+const MAX_MESSAGE: Size = Size(4 << 20);
+
+impl Owned for GrpcSpec {
+    fn load<'a>(asked: Asked<'a>, call: &GrpcCall) -> Result<Load<'a>, Unmade> {
+        let plan = asked.plan;
+        let protocol = GrpcProtocol::new(&GrpcRequest {
+            call,
+            authority: &plan.target.authority(),
+            secure: plan.tls.is_some(),
+            deadline: plan.load.deadline,
+        });
+        Ok(driven(asked, protocol.map_err(|e| e.to_string())?))
+    }
+}
+
+/// What names metadata may have.
+const METADATA: Names = Names {
+    key: "call.grpc.metadata",
+    binary: true,
+    check: check_name,
+};
+
+fn check_name(name: &str) -> Result<(), &'static str> {
+    let is_name = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-.".contains(&b);
+    if name.is_empty() || !name.bytes().all(is_name) {
+        return Err("not a metadata name: use a-z, 0-9, `_`, `-` and `.`");
+    }
+    if name == "user-agent" {
+        return Err("has a key of its own: write user_agent in [call.grpc]");
+    }
+    let own = [
+        "te",
+        "content-type",
+        "host",
+        "connection",
+        "content-length",
+        "transfer-encoding",
+    ];
+    if name.starts_with("grpc-") || own.contains(&name) {
+        return Err("set by gRPC itself: take it out");
+    }
+    Ok(())
+}
+
+/// The metadata that `call` asks for: in order, `-bin` values in base64, those that vary as the
+/// first call has them.
+///
+/// # Errors
+/// Every entry that is none, or whose variable or file there is not; a field of rows, as there
+/// are none here.
+pub fn metadata(
+    call: &GrpcSpec,
+    surroundings: &dyn Surroundings,
+) -> Result<Vec<(String, String)>, Vec<Problem>> {
+    let mut problems = Problems::default();
+    let metadata = problems.metadata(&METADATA, &call.metadata, Given::Nothing, surroundings);
+    match problems.0.is_empty() {
+        true => {
+            let fields = metadata.in_requests(&Variation::new(1, 1, 0, Order::default()));
+            Ok(fields.of(0, 0))
+        }
+        false => Err(problems.0),
+    }
+}
+
+impl Section for GrpcSpec {
+    const SCHEMES: Schemes = Schemes {
+        section: "grpc",
+        purpose: "for gRPC",
+        plain: "grpc",
+        secured: Some("grpcs"),
+        elsewhere: &[],
+        ports: None,
+        with_path: false,
+    };
+    const VARIES: bool = true;
+    type Call = GrpcCall;
+
+    fn keys_within(path: &str) -> Option<&'static [&'static str]> {
+        match path {
+            "message_binary" => Some(BinarySource::keys()),
+            path => path.starts_with("metadata.").then(MetadataSpec::keys),
+        }
+    }
+
+    fn fields(&mut self) -> Option<&mut BTreeMap<String, MetadataSpec>> {
+        Some(&mut self.metadata)
+    }
+
+    fn files(&self) -> Vec<(&'static str, PathBuf)> {
+        let given = [
+            ("descriptor_set", &self.descriptor_set),
+            ("message_file", &self.message_file),
+        ];
+        let given = given.into_iter();
+        let given = given.filter_map(|(key, path)| Some((key, path.as_ref()?)));
+        let protos = self.proto.iter().flatten().map(|path| ("proto", path));
+        let sources = self.message_binary.iter().flat_map(|binary| &binary.0);
+        let binary = sources.filter_map(|source| match source {
+            BinarySource::File(path) | BinarySource::Delimited(path) => {
+                Some(("message_binary", path))
+            }
+            BinarySource::Base64(_) => None,
+        });
+        let all = given.chain(protos).chain(binary);
+        all.map(|(key, path)| (key, path.clone())).collect()
+    }
+
+    /// A stream that is to last some time has the usual time besides.
+    fn apply_defaults(&self, load: &mut LoadSpec) {
+        if let (Some(lasts), None) = (self.stream_duration, self.deadline) {
+            let deadline = Limit::After(Period(lasts.0 + DEADLINE));
+            load.deadline.get_or_insert(deadline);
+        }
+    }
+
+    fn resolve(
+        &self,
+        spec: &Spec,
+        problems: &mut Problems,
+        surroundings: &dyn Surroundings,
+    ) -> Option<GrpcCall> {
+        let lasts = self.stream_duration.map(|period| period.0);
+        if let (Some(lasts), Some(deadline)) = (lasts, spec.deadline())
+            && !lasts.is_zero()
+            && deadline <= lasts
+        {
+            problems.add(
+                "call.grpc.stream_duration",
+                format!(
+                    "streams of {} would run into their deadline: give a longer deadline, or \"none\"",
+                    Period(lasts)
+                ),
+            );
+        }
+        grpc_call(problems, spec, self, surroundings)
+    }
+
+    fn filled_in(mut self, call: &GrpcCall) -> GrpcSpec {
+        self.method = Some(call.method.clone());
+        // The messages themselves, so that the run stays the same when the file changes.
+        (self.message, self.message_file, self.message_binary) = (None, None, None);
+        match &call.given {
+            GivenMessages::Nothing => {}
+            GivenMessages::Json(text) => self.message = Some(MessageSpec(text.clone())),
+            GivenMessages::Binary(messages) => {
+                let each = messages.iter().map(|m| BinarySource::of(&m.bytes));
+                self.message_binary = Some(BinarySpec(each.collect()));
+            }
+        }
+        if let Some(stream) = call.stream.as_ref().filter(|s| s.kind.client_streams()) {
+            self.messages = Some(stream.count);
+            self.pace = Some(match stream.pace {
+                Pace::None => PaceSpec::None,
+                Pace::Answers => PaceSpec::Answers,
+                Pace::Every(gap) => PaceSpec::Every(Period(gap)),
+            });
+        }
+        self.compression = Some(match call.compression {
+            None => "none".to_owned(),
+            Some(Compression::Gzip) => "gzip".to_owned(),
+        });
+        self.max_message = Some(Size(call.max_message as u64));
+        self.deadline = None;
+        self
+    }
+}
+
+/// A method is described in one way.
+fn one_description(problems: &mut Problems, call: &GrpcSpec) {
+    if call.descriptor_set.is_some() && call.proto.is_some() {
+        problems.add(
+            "call.grpc.descriptor_set",
+            "given beside call.grpc.proto: use one of the two",
+        );
+    }
+    if call.reflection == Some(true) && (call.proto.is_some() || call.descriptor_set.is_some()) {
+        problems.add(
+            "call.grpc.reflection",
+            "given beside call.grpc.proto or call.grpc.descriptor_set: use one of them",
+        );
+    }
+    if call.import_path.is_some() && call.proto.is_none() {
+        problems.add("call.grpc.import_path", "used only with call.grpc.proto");
+    }
+}
+
+fn grpc_call(
+    problems: &mut Problems,
+    spec: &Spec,
+    call: &GrpcSpec,
+    surroundings: &dyn Surroundings,
+) -> Option<GrpcCall> {
+    one_description(problems, call);
+    let rows = problems.rows(spec, surroundings);
+    let given = Given::of(rows.as_ref(), spec);
+    let metadata = problems.metadata(&METADATA, &call.metadata, given, surroundings);
+    let max_message = call.max_message.unwrap_or(MAX_MESSAGE).0;
+    let max_message = if (1..=1 << 31).contains(&max_message) {
+        max_message as usize
+    } else {
+        problems.add("call.grpc.max_message", "out of range: use 1B to 2GiB");
+        0
+    };
+    if let Some(authority) = &call.authority
+        && !is_visible(authority)
+    {
+        problems.add(
+            "call.grpc.authority",
+            format!("`{authority}` is not a host or host:port"),
+        );
+    }
+    if let Some(agent) = &call.user_agent
+        && !is_printable(agent)
+    {
+        problems.add(
+            "call.grpc.user_agent",
+            "not a field value: use printable ASCII without blanks at its ends",
+        );
+    }
+    let compression = match call.compression.as_deref() {
+        None | Some("none") => None,
+        Some("gzip") => Some(Compression::Gzip),
+        Some(other) => {
+            problems.add(
+                "call.grpc.compression",
+                format!("`{other}` is unknown: use \"gzip\" or \"none\""),
+            );
+            None
+        }
+    };
+    let Some(method) = &call.method else {
+        problems.add("call.grpc.method", "missing: write package.Service/Method");
+        return None;
+    };
+    let given = message(problems, call, surroundings)?;
+    if spec.rows.is_some() && rows.is_none() {
+        return None;
+    }
+    let messages = given.messages();
+    let uses_rows = matches!(messages, Messages::Json(text) if template::uses_rows(text));
+    if rows.is_some() && !uses_rows && !metadata.uses_rows {
+        problems.add(
+            "rows",
+            "neither a message nor metadata have a field of them: write {{row.NAME}} where a column belongs",
+        );
+    }
+    let variation = problems.variation(spec, rows.as_ref());
+    let fields = metadata.in_requests(&variation);
+    let first = fields.of(0, 0);
+    let asked = (messages, rows.as_ref(), first.as_slice());
+    let encoded = encode(call, method, asked, surroundings);
+    let encoded = encoded.map_err(|problem| problems.0.push(problem)).ok()?;
+    let stream = stream(problems, call, &encoded);
+    Some(GrpcCall {
+        method: encoded.method,
+        message: match encoded.kind {
+            MethodKind::Unary => encoded.messages.into_iter().next().unwrap_or_default(),
+            _ => Vec::new(),
+        },
+        stream,
+        varying: (!encoded.varying.is_empty()).then(|| Varying {
+            variation,
+            messages: encoded.varying,
+        }),
+        given,
+        metadata: fields.constant,
+        varying_metadata: fields.varying,
+        authority: call.authority.clone(),
+        user_agent: call.user_agent.clone(),
+        compression,
+        max_message,
+        answer: encoded.answer,
+    })
+}
+
+/// What a call that carries several messages does.
+fn stream(problems: &mut Problems, call: &GrpcSpec, encoded: &EncodedCall) -> Option<StreamPlan> {
+    let kind = encoded.kind;
+    let given = [
+        (
+            "messages",
+            call.messages.is_some(),
+            kind.client_streams(),
+            "streams of requests",
+        ),
+        (
+            "pace",
+            call.pace.is_some(),
+            kind.client_streams(),
+            "streams of requests",
+        ),
+        (
+            "expect",
+            call.expect.is_some(),
+            kind.server_streams(),
+            "streams of answers",
+        ),
+        (
+            "cancel_after",
+            call.cancel_after.is_some(),
+            kind != MethodKind::Unary,
+            "streams",
+        ),
+        (
+            "stream_duration",
+            call.stream_duration.is_some(),
+            kind != MethodKind::Unary,
+            "streams",
+        ),
+    ];
+    for (key, given, fits, what) in given {
+        if given && !fits {
+            problems.add(
+                format!("call.grpc.{key}"),
+                format!("for {what}, and {} is {kind}", encoded.method),
+            );
+        }
+    }
+    if kind == MethodKind::Unary {
+        return None;
+    }
+    let pace = match call.pace {
+        None | Some(PaceSpec::None) => Pace::None,
+        Some(PaceSpec::Answers) if kind == MethodKind::Bidirectional => Pace::Answers,
+        Some(PaceSpec::Answers) => {
+            problems.add(
+                "call.grpc.pace",
+                format!(
+                    "\"answers\" needs answers while it sends, and {} is {kind}",
+                    encoded.method
+                ),
+            );
+            Pace::None
+        }
+        Some(PaceSpec::Every(period)) if period.0.is_zero() => Pace::None,
+        Some(PaceSpec::Every(period)) => Pace::Every(period.0),
+    };
+    let count = match kind.client_streams() {
+        true => call.messages.unwrap_or(encoded.messages.len() as u32),
+        false => 1,
+    };
+    if count > 0 && encoded.messages.is_empty() {
+        problems.add(
+            "call.grpc.messages",
+            format!("{count} messages to send, and the list of messages is empty"),
+        );
+    }
+    Some(StreamPlan {
+        kind,
+        messages: encoded.messages.clone(),
+        count,
+        pace,
+        expect: call.expect,
+        cancel_after: call.cancel_after,
+        duration: call.stream_duration.map(|period| period.0),
+    })
+}
+
+/// What the plan has for messages. `None`: a problem with them is reported already.
+fn message(
+    problems: &mut Problems,
+    call: &GrpcSpec,
+    surroundings: &dyn Surroundings,
+) -> Option<GivenMessages> {
+    let given = [
+        ("message", call.message.is_some()),
+        ("message_file", call.message_file.is_some()),
+        ("message_binary", call.message_binary.is_some()),
+    ];
+    let mut given = given.into_iter().filter(|(_, given)| *given);
+    if let (Some((first, _)), Some((second, _))) = (given.next(), given.next()) {
+        problems.add(
+            format!("call.grpc.{second}"),
+            format!("given beside call.grpc.{first}: use one of the two"),
+        );
+        return None;
+    }
+    if let Some(message) = &call.message {
+        return Some(GivenMessages::Json(message.0.clone()));
+    }
+    if let Some(path) = &call.message_file {
+        let text = surroundings
+            .read(path)
+            .map_err(|e| format!("can't read {}: {e}", path.display()));
+        let text = problems.keep("call.grpc.message_file", text)?;
+        return Some(GivenMessages::Json(text));
+    }
+    match &call.message_binary {
+        Some(spec) => binary(problems, spec, surroundings).map(GivenMessages::Binary),
+        None => Some(GivenMessages::Nothing),
+    }
+}
+
+/// # Errors
+/// Always: schemas are a feature of this crate.
+#[cfg(not(feature = "schema"))]
+fn encode(
+    _: &GrpcSpec,
+    method: &str,
+    _: (Messages<'_>, Option<&template::Rows>, &[(String, String)]),
+    _: &dyn Surroundings,
+) -> Result<EncodedCall, Problem> {
+    let problem = format!("{method} can't be looked up here");
+    Err(Problem::new("call.grpc.method", problem))
+}
+
+#[cfg(all(test, feature = "schema"))]
+mod tests;

@@ -1,0 +1,81 @@
+//! What the engine needs for requests: one connection for many calls, or a user who makes several.
+
+use plimsoll_engine::Protocol;
+use plimsoll_engine::script::user::{Course, Users};
+use plimsoll_engine::tls::TlsClient;
+use plimsoll_model::Plan;
+use plimsoll_model::plan::Reuse;
+
+use super::call::{HttpCall, HttpVersion};
+use super::choosing::HttpProtocol;
+use super::conversation::{Conversations, GivesBodies};
+use super::driver::Http1Protocol;
+use super::multiplexed::Http2Protocol;
+use super::request::HttpRequest;
+use super::script::FrameScripts;
+use super::section::HttpSpec;
+use super::socket::SocketProtocol;
+use crate::owned::{Asked, Load, Owned, Unmade, driven};
+
+impl Owned for HttpSpec {
+    fn load<'a>(asked: Asked<'a>, call: &HttpCall) -> Result<Load<'a>, Unmade> {
+        let plan = asked.plan;
+        let authority = plan.target.authority();
+        let request = HttpRequest {
+            call,
+            authority: &authority,
+            closes: plan.load.reuse == Reuse::Never,
+        };
+        if let Some(socket) = &call.socket {
+            let protocol = SocketProtocol::new(&request, socket);
+            return match socket.script.is_empty() {
+                true => Ok(driven(asked, protocol)),
+                false => used(plan, FrameScripts::new(protocol, socket)),
+            };
+        }
+        let secured = plan.tls.is_some();
+        let version = call.version_over(plan.tls.as_ref());
+        if call.conversation.is_some() {
+            return match version {
+                HttpVersion::V2 => conversations(plan, call, Http2Protocol::new(&request, secured)),
+                _ => conversations(plan, call, Http1Protocol::new(&request)),
+            };
+        }
+        Ok(match version {
+            HttpVersion::V1 => driven(asked, Http1Protocol::new(&request)),
+            HttpVersion::V2 => driven(asked, Http2Protocol::new(&request, secured)),
+            HttpVersion::Auto => driven(asked, HttpProtocol::new(&request)),
+        })
+    }
+}
+
+/// Users who talk to a model.
+fn conversations<'a, P>(plan: &'a Plan, call: &HttpCall, protocol: P) -> Result<Load<'a>, Unmade>
+where
+    P: Protocol + 'a,
+    P::Driver: GivesBodies + Send,
+{
+    let nothing = || Unmade::Call("a conversation without messages".to_owned());
+    used(
+        plan,
+        Conversations::new(call, protocol).ok_or_else(nothing)?,
+    )
+}
+
+/// The load of users, who have a connection each.
+fn used<'a, C: Course + 'a>(plan: &'a Plan, course: C) -> Result<Load<'a>, Unmade>
+where
+    <C::Protocol as Protocol>::Driver: Send,
+{
+    let offered: Vec<&[u8]> = course.protocol().alpn().into_iter().collect();
+    let tls = match &plan.tls {
+        None => None,
+        Some(tls) => Some(TlsClient::new(tls, &plan.target, &offered)?),
+    };
+    // A name that does not resolve is reported before the load.
+    plimsoll_engine::resolve(&plan.target)?;
+    let users = Users::new(course, &plan.target, tls, plan.load.deadline);
+    Ok(Box::new(move |place, stop, observe| {
+        plimsoll_engine::run_scripts(plan, users, place, stop, observe)
+    }))
+}

@@ -1,0 +1,150 @@
+//! The flags of `plimsoll ws`: a short form of `http` for a request that opens a WebSocket
+//! (`[call.http.websocket]`).
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use plimsoll_model::spec::{Section, Spec};
+use plimsoll_model::units::Size;
+
+use super::flags::connections_for;
+use super::section::{FrameSpec, HttpSpec, WebSocketSpec};
+use crate::flags::{CredentialFlags, RowFlags, fields};
+use crate::owned::{Quick, Usage, Variables, text_or_file};
+
+/// Put load on a WebSocket service: frames that are sent, and the time to the messages that answer them.
+#[derive(Debug, Args)]
+#[command(
+    next_help_heading = "Call",
+    before_help = "\
+Example: 100 users, a socket each, that ask again as soon as they are answered
+  plimsoll ws ws://localhost:9001/chat -d '{\"id\": {{seq}}}' --expect-body '\"id\"' --clients 100 --duration 10s
+Example: 500 frames a second over 50 sockets; an answer is all messages up to one that says done
+  plimsoll ws wss://localhost:9443/feed --ca certs/ca.crt --subprotocol feed.v1 -d '{\"get\": \"{{row.key}}\"}' \\
+      --rows keys.csv --until 'contains:\"done\":true' --connections 50 --rate 500/s --duration 10s
+Example: 10 users a second, each with the frames of a file over a socket of its own, half a second apart
+  plimsoll ws ws://localhost:9001/chat --script frames.toml --think 500ms --rate 10/s --duration 30s"
+)]
+pub struct WsFlags {
+    /// The frame that a call sends, or @FILE or @- (stdin) that holds it.
+    #[arg(short = 'd', long = "data", value_name = "FRAME")]
+    body: Option<String>,
+
+    /// A TOML file of [[frames]] that each user sends in place of --data, over a socket of its own, one answer after
+    /// another: body or body_file, with binary, answer, until, expect and pace; --think is the pace of the others.
+    #[arg(
+        id = "websocket.script",
+        long = "script",
+        value_name = "FILE",
+        conflicts_with = "body"
+    )]
+    script: Option<PathBuf>,
+
+    /// Send binary frames [default: text].
+    #[arg(id = "websocket.binary", long = "binary")]
+    binary: bool,
+
+    /// A frame that is sent once on each socket, before its first call.
+    #[arg(long, value_name = "FRAME")]
+    greeting: Option<String>,
+
+    /// A header field of the upgrade, 'name: value'; a value $NAME is taken from the environment; may be given again.
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
+    headers: Vec<String>,
+
+    /// The Host to send [default: host:port of the target].
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
+
+    /// Offer this subprotocol, which the server has to take.
+    #[arg(
+        id = "websocket.subprotocol",
+        long = "subprotocol",
+        value_name = "NAME"
+    )]
+    subprotocol: Option<String>,
+
+    /// Offer to have messages compressed (permessage-deflate).
+    #[arg(long)]
+    compressed: bool,
+
+    /// Text that the answer has to hold.
+    #[arg(long, value_name = "TEXT")]
+    expect_body: Option<String>,
+
+    /// The message that ends an answer: the whole of it, or contains:TEXT [default: the first message].
+    #[arg(long = "until", value_name = "MESSAGE")]
+    stream_until: Option<String>,
+
+    /// A message that reports an error, written in the same way [default: none].
+    #[arg(long = "error", value_name = "MESSAGE")]
+    stream_error: Option<String>,
+
+    /// Larger messages fail with MESSAGE_TOO_LARGE [default: 16MiB].
+    #[arg(long = "max-message", value_name = "SIZE")]
+    max_body: Option<Size>,
+
+    #[command(flatten)]
+    credentials: CredentialFlags,
+
+    #[command(flatten)]
+    rows: RowFlags,
+}
+
+impl Quick for WsFlags {
+    type Section = HttpSpec;
+    const NAME: &str = "ws";
+    const TARGET: &str =
+        "ws://HOST:PORT/PATH (plaintext), wss://HOST:PORT/PATH (TLS 1.3), or unix:/SOCKET:/PATH";
+
+    fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<HttpSpec, Usage> {
+        spec.target = spec.target.as_deref().map(http_url);
+        self.rows.apply(spec);
+        let (body, body_file) = text_or_file(self.body.as_deref())?;
+        let mut headers = fields("--header", &self.headers)?;
+        self.credentials.add_to(&mut headers)?;
+        let section = HttpSpec {
+            host: self.host,
+            body,
+            body_file,
+            expect_body: self.expect_body,
+            stream_until: self.stream_until,
+            stream_error: self.stream_error,
+            max_body: self.max_body,
+            compressed: self.compressed.then_some(true),
+            headers,
+            websocket: Some(WebSocketSpec {
+                subprotocol: self.subprotocol,
+                binary: self.binary.then_some(true),
+                greeting: self.greeting,
+                script: self.script.as_deref().map(script).transpose()?,
+            }),
+            ..HttpSpec::default()
+        };
+        if section.calls_in_a_row().is_none() {
+            connections_for(&mut spec.load, None);
+        }
+        Ok(section)
+    }
+}
+
+/// A socket is opened with a request.
+fn http_url(url: &str) -> String {
+    match (url.strip_prefix("ws://"), url.strip_prefix("wss://")) {
+        (Some(rest), _) => format!("http://{rest}"),
+        (_, Some(rest)) => format!("https://{rest}"),
+        _ => url.to_owned(),
+    }
+}
+
+/// The frames of a file.
+fn script(path: &Path) -> Result<Vec<FrameSpec>, Usage> {
+    let read = std::fs::read_to_string(path).map_err(|e| e.to_string());
+    read.and_then(|text| FrameSpec::script(&text))
+        .map_err(|why| {
+            Usage::new(
+                format_args!("--script: {}: {why}", path.display()),
+                "write a table [[frames]] for each, such as body = '{\"get\": {{seq}}}'",
+            )
+        })
+}

@@ -1,0 +1,49 @@
+//! What the engine needs for sessions.
+
+use plimsoll_engine::tls::TlsClient;
+use plimsoll_model::Plan;
+use plimsoll_model::plan::Target;
+
+use super::{SessionCall, SessionOptions, SessionSection, Sessions};
+use crate::owned::{Asked, Load, Owned, Unmade};
+
+impl Owned for SessionSection {
+    fn load<'a>(asked: Asked<'a>, call: &SessionCall) -> Result<Load<'a>, Unmade> {
+        let plan = asked.plan;
+        let sessions = Sessions::new(sessions(plan, call)?);
+        Ok(Box::new(move |place, stop, observe| {
+            plimsoll_engine::run_scripts(plan, sessions, place, stop, observe)
+        }))
+    }
+}
+
+/// What the sessions of a plan share.
+fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Unmade> {
+    // A name that does not resolve is reported before the load.
+    plimsoll_engine::resolve(&call.socket)?;
+    let tls = |secured: bool, target: &Target| match plan.tls.as_ref().filter(|_| secured) {
+        None => Ok(None),
+        Some(tls) => TlsClient::new(tls, target, &[]).map(Some),
+    };
+    Ok(SessionOptions {
+        api: plan.target.clone(),
+        socket: call.socket.clone(),
+        api_tls: tls(call.api_secured, &plan.target)?,
+        socket_tls: tls(call.socket_secured, &call.socket)?,
+        api_host: plan.target.authority(),
+        socket_host: call.socket.authority(),
+        agent: call.agent.clone(),
+        queries: call.queries,
+        query: call.query.clone(),
+        expect_tokens: call.expect_tokens,
+        think: call.think,
+        deadline: plan.load.deadline,
+        reconnects: call.reconnects,
+        reconnect_pause: call.reconnect_pause,
+        reconnect_pause_most: call.reconnect_pause_most,
+        compression: call.compression,
+        headers: call.headers.clone(),
+        goodput: call.goodput,
+        seed: plan.seed,
+    })
+}
