@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_model::plan::{Arrivals as ArrivalsPlan, Load, Reuse};
+use plimsoll_model::plan::{Arrivals as ArrivalsPlan, Load, Reuse, Shard};
 use plimsoll_model::record::Interval;
 use plimsoll_model::recorder::Recorder;
 use plimsoll_model::run::NegotiatedTls;
@@ -79,6 +79,21 @@ pub struct Share {
 }
 
 impl Share {
+    /// What is `place`'s of a load.
+    pub fn at(place: Shard, load: Arc<Load>, seed: u64) -> Share {
+        Share {
+            index: place.index,
+            of: place.of,
+            connections: place.part(u64::from(load.connections)) as u32,
+            clients: place.part(load.arrivals.clients().map_or(0, u64::from)) as u32,
+            calls: load.calls.map(|calls| place.part(calls)),
+            schedule: Schedule::new(&load, seed),
+            load,
+            keep_requests: false,
+            trace: false,
+        }
+    }
+
     /// Connections of this worker that may be coming up at once.
     pub(crate) fn most_connecting(&self) -> usize {
         (MAX_CONNECTING / self.of.max(1) as usize).max(FEWEST_CONNECTING)

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use plimsoll_model::plan::{Arrivals, Load, Reuse, Spacing, Stage};
+use plimsoll_model::plan::{Arrivals, Load, Spacing, Stage};
 use plimsoll_model::schedule::Schedule;
 
 #[expect(
@@ -25,26 +25,7 @@ fn main() {
                 rate_from: from,
                 rate_to: to,
             }],
-            connections: 1,
-            reuse: Reuse::Always,
-            calls: None,
-            deadline: None,
-            connect_timeout: Duration::from_secs(10),
-            connect_rate: None,
-            connection_lifetime: None,
-            calls_per_connection: None,
-            resolve_interval: Duration::from_secs(30),
-            drain: Duration::from_secs(10),
-            processes: None,
-            workers: None,
-            precision: None,
-            spin: Duration::ZERO,
-            tick: Duration::ZERO,
-            read_buffer: 128 << 10,
-            source_addresses: Vec::new(),
-            turns: None,
-            count_bytes: false,
-            last_core: false,
+            ..Load::default()
         };
         let began = Instant::now();
         let (mut count, mut sum) = (0u64, 0u64);

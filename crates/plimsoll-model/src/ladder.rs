@@ -20,7 +20,7 @@ use crate::run::summary::ResourcesSummary;
 use crate::run::{Run, RunError};
 use crate::schedule;
 use crate::statistics::paired::{Paired, fewest_pairs, paired};
-use crate::statistics::rank::median;
+use crate::statistics::rank::median_of;
 
 mod gate;
 mod metric;
@@ -304,14 +304,8 @@ impl Rung {
             _ => {}
         }
         let slices = self.slices_of(metric).iter();
-        middle(slices.filter_map(|s| s.value(metric)).collect())
+        median_of(slices.filter_map(|s| s.value(metric)).collect())
     }
-}
-
-/// The median of values in any order; `None` without any.
-fn middle(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    (!values.is_empty()).then(|| median(&values))
 }
 
 /// A rung that was not measured.
@@ -335,7 +329,7 @@ pub enum Added {
 }
 
 /// A ladder, as far as it has come.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LadderRecord {
     pub schema_version: u32,
     pub name: String,
@@ -502,12 +496,7 @@ mod tests {
             .iter()
             .map(|add| Rung {
                 name: format!("+{add}"),
-                settings: BTreeMap::new(),
-                server_tls: None,
-                handshake: None,
-                connection_p99: BTreeMap::new(),
-                slices: Vec::new(),
-                parts: BTreeMap::new(),
+                ..Rung::default()
             })
             .collect();
         let mut elapsed = 0.0_f64;
@@ -529,18 +518,8 @@ mod tests {
                     p99_us: noisy(0.15),
                     client_cpu_us_per_call: noisy(0.03),
                     server_cpu_us_per_call: noisy(0.03),
-                    sidecar_cpu_us_per_call: None,
-                    client_bytes_per_connection: None,
-                    server_bytes_per_connection: None,
-                    connection_p50_us: None,
-                    carried: None,
-                    errors: 0,
                     valid: true,
-                    not_resumed: false,
-                    conclusion: None,
-                    objectives: Vec::new(),
-                    run: String::new(),
-                    volume: None,
+                    ..Slice::default()
                 });
             }
             for (rung, slice) in rungs.iter_mut().zip(slices) {
@@ -551,17 +530,10 @@ mod tests {
             schema_version: crate::run::SCHEMA_VERSION,
             name: "simulated".into(),
             tool_version: "0".into(),
-            started_at: Timestamp::UNIX_EPOCH,
             slice_s: 1.0,
             seed,
-            client_tls: None,
-            primitives: None,
             rungs,
-            skipped: Vec::new(),
-            interrupted: false,
-            limits: None,
-            turns: None,
-            gates: Vec::new(),
+            ..LadderRecord::default()
         }
     }
 

@@ -564,6 +564,37 @@ pub struct Load {
     pub last_core: bool,
 }
 
+/// What a plan comes to that asks for nothing.
+impl Default for Load {
+    fn default() -> Load {
+        Load {
+            arrivals: Arrivals::Open(Spacing::Constant),
+            stages: Vec::new(),
+            connections: 1,
+            reuse: Reuse::Always,
+            calls: None,
+            precision: None,
+            deadline: None,
+            connect_timeout: Duration::from_secs(10),
+            connect_rate: None,
+            connection_lifetime: None,
+            calls_per_connection: None,
+            // The C library does not say how long an address is good for.
+            resolve_interval: Duration::from_secs(30),
+            drain: Duration::from_secs(10),
+            processes: None,
+            workers: None,
+            spin: Duration::from_micros(50),
+            tick: Duration::ZERO,
+            read_buffer: 128 << 10,
+            source_addresses: Vec::new(),
+            turns: None,
+            count_bytes: false,
+            last_core: false,
+        }
+    }
+}
+
 /// One load's part of a schedule that several loads share in turns: the arrivals of one turn all
 /// go to one of them, and each has its turns in every round, in an order that is drawn anew for each.
 ///
@@ -620,6 +651,16 @@ pub enum Arrivals {
     Open(Spacing),
     /// Closed loop: each client starts a call when its last one ended and it has thought.
     Closed { clients: u32, think: Duration },
+}
+
+impl Arrivals {
+    /// `None`: nobody waits for a call's end before the next one.
+    pub const fn clients(self) -> Option<u32> {
+        match self {
+            Arrivals::Open(_) => None,
+            Arrivals::Closed { clients, .. } => Some(clients),
+        }
+    }
 }
 
 /// How open-loop arrivals are spaced.

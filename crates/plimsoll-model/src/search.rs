@@ -147,12 +147,13 @@ impl Goal {
 }
 
 /// What a trial is made for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
     /// A point of the curve. Says nothing about the bounds.
     Curve,
     /// Find the neighbourhood: double, halve.
+    #[default]
     Probe,
     /// To find which side of the line a rate is on, or to measure what the target carries.
     Narrow,
@@ -161,10 +162,11 @@ pub enum Purpose {
 }
 
 /// How a trial ended.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum Verdict {
     /// Every objective was met.
+    #[default]
     Met,
     /// An objective was missed.
     Missed {
@@ -182,7 +184,7 @@ pub enum Verdict {
 }
 
 /// A trial that was made.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     pub purpose: Purpose,
     pub rate_per_s: f64,

@@ -49,14 +49,9 @@ fn search(goal: &Goal, server: &mut Server<'_>) -> (Finding, Vec<Trial>) {
                     took_s: length_s + ASIDE_S,
                     verdict,
                     achieved_per_s: Some(rate_per_s),
-                    p50_us: None,
                     p99_us: Some(p99),
-                    p99_9_us: None,
-                    mean_us: None,
-                    limited_us: None,
                     errors_share: Some(0.0),
-                    growth: None,
-                    run: None,
+                    ..Trial::default()
                 });
             }
         }

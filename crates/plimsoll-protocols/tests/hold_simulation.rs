@@ -2,6 +2,8 @@
 //! driver, and both ends of TLS, which rest between any two messages.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
+mod alone;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -9,16 +11,17 @@ use std::sync::Arc;
 
 use plimsoll_engine::network::simulated::{Action, Peer, Server, SimulatedNetwork, Weather};
 use plimsoll_engine::tls::{ServerSession, ServerSessions, TlsClient};
-use plimsoll_engine::worker::{Control, Share, StopLevel, Worker, WorkerInterval};
+use plimsoll_engine::worker::{Share, Worker};
 use plimsoll_model::Time;
-use plimsoll_model::plan::Plan;
+use plimsoll_model::plan::{Plan, Shard};
 use plimsoll_model::record::{Interval, StageRecord};
-use plimsoll_model::schedule::Schedule;
 use plimsoll_model::spec;
 use plimsoll_protocols::hold::{HoldCall, HoldProtocol};
 use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use alone::Alone;
 
 /// Gives back what it gets, and keeps no more than it has to.
 struct Echo {
@@ -49,27 +52,6 @@ impl Server for Echo {
             actions.push(Action::Send(out));
         }
         session.rest();
-    }
-}
-
-struct Alone {
-    start: Option<Time>,
-    total: Interval,
-}
-
-impl Control for Alone {
-    fn stop_level(&self) -> StopLevel {
-        StopLevel::Run
-    }
-    fn start(&self) -> Option<Time> {
-        self.start
-    }
-    fn connections(&self, _change: i64) {}
-    fn interval(&mut self, interval: WorkerInterval) -> Option<Interval> {
-        self.total.merge(&interval.recorded);
-        let mut spare = interval.recorded;
-        spare.clear();
-        Some(spare)
     }
 }
 
@@ -133,17 +115,7 @@ fn hold(certificates: &CertificateSet, keepalive: &str, seed: u64) -> StageRecor
         piece: 1..=90,
         ..Weather::calm(seed)
     };
-    let share = Share {
-        index: 0,
-        of: 1,
-        connections: plan.load.connections,
-        clients: 0,
-        calls: None,
-        schedule: Schedule::new(&plan.load, plan.seed),
-        load: Arc::new(plan.load),
-        keep_requests: false,
-        trace: false,
-    };
+    let share = Share::at(Shard::WHOLE, Arc::new(plan.load), plan.seed);
     let network = SimulatedNetwork::new(&mut server, weather);
     let mut worker = Worker::new(share, network, Arc::new(protocol), Some(tls));
     let mut control = Alone {

@@ -15,7 +15,7 @@ use plimsoll_model::input;
 use plimsoll_model::record::StageRecord;
 use plimsoll_model::run::header::PlannedStage;
 use plimsoll_model::run::{
-    Ending, IntervalRecord, Run, RunError, RunHeader, RunWriter, SCHEMA_VERSION, Source, Timestamp,
+    Ending, IntervalRecord, Run, RunError, RunHeader, RunWriter, Source, Timestamp,
 };
 use serde::Deserialize;
 
@@ -218,43 +218,10 @@ pub fn import(
 /// The header of a run that is made from a file; what no file contains is left open.
 pub(crate) fn imported(name: &str, tool_version: &str, started_at: Timestamp) -> RunHeader {
     RunHeader {
-        schema_version: SCHEMA_VERSION,
-        source: Source::Imported,
-        name: name.to_owned(),
-        target: None,
-        protocol: None,
-        call: None,
-        security: None,
-        tls: None,
-        http_version: None,
-        load_loop: None,
-        arrivals: None,
-        clients: None,
-        connections: None,
-        cold: false,
-        calls_per_connection: None,
-        connection_lifetime_us: None,
-        tick_us: None,
-        full_share: None,
-        insecure: false,
-        resume: false,
-        calls: None,
-        seed: None,
-        plan_hash: None,
-        tool_version: tool_version.to_owned(),
-        started_at,
-        machine: None,
-        processes: None,
-        shards: Vec::new(),
-        notes: Vec::new(),
-        heap_bytes_per_connection: None,
-        live_view_cpu_us: None,
         planned_stages: vec![PlannedStage {
             name: "imported".to_owned(),
-            warmup: false,
-            duration_us: None,
-            rate_from_per_s: None,
-            rate_to_per_s: None,
+            ..PlannedStage::default()
         }],
+        ..RunHeader::new(Source::Imported, name, tool_version, started_at)
     }
 }

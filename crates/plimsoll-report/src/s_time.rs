@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use plimsoll_model::Outcome;
 use plimsoll_model::record::StageRecord;
-use plimsoll_model::run::header::{Loop, PlannedStage, Security};
+use plimsoll_model::run::header::{Loop, Security};
 use plimsoll_model::run::{
-    Ending, IntervalRecord, Resources, Run, RunError, RunHeader, RunWriter, SCHEMA_VERSION, Source,
+    Ending, IntervalRecord, Resources, Run, RunError, RunHeader, RunWriter,
     Timestamp,
 };
+
+use crate::lines::imported;
 
 /// The heading of the second section.
 const RESUMED: &str = "Now timing with session id reuse.";
@@ -240,7 +242,7 @@ pub fn import(
             dir.join(kind)
         };
         let name = format!("{}, {kind}", file.to_string_lossy());
-        let mut header = header(section, name, tool_version, imported_at);
+        let mut header = header(section, &name, tool_version, imported_at);
         if unfinished {
             header.notes.push(
                 "s_time was stopped before its figures of resumed sessions: they are not here"
@@ -257,51 +259,16 @@ pub fn import(
     Ok(runs)
 }
 
-fn header(
-    section: &Section,
-    name: String,
-    tool_version: &str,
-    imported_at: Timestamp,
-) -> RunHeader {
+fn header(section: &Section, name: &str, tool_version: &str, imported_at: Timestamp) -> RunHeader {
+    let mut header = imported(name, tool_version, imported_at);
+    header.planned_stages[0].duration_us = u64::try_from(section.real.as_micros()).ok();
     RunHeader {
-        schema_version: SCHEMA_VERSION,
-        source: Source::Imported,
-        name,
-        target: None,
-        protocol: None,
-        call: None,
         security: Some(Security::Tls),
-        tls: None,
-        http_version: None,
         load_loop: Some(Loop::Closed),
-        arrivals: None,
         clients: Some(1),
-        connections: None,
         cold: true,
-        calls_per_connection: None,
-        connection_lifetime_us: None,
-        tick_us: None,
-        full_share: None,
-        insecure: false,
         resume: section.resumed,
-        calls: None,
-        seed: None,
-        plan_hash: None,
-        tool_version: tool_version.to_owned(),
-        started_at: imported_at,
-        machine: None,
-        processes: None,
-        shards: Vec::new(),
-        notes: Vec::new(),
-        heap_bytes_per_connection: None,
-        live_view_cpu_us: None,
-        planned_stages: vec![PlannedStage {
-            name: "imported".to_owned(),
-            warmup: false,
-            duration_us: u64::try_from(section.real.as_micros()).ok(),
-            rate_from_per_s: None,
-            rate_to_per_s: None,
-        }],
+        ..header
     }
 }
 

@@ -50,15 +50,8 @@ fn trial() -> impl Strategy<Value = Trial> {
             length_s: LENGTHS[length],
             took_s: LENGTHS[length] + 1.5,
             verdict,
-            achieved_per_s: None,
-            p50_us: None,
             p99_us: Some(1_000.0 * (rate * rate + length) as f64),
-            p99_9_us: None,
-            mean_us: None,
-            limited_us: None,
-            errors_share: None,
-            growth: None,
-            run: None,
+            ..Trial::default()
         },
     )
 }
@@ -161,15 +154,9 @@ fn searched(
             length_s,
             took_s: length_s + 1.5,
             verdict,
-            achieved_per_s: None,
-            p50_us: None,
             p99_us: Some(1_000.0 / (1.0 - (rate_per_s / 1.2 / carries).min(0.99))),
-            p99_9_us: None,
-            mean_us: None,
-            limited_us: None,
-            errors_share: None,
             growth: (kind == 0 && length_s >= 2.0).then_some(growth),
-            run: None,
+            ..Trial::default()
         });
     }
 }

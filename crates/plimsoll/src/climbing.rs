@@ -335,16 +335,12 @@ impl Climb {
                     settings: rung.settings.clone(),
                     server_tls: library,
                     handshake,
-                    connection_p99: BTreeMap::new(),
-                    slices: Vec::new(),
-                    parts: BTreeMap::new(),
+                    ..Rung::default()
                 })
                 .collect(),
             skipped,
-            interrupted: false,
-            limits: None,
-            turns: None,
             gates,
+            ..LadderRecord::default()
         };
         Ok(Climb {
             connections: vec![BTreeMap::new(); rungs.len()],

@@ -2,7 +2,7 @@
 
 use plimsoll_engine::EngineError;
 use plimsoll_model::Plan;
-use plimsoll_model::plan::{Arrivals, Reuse, Shard};
+use plimsoll_model::plan::{Reuse, Shard};
 use plimsoll_protocols::fetch::FetchCall;
 use plimsoll_protocols::grpc::GrpcCall;
 use plimsoll_protocols::http::HttpCall;
@@ -46,10 +46,7 @@ pub(crate) struct Needs {
 
 impl Needs {
     pub(crate) fn of(plan: &Plan) -> Needs {
-        let clients = match plan.load.arrivals {
-            Arrivals::Open(_) => u32::MAX,
-            Arrivals::Closed { clients, .. } => clients,
-        };
+        let clients = plan.load.arrivals.clients().unwrap_or(u32::MAX);
         if plan.call.calls_in_a_row().is_some() {
             return Needs {
                 connections: plimsoll_engine::connections_of_scripts(plan),

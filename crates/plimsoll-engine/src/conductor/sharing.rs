@@ -4,8 +4,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use plimsoll_model::plan::{Arrivals, Plan, Reuse, Shard};
-use plimsoll_model::schedule::Schedule;
+use plimsoll_model::plan::{Plan, Reuse, Shard};
 
 use super::EngineError;
 use crate::script::LINKS;
@@ -14,19 +13,16 @@ use crate::worker::Share;
 /// Connections that the calls of `plan` have open at once, as far as that is known
 /// beforehand.
 pub fn connections_at_once(plan: &Plan) -> u64 {
-    u64::from(match (plan.load.reuse, plan.load.arrivals) {
-        (Reuse::Always, _) => plan.load.connections,
-        (Reuse::Never, Arrivals::Closed { clients, .. }) => clients,
-        (Reuse::Never, Arrivals::Open(_)) => 0,
-    })
+    match plan.load.reuse {
+        Reuse::Always => u64::from(plan.load.connections),
+        Reuse::Never => plan.load.arrivals.clients().map_or(0, u64::from),
+    }
 }
 
 /// The same of a plan whose users run scripts.
 pub fn connections_of_scripts(plan: &Plan) -> u64 {
-    match plan.load.arrivals {
-        Arrivals::Closed { clients, .. } => u64::from(clients) * LINKS as u64,
-        Arrivals::Open(_) => 0,
-    }
+    let clients = plan.load.arrivals.clients();
+    clients.map_or(0, |clients| u64::from(clients) * LINKS as u64)
 }
 
 /// What carrying a plan out depends on besides the plan.
@@ -45,10 +41,7 @@ pub(super) struct Whole {
 /// How many loops each process has: as many as there are connections and clients to spread,
 /// and cores to run on. A target on this machine keeps half of the cores.
 pub(super) fn worker_count(plan: &Plan, most: u32, shard: Shard, local: bool) -> u32 {
-    let clients = match plan.load.arrivals {
-        Arrivals::Open(_) => u32::MAX,
-        Arrivals::Closed { clients, .. } => clients,
-    };
+    let clients = plan.load.arrivals.clients().unwrap_or(u32::MAX);
     // A worker with no connection, or no client, would wait for ever for its calls' end.
     let most = (most.min(clients) / shard.of).max(1);
     if let Some(workers) = plan.load.workers {
@@ -66,28 +59,18 @@ pub(super) fn worker_count(plan: &Plan, most: u32, shard: Shard, local: bool) ->
 /// call.
 pub(super) fn shares(plan: &Plan, whole: &Whole, shard: Shard, workers: u32) -> Vec<Share> {
     let load = Arc::new(plan.load.clone());
-    let schedule = Schedule::new(&plan.load, plan.seed);
-    let clients = match plan.load.arrivals {
-        Arrivals::Open(_) => 0,
-        Arrivals::Closed { clients, .. } => clients,
-    };
     let together = whole.calls_together;
     (0..workers)
         .map(|worker| {
             let place = shard.inner(worker, workers);
             Share {
-                index: place.index,
-                of: place.of,
-                connections: place.part(u64::from(plan.load.connections)) as u32,
-                clients: place.part(u64::from(clients)) as u32,
                 calls: plan
                     .load
                     .calls
                     .map(|calls| place.part(calls.div_ceil(together)) * together),
-                load: Arc::clone(&load),
-                schedule: schedule.clone(),
                 keep_requests: plan.keep_requests,
                 trace: whole.trace,
+                ..Share::at(place, Arc::clone(&load), plan.seed)
             }
         })
         .collect()

@@ -15,10 +15,9 @@ use plimsoll_engine::worker::{Control, Share, StopLevel, Worker, WorkerInterval}
 use plimsoll_engine::{CallId, Done, Driver, Event, Protocol, ProtocolError};
 use plimsoll_model::objective::{Measured, Part, Standing, Verdict, judge};
 use plimsoll_model::plan::{
-    Arrivals, Load, Metric, Objective, Reuse, Spacing, Stage, Statistic, Timed,
+    Arrivals, Load, Metric, Objective, Reuse, Shard, Spacing, Stage, Statistic, Timed,
 };
 use plimsoll_model::record::{AddressCounts, Interval, StageRecord};
-use plimsoll_model::schedule::Schedule;
 use plimsoll_model::{Outcome, Time};
 use proptest::prelude::*;
 
@@ -72,33 +71,13 @@ impl Control for Alone {
 fn load(arrivals: Arrivals, rate: f64, connections: u32) -> Load {
     Load {
         arrivals,
-        stages: vec![Stage {
-            name: "steady".to_owned(),
-            warmup: false,
-            duration: Some(Duration::from_secs(2)),
-            rate_from: rate,
-            rate_to: rate,
-        }],
+        stages: vec![Stage::measured("steady", Duration::from_secs(2), rate)],
         connections,
-        reuse: Reuse::Always,
-        calls: None,
         deadline: Some(Duration::from_millis(500)),
         connect_timeout: Duration::from_secs(1),
-        connect_rate: None,
-        connection_lifetime: None,
-        calls_per_connection: None,
-        resolve_interval: Duration::from_secs(30),
         drain: Duration::from_secs(1),
-        processes: None,
-        workers: None,
-        precision: None,
         spin: Duration::ZERO,
-        tick: Duration::ZERO,
-        read_buffer: 128 << 10,
-        source_addresses: Vec::new(),
-        turns: None,
-        count_bytes: false,
-        last_core: false,
+        ..Load::default()
     }
 }
 
@@ -172,21 +151,9 @@ fn worker_that<S: Server>(
     protocol: Ids,
     change: impl FnOnce(&mut Share),
 ) -> Worker<Ids, SimulatedNetwork<S>> {
-    let schedule = Schedule::new(&load, 1);
-    let clients = match load.arrivals {
-        Arrivals::Closed { clients, .. } => clients,
-        Arrivals::Open(_) => 0,
-    };
     let mut share = Share {
-        index: 0,
         of,
-        connections: load.connections,
-        clients,
-        calls: load.calls,
-        load: Arc::new(load),
-        schedule,
-        keep_requests: false,
-        trace: false,
+        ..Share::at(Shard::WHOLE, Arc::new(load), 1)
     };
     change(&mut share);
     Worker::new(share, network, Arc::new(protocol), None)

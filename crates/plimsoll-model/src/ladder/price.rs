@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Part, Rung, Slice, middle};
+use super::{Part, Rung, Slice};
 use crate::record::Times;
 use crate::statistics::quantile;
+use crate::statistics::rank::median_of;
 
 /// A percentile with its 95 % confidence interval, µs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,7 +61,7 @@ impl Rung {
             };
             let of = |value: fn(&Slice) -> Option<f64>| {
                 let slices = slices.iter().filter(|slice| !slice.not_resumed);
-                middle(slices.filter_map(value).collect())
+                median_of(slices.filter_map(value).collect())
             };
             Price {
                 resumed,

@@ -21,7 +21,7 @@ use crate::sample::Sample;
 use crate::statistics::autocorrelation::widening;
 use crate::statistics::paired::{Paired, paired};
 use crate::statistics::quantile::is_supported;
-use crate::statistics::rank::median;
+use crate::statistics::rank::median_of;
 
 /// Calls a turn, unless the plan says otherwise: a server that is called a third as often sleeps
 /// deeper, so turns of single calls come out dearer; from some twenty on the costs stay the same.
@@ -188,10 +188,9 @@ impl Measured {
         ended > 0 && 2 * ended >= counting
     }
 
-    fn median_us(&self, round: usize) -> f64 {
-        let mut values: Vec<f64> = self.rounds[round].iter().map(|ns| *ns as f64).collect();
-        values.sort_by(f64::total_cmp);
-        median(&values) / 1e3
+    fn median_us(&self, round: usize) -> Option<f64> {
+        let times = self.rounds[round].iter().map(|ns| *ns as f64);
+        median_of(times.collect()).map(|ns| ns / 1e3)
     }
 
     fn cpu_us_per_call(&self, metric: Metric, index: u64) -> Option<f64> {
@@ -283,7 +282,7 @@ impl TurnsRecord {
 fn p50(upper: &Measured, lower: &Measured, rounds: &[usize], alpha: f64) -> Option<Paired> {
     let differences: Vec<f64> = rounds
         .iter()
-        .map(|round| upper.median_us(*round) - lower.median_us(*round))
+        .filter_map(|round| Some(upper.median_us(*round)? - lower.median_us(*round)?))
         .collect();
     dependent(&differences, alpha)
 }
@@ -293,11 +292,7 @@ fn dependent(differences: &[f64], alpha: f64) -> Option<Paired> {
     let block = differences.len().div_ceil(MAX_PAIRS).max(1);
     let medians: Vec<f64> = differences
         .chunks_exact(block)
-        .map(|block| {
-            let mut block = block.to_vec();
-            block.sort_by(f64::total_cmp);
-            median(&block)
-        })
+        .filter_map(|block| median_of(block.to_vec()))
         .collect();
     let found = paired(&medians, alpha)?;
     let wider = widening(&medians, medians.len() / PAIRS_A_LAG, alpha);

@@ -17,10 +17,11 @@ use super::negotiated::NegotiatedTls;
 use super::shards::ShardFigures;
 
 /// Where a run's figures come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// Measured by this tool.
+    #[default]
     Measured,
     /// Read from a file that another tool, or an export, wrote.
     Imported,
@@ -44,7 +45,7 @@ pub enum Loop {
 }
 
 /// The head of `run.json`. `None`: not known, or doesn't apply.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunHeader {
     pub schema_version: u32,
     pub source: Source,
@@ -116,7 +117,7 @@ pub struct RunHeader {
 }
 
 /// A stage as planned.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlannedStage {
     pub name: String,
     pub warmup: bool,
@@ -173,6 +174,18 @@ impl Machine {
 }
 
 impl RunHeader {
+    /// The header of a run of which nothing else is known.
+    pub fn new(source: Source, name: &str, tool_version: &str, started_at: Timestamp) -> Self {
+        RunHeader {
+            schema_version: SCHEMA_VERSION,
+            source,
+            name: name.to_owned(),
+            tool_version: tool_version.to_owned(),
+            started_at,
+            ..RunHeader::default()
+        }
+    }
+
     /// The header of a run of `plan`, whose text in the run directory is `plan_toml`.
     pub fn of(plan: &Plan, plan_toml: &str, tool_version: &str, started_at: Timestamp) -> Self {
         let (protocol, call) = plan.call.names();
@@ -191,15 +204,11 @@ impl RunHeader {
         let in_a_row = plan.call.calls_in_a_row();
         let arriving = load_loop == Loop::Open && in_a_row.is_some();
         RunHeader {
-            schema_version: SCHEMA_VERSION,
-            source: Source::Measured,
-            name: plan.name.clone(),
             target: Some(plan.target.url.clone()),
             protocol: Some(protocol.to_owned()),
             call: Some(call.into_owned()),
             http_version: plan.call.version(plan.tls.as_ref()).map(str::to_owned),
             security: Some(security),
-            tls: None,
             insecure: plan
                 .tls
                 .as_ref()
@@ -222,14 +231,7 @@ impl RunHeader {
             calls: plan.load.calls,
             seed: Some(plan.seed),
             plan_hash: Some(plan_hash(plan_toml)),
-            tool_version: tool_version.to_owned(),
-            started_at,
             machine: Some(Machine::read()),
-            processes: None,
-            shards: Vec::new(),
-            notes: Vec::new(),
-            heap_bytes_per_connection: None,
-            live_view_cpu_us: None,
             planned_stages: plan
                 .load
                 .stages
@@ -242,6 +244,7 @@ impl RunHeader {
                     rate_to_per_s: rate(s.rate_to),
                 })
                 .collect(),
+            ..RunHeader::new(Source::Measured, &plan.name, tool_version, started_at)
         }
     }
 

@@ -476,44 +476,11 @@ mod tests {
 
     fn header() -> RunHeader {
         RunHeader {
-            schema_version: crate::run::SCHEMA_VERSION,
-            source: Source::Measured,
-            name: "full".to_owned(),
-            target: None,
-            protocol: None,
-            call: None,
-            security: None,
-            tls: None,
-            http_version: None,
-            load_loop: None,
-            arrivals: None,
-            clients: None,
-            connections: None,
-            cold: false,
-            calls_per_connection: None,
-            connection_lifetime_us: None,
-            tick_us: None,
-            full_share: None,
-            insecure: false,
-            resume: false,
-            calls: None,
-            seed: None,
-            plan_hash: None,
-            tool_version: "0".to_owned(),
-            started_at: jiff::Timestamp::UNIX_EPOCH,
-            machine: None,
-            processes: None,
-            shards: Vec::new(),
-            notes: Vec::new(),
-            heap_bytes_per_connection: None,
-            live_view_cpu_us: None,
             planned_stages: vec![PlannedStage {
                 name: "steady".to_owned(),
-                warmup: false,
-                duration_us: None,
-                rate_from_per_s: None,
-                rate_to_per_s: None,
+                ..PlannedStage::default()
             }],
+            ..RunHeader::new(Source::Measured, "full", "0", jiff::Timestamp::UNIX_EPOCH)
         }
     }
 

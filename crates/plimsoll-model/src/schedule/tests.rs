@@ -3,32 +3,14 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::plan::{Reuse, Stage, Turns};
+use crate::plan::{Stage, Turns};
 
 fn load(spacing: Spacing, stages: Vec<Stage>, calls: Option<u64>) -> Load {
     Load {
         arrivals: plan::Arrivals::Open(spacing),
         stages,
-        connections: 1,
-        reuse: Reuse::Always,
         calls,
-        deadline: None,
-        connect_timeout: Duration::from_secs(10),
-        connect_rate: None,
-        connection_lifetime: None,
-        calls_per_connection: None,
-        resolve_interval: Duration::from_secs(30),
-        drain: Duration::from_secs(10),
-        processes: None,
-        workers: None,
-        precision: None,
-        spin: Duration::ZERO,
-        tick: Duration::ZERO,
-        read_buffer: 128 << 10,
-        source_addresses: Vec::new(),
-        turns: None,
-        count_bytes: false,
-        last_core: false,
+        ..Load::default()
     }
 }
 

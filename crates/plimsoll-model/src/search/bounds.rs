@@ -97,15 +97,7 @@ mod tests {
             length_s,
             took_s: length_s,
             verdict,
-            achieved_per_s: None,
-            p50_us: None,
-            p99_us: None,
-            p99_9_us: None,
-            mean_us: None,
-            limited_us: None,
-            errors_share: None,
-            growth: None,
-            run: None,
+            ..Trial::default()
         }
     }
 

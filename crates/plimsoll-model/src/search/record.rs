@@ -77,13 +77,9 @@ mod tests {
             },
             achieved_per_s: Some(99.5),
             p50_us: Some(1.5),
-            p99_us: None,
-            p99_9_us: None,
-            mean_us: None,
-            limited_us: None,
             errors_share: Some(0.0),
-            growth: None,
             run: Some("001".into()),
+            ..Trial::default()
         }];
         let short = Goal {
             budget_s: 3.0,

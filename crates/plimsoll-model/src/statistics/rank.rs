@@ -88,6 +88,12 @@ pub fn median(sorted: &[f64]) -> f64 {
     }
 }
 
+/// The median of values in any order; `None` without any.
+pub fn median_of(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    (!values.is_empty()).then(|| median(&values))
+}
+
 /// The two-sided p-value of the Mann–Whitney U test, exact with ties up to
 /// [`EXACT_RUNS`] values in all.
 fn mann_whitney(a: &[f64], b: &[f64]) -> f64 {

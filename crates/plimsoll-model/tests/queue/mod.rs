@@ -398,14 +398,9 @@ fn search(server: &mut Server<'_>, budget_s: f64) -> (Finding, Vec<Trial>) {
             took_s,
             verdict,
             achieved_per_s: Some(rate_per_s),
-            p50_us: None,
-            p99_us: None,
-            p99_9_us: None,
-            mean_us: None,
-            limited_us: None,
             errors_share: Some(0.0),
             growth,
-            run: None,
+            ..Trial::default()
         });
     }
 }

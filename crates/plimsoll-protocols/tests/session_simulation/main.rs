@@ -13,20 +13,20 @@ use std::time::Duration;
 
 use plimsoll_engine::network::simulated::{Action, Peer, Server, SimulatedNetwork, Weather};
 use plimsoll_engine::script::worker::ScriptWorker;
-use plimsoll_engine::worker::{Control, Share, StopLevel, WorkerInterval};
+use plimsoll_engine::worker::Share;
 use plimsoll_model::measure::Count;
-use plimsoll_model::plan::{Arrivals, Goodput, Load, RequestFields, Reuse, Spacing, Stage};
+use plimsoll_model::plan::{Arrivals, Goodput, Load, RequestFields, Shard, Spacing, Stage};
 use plimsoll_model::record::{Interval, StageRecord};
-use plimsoll_model::schedule::Schedule;
 use plimsoll_model::spec::parse_target;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::session::{QueryText, SessionOptions, Sessions};
 use plimsoll_wire::websocket::{Message, Opcode, Reader, Role, accept_key, put_frame};
 
-mod control;
+#[path = "../alone/mod.rs"]
+mod alone;
 mod stack;
 
-use control::*;
+use alone::*;
 use stack::*;
 
 const SEEDS: u64 = 200;
@@ -123,31 +123,14 @@ fn simulate_load(
             rate_to: if open { sessions as f64 } else { 0.0 },
         }],
         connections: 2,
-        reuse: Reuse::Always,
         calls: (!open).then_some(sessions * queries),
         deadline: Some(Duration::from_secs(60)),
         connect_timeout: Duration::from_secs(5),
-        connect_rate: None,
-        connection_lifetime: None,
-        calls_per_connection: None,
-        resolve_interval: Duration::from_secs(30),
-        drain: Duration::from_secs(10),
         workers: Some(1),
-        precision: None,
         spin: Duration::ZERO,
-        read_buffer: 128 << 10,
-        source_addresses: Vec::new(),
-        turns: None,
-        count_bytes: false,
-        last_core: false,
-        tick: Duration::ZERO,
-        processes: None,
+        ..Load::default()
     };
     adjust(&mut load, &mut stack);
-    let clients = match load.arrivals {
-        Arrivals::Open(_) => 0,
-        Arrivals::Closed { clients, .. } => clients,
-    };
     plimsoll_protocols::registry::register();
     let options = SessionOptions {
         api: parse_target("session://127.0.0.1:1").unwrap().0,
@@ -170,17 +153,7 @@ fn simulate_load(
         goodput: Goodput::default(),
         seed,
     };
-    let share = Share {
-        index: 0,
-        of: 1,
-        connections: load.connections,
-        clients,
-        calls: load.calls,
-        schedule: Schedule::new(&load, seed),
-        load: Arc::new(load),
-        keep_requests: false,
-        trace: false,
-    };
+    let share = Share::at(Shard::WHOLE, Arc::new(load), seed);
     let mut control = Alone {
         start: Some(Time(1_100_000_000)),
         total: Interval::default(),

@@ -102,13 +102,11 @@ impl Frozen {
         let rate = self.rate as f64;
         let load = Load {
             arrivals: Arrivals::Open(Spacing::Constant),
-            stages: vec![Stage {
-                name: "steady".to_owned(),
-                warmup: false,
-                duration: Some(Duration::from_secs(self.seconds)),
-                rate_from: rate,
-                rate_to: rate,
-            }],
+            stages: vec![Stage::measured(
+                "steady",
+                Duration::from_secs(self.seconds),
+                rate,
+            )],
             connections: 1,
             reuse: Reuse::Always,
             calls: None,

@@ -6,6 +6,8 @@
 //! hangs. `SIMULATION_SEED=n` replays one seed.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
+#[path = "../alone/mod.rs"]
+mod alone;
 mod bolt;
 mod fetch;
 mod grpc;
@@ -21,37 +23,17 @@ use std::time::Duration;
 use plimsoll_engine::driver::Protocol;
 use plimsoll_engine::network::simulated::{Server, SimulatedNetwork, Weather};
 use plimsoll_engine::tls::TlsClient;
-use plimsoll_engine::worker::{Control, Share, StopLevel, Worker, WorkerInterval};
-use plimsoll_model::plan::{Arrivals, Load, Reuse, Spacing, Stage};
+use plimsoll_engine::worker::{Share, Worker};
+use plimsoll_model::plan::{Arrivals, Load, Reuse, Shard, Spacing, Stage};
 use plimsoll_model::record::{Interval, StageRecord};
-use plimsoll_model::schedule::Schedule;
 use plimsoll_model::{Outcome, Time};
+
+use alone::Alone;
 
 const SEEDS: u64 = 600;
 
 /// When the load begins.
 const START: Time = Time(3_000_000_000);
-
-struct Alone {
-    start: Option<Time>,
-    total: Interval,
-}
-
-impl Control for Alone {
-    fn stop_level(&self) -> StopLevel {
-        StopLevel::Run
-    }
-    fn start(&self) -> Option<Time> {
-        self.start
-    }
-    fn connections(&self, _change: i64) {}
-    fn interval(&mut self, interval: WorkerInterval) -> Option<Interval> {
-        self.total.merge(&interval.recorded);
-        let mut spare = interval.recorded;
-        spare.clear();
-        Some(spare)
-    }
-}
 
 /// A number in a range, from a seed and a name: the same for ever.
 fn choose(seed: u64, name: u64, from: u64, to: u64) -> u64 {
@@ -95,13 +77,7 @@ fn load(seed: u64) -> Load {
     let rate = pick(29, 20, 400) as f64;
     Load {
         arrivals,
-        stages: vec![Stage {
-            name: "steady".to_owned(),
-            warmup: false,
-            duration: Some(Duration::from_secs(1)),
-            rate_from: rate,
-            rate_to: rate,
-        }],
+        stages: vec![Stage::measured("steady", Duration::from_secs(1), rate)],
         connections: pick(30, 1, 4) as u32,
         reuse: if chance(31, 4) {
             Reuse::Never
@@ -111,24 +87,13 @@ fn load(seed: u64) -> Load {
         calls: chance(32, 3).then(|| pick(33, 1, 300)),
         deadline: chance(34, 2).then(|| Duration::from_millis(pick(35, 5, 300))),
         connect_timeout: Duration::from_millis(500),
-        connect_rate: None,
-        connection_lifetime: None,
-        calls_per_connection: None,
-        resolve_interval: Duration::from_secs(30),
         drain: Duration::from_millis(800),
-        workers: None,
-        processes: None,
-        precision: None,
-        read_buffer: 128 << 10,
         spin: Duration::ZERO,
         tick: match chance(60, 4) {
             true => Duration::from_millis(pick(61, 1, 20)),
             false => Duration::ZERO,
         },
-        source_addresses: Vec::new(),
-        turns: None,
-        count_bytes: false,
-        last_core: false,
+        ..Load::default()
     }
 }
 
@@ -145,20 +110,7 @@ fn run_in<P: Protocol, S: Server>(
     protocol: P,
     tls: Option<TlsClient>,
 ) -> Interval {
-    let share = Share {
-        index: 0,
-        of: 1,
-        connections: load.connections,
-        clients: match load.arrivals {
-            Arrivals::Closed { clients, .. } => clients,
-            Arrivals::Open(_) => 0,
-        },
-        calls: load.calls,
-        schedule: Schedule::new(&load, weather.seed),
-        load: Arc::new(load),
-        keep_requests: false,
-        trace: false,
-    };
+    let share = Share::at(Shard::WHOLE, Arc::new(load), weather.seed);
     let network = SimulatedNetwork::new(server, weather);
     let mut worker = Worker::new(share, network, Arc::new(protocol), tls);
     let mut control = Alone {

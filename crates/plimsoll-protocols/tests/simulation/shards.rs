@@ -10,7 +10,6 @@ use plimsoll_engine::worker::{Control, Share, StopLevel, Worker, WorkerInterval}
 use plimsoll_model::plan::{Arrivals, Load, Reuse, Shard, Spacing};
 use plimsoll_model::record::{Interval, StageRecord};
 use plimsoll_model::run::IntervalRecord;
-use plimsoll_model::schedule::Schedule;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{Http1Protocol, HttpCall, HttpRequest};
 
@@ -77,21 +76,7 @@ impl Control for Seconds {
 
 /// What the worker at `place` measures of its part of the load.
 fn measured(seed: u64, weather: Weather, load: &Load, place: Shard) -> Vec<IntervalRecord> {
-    let clients = match load.arrivals {
-        Arrivals::Closed { clients, .. } => clients,
-        Arrivals::Open(_) => 0,
-    };
-    let share = Share {
-        index: place.index,
-        of: place.of,
-        connections: place.part(u64::from(load.connections)) as u32,
-        clients: place.part(u64::from(clients)) as u32,
-        calls: load.calls.map(|calls| place.part(calls)),
-        schedule: Schedule::new(load, seed),
-        load: Arc::new(load.clone()),
-        keep_requests: false,
-        trace: false,
-    };
+    let share = Share::at(place, Arc::new(load.clone()), seed);
     let call = HttpCall {
         method: "GET".into(),
         path: "/".into(),

@@ -11,9 +11,8 @@ use plimsoll_engine::script::user::Users;
 use plimsoll_engine::script::worker::ScriptWorker;
 use plimsoll_engine::worker::Share;
 use plimsoll_model::measure::{Count, TimeMeasure};
-use plimsoll_model::plan::{Arrivals, Goodput, Load, Reuse, Target};
+use plimsoll_model::plan::{Arrivals, Goodput, Load, Reuse, Shard, Target};
 use plimsoll_model::record::Interval;
-use plimsoll_model::schedule::Schedule;
 use plimsoll_model::template::{Order, Template, Variation};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
@@ -251,21 +250,7 @@ where
     let course = Conversations::new(call, protocol).unwrap();
     let target = Target::at("http://127.0.0.1:1", "127.0.0.1", 1);
     let users = Users::new(course, &target, None, load.deadline);
-    let clients = match load.arrivals {
-        Arrivals::Open(_) => 0,
-        Arrivals::Closed { clients, .. } => clients,
-    };
-    let share = Share {
-        index: 0,
-        of: 1,
-        connections: load.connections,
-        clients,
-        calls: load.calls,
-        schedule: Schedule::new(&load, weather.seed),
-        load: Arc::new(load),
-        keep_requests: false,
-        trace: false,
-    };
+    let share = Share::at(Shard::WHOLE, Arc::new(load), weather.seed);
     let mut control = Alone {
         start: Some(START),
         total: Interval::default(),

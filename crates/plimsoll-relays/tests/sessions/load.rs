@@ -9,7 +9,7 @@ use plimsoll_engine::{Observation, Place};
 use plimsoll_model::Outcome;
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::{
-    Arrivals, CallPlan, Goodput, Load, Plan, RequestFields, Reuse, Spacing, Stage, Target, Watch,
+    Arrivals, CallPlan, Goodput, Load, Plan, RequestFields, Spacing, Stage, Target, Watch,
 };
 use plimsoll_model::record::StageRecord;
 use plimsoll_model::spec::parse_target;
@@ -94,25 +94,12 @@ impl Loading {
                     rate_to: self.rate.unwrap_or(0.0),
                 }],
                 connections: 2,
-                reuse: Reuse::Always,
                 calls: self.rate.is_none().then_some(calls),
                 deadline: Some(self.deadline),
                 connect_timeout: Duration::from_secs(5),
-                connect_rate: None,
-                connection_lifetime: None,
-                calls_per_connection: None,
-                resolve_interval: Duration::from_secs(30),
-                drain: Duration::from_secs(10),
-                processes: None,
                 workers: Some(1),
-                precision: None,
                 spin: Duration::ZERO,
-                tick: Duration::ZERO,
-                read_buffer: 128 << 10,
-                source_addresses: Vec::new(),
-                turns: None,
-                count_bytes: false,
-                last_core: false,
+                ..Load::default()
             },
             objectives: Vec::new(),
             watch: Watch::Nothing,

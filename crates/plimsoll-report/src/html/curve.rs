@@ -5,6 +5,7 @@ use plimsoll_model::objective;
 use plimsoll_model::plan::Objective;
 use plimsoll_model::search::{SearchRecord, Trial, Verdict};
 use plimsoll_model::spec;
+use plimsoll_model::statistics::rank::median_of;
 
 use super::chart::{Frame, Key, Scale, legend, path, px, short_time, x_axis, y_axis};
 use super::page::{figure, section as part};
@@ -154,9 +155,6 @@ fn medians(points: &[(&Trial, f64)]) -> Vec<(f64, f64)> {
         }
     }
     all.into_iter()
-        .map(|(r, mut values)| {
-            values.sort_by(f64::total_cmp);
-            (r, plimsoll_model::statistics::rank::median(&values))
-        })
+        .filter_map(|(r, values)| Some((r, median_of(values)?)))
         .collect()
 }

@@ -6,7 +6,7 @@ use plimsoll_model::Outcome;
 use plimsoll_model::record::StageRecord;
 use plimsoll_model::run::header::PlannedStage;
 use plimsoll_model::run::{
-    Ending, IntervalRecord, Run, RunHeader, RunWriter, SCHEMA_VERSION, Source,
+    Ending, IntervalRecord, Run, RunHeader, RunWriter, Source,
 };
 
 /// A run of three seconds at 500/s, of which one call a second fails, and its directory.
@@ -18,37 +18,11 @@ pub(crate) fn run(name: &str) -> (tempfile::TempDir, Run) {
 pub(crate) fn run_with(name: &str, outcome: Outcome, not_started: u64) -> (tempfile::TempDir, Run) {
     let dir = tempfile::tempdir().expect("a directory");
     let header = RunHeader {
-        schema_version: SCHEMA_VERSION,
-        source: Source::Measured,
-        name: name.to_owned(),
         target: Some("grpc://127.0.0.1:1".to_owned()),
         protocol: Some("grpc".to_owned()),
         call: Some("a.B/C".to_owned()),
-        security: None,
-        tls: None,
-        http_version: None,
-        load_loop: None,
-        arrivals: None,
-        clients: None,
         connections: Some(1),
-        cold: false,
-        calls_per_connection: None,
-        connection_lifetime_us: None,
-        tick_us: None,
-        full_share: None,
-        insecure: false,
-        resume: false,
-        calls: None,
         seed: Some(1),
-        plan_hash: None,
-        tool_version: "0".to_owned(),
-        started_at: "2026-01-01T00:00:00Z".parse().expect("a time"),
-        machine: None,
-        processes: None,
-        shards: Vec::new(),
-        notes: Vec::new(),
-        heap_bytes_per_connection: None,
-        live_view_cpu_us: None,
         planned_stages: vec![PlannedStage {
             name: "steady".to_owned(),
             warmup: false,
@@ -56,6 +30,12 @@ pub(crate) fn run_with(name: &str, outcome: Outcome, not_started: u64) -> (tempf
             rate_from_per_s: Some(500.0),
             rate_to_per_s: Some(500.0),
         }],
+        ..RunHeader::new(
+            Source::Measured,
+            name,
+            "0",
+            "2026-01-01T00:00:00Z".parse().expect("a time"),
+        )
     };
     let plan = "[objective]\n\"p99\" = \"< 1ms\"\n";
     let mut writer =

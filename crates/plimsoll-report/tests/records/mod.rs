@@ -5,7 +5,6 @@
     reason = "a test binary uses what it needs of this, and no other part"
 )]
 
-use std::collections::BTreeMap;
 
 use plimsoll_model::ladder::turns::{Difference, TurnsRecord};
 use plimsoll_model::ladder::{LadderRecord, Metric, Rung, Slice, Volume};
@@ -62,12 +61,9 @@ pub(crate) fn search() -> SearchRecord {
                 achieved_per_s: Some(rate_per_s),
                 p50_us: Some(2_000.0),
                 p99_us: Some(3_000.0 / (1.0 - (rate_per_s / 2_500.0).min(0.99))),
-                p99_9_us: None,
                 mean_us: Some(2_100.0),
-                limited_us: None,
                 errors_share: Some(0.0),
-                growth: None,
-                run: None,
+                ..Trial::default()
             }),
         }
     }
@@ -77,10 +73,6 @@ pub(crate) fn search() -> SearchRecord {
 pub(crate) fn ladder() -> LadderRecord {
     let rung = |name: &str, added: f64, step: u32| Rung {
         name: name.to_owned(),
-        settings: BTreeMap::new(),
-        server_tls: None,
-        handshake: None,
-        connection_p99: BTreeMap::new(),
         slices: (0..12)
             .map(|round: u32| {
                 let wave = f64::from(round * step % 12) * 1.5;
@@ -90,21 +82,14 @@ pub(crate) fn ladder() -> LadderRecord {
                     client_cpu_us_per_call: Some(9.0 + added / 40.0 + wave / 100.0),
                     server_cpu_us_per_call: Some(21.0 + added / 30.0 + wave / 100.0),
                     sidecar_cpu_us_per_call: (added > 300.0).then_some(70.0 + wave / 10.0),
-                    client_bytes_per_connection: None,
                     server_bytes_per_connection: Some(18_100.0 + 40.0 * added + wave),
-                    connection_p50_us: None,
-                    carried: None,
-                    errors: 0,
                     valid: true,
-                    not_resumed: false,
-                    conclusion: None,
-                    objectives: Vec::new(),
                     run: format!("rung-{name}/slice-{round}"),
-                    volume: None,
+                    ..Slice::default()
                 }
             })
             .collect(),
-        parts: BTreeMap::new(),
+        ..Rung::default()
     };
     LadderRecord {
         schema_version: SCHEMA_VERSION,
@@ -113,19 +98,13 @@ pub(crate) fn ladder() -> LadderRecord {
         started_at: "2026-01-01T00:00:00Z".parse().expect("a time"),
         slice_s: 2.0,
         seed: 1,
-        client_tls: None,
-        primitives: None,
         rungs: vec![
             rung("tls off", 0.0, 7),
             rung("tls server", 60.0, 7),
             rung("tls mutual", 60.2, 5),
             rung("tls mutual, via two sidecars", 310.0, 7),
         ],
-        skipped: Vec::new(),
-        interrupted: false,
-        limits: None,
-        turns: None,
-        gates: Vec::new(),
+        ..LadderRecord::default()
     }
 }
 
@@ -193,20 +172,7 @@ pub(crate) fn sweep() -> LadderRecord {
             settings: settings
                 .map(|(axis, value)| (axis.to_owned(), value.to_owned()))
                 .into(),
-            server_tls: None,
-            handshake: None,
-            connection_p99: BTreeMap::new(),
             slices: vec![Slice {
-                p50_us: None,
-                p99_us: None,
-                client_cpu_us_per_call: None,
-                server_cpu_us_per_call: None,
-                sidecar_cpu_us_per_call: None,
-                client_bytes_per_connection: None,
-                server_bytes_per_connection: None,
-                connection_p50_us: None,
-                carried: None,
-                errors: 0,
                 valid: !resumed,
                 not_resumed: resumed,
                 conclusion: resumed.then_some(Conclusion::Fail),
@@ -217,8 +183,9 @@ pub(crate) fn sweep() -> LadderRecord {
                 })),
                 run: "rung/slice".to_owned(),
                 volume: Some(volume.clone()),
+                ..Slice::default()
             }],
-            parts: BTreeMap::new(),
+            ..Rung::default()
         }
     };
     LadderRecord {

@@ -57,9 +57,6 @@ impl Fixture {
         Fixture {
             name: name.to_owned(),
             header: RunHeader {
-                schema_version: 1,
-                source: Source::Measured,
-                name: "score, steady".to_owned(),
                 target: Some("grpcs://localhost:50051".to_owned()),
                 protocol: Some("grpc".to_owned()),
                 call: Some("score.ScoreService/GetScore".to_owned()),
@@ -82,30 +79,19 @@ impl Fixture {
                         ..Handshakes::default()
                     }],
                 }),
-                http_version: None,
                 load_loop: Some(Loop::Open),
                 arrivals: Some("constant".to_owned()),
-                clients: None,
                 connections: Some(1),
-                cold: false,
-                calls_per_connection: None,
-                connection_lifetime_us: None,
-                tick_us: None,
-                full_share: None,
-                insecure: false,
-                resume: false,
-                calls: None,
                 seed: Some(1),
                 plan_hash: Some("fnv1a64:0".to_owned()),
-                tool_version: "0.1.0".to_owned(),
-                started_at: "2026-01-02T03:04:05Z".parse().unwrap(),
                 machine: Some(Machine::default()),
-                processes: None,
-                shards: Vec::new(),
-                notes: Vec::new(),
-                heap_bytes_per_connection: None,
-                live_view_cpu_us: None,
                 planned_stages: vec![stage("warm-up", true, 1), stage("steady", false, 4)],
+                ..RunHeader::new(
+                    Source::Measured,
+                    "score, steady",
+                    "0.1.0",
+                    "2026-01-02T03:04:05Z".parse().unwrap(),
+                )
             },
             seconds: 4,
             calls: 1_000,
@@ -170,10 +156,7 @@ impl Fixture {
         f.header.calls = Some(20_000);
         f.header.planned_stages = vec![PlannedStage {
             name: "calls".to_owned(),
-            warmup: false,
-            duration_us: None,
-            rate_from_per_s: None,
-            rate_to_per_s: None,
+            ..PlannedStage::default()
         }];
         f.seconds = 2;
         f.calls = 10_000;

@@ -11,15 +11,9 @@ use crate::units::Period;
 
 /// A connection takes about a millisecond to be made.
 const LEAST_LIFETIME: Duration = Duration::from_millis(10);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-const DRAIN_WITHOUT_DEADLINE: Duration = Duration::from_secs(10);
-/// The C library does not say how long an address is good for.
-const RESOLVE_INTERVAL: Duration = Duration::from_secs(30);
-/// What one read takes, in bytes.
-const READ_BUFFER: u64 = 128 << 10;
+/// What one read may take, in bytes.
 const READ_BUFFER_LEAST: u64 = 1 << 10;
 const READ_BUFFER_MOST: u64 = 16 << 20;
-const SPIN: Duration = Duration::from_micros(50);
 /// A longer one would be another load.
 const LONGEST_TICK: Duration = Duration::from_millis(100);
 /// More would only take each other's cores.
@@ -29,6 +23,7 @@ const MAX_SOURCE_ADDRESSES: u32 = 65_536;
 impl Problems {
     pub(super) fn load(&mut self, spec: &Spec) -> Option<Load> {
         let load = &spec.load;
+        let unasked = Load::default();
         let before = self.0.len();
         let own = spec
             .call
@@ -84,7 +79,7 @@ impl Problems {
             );
         }
         // A user has the connections it needs.
-        let connections = load.connections.unwrap_or(1);
+        let connections = load.connections.unwrap_or(unasked.connections);
         if let Some(workers) = load.workers
             && u32::from(workers) > connections
             && reuse == Reuse::Always
@@ -123,7 +118,7 @@ impl Problems {
                 Some(period.0)
             }
         };
-        let connect_timeout = load.connect_timeout.map_or(CONNECT_TIMEOUT, |p| p.0);
+        let connect_timeout = load.connect_timeout.map_or(unasked.connect_timeout, |p| p.0);
         if connect_timeout.is_zero() {
             self.add(
                 "load.connect_timeout",
@@ -137,7 +132,7 @@ impl Problems {
             );
         }
         self.lives(spec, reuse);
-        let resolve_interval = load.resolve_interval.map_or(RESOLVE_INTERVAL, |p| p.0);
+        let resolve_interval = load.resolve_interval.map_or(unasked.resolve_interval, |p| p.0);
         if resolve_interval.is_zero() {
             self.add(
                 "load.resolve_interval",
@@ -145,7 +140,7 @@ impl Problems {
             );
         }
         let precision = self.precision(load);
-        let spin = load.spin.map_or(SPIN, |p| p.0);
+        let spin = load.spin.map_or(unasked.spin, |p| p.0);
         if spin > Duration::from_millis(100) {
             self.add(
                 "load.spin",
@@ -153,7 +148,9 @@ impl Problems {
             );
         }
         let tick = self.tick(spec);
-        let read_buffer = load.read_buffer.map_or(READ_BUFFER, |size| size.0);
+        let read_buffer = load
+            .read_buffer
+            .map_or(unasked.read_buffer as u64, |size| size.0);
         if !(READ_BUFFER_LEAST..=READ_BUFFER_MOST).contains(&read_buffer) {
             self.add("load.read_buffer", "out of range: use 1KiB to 16MiB");
         }
@@ -165,7 +162,7 @@ impl Problems {
         Some(Load {
             arrivals: arrivals?,
             stages,
-            connections: load.connections.unwrap_or(1),
+            connections,
             reuse,
             calls: load.calls,
             precision,
@@ -178,7 +175,7 @@ impl Problems {
             // A call may take its deadline.
             drain: load
                 .drain
-                .map_or(deadline.unwrap_or(DRAIN_WITHOUT_DEADLINE), |p| p.0),
+                .map_or(deadline.unwrap_or(unasked.drain), |p| p.0),
             processes: load.processes,
             workers: load.workers,
             spin,
@@ -186,9 +183,7 @@ impl Problems {
             read_buffer: read_buffer as usize,
             source_addresses,
             // A ladder deals, once it knows how many rungs there are.
-            turns: None,
-            count_bytes: false,
-            last_core: false,
+            ..unasked
         })
     }
 

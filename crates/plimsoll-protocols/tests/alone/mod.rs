@@ -1,6 +1,8 @@
 //! What a worker asks of a conductor, with nobody else in the run.
 
-use super::*;
+use plimsoll_engine::worker::{Control, StopLevel, WorkerInterval};
+use plimsoll_model::Time;
+use plimsoll_model::record::Interval;
 
 pub(crate) struct Alone {
     pub(crate) start: Option<Time>,
