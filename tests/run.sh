@@ -125,6 +125,9 @@ run() {
     # shellcheck disable=SC2016
     binaries | tr '\n' '\0' | xargs -0 -r -P 3 -I '{}' bash -c 'run_binary "$1"' - '{}'
     wait
+    if [[ -n $only ]] && (($(total passed) + $(total failed) == 0)); then
+        echo "no test whose name contains \`$only\` was run" >>"$scratch/broken"
+    fi
     passed=$((passed + $(total passed)))
     ignored=$((ignored + $(total ignored)))
     failed=$((failed + $(total failed) + $(wc -l <"$scratch/broken")))
