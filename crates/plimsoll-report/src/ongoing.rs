@@ -4,7 +4,7 @@
 use std::fmt;
 
 use hdrhistogram::Histogram;
-use plimsoll_model::record::{Counts, Times};
+use plimsoll_model::record::{StageRecord, Times};
 use plimsoll_model::run::{IntervalRecord, Resources};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
@@ -13,20 +13,13 @@ use prometheus_client::registry::{Registry, Unit};
 use serde_json::{Value, json};
 
 /// What a run has done so far.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Ongoing {
     name: String,
     target: String,
     /// Nanoseconds since 1970.
     began_unix_ns: u64,
-    due: u64,
-    not_started: u64,
-    outcomes: Counts,
-    bytes_sent: u64,
-    bytes_received: u64,
-    response: Times,
-    service: Times,
-    lag: Times,
+    calls: StageRecord,
     in_flight: u64,
     backlog: u64,
     connections: u64,
@@ -41,19 +34,7 @@ impl Ongoing {
             name: name.to_owned(),
             target: target.to_owned(),
             began_unix_ns,
-            due: 0,
-            not_started: 0,
-            outcomes: Counts::default(),
-            bytes_sent: 0,
-            bytes_received: 0,
-            response: Times::default(),
-            service: Times::default(),
-            lag: Times::default(),
-            in_flight: 0,
-            backlog: 0,
-            connections: 0,
-            client_cpu_us: 0,
-            server_cpu_us: 0,
+            ..Ongoing::default()
         }
     }
 
@@ -64,14 +45,7 @@ impl Ongoing {
     /// One more interval.
     pub fn add(&mut self, interval: &IntervalRecord) {
         for (_, record) in &interval.stages {
-            self.due += record.due;
-            self.not_started += record.not_started;
-            self.outcomes.merge(&record.outcomes);
-            self.bytes_sent += record.bytes_sent;
-            self.bytes_received += record.bytes_received;
-            self.response.merge(&record.response);
-            self.service.merge(&record.service);
-            self.lag.merge(&record.lag);
+            self.calls.merge(record);
         }
         self.in_flight = interval.in_flight;
         self.backlog = interval.backlog;
@@ -83,56 +57,27 @@ impl Ongoing {
 }
 
 /// A figure of a run: what it is called, and how it is had.
-struct Figure {
-    name: &'static str,
-    help: &'static str,
-    is_counter: bool,
-    of: fn(&Ongoing) -> u64,
-}
+type Figure = (&'static str, &'static str, fn(&Ongoing) -> u64);
 
-const FIGURES: [Figure; 7] = [
-    Figure {
-        name: "due",
-        help: "Calls whose time had come",
-        is_counter: true,
-        of: |o| o.due,
-    },
-    Figure {
-        name: "not_started",
-        help: "Calls given up before they were sent",
-        is_counter: true,
-        of: |o| o.not_started,
-    },
-    Figure {
-        name: "sent_bytes",
-        help: "Bytes of messages sent",
-        is_counter: true,
-        of: |o| o.bytes_sent,
-    },
-    Figure {
-        name: "received_bytes",
-        help: "Bytes of messages received",
-        is_counter: true,
-        of: |o| o.bytes_received,
-    },
-    Figure {
-        name: "in_flight",
-        help: "Calls sent and not ended",
-        is_counter: false,
-        of: |o| o.in_flight,
-    },
-    Figure {
-        name: "backlog",
-        help: "Calls due and not sent",
-        is_counter: false,
-        of: |o| o.backlog,
-    },
-    Figure {
-        name: "connections",
-        help: "Connections open",
-        is_counter: false,
-        of: |o| o.connections,
-    },
+const COUNTERS: [Figure; 4] = [
+    ("due", "Calls whose time had come", |o| o.calls.due),
+    (
+        "not_started",
+        "Calls given up before they were sent",
+        |o| o.calls.not_started,
+    ),
+    ("sent_bytes", "Bytes of messages sent", |o| {
+        o.calls.bytes_sent
+    }),
+    ("received_bytes", "Bytes of messages received", |o| {
+        o.calls.bytes_received
+    }),
+];
+
+const GAUGES: [Figure; 3] = [
+    ("in_flight", "Calls sent and not ended", |o| o.in_flight),
+    ("backlog", "Calls due and not sent", |o| o.backlog),
+    ("connections", "Connections open", |o| o.connections),
 ];
 
 /// A kind of time of a run's calls.
@@ -142,15 +87,15 @@ const TIMES: [Time; 3] = [
     (
         "response",
         "From when a call was due to its end; calls that ended ok",
-        |o| &o.response,
+        |o| &o.calls.response,
     ),
     (
         "service",
         "From when a call was sent to its end; calls that ended ok",
-        |o| &o.service,
+        |o| &o.calls.service,
     ),
     ("lag", "From when a call was due to when it was sent", |o| {
-        &o.lag
+        &o.calls.lag
     }),
 ];
 
@@ -259,16 +204,15 @@ fn buckets(times: &Times) -> (f64, u64, Vec<(f64, u64)>) {
 pub fn openmetrics<'a>(runs: impl Iterator<Item = &'a Ongoing> + Clone) -> String {
     let mut registry = Registry::with_prefix("plimsoll_live");
     let of_run = |o: &Ongoing| vec![("run", o.name.clone())];
-    for figure in &FIGURES {
-        let values = runs
-            .clone()
-            .map(|o| (of_run(o), (figure.of)(o) as f64))
-            .collect();
-        let family = match figure.is_counter {
-            true => Family::Counters(values),
-            false => Family::Gauges(values),
-        };
-        registry.register(figure.name, figure.help, family);
+    let values = |of: fn(&Ongoing) -> u64| {
+        let values = runs.clone().map(|o| (of_run(o), of(o) as f64));
+        values.collect()
+    };
+    for (name, help, of) in COUNTERS {
+        registry.register(name, help, Family::Counters(values(of)));
+    }
+    for (name, help, of) in GAUGES {
+        registry.register(name, help, Family::Gauges(values(of)));
     }
     let with = |o: &Ongoing, name: &'static str, value: &str| {
         let mut labels = of_run(o);
@@ -279,7 +223,7 @@ pub fn openmetrics<'a>(runs: impl Iterator<Item = &'a Ongoing> + Clone) -> Strin
         let of = move |(outcome, n): (plimsoll_model::Outcome, u64)| {
             (with(o, "outcome", outcome.code()), n as f64)
         };
-        o.outcomes.iter().map(of)
+        o.calls.outcomes.iter().map(of)
     });
     registry.register(
         "calls",
@@ -338,28 +282,24 @@ pub fn otlp<'a>(
         })
     };
     let mut metrics = Vec::new();
-    for figure in &FIGURES {
-        let points: Vec<Value> = runs
-            .clone()
-            .map(|o| point(o, None, whole((figure.of)(o))))
-            .collect();
-        let unit = if figure.name.ends_with("bytes") {
-            "By"
-        } else {
-            "1"
-        };
-        metrics.push(match figure.is_counter {
-            true => sum(figure.name, unit, points),
-            false => {
-                json!({ "name": format!("plimsoll.{}", figure.name), "unit": unit, "gauge": { "dataPoints": points } })
-            }
-        });
+    let points = |of: fn(&Ongoing) -> u64| -> Vec<Value> {
+        let points = runs.clone().map(|o| point(o, None, whole(of(o))));
+        points.collect()
+    };
+    for (name, _, of) in COUNTERS {
+        let unit = if name.ends_with("bytes") { "By" } else { "1" };
+        metrics.push(sum(name, unit, points(of)));
+    }
+    for (name, _, of) in GAUGES {
+        metrics.push(json!({
+            "name": format!("plimsoll.{name}"), "unit": "1", "gauge": { "dataPoints": points(of) },
+        }));
     }
     let calls = runs.clone().flat_map(|o| {
         let of = move |(outcome, n): (plimsoll_model::Outcome, u64)| {
             point(o, Some(("plimsoll.outcome", outcome.code())), whole(n))
         };
-        o.outcomes.iter().map(of)
+        o.calls.outcomes.iter().map(of)
     });
     metrics.push(sum("calls", "1", calls.collect()));
     let used = runs.clone().flat_map(|o| {
