@@ -18,11 +18,11 @@ use std::time::Duration;
 use plimsoll_engine::script::{LINKS, Link, Origin, Script, Scripts, Turn};
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_model::measure::Count;
-use plimsoll_model::plan::{Goodput, RequestFields, Target};
+use plimsoll_model::plan::Target;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::websocket::{Opcode, Reader, Role, close_payload, code, put_masked};
 
-use super::QueryText;
+use super::SessionCall;
 use super::account::Account;
 use super::http::AnswerReader;
 
@@ -38,33 +38,15 @@ const MAX_FRAME: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
     pub api: Target,
-    pub socket: Target,
     /// `None`: plaintext.
     pub api_tls: Option<TlsClient>,
     pub socket_tls: Option<TlsClient>,
     /// `Host` headers.
     pub api_host: String,
     pub socket_host: String,
-    /// The first part of the socket's path.
-    pub agent: String,
-    pub queries: u32,
-    pub query: QueryText,
-    /// Tokens of each query, where the service does not say how many they are.
-    pub expect_tokens: Option<u64>,
-    /// Between a query's end and the next.
-    pub think: Duration,
+    pub call: SessionCall,
     /// For one query, and for making the session.
     pub deadline: Option<Duration>,
-    /// How often in a row a socket is tried to be opened again.
-    pub reconnects: u32,
-    pub reconnect_pause: Duration,
-    pub reconnect_pause_most: Duration,
-    /// Offer to have messages compressed (RFC 7692).
-    pub compression: bool,
-    /// Header fields of the API's requests and, but for `authorization`, of upgrades.
-    pub headers: RequestFields,
-    /// What a query has to meet to be counted as good.
-    pub goodput: Goodput,
     pub seed: u64,
 }
 
@@ -126,7 +108,7 @@ impl Scripts for Sessions {
     }
 
     fn targets(&self) -> [&Target; LINKS] {
-        [&self.options.api, &self.options.socket]
+        [&self.options.api, &self.options.call.socket]
     }
 
     fn tls(&self, link: Link) -> Option<&TlsClient> {
@@ -137,7 +119,7 @@ impl Scripts for Sessions {
     }
 
     fn calls(&self) -> u32 {
-        self.options.queries
+        self.options.call.queries
     }
 
     fn clock_began(&self, unix_ns: u64) {

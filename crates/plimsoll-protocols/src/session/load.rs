@@ -27,23 +27,12 @@ fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Unmade> {
     };
     Ok(SessionOptions {
         api: plan.target.clone(),
-        socket: call.socket.clone(),
         api_tls: tls(call.api_secured, &plan.target)?,
         socket_tls: tls(call.socket_secured, &call.socket)?,
         api_host: plan.target.authority(),
         socket_host: call.socket.authority(),
-        agent: call.agent.clone(),
-        queries: call.queries,
-        query: call.query.clone(),
-        expect_tokens: call.expect_tokens,
-        think: call.think,
+        call: call.clone(),
         deadline: plan.load.deadline,
-        reconnects: call.reconnects,
-        reconnect_pause: call.reconnect_pause,
-        reconnect_pause_most: call.reconnect_pause_most,
-        compression: call.compression,
-        headers: call.headers.clone(),
-        goodput: call.goodput,
         seed: plan.seed,
     })
 }

@@ -19,7 +19,7 @@ use plimsoll_model::plan::{Arrivals, Goodput, Load, RequestFields, Shard, Spacin
 use plimsoll_model::record::{Interval, StageRecord};
 use plimsoll_model::spec::parse_target;
 use plimsoll_model::{Outcome, Time};
-use plimsoll_protocols::session::{QueryText, SessionOptions, Sessions};
+use plimsoll_protocols::session::{QueryText, SessionCall, SessionOptions, Sessions};
 use plimsoll_wire::websocket::{Message, Opcode, Reader, Role, accept_key, put_frame};
 
 #[path = "../alone/mod.rs"]
@@ -134,23 +134,27 @@ fn simulate_load(
     plimsoll_protocols::registry::register();
     let options = SessionOptions {
         api: parse_target("session://127.0.0.1:1").unwrap().0,
-        socket: parse_target("session://127.0.0.1:2").unwrap().0,
         api_tls: None,
         socket_tls: None,
         api_host: "api".to_owned(),
         socket_host: "sockets".to_owned(),
-        agent: "agent".to_owned(),
-        queries: queries as u32,
-        query: QueryText::constant("?"),
-        expect_tokens: None,
-        think: Duration::from_millis(number(11, 0, 20)),
+        call: SessionCall {
+            socket: parse_target("session://127.0.0.1:2").unwrap().0,
+            api_secured: false,
+            socket_secured: false,
+            agent: "agent".to_owned(),
+            queries: queries as u32,
+            query: QueryText::constant("?"),
+            expect_tokens: None,
+            think: Duration::from_millis(number(11, 0, 20)),
+            reconnects: 20,
+            reconnect_pause: Duration::from_millis(number(12, 1, 300)),
+            reconnect_pause_most: Duration::from_secs(1),
+            compression: false,
+            headers: RequestFields::default(),
+            goodput: Goodput::default(),
+        },
         deadline: load.deadline,
-        reconnects: 20,
-        reconnect_pause: Duration::from_millis(number(12, 1, 300)),
-        reconnect_pause_most: Duration::from_secs(1),
-        compression: false,
-        headers: RequestFields::default(),
-        goodput: Goodput::default(),
         seed,
     };
     let share = Share::at(Shard::WHOLE, Arc::new(load), seed);

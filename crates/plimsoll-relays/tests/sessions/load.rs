@@ -58,26 +58,27 @@ impl Loading {
     /// Puts the load on, and merges what was recorded.
     pub(crate) async fn carry_out(self, api: SocketAddr, socket: SocketAddr) -> StageRecord {
         let calls = u64::from(self.clients) * u64::from(self.queries);
+        let call = SessionCall {
+            socket: target(socket),
+            agent: "agent".to_owned(),
+            queries: self.queries,
+            query: QueryText::constant("?"),
+            expect_tokens: self.expect_tokens,
+            think: self.think,
+            reconnects: 5,
+            reconnect_pause: self.reconnect_pause,
+            reconnect_pause_most: Duration::from_secs(1),
+            compression: false,
+            headers: RequestFields::default(),
+            api_secured: false,
+            socket_secured: false,
+            goodput: Goodput::default(),
+        };
         let plan = Plan {
             name: "test".to_owned(),
             target: target(api),
             tls: None,
-            call: CallPlan::new(SessionCall {
-                socket: target(socket),
-                agent: "agent".to_owned(),
-                queries: self.queries,
-                query: QueryText::constant("?"),
-                expect_tokens: self.expect_tokens,
-                think: self.think,
-                reconnects: 5,
-                reconnect_pause: self.reconnect_pause,
-                reconnect_pause_most: Duration::from_secs(1),
-                compression: false,
-                headers: RequestFields::default(),
-                api_secured: false,
-                socket_secured: false,
-                goodput: Goodput::default(),
-            }),
+            call: CallPlan::new(call.clone()),
             load: Load {
                 arrivals: match self.rate {
                     None => Arrivals::Closed {
@@ -108,23 +109,12 @@ impl Loading {
         };
         let sessions = Sessions::new(SessionOptions {
             api: target(api),
-            socket: target(socket),
             api_host: api.to_string(),
             socket_host: socket.to_string(),
-            agent: "agent".to_owned(),
-            queries: self.queries,
-            query: QueryText::constant("?"),
-            expect_tokens: self.expect_tokens,
-            think: self.think,
-            deadline: Some(self.deadline),
-            reconnects: 5,
-            reconnect_pause: self.reconnect_pause,
-            reconnect_pause_most: Duration::from_secs(1),
-            compression: false,
-            headers: RequestFields::default(),
             api_tls: None,
             socket_tls: None,
-            goodput: Goodput::default(),
+            call,
+            deadline: Some(self.deadline),
             seed: 7,
         });
         tokio::task::spawn_blocking(move || {

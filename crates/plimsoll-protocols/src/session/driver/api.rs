@@ -53,12 +53,12 @@ impl Session {
     /// The plan's header fields.
     pub(super) fn own_fields(&self, now: Time) -> Vec<(String, String)> {
         let unix_ns = self.unix_zero.wrapping_add(now.0);
-        self.options.headers.of(self.number(), unix_ns)
+        self.options.call.headers.of(self.number(), unix_ns)
     }
 
     /// What the query that is going on asks.
     fn run_body<'a>(&'a self, now: Time, rendered: &'a mut Vec<u8>) -> &'a [u8] {
-        let query = &self.options.query;
+        let query = &self.options.call.query;
         let Some(varying) = &query.varying else {
             return &query.body;
         };

@@ -173,7 +173,7 @@ impl Session {
             reconnects_failed: 0,
             end: None,
         });
-        self.promised = self.options.expect_tokens;
+        self.promised = self.options.call.expect_tokens;
         self.ask_api(Request::Run, now, turn);
         self.arm(turn);
     }
@@ -181,7 +181,7 @@ impl Session {
     /// The number in the run of the query that is going on, or was to be the next.
     pub(super) fn number(&self) -> u64 {
         let in_session = u64::from(self.asked.saturating_sub(1));
-        self.origin.number * u64::from(self.options.queries) + in_session
+        self.origin.number * u64::from(self.options.call.queries) + in_session
     }
 
     /// Records the query that is going on, or was to be the next.
@@ -213,7 +213,7 @@ impl Session {
             turn.time(TimeMeasure::TokenMean, per_token);
         }
         if outcome.is_ok()
-            && self.options.goodput.is_met(
+            && self.options.call.goodput.is_met(
                 Duration::from_nanos(first.since(arrival)),
                 Duration::from_nanos(per_token),
                 now.duration_since(arrival),
@@ -270,7 +270,7 @@ impl Session {
 
     /// What follows a query: the next one, or the end.
     pub(super) fn after_query(&mut self, now: Time, turn: &mut Turn<'_>) {
-        if self.asked >= self.options.queries || turn.is_stopping() {
+        if self.asked >= self.options.call.queries || turn.is_stopping() {
             self.ask_api(Request::Close, now, turn);
             // The session is over either way; a server that says nothing is waited for as long
             // as for anything else, and five seconds at most.
@@ -278,12 +278,12 @@ impl Session {
             self.deadline = now + self.options.deadline.map_or(limit, |d| d.min(limit));
             return self.arm(turn);
         }
-        if self.options.think.is_zero() {
+        if self.options.call.think.is_zero() {
             turn.due();
             self.asked += 1;
             return self.ask(now, turn);
         }
-        self.next_at = now + self.options.think;
+        self.next_at = now + self.options.call.think;
         self.arm(turn);
     }
 
@@ -310,7 +310,7 @@ impl Session {
             }
         }
         if !turn.is_stopping() {
-            while self.asked < self.options.queries {
+            while self.asked < self.options.call.queries {
                 turn.due();
                 self.asked += 1;
                 self.due = now;

@@ -35,7 +35,7 @@ impl Session {
         self.nonce[8..].copy_from_slice(&low.to_ne_bytes());
         let key = client_key(&self.nonce);
         let options = &self.options;
-        let target = format!("/{}/ws/{}{query}", options.agent, self.session);
+        let target = format!("/{}/ws/{}{query}", options.call.agent, self.session);
         let authorization = format!("Bearer {}", self.token);
         let mut fields = vec![
             ("Host", &*options.socket_host),
@@ -45,7 +45,7 @@ impl Session {
             ("Sec-WebSocket-Key", &key),
             ("Authorization", &authorization),
         ];
-        if options.compression {
+        if options.call.compression {
             fields.push(("Sec-WebSocket-Extensions", Deflate::OFFER));
         }
         let mut own = self.own_fields(now);
@@ -56,7 +56,7 @@ impl Session {
 
     pub(super) fn upgraded(&mut self, bytes: &[u8], now: Time, turn: &mut Turn<'_>) {
         self.upgrade.extend_from_slice(bytes);
-        let (key, compression) = (client_key(&self.nonce), self.options.compression);
+        let (key, compression) = (client_key(&self.nonce), self.options.call.compression);
         let answer = match UpgradeAnswer::parse(&self.upgrade, &key, compression) {
             Ok(None) => return,
             Ok(Some(answer)) => answer,
@@ -136,12 +136,12 @@ impl Session {
                 query.reconnects_failed += 1;
             }
         }
-        if self.attempts >= self.options.reconnects {
+        if self.attempts >= self.options.call.reconnects {
             return self.break_off(outcome, now, turn);
         }
         // Full jitter: anything from nothing to the pause, which doubles.
-        let pause = self.options.reconnect_pause * 2u32.saturating_pow(self.attempts);
-        let pause = pause.min(self.options.reconnect_pause_most);
+        let pause = self.options.call.reconnect_pause * 2u32.saturating_pow(self.attempts);
+        let pause = pause.min(self.options.call.reconnect_pause_most);
         let share = (self.random() >> 11) as f64 / (1u64 << 53) as f64;
         self.attempts += 1;
         self.socket = Socket::Pausing(now + pause.mul_f64(share));
