@@ -45,6 +45,9 @@ impl Usage {
 /// Reads a variable of the environment.
 pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
+/// A format that runs are exported in, and the file or folder to write.
+pub type Export = (&'static str, PathBuf);
+
 /// Why a load can't be made.
 #[derive(Debug)]
 pub enum Unmade {
@@ -94,6 +97,11 @@ pub trait Quick: Args {
     /// # Errors
     /// Where a flag's value is wrong by itself.
     fn section(self, spec: &mut Spec, variables: Variables<'_>) -> Result<Self::Section, Usage>;
+
+    /// What its run is written as besides.
+    fn export(&self) -> Option<Export> {
+        None
+    }
 }
 
 /// An [`Owned`] protocol whose type is forgotten.
@@ -112,6 +120,8 @@ impl Kind {
     }
 }
 
+type Apply = fn(&ArgMatches, &mut Spec, Variables<'_>) -> Result<Option<Export>, Usage>;
+
 /// A [`Quick`] form whose types are forgotten.
 #[derive(Debug)]
 pub struct Entry {
@@ -120,7 +130,7 @@ pub struct Entry {
     pub target: &'static str,
     protocol: &'static dyn spec::Protocol,
     flags: fn(Command) -> Command,
-    apply: fn(&ArgMatches, &mut Spec, Variables<'_>) -> Result<(), Usage>,
+    apply: Apply,
 }
 
 impl Entry {
@@ -139,7 +149,7 @@ impl Entry {
         (self.flags)(command)
     }
 
-    /// Makes `spec` one of the call that was typed.
+    /// Makes `spec` one of the call that was typed; what its run is to be written as besides.
     ///
     /// # Errors
     /// Where a flag's value is wrong by itself.
@@ -148,7 +158,7 @@ impl Entry {
         typed: &ArgMatches,
         spec: &mut Spec,
         variables: Variables<'_>,
-    ) -> Result<(), Usage> {
+    ) -> Result<Option<Export>, Usage> {
         (self.apply)(typed, spec, variables)
     }
 
@@ -202,16 +212,17 @@ fn apply<F: Quick>(
     typed: &ArgMatches,
     spec: &mut Spec,
     variables: Variables<'_>,
-) -> Result<(), Usage> {
+) -> Result<Option<Export>, Usage> {
     let flags = F::from_arg_matches(typed).map_err(|e| Usage {
         message: e.to_string(),
         help: "--help lists what there is".to_owned(),
     })?;
+    let export = flags.export();
     spec.call = CallSpec::of(&flags.section(spec, variables)?).map_err(|problem| Usage {
         message: problem.to_string(),
         help: "give a name that is UTF-8".to_owned(),
     })?;
-    Ok(())
+    Ok(export)
 }
 
 fn load_of<P: Owned>(asked: Asked<'_>) -> Option<Result<Load<'_>, Unmade>> {

@@ -8,10 +8,10 @@ use crate::fetch::{FetchFlags, FetchOptions};
 use crate::grpc::{GrpcFlags, GrpcSpec};
 use crate::hold::{HoldFlags, HoldOptions};
 use crate::http::{HttpFlags, HttpSpec, LlmFlags, WsFlags};
-pub use crate::owned::{Asked, Entry, Load, Owned, Quick, Unmade, Usage, Variables, driven};
+pub use crate::owned::{Asked, Entry, Export, Load, Owned, Quick, Unmade, Usage, Variables, driven};
 use crate::owned::{Kind, flags_of};
 use crate::plugin::{PluginFlags, PluginOptions};
-use crate::session::SessionSection;
+use crate::session::{SessionFlags, SessionSection};
 
 /// In the order in which messages list them.
 static KINDS: [Kind; 7] = [
@@ -25,7 +25,7 @@ static KINDS: [Kind; 7] = [
 ];
 
 /// In the order of their commands in the help.
-pub static ENTRIES: [Entry; 7] = [
+pub static ENTRIES: [Entry; 8] = [
     Entry::of::<BoltFlags>(),
     Entry::of::<HoldFlags>(),
     Entry::of::<PluginFlags>(),
@@ -33,6 +33,7 @@ pub static ENTRIES: [Entry; 7] = [
     Entry::of::<HttpFlags>(),
     Entry::of::<LlmFlags>(),
     Entry::of::<WsFlags>(),
+    Entry::of::<SessionFlags>(),
 ];
 
 /// Makes plans know the protocols of this crate. To be called before the first plan is read.

@@ -145,7 +145,6 @@ pub(crate) enum Chosen {
     Grpc(Box<commands::grpc::Arguments>),
     #[command(flatten)]
     Call(Box<commands::calling::Arguments>),
-    Session(Box<commands::session::Arguments>),
     Shard(commands::shard::Arguments),
     Report(commands::report::Arguments),
     Compare(commands::compare::Arguments),
@@ -174,7 +173,6 @@ impl Chosen {
             Chosen::Ladder(arguments) => Some(&arguments.climb.documents),
             Chosen::Sweep(arguments) => Some(&arguments.climb.documents),
             Chosen::Grpc(arguments) => Some(arguments.output.documents()),
-            Chosen::Session(arguments) => Some(arguments.output.documents()),
             Chosen::Call(arguments) => Some(arguments.output.documents()),
             Chosen::Merge(arguments) => Some(&arguments.documents),
             Chosen::Stack(arguments) => arguments.documents(),

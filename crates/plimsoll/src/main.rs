@@ -32,7 +32,6 @@ mod processor;
 mod progress;
 mod protocols;
 mod quick;
-mod session_flags;
 mod shards;
 mod spread;
 mod stopping;

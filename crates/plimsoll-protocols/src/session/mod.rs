@@ -3,10 +3,12 @@
 mod account;
 mod call;
 mod driver;
+mod flags;
 pub mod http;
 mod load;
 mod section;
 
 pub use call::{QueryText, SessionCall};
 pub use driver::{Session, SessionOptions, Sessions};
+pub use flags::{QueryFlags, SessionFlags};
 pub use section::SessionSection;

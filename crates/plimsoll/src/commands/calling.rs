@@ -6,11 +6,13 @@ use plimsoll_model::spec::CallSpec;
 use plimsoll_protocols::registry::{ENTRIES, Entry};
 
 use crate::arguments::Origins;
-use crate::commands::sweep;
+use crate::commands::{report, sweep};
 use crate::environment::{self, Environment};
-use crate::execution::{OutputFlags, Process};
+use crate::execution::{self, OutputFlags, Process};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
+use crate::planning;
+use crate::problems::Source;
 use crate::quick;
 
 /// What was typed for one of them.
@@ -81,11 +83,13 @@ pub(crate) fn execute(
     let target = target.map(String::as_str);
     let mut spec = quick::spec(target, CallSpec::default(), &arguments.load, origins)?;
     let variable = |name: &str| environment.get(name).map(|found| found.value);
-    arguments
-        .entry
-        .apply(&arguments.typed, &mut spec, &variable)?;
+    let entry = arguments.entry;
+    let export = entry.apply(&arguments.typed, &mut spec, &variable)?;
     if spec.ladder.is_some() {
         return sweep::typed(&spec, &arguments.output, environment, process);
     }
-    quick::run(&spec, &arguments.output, environment, process)
+    let plan = planning::plan(&spec, environment, &Source::Flags)?;
+    execution::execute_then(&spec, &plan, &arguments.output, process, |run| {
+        report::export_besides(run, export)
+    })
 }

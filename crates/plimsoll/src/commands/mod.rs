@@ -19,7 +19,6 @@ mod renewing;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod serve;
-pub(crate) mod session;
 pub(crate) mod shard;
 pub(crate) mod slurm;
 pub(crate) mod stack;
@@ -101,9 +100,6 @@ fn carry_out(
         Chosen::Ladder(arguments) => ladder::execute(&arguments, origins, environment, &process()?),
         Chosen::Sweep(arguments) => sweep::execute(&arguments, origins, environment, &process()?),
         Chosen::Grpc(arguments) => grpc::execute(&arguments, origins, environment, &process()?),
-        Chosen::Session(arguments) => {
-            session::execute(&arguments, origins, environment, &process()?)
-        }
         Chosen::Shard(arguments) => shard::execute(&arguments, environment, &process()?),
         Chosen::Stack(arguments) => stack::execute(&arguments, origins, environment, process),
         Chosen::Call(arguments) => calling::execute(&arguments, origins, environment, &process()?),

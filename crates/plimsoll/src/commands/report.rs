@@ -3,12 +3,14 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::slice;
 use std::time::Duration;
 
 use clap::Args;
 use plimsoll_model::lanes::LanesRecord;
 use plimsoll_model::run::Run;
 use plimsoll_model::units::Period;
+use plimsoll_protocols::registry::Export;
 use plimsoll_report::quantity::plural;
 use plimsoll_report::{
     aiperf, bencher, data, hdr_log, ladder, lanes, lines, prometheus, search, sessions, sweep,
@@ -73,7 +75,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
         let Contents::Runs(runs) = &contents else {
             return Err(only_runs("--export"));
         };
-        export(runs, format, file)?;
+        export(runs, format, Path::new(file))?;
         written = true;
     }
     let overhead_over = arguments.overhead_over.map(|p| p.0);
@@ -104,6 +106,16 @@ fn only_runs(flag: &str) -> Failure {
     )
 }
 
+/// Writes what was asked for besides the run.
+///
+/// # Errors
+/// When it can't be written.
+pub(crate) fn export_besides(run: &Run, asked: Option<Export>) -> Result<(), Failure> {
+    asked.map_or(Ok(()), |(format, path)| {
+        export(slice::from_ref(run), format, &path)
+    })
+}
+
 /// As when it was made.
 fn show(contents: &Contents, overhead_over: Option<Duration>) -> Result<(), Failure> {
     let options = terminal::Options {
@@ -125,7 +137,7 @@ fn show(contents: &Contents, overhead_over: Option<Duration>) -> Result<(), Fail
     Ok(())
 }
 
-fn export(runs: &[Run], format: &str, file: &str) -> Result<Exit, Failure> {
+fn export(runs: &[Run], format: &str, file: &Path) -> Result<(), Failure> {
     if ![
         "lines", "hdr", "sessions", "aiperf", "bencher", "csv", "parquet",
     ]
@@ -139,8 +151,7 @@ fn export(runs: &[Run], format: &str, file: &str) -> Result<Exit, Failure> {
     if format == "bencher" {
         let document = serde_json::to_string_pretty(&bencher::document(runs));
         let text = document.map_err(Failure::error)? + "\n";
-        write_text("--export bencher", Path::new(file), text)?;
-        return Ok(Exit::Done);
+        return write_text("--export bencher", file, text);
     }
     let [run] = runs else {
         return Err(Failure::usage(
@@ -149,12 +160,12 @@ fn export(runs: &[Run], format: &str, file: &str) -> Result<Exit, Failure> {
         ));
     };
     match format {
-        "sessions" => return export_sessions(run, Path::new(file)),
-        "csv" | "parquet" => return export_tables(run, format, Path::new(file)),
+        "sessions" => return export_sessions(run, file),
+        "csv" | "parquet" => return export_tables(run, format, file),
         _ => {}
     }
     let wrong =
-        |e: &dyn std::error::Error| Failure::error(format_args!("--export: {file}: {}", chain(e)));
+        |e: &dyn std::error::Error| Failure::error(format_args!("--export: {}: {}", file.display(), chain(e)));
     let write = |mut out: &mut dyn Write| -> Result<u64, Failure> {
         match format {
             "hdr" => hdr_log::export(run, &mut out).map_err(|e| wrong(&e)),
@@ -162,11 +173,10 @@ fn export(runs: &[Run], format: &str, file: &str) -> Result<Exit, Failure> {
             _ => lines::export(run, &mut out).map_err(|e| wrong(&e)),
         }
     };
-    if file == "-" {
+    if file == Path::new("-") {
         let mut out = BufWriter::new(io::stdout().lock());
         write(&mut out)?;
-        out.flush().map_err(|e| wrong(&e))?;
-        return Ok(Exit::Done);
+        return out.flush().map_err(|e| wrong(&e));
     }
     let mut out = BufWriter::new(File::create(file).map_err(|e| wrong(&e))?);
     let written = write(&mut out)?;
@@ -176,12 +186,15 @@ fn export(runs: &[Run], format: &str, file: &str) -> Result<Exit, Failure> {
         "aiperf" => "metrics",
         _ => "calls",
     };
-    console::confirmation(format_args!("{written} {what} written to {file}"));
-    Ok(Exit::Done)
+    console::confirmation(format_args!(
+        "{written} {what} written to {}",
+        file.display()
+    ));
+    Ok(())
 }
 
 /// Tables for notebooks, into a folder.
-fn export_tables(run: &Run, format: &str, folder: &Path) -> Result<Exit, Failure> {
+fn export_tables(run: &Run, format: &str, folder: &Path) -> Result<(), Failure> {
     let format = match format {
         "csv" => data::Format::Csv,
         #[cfg(feature = "parquet")]
@@ -210,14 +223,14 @@ fn export_tables(run: &Run, format: &str, folder: &Path) -> Result<Exit, Failure
             "the run kept no single calls: make it with --requests for a table of them",
         );
     }
-    Ok(Exit::Done)
+    Ok(())
 }
 
 /// `loadtest_TIME.csv` and `loadtest_TIME_summary.json`, named after the run's start.
 ///
 /// # Errors
 /// When the run is none of sessions, or they can't be written.
-pub(crate) fn export_sessions(run: &Run, folder: &Path) -> Result<Exit, Failure> {
+fn export_sessions(run: &Run, folder: &Path) -> Result<(), Failure> {
     let wrong = |e: &dyn std::error::Error| Failure::error(chain(e));
     let written = |path: &Path, e: io::Error| {
         Failure::error(format_args!("can't write {}: {e}", path.display()))
@@ -234,7 +247,7 @@ pub(crate) fn export_sessions(run: &Run, folder: &Path) -> Result<Exit, Failure>
             path.display(),
             run.dir.display()
         ));
-        return Ok(Exit::Done);
+        return Ok(());
     }
     let csv = folder.join(format!("{stem}.csv"));
     let mut out = BufWriter::new(File::create(&csv).map_err(|e| written(&csv, e))?);
@@ -245,5 +258,5 @@ pub(crate) fn export_sessions(run: &Run, folder: &Path) -> Result<Exit, Failure>
         csv.display(),
         path.display()
     ));
-    Ok(Exit::Done)
+    Ok(())
 }

@@ -9,10 +9,11 @@ use plimsoll_model::input;
 use plimsoll_model::plan::Watch;
 use plimsoll_model::spec::Spec;
 use plimsoll_model::units::Period;
-use plimsoll_protocols::session::SessionSection;
+use plimsoll_protocols::session::{QueryFlags, SessionSection};
 use plimsoll_stack::sessions::{Limits, Stack, Topology, is_healthy};
 
 use crate::arguments::{Json, Origins};
+use crate::commands::report;
 use crate::console;
 use crate::descriptors;
 use crate::documents::DocumentFlags;
@@ -23,7 +24,6 @@ use crate::load_flags::LoadFlags;
 use crate::planning;
 use crate::problems::Source;
 use crate::quick;
-use crate::session_flags::SessionFlags;
 
 const FOLLOW_PAUSE: Duration = Duration::from_millis(200);
 
@@ -207,7 +207,7 @@ struct RunArguments {
     server_workers: u16,
 
     #[command(flatten)]
-    session: SessionFlags,
+    queries: QueryFlags,
 
     /// Bring the stack up and leave it there: as `stack up`.
     #[arg(long, group = "instead")]
@@ -355,17 +355,14 @@ fn load(
     environment: &Environment,
     process: &Process,
 ) -> Result<Exit, Failure> {
-    let mut call = SessionSection {
-        socket: Some(format!("ws://{}", stack.sockets)),
-        ..SessionSection::default()
-    };
-    arguments.session.apply(&mut call);
     let mut spec = Spec {
         target: Some(format!("session://{}", stack.api)),
-        call: quick::call(&call)?,
         ..Spec::default()
     };
-    arguments.session.apply_to_plan(&mut spec);
+    spec.call = quick::call(&SessionSection {
+        socket: Some(format!("ws://{}", stack.sockets)),
+        ..arguments.queries.section(&mut spec)
+    })?;
     arguments.load.apply(&mut spec, origins)?;
     let mut plan = planning::plan(&spec, environment, &Source::Flags)?;
     if spec.watch.is_none() {
@@ -373,7 +370,7 @@ fn load(
         plan.watch = Watch::Started;
     }
     execution::execute_then(&spec, &plan, &arguments.output, process, |run| {
-        arguments.session.write_files(run)
+        report::export_besides(run, arguments.queries.export())
     })
 }
 

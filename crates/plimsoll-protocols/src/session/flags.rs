@@ -1,0 +1,150 @@
+//! The flags of `plimsoll session`, and of all else that puts sessions on a stack.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use plimsoll_model::spec::Spec;
+use plimsoll_model::units::Period;
+
+use super::SessionSection;
+use crate::flags::{Bound, CredentialFlags, RowFlags, fields, goodput};
+use crate::owned::{Export, Quick, Usage, Variables};
+
+/// What the sessions ask, how they come back, and where their results go besides.
+#[derive(Args, Debug)]
+pub struct QueryFlags {
+    /// Queries in each session [default: 1].
+    #[arg(long, value_name = "N", help_heading = "Session")]
+    queries: Option<u32>,
+
+    /// The text of a query, with fields such as {{seq}} or {{row.NAME}} where it varies.
+    #[arg(long, value_name = "TEXT", help_heading = "Session")]
+    query: Option<String>,
+
+    /// Tokens that each query has to bring, where the service does not say how many it sends;
+    /// a query that brings fewer fails with TOKENS_SHORT [default: any number].
+    #[arg(long, value_name = "N", help_heading = "Session")]
+    expect_tokens: Option<u64>,
+
+    #[command(flatten)]
+    rows: RowFlags,
+
+    /// How often in a row to try to reopen a lost socket; 0: never [default: 5].
+    #[arg(long, value_name = "N", help_heading = "Session")]
+    reconnects: Option<u32>,
+
+    /// The longest first pause before that; it doubles each time [default: 1s].
+    #[arg(long, value_name = "TIME", help_heading = "Session")]
+    reconnect_pause: Option<Period>,
+
+    /// The longest pause of all [default: 30s].
+    #[arg(long, value_name = "TIME", help_heading = "Session")]
+    reconnect_pause_most: Option<Period>,
+
+    /// Offer to have the sockets' messages compressed (permessage-deflate); each costs CPU.
+    #[arg(long, help_heading = "Session")]
+    compression: bool,
+
+    /// Write loadtest_TIME.csv, a row a query, and loadtest_TIME_summary.json there, too.
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    output_dir: Option<PathBuf>,
+}
+
+impl QueryFlags {
+    /// The section that was typed, and what else it asks of the plan.
+    pub fn section(&self, spec: &mut Spec) -> SessionSection {
+        self.rows.apply(spec);
+        if self.output_dir.is_some() {
+            // The rows are made of them.
+            spec.requests = Some(true);
+        }
+        SessionSection {
+            queries: self.queries,
+            query: self.query.clone(),
+            expect_tokens: self.expect_tokens,
+            reconnects: self.reconnects,
+            reconnect_pause: self.reconnect_pause,
+            reconnect_pause_most: self.reconnect_pause_most,
+            compression: self.compression.then_some(true),
+            ..SessionSection::default()
+        }
+    }
+
+    /// What the run is written as besides.
+    pub fn export(&self) -> Option<Export> {
+        Some(("sessions", self.output_dir.clone()?))
+    }
+}
+
+/// Put sessions on a token-streaming stack: HTTP API and WebSocket, every token accounted for.
+#[derive(Args, Debug)]
+#[command(before_help = "\
+Example: 1000 clients, ten queries each, against a stack on this machine
+  plimsoll serve llm --listen 127.0.0.1:8000 --with-gateway 127.0.0.1:4040 &
+  plimsoll session session://127.0.0.1:8000 --socket ws://127.0.0.1:4040 --clients 1000 --queries 10
+Example: 50 new sessions a second for a minute, whatever the stack does
+  plimsoll session session://127.0.0.1:8080 --socket ws://127.0.0.1:8081 --rate 50/s --duration 60s
+Example: over TLS; only queries whose first token is there in half a second count as good
+  plimsoll session sessions://llm.example:443 --socket wss://llm.example:443 --ca ca.crt \\
+      --clients 100 --queries 3 --goodput first_token=500ms --goodput query=3s
+Example: questions of a file, to a service that sends 200 tokens for each and does not say so
+  plimsoll session session://127.0.0.1:8080 --socket ws://127.0.0.1:8081 --clients 10 \\
+      --rows questions.csv --query '{{row.question}}' --expect-tokens 200")]
+pub struct SessionFlags {
+    /// Where the WebSockets are: ws://HOST:PORT, wss://HOST:PORT over TLS 1.3, or unix:/PATH
+    /// [default: host and port of the API].
+    #[arg(long, value_name = "URL", help_heading = "Session")]
+    socket: Option<String>,
+
+    #[command(flatten)]
+    queries: QueryFlags,
+
+    /// The first part of the socket's path [default: agent].
+    #[arg(long, value_name = "NAME", help_heading = "Session")]
+    agent: Option<String>,
+
+    /// A query counts as good when it succeeds within this, from when it was due: KEY is
+    /// first_token (ttft), time_per_token (tpot) or query (e2e). May be given for each of them.
+    #[arg(
+        long,
+        value_name = "KEY=TIME",
+        value_delimiter = ',',
+        help_heading = "Session"
+    )]
+    goodput: Vec<Bound>,
+
+    /// A header field of the API's requests and of the sockets' upgrades, 'name: value'; a value $NAME is taken from
+    /// the environment; may be given again. An authorization is not sent with upgrades: they have the session's token.
+    #[arg(
+        short = 'H',
+        long = "header",
+        value_name = "NAME: VALUE",
+        help_heading = "Call"
+    )]
+    headers: Vec<String>,
+
+    #[command(flatten)]
+    credentials: CredentialFlags,
+}
+
+impl Quick for SessionFlags {
+    const TARGET: &str =
+        "The HTTP API: session://HOST:PORT, sessions://HOST:PORT over TLS 1.3, or unix:/PATH";
+    type Section = SessionSection;
+
+    fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<SessionSection, Usage> {
+        let mut headers = fields("--header", &self.headers)?;
+        self.credentials.add_to(&mut headers)?;
+        Ok(SessionSection {
+            socket: self.socket,
+            agent: self.agent,
+            goodput: goodput(&self.goodput),
+            headers,
+            ..self.queries.section(spec)
+        })
+    }
+
+    fn export(&self) -> Option<Export> {
+        self.queries.export()
+    }
+}
