@@ -567,39 +567,25 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     fn abandon(&mut self, control: &mut impl Control) {
         let now = self.network.now();
         let recorded = self.recorder.take(None);
-        let over = self.intervals.next(now);
-        self.intervals.settle(&recorded);
         control.connections(-i64::from(self.open_connections));
         control.interval(WorkerInterval {
-            worker: self.share.index,
-            index: over.index,
             last: true,
             negotiated: self.negotiated(),
-            end_ns: over.end_ns,
-            recorded,
-            in_flight: self.intervals.unsettled(),
-            backlog: 0,
             connections: self.open_connections,
-            busy_ns: over.busy_ns,
+            ..self.intervals.next(self.share.index, recorded, now)
         });
     }
 
     /// Hand the interval that has ended to the conductor, and begin the next.
     fn hand_over(&mut self, control: &mut impl Control, now: Time, last: bool) {
         let recorded = self.recorder.take(self.spare.take());
-        let over = self.intervals.next(now);
-        self.intervals.settle(&recorded);
         self.spare = control.interval(WorkerInterval {
-            worker: self.share.index,
-            index: over.index,
             last,
             negotiated: if last { self.negotiated() } else { None },
-            end_ns: over.end_ns,
-            recorded,
             in_flight: self.calls.len() as u64,
             backlog: self.backlog.as_ref().map_or(0, Backlog::len),
             connections: self.open_connections,
-            busy_ns: over.busy_ns,
+            ..self.intervals.next(self.share.index, recorded, now)
         });
     }
 }

@@ -3,6 +3,8 @@
 use plimsoll_model::Time;
 use plimsoll_model::record::Interval;
 
+use super::control::WorkerInterval;
+
 /// Nanoseconds of an interval: one second.
 pub const INTERVAL_NS: u64 = 1_000_000_000;
 
@@ -15,14 +17,6 @@ pub(crate) struct Intervals {
     waited_ns: u64,
     /// Calls due less those that ended or were not started, in what was handed over.
     unsettled: i64,
-}
-
-/// An interval that is over.
-pub(crate) struct Over {
-    pub(crate) index: u32,
-    /// From the load's start.
-    pub(crate) end_ns: u64,
-    pub(crate) busy_ns: u64,
 }
 
 impl Intervals {
@@ -65,25 +59,23 @@ impl Intervals {
         self.end
     }
 
-    /// Takes `recorded` into account, which is handed over. Once an interval.
-    pub(crate) fn settle(&mut self, recorded: &Interval) {
+    /// Ends the interval of `worker`, with what was `recorded` in it, and begins the next. Its calls in flight are
+    /// known from the records alone, also when the loop's own tables can't be trusted.
+    pub(crate) fn next(&mut self, worker: u32, recorded: Interval, now: Time) -> WorkerInterval {
         for (_, record) in recorded.recorded() {
             self.unsettled += record.due as i64;
             self.unsettled -= (record.ended() + record.not_started) as i64;
         }
-    }
-
-    /// Calls that were due and of whose end nothing was handed over. It is known from the
-    /// records alone, also when the loop's own tables can't be trusted.
-    pub(crate) fn unsettled(&self) -> u64 {
-        u64::try_from(self.unsettled).unwrap_or(0)
-    }
-
-    /// Ends the interval, and begins the next.
-    pub(crate) fn next(&mut self, now: Time) -> Over {
-        let over = Over {
+        let over = WorkerInterval {
+            worker,
             index: self.index,
+            last: false,
+            negotiated: None,
             end_ns: now.since(self.start),
+            recorded,
+            in_flight: u64::try_from(self.unsettled).unwrap_or(0),
+            backlog: 0,
+            connections: 0,
             busy_ns: now.since(self.began).saturating_sub(self.waited_ns),
         };
         self.waited_ns = 0;
