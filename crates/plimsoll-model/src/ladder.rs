@@ -138,13 +138,7 @@ impl Volume {
     pub fn of(run: &Run, limits: &Limits, verified: f64) -> Volume {
         let total = &run.summary.total;
         let tls = run.header.tls.clone().unwrap_or_default();
-        let warmup: f64 = run
-            .header
-            .planned_stages
-            .iter()
-            .filter(|stage| stage.warmup)
-            .filter_map(|stage| Some(stage.duration()?.as_secs_f64()))
-            .sum();
+        let warmup = run.header.warmup().as_secs_f64();
         let end = run.summary.elapsed_us.unwrap_or(0) as f64 / 1e6;
         let each = |n: u64| n as f64 / total.ok.max(1) as f64;
         let work = Work {

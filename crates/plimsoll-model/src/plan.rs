@@ -564,6 +564,14 @@ pub struct Load {
     pub last_core: bool,
 }
 
+impl Load {
+    /// How long it is warmed up for.
+    pub fn warmup(&self) -> Duration {
+        let stages = self.stages.iter().filter(|stage| stage.warmup);
+        stages.filter_map(|stage| stage.duration).sum()
+    }
+}
+
 /// What a plan comes to that asks for nothing.
 impl Default for Load {
     fn default() -> Load {

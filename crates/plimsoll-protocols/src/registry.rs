@@ -8,7 +8,9 @@ use crate::fetch::{FetchFlags, FetchOptions};
 use crate::grpc::{GrpcFlags, GrpcSpec};
 use crate::hold::{HoldFlags, HoldOptions};
 use crate::http::{HttpFlags, HttpSpec, LlmFlags, WsFlags};
-pub use crate::owned::{Asked, Entry, Export, Load, Owned, Quick, Unmade, Usage, Variables, driven};
+pub use crate::owned::{
+    Asked, Entry, Export, Load, Owned, Quick, Unmade, Usage, Variables, driven,
+};
 use crate::owned::{Kind, flags_of};
 use crate::plugin::{PluginFlags, PluginOptions};
 use crate::session::{SessionFlags, SessionSection};

@@ -12,22 +12,6 @@ use plimsoll_model::{Blame, Outcome};
 
 use crate::quantity::{bytes, time};
 
-/// Bolt statuses in the order of their numbers, but for SUCCESS.
-const STATUSES: [Outcome; 12] = [
-    Outcome::BoltError,
-    Outcome::BoltServerException,
-    Outcome::BoltUnknown,
-    Outcome::BoltServerThreadpoolBusy,
-    Outcome::BoltErrorComm,
-    Outcome::BoltNoProcessor,
-    Outcome::BoltTimeout,
-    Outcome::BoltClientSendError,
-    Outcome::BoltCodecException,
-    Outcome::BoltConnectionClosed,
-    Outcome::BoltServerSerialException,
-    Outcome::BoltServerDeserialException,
-];
-
 /// `None` where the run is not one over Bolt.
 pub fn render(run: &Run) -> Option<String> {
     if run.header.protocol.as_deref() != Some("bolt") {
@@ -103,9 +87,10 @@ fn requests(out: &mut String, record: &StageRecord) {
 fn statuses(out: &mut String, record: &StageRecord) {
     let sofa = record.outcomes.of(Outcome::SofaError);
     let mut words = vec![format!("SUCCESS {}", record.ok() + sofa)];
-    words.extend(STATUSES.iter().map(|status| {
-        let name = status.code().trim_start_matches("BOLT_");
-        format!("{name} {}", record.outcomes.of(*status))
+    // In the order of their numbers.
+    words.extend(Outcome::ALL.iter().filter_map(|status| {
+        let name = status.code().strip_prefix("BOLT_")?;
+        Some(format!("{name} {}", record.outcomes.of(*status)))
     }));
     let _ = writeln!(out, "statuses: {}", words.join(", "));
     let _ = writeln!(out, "of SUCCESS, with an error header: {sofa}");

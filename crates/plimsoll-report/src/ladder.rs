@@ -8,7 +8,7 @@ use plimsoll_model::objective::Verdict;
 use plimsoll_model::statistics::paired::Paired;
 
 use crate::quantity::{bytes, plural, signed, time};
-use crate::terminal::{Align, Options, Table};
+use crate::terminal::{Options, Table};
 
 /// A value of `metric` with its unit.
 pub fn show(metric: Metric, value: f64) -> String {
@@ -504,10 +504,9 @@ pub fn render(ladder: &LadderRecord, options: &Options) -> String {
         if n > 0 {
             out.push('\n');
         }
-        let mut table = Table::new(options.width);
-        let mut head = vec![group.heading.to_owned()];
-        head.extend(group.columns.iter().map(|(_, name)| (*name).to_owned()));
-        table.head(head, |i| if i == 0 { Align::Left } else { Align::Right });
+        let mut head = vec![group.heading];
+        head.extend(group.columns.iter().map(|(_, name)| *name));
+        let mut table = Table::new(options.width, head, &[0]);
         table.unbroken();
         for rung in &ladder.rungs {
             let mut row = vec![rung.name.clone()];
@@ -520,9 +519,7 @@ pub fn render(ladder: &LadderRecord, options: &Options) -> String {
         out += &table.to_string();
     }
     if let Some((head, rows)) = prices(ladder) {
-        let mut table = Table::new(options.width);
-        let head = head.iter().map(|name| (*name).to_owned()).collect();
-        table.head(head, |i| if i == 0 { Align::Left } else { Align::Right });
+        let mut table = Table::new(options.width, head.iter().copied(), &[0]);
         table.unbroken();
         rows.into_iter().for_each(|row| table.row(row));
         let _ = write!(out, "\n{table}");

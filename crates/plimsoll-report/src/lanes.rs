@@ -7,12 +7,11 @@ use plimsoll_model::objective::{self, Conclusion};
 use plimsoll_model::run::Run;
 
 use crate::quantity::{count, exact_rate, time};
-use crate::terminal::{Align, Options, Table};
+use crate::terminal::{Options, Table};
 
 /// The lanes' lines; `runs` are theirs, in order. With a line's end at its end.
 pub fn render(record: &LanesRecord, runs: &[Run], options: &Options) -> String {
     let mut out = format!("{}\n\n", options.bold(&record.name));
-    let mut table = Table::new(options.width);
     let head = [
         "lane",
         "weight",
@@ -23,10 +22,7 @@ pub fn render(record: &LanesRecord, runs: &[Run], options: &Options) -> String {
         "p99",
         "objectives",
     ];
-    let left = |i| i == 0 || i == head.len() - 1;
-    table.head(head.map(str::to_owned).to_vec(), |i| {
-        if left(i) { Align::Left } else { Align::Right }
-    });
+    let mut table = Table::new(options.width, head, &[0, head.len() - 1]);
     table.unbroken();
     let (mut due, mut ok, mut errors, mut rate) = (0, 0, 0, 0.0);
     for (lane, run) in record.lanes.iter().zip(runs) {

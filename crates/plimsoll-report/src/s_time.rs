@@ -13,8 +13,7 @@ use plimsoll_model::Outcome;
 use plimsoll_model::record::StageRecord;
 use plimsoll_model::run::header::{Loop, Security};
 use plimsoll_model::run::{
-    Ending, IntervalRecord, Resources, Run, RunError, RunHeader, RunWriter,
-    Timestamp,
+    Ending, IntervalRecord, Resources, Run, RunError, RunHeader, RunWriter, Timestamp,
 };
 
 use crate::lines::imported;

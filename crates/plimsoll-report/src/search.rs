@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use plimsoll_model::search::{Finding, Limit, Purpose, SearchRecord, Trial, Verdict};
 
 use crate::quantity::{exact_rate, plural, rate, rates_around, time};
-use crate::terminal::{Align, Options, Table, wrap};
+use crate::terminal::{Options, Table, wrap};
 
 /// The word for what a trial is made for.
 pub fn purpose(purpose: Purpose) -> &'static str {
@@ -273,15 +273,10 @@ pub fn render(record: &SearchRecord, options: &Options) -> String {
         return out;
     }
     out.push('\n');
-    let mut table = Table::new(options.width);
-    table.head(
-        [
-            "rate", "achieved", "p50", "p99", "p99.9", "errors", "s", "trial", "verdict",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
-        |i| if i < 7 { Align::Right } else { Align::Left },
-    );
+    let head = [
+        "rate", "achieved", "p50", "p99", "p99.9", "errors", "s", "trial", "verdict",
+    ];
+    let mut table = Table::new(options.width, head, &[7, 8]);
     let dash = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
     for trial in by_rate(record) {
         table.row(vec![

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::ladder;
 use crate::quantity::{rate, share, time};
-use crate::terminal::{Align, Options, Table, wrap};
+use crate::terminal::{Options, Table, wrap};
 
 use links::{Link, Mode};
 pub use metrics::{Metric, csv, metrics};
@@ -29,12 +29,8 @@ pub fn render(record: &LadderRecord, options: &Options) -> String {
     let table = metrics(record);
     if !table.is_empty() {
         let _ = writeln!(out, "\n{}", options.bold("metrics"));
-        let mut lines = Table::new(options.width);
         let head = ["ScenarioName", "MetricName", "MetricUnit", "MetricValue"];
-        lines.head(head.map(str::to_owned).to_vec(), |i| match i {
-            3 => Align::Right,
-            _ => Align::Left,
-        });
+        let mut lines = Table::new(options.width, head, &[0, 1, 2]);
         lines.unbroken();
         for metric in table {
             lines.row(vec![
@@ -106,7 +102,6 @@ fn link(link: &Link) -> Value {
 
 /// What each link carried.
 fn carried(links: &[Link], options: &Options) -> Table {
-    let mut table = Table::new(options.width);
     let head = [
         "link",
         "size",
@@ -116,10 +111,7 @@ fn carried(links: &[Link], options: &Options) -> Table {
         "GB/client CPU s",
         "of the limit",
     ];
-    table.head(head.map(str::to_owned).to_vec(), |i| match i {
-        0 => Align::Left,
-        _ => Align::Right,
-    });
+    let mut table = Table::new(options.width, head, &[0]);
     table.unbroken();
     let dash = || "–".to_owned();
     for link in links {

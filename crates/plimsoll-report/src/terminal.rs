@@ -28,7 +28,7 @@ use crate::quantity::{bytes, count, known, plural, rate, share, signed_time, tim
 
 pub use comparison::render_comparison;
 use table::GAP;
-pub(crate) use table::{Align, Table, wrap};
+pub(crate) use table::{Table, wrap};
 
 /// How to print.
 #[derive(Clone, Copy, Debug)]
@@ -156,14 +156,10 @@ fn headline(out: &mut String, run: &Run, options: &Options) {
         let _ = writeln!(out, "{}", what.join(" "));
     }
     let mut parts = facts::how(h);
-    let warmup: u64 = h
-        .planned_stages
-        .iter()
-        .filter(|s| s.warmup)
-        .filter_map(|s| s.duration_us)
-        .sum();
-    if warmup > 0 {
-        parts.push(format!("after {} of warm-up", time(warmup as f64)));
+    let warmup = h.warmup();
+    if !warmup.is_zero() {
+        let us = warmup.as_micros() as f64;
+        parts.push(format!("after {} of warm-up", time(us)));
     }
     if h.source == Source::Imported {
         parts.push("imported: what the file doesn't hold is not known".to_owned());
@@ -449,15 +445,13 @@ fn times(out: &mut String, run: &Run, options: &Options) {
 
 /// A table of columns, each with its head, beside the names of the rows.
 fn side_by_side(rows: &[&str], columns: &[Vec<String>], options: &Options) -> String {
-    let mut table = Table::new(options.width);
-    for (i, name) in rows.iter().enumerate() {
-        let mut cells = vec![(*name).to_owned()];
-        cells.extend(columns.iter().map(|column| column[i].clone()));
-        if i == 0 {
-            table.head(cells, |i| if i == 0 { Align::Left } else { Align::Right });
-        } else {
-            table.row(cells);
-        }
+    let cells = |i: usize| {
+        let columns = columns.iter().map(move |column| column[i].clone());
+        std::iter::once(rows[i].to_owned()).chain(columns)
+    };
+    let mut table = Table::new(options.width, cells(0), &[0]);
+    for i in 1..rows.len() {
+        table.row(cells(i).collect());
     }
     table.to_string()
 }
@@ -485,42 +479,49 @@ fn dash(out: &mut String, n: u64, options: &Options) {
     }
 }
 
+/// Times by their names; `what` there is so many of. Nothing where there are none.
+fn times_table(
+    out: &mut String,
+    what: &str,
+    rows: impl Iterator<Item = (String, TimesSummary)>,
+    options: &Options,
+) {
+    let mut rows = rows.peekable();
+    if rows.peek().is_none() {
+        return;
+    }
+    let head = [what, "count", "mean", "p50", "p90", "p99", "max"];
+    let mut table = Table::new(options.width, head, &[0]);
+    let show = |us: Option<f64>| us.map_or_else(|| "–".to_owned(), time);
+    for (name, t) in rows {
+        table.row(vec![
+            name,
+            count(t.count),
+            time(t.mean_us),
+            show(t.p50_us),
+            show(t.p90_us),
+            show(t.p99_us),
+            time(t.max_us),
+        ]);
+    }
+    out.push_str(&table.to_string());
+    out.push('\n');
+}
+
 /// Making the connections, phase by phase.
 fn phases(out: &mut String, run: &Run, options: &Options) {
     let Some(p) = run.summary.phases() else {
         return;
     };
-    let mut table = Table::new(options.width);
-    let head = ["connections", "count", "mean", "p50", "p90", "p99", "max"];
-    table.head(head.map(str::to_owned).to_vec(), |i| {
-        if i == 0 { Align::Left } else { Align::Right }
-    });
-    let show = |us: Option<f64>| us.map_or_else(|| "–".to_owned(), time);
-    let mut rows = 0;
-    for (name, times) in [
+    let rows = [
         ("resolve", p.resolve),
         ("connect", p.connect),
         ("handshake", p.handshake),
         ("ready", p.ready),
         ("all phases", p.connection),
-    ] {
-        if let Some(t) = times {
-            rows += 1;
-            table.row(vec![
-                name.to_owned(),
-                count(t.count),
-                time(t.mean_us),
-                show(t.p50_us),
-                show(t.p90_us),
-                show(t.p99_us),
-                time(t.max_us),
-            ]);
-        }
-    }
-    if rows > 0 {
-        out.push_str(&table.to_string());
-        out.push('\n');
-    }
+    ];
+    let rows = rows.map(|(name, times)| Some((name.to_owned(), times?)));
+    times_table(out, "connections", rows.into_iter().flatten(), options);
 }
 
 fn errors(out: &mut String, run: &Run, options: &Options) {
@@ -530,15 +531,8 @@ fn errors(out: &mut String, run: &Run, options: &Options) {
         if errors.is_empty() {
             return;
         }
-        let mut table = Table::new(options.width);
         let head = [title, "count", "share", "whose", "what happened"];
-        table.head(head.map(str::to_owned).to_vec(), |i| {
-            if i == 1 || i == 2 {
-                Align::Right
-            } else {
-                Align::Left
-            }
-        });
+        let mut table = Table::new(options.width, head, &[0, 3, 4]);
         for e in errors {
             table.row(vec![
                 e.code.clone(),

@@ -113,7 +113,7 @@ impl Series {
             }
             _ => Shown::No,
         };
-        Progress::showing(shown, plan, None)
+        Progress::showing(shown, Some(plan), None)
     }
 
     /// A line for a run of many.
@@ -185,42 +185,39 @@ impl Progress {
             Style::Lines => Shown::Lines,
             Style::Live => Shown::Soon,
         };
-        Progress::showing(shown, plan, every.filter(|_| style != Style::None))
+        Progress::showing(shown, Some(plan), every.filter(|_| style != Style::None))
     }
 
     /// The progress of one of several loads that are under way together.
     pub(crate) fn together(plan: &Plan, so_far: &Arc<SoFar>) -> Progress {
-        Progress::showing(Shown::Together(Arc::clone(so_far)), plan, None)
+        Progress::showing(Shown::Together(Arc::clone(so_far)), Some(plan), None)
     }
 
     /// The progress of a run that others make: a line an interval.
     pub(crate) fn of_run(header: &RunHeader, style: Style) -> Progress {
+        let shown = match style {
+            Style::None => Shown::No,
+            Style::Lines | Style::Live => Shown::Lines,
+        };
         Progress {
-            used_before: Duration::ZERO,
-            shown: match style {
-                Style::None => Shown::No,
-                Style::Lines | Style::Live => Shown::Lines,
-            },
-            plan: None,
-            every: None,
             warmup: header.planned_stages.iter().map(|s| s.warmup).collect(),
-            calls: 0,
-            errors: 0,
-            counting_since: None,
-            milestones: 0,
+            ..Progress::showing(shown, None, None)
         }
     }
 
-    fn showing(shown: Shown, plan: &Plan, every: Option<u64>) -> Progress {
+    fn showing(shown: Shown, plan: Option<&Plan>, every: Option<u64>) -> Progress {
         Progress {
             used_before: match &shown {
                 Shown::Live(live) => live.cpu(),
                 _ => Duration::ZERO,
             },
             shown,
-            plan: Some(plan.clone()),
+            plan: plan.cloned(),
             every,
-            warmup: plan.load.stages.iter().map(|s| s.warmup).collect(),
+            warmup: plan
+                .into_iter()
+                .flat_map(|plan| plan.load.stages.iter().map(|s| s.warmup))
+                .collect(),
             calls: 0,
             errors: 0,
             counting_since: None,

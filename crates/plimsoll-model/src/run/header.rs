@@ -253,6 +253,12 @@ impl RunHeader {
         Duration::from_micros(self.tick_us.unwrap_or(0))
     }
 
+    /// How long the load is warmed up for.
+    pub fn warmup(&self) -> Duration {
+        let stages = self.planned_stages.iter().filter(|stage| stage.warmup);
+        stages.filter_map(PlannedStage::duration).sum()
+    }
+
     pub fn is_open(&self) -> bool {
         self.load_loop == Some(Loop::Open)
     }

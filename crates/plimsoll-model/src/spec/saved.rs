@@ -107,14 +107,7 @@ impl Spec {
             }
             Reuse::Never => load.reuse = Some("never".into()),
         }
-        let warmup = plan
-            .load
-            .stages
-            .iter()
-            .filter(|s| s.warmup)
-            .filter_map(|s| s.duration)
-            .sum();
-        load.warmup = Some(Period(warmup));
+        load.warmup = Some(Period(plan.load.warmup()));
         load.deadline = Some(plan.load.deadline.into());
         load.connection_lifetime = plan.load.connection_lifetime.map(Period);
         load.calls_per_connection = plan.load.calls_per_connection;

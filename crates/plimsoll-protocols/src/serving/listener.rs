@@ -213,10 +213,6 @@ impl Bound {
         &self.address
     }
 
-    pub fn is_tls(&self) -> bool {
-        self.tls.is_some()
-    }
-
     /// What TLS is to be spoken, with one application protocol (RFC 7301) to agree to;
     /// clients that name none are served, too. `None`: plaintext.
     pub fn tls_for(&self, protocol: &[u8]) -> Option<Arc<rustls::ServerConfig>> {

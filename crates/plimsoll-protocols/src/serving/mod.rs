@@ -20,6 +20,7 @@ pub mod unix;
 
 use std::io;
 use std::path::PathBuf;
+use std::thread::JoinHandle;
 
 use plimsoll_engine::Address;
 
@@ -66,6 +67,24 @@ pub enum ServeError {
         doing: &'static str,
         source: io::Error,
     },
+}
+
+/// Waits for a server's own threads.
+///
+/// # Errors
+/// The first error of one of them.
+pub(crate) async fn joined(threads: Vec<JoinHandle<io::Result<()>>>) -> Result<(), ServeError> {
+    let ended = tokio::task::spawn_blocking(move || {
+        threads.into_iter().try_for_each(|thread| {
+            let ended = thread.join();
+            ended.unwrap_or_else(|_| Err(io::Error::other("panicked")))
+        })
+    });
+    let ended = ended.await.unwrap_or_else(|e| Err(io::Error::other(e)));
+    ended.map_err(|source| ServeError::Io {
+        doing: "waiting in a worker",
+        source,
+    })
 }
 
 /// What became of a server's connections.

@@ -24,14 +24,7 @@ pub(super) fn section(view: &View, several: bool) -> Markup {
     if whole.len() < 2 {
         return html! {};
     }
-    let warmup_s: f64 = view
-        .run
-        .header
-        .planned_stages
-        .iter()
-        .filter(|s| s.warmup)
-        .filter_map(|s| Some(s.duration()?.as_secs_f64()))
-        .sum();
+    let warmup_s = view.run.header.warmup().as_secs_f64();
     let draw_in =
         |frame: &Frame, most, rows| draw(frame, &view.timeline.columns(most), rows, warmup_s);
     let mut entries = vec![

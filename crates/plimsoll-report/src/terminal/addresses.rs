@@ -3,7 +3,7 @@
 use plimsoll_model::run::Run;
 
 use super::Options;
-use super::table::{Align, Table};
+use super::table::Table;
 use crate::quantity::count;
 
 pub(super) fn addresses(out: &mut String, run: &Run, options: &Options) {
@@ -11,7 +11,6 @@ pub(super) fn addresses(out: &mut String, run: &Run, options: &Options) {
     if addresses.is_empty() {
         return;
     }
-    let mut table = Table::new(options.width);
     let head = [
         "address",
         "calls",
@@ -19,9 +18,7 @@ pub(super) fn addresses(out: &mut String, run: &Run, options: &Options) {
         "connections",
         "failed to connect",
     ];
-    table.head(head.map(str::to_owned).to_vec(), |i| {
-        if i == 0 { Align::Left } else { Align::Right }
-    });
+    let mut table = Table::new(options.width, head, &[0]);
     for a in addresses {
         table.row(vec![
             a.address.clone(),

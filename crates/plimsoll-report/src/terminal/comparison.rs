@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::compare::Comparison;
 use crate::quantity::signed;
 
-use super::table::{Align, Table, wrap};
+use super::table::{Table, wrap};
 use super::{Options, sentences};
 
 /// The comparison, with a line's end at its end.
@@ -26,7 +26,6 @@ pub fn render_comparison(c: &Comparison, options: &Options) -> String {
     }
     out.push('\n');
     let enough = c.enough_runs();
-    let mut table = Table::new(options.width);
     // What is left out where the terminal is narrow follows from the rest.
     let wide = options.width >= 92 || !enough;
     let mut head = vec!["", "A", "B"];
@@ -41,14 +40,8 @@ pub fn render_comparison(c: &Comparison, options: &Options) -> String {
         }
         head.push("B is");
     }
-    let last = head.len() - 1;
-    table.head(head.into_iter().map(str::to_owned).collect(), |i| {
-        if i == 0 || (enough && i == last) {
-            Align::Left
-        } else {
-            Align::Right
-        }
-    });
+    let texts = [0, if enough { head.len() - 1 } else { 0 }];
+    let mut table = Table::new(options.width, head, &texts);
     for row in &c.rows {
         let show = |v: f64| row.unit.show(v);
         let dash = || "–".to_owned();

@@ -3,10 +3,8 @@
 use std::fmt::Write;
 
 use plimsoll_model::run::Run;
-use plimsoll_model::run::summary::MeasuresSummary;
 
-use super::table::{Align, Table};
-use super::{Options, row};
+use super::{Options, row, times_table};
 use crate::distribution::{buckets, percentiles};
 use crate::measures::{facts, times};
 use crate::quantity::{count, time};
@@ -26,7 +24,7 @@ pub(super) fn measures(out: &mut String, run: &Run, options: &Options) {
     if measures.times.is_empty() {
         return;
     }
-    times_table(out, measures, options);
+    times_table(out, "sessions", times(measures).into_iter(), options);
     distribution(out, run, options);
 }
 
@@ -70,27 +68,5 @@ fn distribution(out: &mut String, run: &Run, options: &Options) {
         let line = format!("{bound:>left$}  {n:>right$}  {}", "█".repeat(length));
         let _ = writeln!(out, "{}", line.trim_end());
     }
-    out.push('\n');
-}
-
-fn times_table(out: &mut String, measures: &MeasuresSummary, options: &Options) {
-    let mut table = Table::new(options.width);
-    let head = ["sessions", "count", "mean", "p50", "p90", "p99", "max"];
-    table.head(head.map(str::to_owned).to_vec(), |i| {
-        if i == 0 { Align::Left } else { Align::Right }
-    });
-    let show = |us: Option<f64>| us.map_or_else(|| "–".to_owned(), time);
-    for (name, t) in times(measures) {
-        table.row(vec![
-            name,
-            count(t.count),
-            time(t.mean_us),
-            show(t.p50_us),
-            show(t.p90_us),
-            show(t.p99_us),
-            time(t.max_us),
-        ]);
-    }
-    out.push_str(&table.to_string());
     out.push('\n');
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use plimsoll_model::run::Run;
 
-use super::table::{Align, Table, wrap};
+use super::table::{Table, wrap};
 use super::{Options, row};
 use crate::memory::{HEAD, NOTE, rows};
 use crate::quantity::count;
@@ -20,10 +20,7 @@ pub(super) fn memory(out: &mut String, run: &Run, options: &Options) {
     );
     row(out, "held", &held, options);
     out.push('\n');
-    let mut table = Table::new(options.width);
-    table.head(HEAD.map(str::to_owned).to_vec(), |i| {
-        if i == 0 { Align::Left } else { Align::Right }
-    });
+    let mut table = Table::new(options.width, HEAD, &[0]);
     for cells in rows(memory) {
         table.row(cells.to_vec());
     }

@@ -2,7 +2,7 @@
 
 use plimsoll_model::run::Run;
 
-use super::table::{Align, Table};
+use super::table::Table;
 use super::{Options, sentences};
 use crate::shards;
 
@@ -11,14 +11,8 @@ pub(super) fn shards(out: &mut String, run: &Run, options: &Options) {
     if rows.is_empty() {
         return;
     }
-    let mut table = Table::new(options.width);
-    table.head(shards::HEAD.map(str::to_owned).to_vec(), |i| {
-        if i == shards::HEAD.len() - 1 {
-            Align::Left
-        } else {
-            Align::Right
-        }
-    });
+    let last = shards::HEAD.len() - 1;
+    let mut table = Table::new(options.width, shards::HEAD, &[last]);
     for row in rows {
         table.row(row.to_vec());
     }

@@ -4,12 +4,6 @@ use std::fmt;
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, presets};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Align {
-    Left,
-    Right,
-}
-
 /// Characters between two columns.
 pub(super) const GAP: usize = 2;
 
@@ -17,28 +11,30 @@ pub(super) const GAP: usize = 2;
 pub(crate) struct Table(comfy_table::Table);
 
 impl Table {
-    pub(crate) fn new(width: usize) -> Table {
+    /// Columns at `texts` begin at the left; the others are numbers, which end at the right.
+    pub(crate) fn new<S: Into<String>>(
+        width: usize,
+        head: impl IntoIterator<Item = S>,
+        texts: &[usize],
+    ) -> Table {
+        let head: Vec<String> = head.into_iter().map(Into::into).collect();
         let mut table = comfy_table::Table::new();
         table
             .load_preset(presets::NOTHING)
             .set_content_arrangement(ContentArrangement::Dynamic)
-            .set_width(u16::try_from(width).unwrap_or(u16::MAX));
-        Table(table)
-    }
-
-    pub(crate) fn head(&mut self, cells: Vec<String>, align: impl Fn(usize) -> Align) {
-        self.0.set_header(cells);
-        for (i, column) in self.0.column_iter_mut().enumerate() {
+            .set_width(u16::try_from(width).unwrap_or(u16::MAX))
+            .set_header(head);
+        for (i, column) in table.column_iter_mut().enumerate() {
             column.set_padding((0, GAP as u16));
-            match align(i) {
-                Align::Left => column.set_cell_alignment(CellAlignment::Left),
+            if texts.contains(&i) {
+                column.set_cell_alignment(CellAlignment::Left);
+            } else {
                 // A number broken over two lines is no number.
-                Align::Right => {
-                    column.set_cell_alignment(CellAlignment::Right);
-                    column.set_constraint(ColumnConstraint::ContentWidth);
-                }
+                column.set_cell_alignment(CellAlignment::Right);
+                column.set_constraint(ColumnConstraint::ContentWidth);
             }
         }
+        Table(table)
     }
 
     /// Breaks no cell of any column, however narrow the terminal is: for names that people

@@ -5,9 +5,7 @@ use std::time::Duration;
 use plimsoll_model::Outcome;
 use plimsoll_model::record::StageRecord;
 use plimsoll_model::run::header::PlannedStage;
-use plimsoll_model::run::{
-    Ending, IntervalRecord, Run, RunHeader, RunWriter, Source,
-};
+use plimsoll_model::run::{Ending, IntervalRecord, Run, RunHeader, RunWriter, Source};
 
 /// A run of three seconds at 500/s, of which one call a second fails, and its directory.
 pub(crate) fn run(name: &str) -> (tempfile::TempDir, Run) {

@@ -5,7 +5,6 @@
     reason = "a test binary uses what it needs of this, and no other part"
 )]
 
-
 use plimsoll_model::ladder::turns::{Difference, TurnsRecord};
 use plimsoll_model::ladder::{LadderRecord, Metric, Rung, Slice, Volume};
 use plimsoll_model::objective::{Conclusion, Judged, Verdict as Became};

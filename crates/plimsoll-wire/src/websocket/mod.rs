@@ -16,7 +16,6 @@ pub use reader::{Message, Reader, Role, Violation};
 /// Close codes (RFC 6455 §7.4, IANA's registry, and 4000–4999 for private use).
 pub mod code {
     pub const NORMAL: u16 = 1000;
-    pub const GOING_AWAY: u16 = 1001;
     pub const PROTOCOL: u16 = 1002;
     /// Stands for "no code was given"; never sent.
     pub const NONE_GIVEN: u16 = 1005;

@@ -421,15 +421,8 @@ impl Hunt<'_> {
         let attempt = Attempt { rate_per_s, length };
         let (spec, plan) = self.setting.trial(attempt)?;
         let name = format!("{number:03}-{}-{rate_per_s}", shown::purpose(purpose));
-        let before: Duration = plan
-            .load
-            .stages
-            .iter()
-            .filter(|s| s.warmup)
-            .filter_map(|s| s.duration)
-            .sum();
         let (dir, progress) = (self.dir.join(&name), progress(&plan));
-        let abort_after = Some(before + LOST_AFTER);
+        let abort_after = Some(plan.load.warmup() + LOST_AFTER);
         let run = match self.team {
             None => {
                 let plan_toml = spec.filled_in(&plan).to_toml().map_err(Failure::error)?;

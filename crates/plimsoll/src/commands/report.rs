@@ -164,8 +164,9 @@ fn export(runs: &[Run], format: &str, file: &Path) -> Result<(), Failure> {
         "csv" | "parquet" => return export_tables(run, format, file),
         _ => {}
     }
-    let wrong =
-        |e: &dyn std::error::Error| Failure::error(format_args!("--export: {}: {}", file.display(), chain(e)));
+    let wrong = |e: &dyn std::error::Error| {
+        Failure::error(format_args!("--export: {}: {}", file.display(), chain(e)))
+    };
     let write = |mut out: &mut dyn Write| -> Result<u64, Failure> {
         match format {
             "hdr" => hdr_log::export(run, &mut out).map_err(|e| wrong(&e)),

@@ -118,7 +118,9 @@ impl Problems {
                 Some(period.0)
             }
         };
-        let connect_timeout = load.connect_timeout.map_or(unasked.connect_timeout, |p| p.0);
+        let connect_timeout = load
+            .connect_timeout
+            .map_or(unasked.connect_timeout, |p| p.0);
         if connect_timeout.is_zero() {
             self.add(
                 "load.connect_timeout",
@@ -132,7 +134,9 @@ impl Problems {
             );
         }
         self.lives(spec, reuse);
-        let resolve_interval = load.resolve_interval.map_or(unasked.resolve_interval, |p| p.0);
+        let resolve_interval = load
+            .resolve_interval
+            .map_or(unasked.resolve_interval, |p| p.0);
         if resolve_interval.is_zero() {
             self.add(
                 "load.resolve_interval",

@@ -10,7 +10,6 @@
 mod worker;
 
 use std::future::Future;
-use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +18,7 @@ use std::time::Duration;
 
 use self::worker::{Mailbox, Worker};
 use crate::grpc::canned::{Canned, CannedOptions};
-use crate::serving::{Bound, ConnectionStats, Listener, ServeError};
+use crate::serving::{Bound, ConnectionStats, Listener, ServeError, joined};
 
 /// Bytes of answers made before those there are have been written, one answer more or less.
 const MAX_OUT: usize = 1 << 20;
@@ -115,17 +114,7 @@ pub async fn serve(
     drop(listener);
     // Workers end when no sender of connections is left.
     drop(mailboxes);
-    let ended = tokio::task::spawn_blocking(move || {
-        threads.into_iter().try_for_each(|thread| {
-            thread
-                .join()
-                .unwrap_or_else(|_| Err(io::Error::other("panicked")))
-        })
-    });
-    ended
-        .await
-        .unwrap_or_else(|e| Err(io::Error::other(e)))
-        .map_err(failed("waiting in a worker"))?;
+    joined(threads).await?;
 
     let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     Ok(FastStats {

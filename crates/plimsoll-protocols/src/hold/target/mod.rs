@@ -9,7 +9,6 @@
 mod worker;
 
 use std::future::Future;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +20,7 @@ use plimsoll_engine::tls::ServerSessions;
 use plimsoll_engine::tls::SharedTally;
 use rustls::ServerConfig;
 
-use crate::serving::{Bound, ConnectionStats, Resumption, ServeError};
+use crate::serving::{Bound, ConnectionStats, Resumption, ServeError, joined};
 
 use worker::Worker;
 
@@ -160,17 +159,7 @@ impl Hold {
         drop(self.bound);
         stopped.store(true, Ordering::Relaxed);
         wakers.iter().for_each(|waker| waker.wake());
-        let ended = tokio::task::spawn_blocking(move || {
-            threads.into_iter().try_for_each(|thread| {
-                thread
-                    .join()
-                    .unwrap_or_else(|_| Err(io::Error::other("panicked")))
-            })
-        });
-        ended
-            .await
-            .unwrap_or_else(|e| Err(io::Error::other(e)))
-            .map_err(failed("waiting in a worker"))?;
+        joined(threads).await?;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Ok(HoldStats {
             echoed_bytes: read(&counters.echoed),
