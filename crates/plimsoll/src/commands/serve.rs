@@ -56,16 +56,16 @@ enum Server {
 
 pub(crate) fn execute(arguments: Arguments, environment: &Environment) -> Result<Exit, Failure> {
     match arguments.server {
-        Server::Score(arguments) => run(&arguments),
-        Server::Orders(arguments) => run(&arguments),
-        Server::Echo(arguments) => run(&arguments),
-        Server::Fast(arguments) => run(&arguments),
-        Server::Bolt(arguments) => run(&arguments),
-        Server::Http(arguments) => run(&arguments),
-        Server::Files(arguments) => run(&arguments),
-        Server::Hold(arguments) => run(&arguments),
+        Server::Score(arguments) => run(&arguments, &arguments.listen),
+        Server::Orders(arguments) => run(&arguments, &arguments.listen),
+        Server::Echo(arguments) => run(&arguments, &arguments.listen),
+        Server::Fast(arguments) => run(&arguments, &arguments.listen),
+        Server::Bolt(arguments) => run(&arguments, &arguments.listen),
+        Server::Http(arguments) => run(&arguments, &arguments.listen),
+        Server::Files(arguments) => run(&arguments, &arguments.listen),
+        Server::Hold(arguments) => run(&arguments, &arguments.listen),
         Server::Hostile(arguments) => hostile::execute(&arguments),
-        Server::Plugin(arguments) => run(&arguments),
+        Server::Plugin(arguments) => run(&arguments, &arguments.listen),
         Server::Llm(arguments) => llm::execute(&arguments, environment),
     }
 }
@@ -75,8 +75,6 @@ pub(crate) fn execute(arguments: Arguments, environment: &Environment) -> Result
 trait ReferenceServer {
     /// What it calls itself in its first line.
     const NAME: &str;
-
-    fn listen(&self) -> &ListenFlags;
 
     /// Announces itself, serves until `serving.stopped` completes, and returns what it counted.
     async fn serve(&self, serving: Serving<'_>) -> Result<Counted, Failure>;
@@ -104,8 +102,7 @@ struct Counted {
 }
 
 /// Serves until a signal, in this process or in several.
-fn run<S: ReferenceServer>(server: &S) -> Result<Exit, Failure> {
-    let listen = server.listen();
+fn run<S: ReferenceServer>(server: &S, listen: &ListenFlags) -> Result<Exit, Failure> {
     if listen.processes > 1 {
         return processes::serve(S::NAME, listen);
     }

@@ -22,7 +22,7 @@ pub(super) struct Arguments {
     answers: AnswerFlags,
 
     #[command(flatten)]
-    listen: ListenFlags,
+    pub(super) listen: ListenFlags,
 
     /// How long an answer takes: "5ms", "1ms..9ms" (uniform) or "exp:5ms" (exponential).
     #[arg(long, value_name = "TIME", default_value = "0s")]
@@ -78,10 +78,6 @@ impl FromStr for FailText {
 
 impl ReferenceServer for Arguments {
     const NAME: &str = "bolt";
-
-    fn listen(&self) -> &ListenFlags {
-        &self.listen
-    }
 
     async fn serve(&self, serving: Serving<'_>) -> Result<Counted, Failure> {
         let options = bolt::BoltOptions {

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 )]
 pub(super) struct Arguments {
     #[command(flatten)]
-    listen: ListenFlags,
+    pub(super) listen: ListenFlags,
 
     /// Answers to one message in server streaming.
     #[arg(long, value_name = "N", default_value_t = 10)]
@@ -33,10 +33,6 @@ pub(super) struct Arguments {
 
 impl ReferenceServer for Arguments {
     const NAME: &str = "echo";
-
-    fn listen(&self) -> &ListenFlags {
-        &self.listen
-    }
 
     async fn serve(&self, serving: Serving<'_>) -> Result<Counted, Failure> {
         let options = echo::EchoOptions {

@@ -19,15 +19,11 @@ pub(super) struct Arguments {
     busy_poll: Period,
 
     #[command(flatten)]
-    listen: ListenFlags,
+    pub(super) listen: ListenFlags,
 }
 
 impl ReferenceServer for Arguments {
     const NAME: &str = "fast";
-
-    fn listen(&self) -> &ListenFlags {
-        &self.listen
-    }
 
     async fn serve(&self, serving: Serving<'_>) -> Result<Counted, Failure> {
         let options = fast::FastOptions {

@@ -30,15 +30,11 @@ pub(super) struct Arguments {
     max_early_data: Option<u32>,
 
     #[command(flatten)]
-    listen: ListenFlags,
+    pub(super) listen: ListenFlags,
 }
 
 impl ReferenceServer for Arguments {
     const NAME: &str = "files";
-
-    fn listen(&self) -> &ListenFlags {
-        &self.listen
-    }
 
     async fn serve(&self, serving: Serving<'_>) -> Result<Counted, Failure> {
         let options = files::FilesOptions {

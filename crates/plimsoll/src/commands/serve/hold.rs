@@ -20,15 +20,11 @@ pub(super) struct Arguments {
     names: NamesFlags,
 
     #[command(flatten)]
-    listen: ListenFlags,
+    pub(super) listen: ListenFlags,
 }
 
 impl ReferenceServer for Arguments {
     const NAME: &str = "hold";
-
-    fn listen(&self) -> &ListenFlags {
-        &self.listen
-    }
 
     async fn serve(&self, serving: Serving<'_>) -> Result<Counted, Failure> {
         let options = HoldOptions {

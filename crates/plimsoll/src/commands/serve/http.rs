@@ -20,7 +20,7 @@ pub(super) struct Arguments {
     answers: AnswerFlags,
 
     #[command(flatten)]
-    listen: ListenFlags,
+    pub(super) listen: ListenFlags,
 
     /// The size of a body, where the path asks for no other.
     #[arg(long, value_name = "SIZE", default_value = "1KiB")]
@@ -45,10 +45,6 @@ pub(super) struct Arguments {
 
 impl ReferenceServer for Arguments {
     const NAME: &str = "http";
-
-    fn listen(&self) -> &ListenFlags {
-        &self.listen
-    }
 
     async fn serve(&self, serving: Serving<'_>) -> Result<Counted, Failure> {
         let options = http::HttpOptions {

@@ -17,7 +17,7 @@ pub(super) struct Arguments {
     answers: AnswerFlags,
 
     #[command(flatten)]
-    listen: ListenFlags,
+    pub(super) listen: ListenFlags,
 
     /// Orders in progress at once.
     #[arg(long, value_name = "N", default_value_t = 10)]
@@ -34,10 +34,6 @@ pub(super) struct Arguments {
 
 impl ReferenceServer for Arguments {
     const NAME: &str = "orders";
-
-    fn listen(&self) -> &ListenFlags {
-        &self.listen
-    }
 
     async fn serve(&self, serving: Serving<'_>) -> Result<Counted, Failure> {
         let options = orders::OrdersOptions {

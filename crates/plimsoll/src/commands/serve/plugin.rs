@@ -20,15 +20,11 @@ pub(super) struct Arguments {
     codec: PathBuf,
 
     #[command(flatten)]
-    listen: ListenFlags,
+    pub(super) listen: ListenFlags,
 }
 
 impl ReferenceServer for Arguments {
     const NAME: &str = "plugin";
-
-    fn listen(&self) -> &ListenFlags {
-        &self.listen
-    }
 
     async fn serve(&self, serving: Serving<'_>) -> Result<Counted, Failure> {
         let codec = Codec::load(&self.codec).map_err(|e| {

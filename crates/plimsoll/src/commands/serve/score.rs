@@ -19,7 +19,7 @@ pub(super) struct Arguments {
     answers: AnswerFlags,
 
     #[command(flatten)]
-    listen: ListenFlags,
+    pub(super) listen: ListenFlags,
 
     /// How long an answer takes: "5ms", "1ms..9ms" (uniform) or "exp:5ms" (exponential).
     #[arg(long, value_name = "TIME", default_value = "5ms")]
@@ -32,10 +32,6 @@ pub(super) struct Arguments {
 
 impl ReferenceServer for Arguments {
     const NAME: &str = "score";
-
-    fn listen(&self) -> &ListenFlags {
-        &self.listen
-    }
 
     async fn serve(&self, serving: Serving<'_>) -> Result<Counted, Failure> {
         let options = score::ScoreOptions {
