@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::measure::{CallMeasures, Measures};
 use crate::{ConnectPhases, Outcome, Sample};
 
@@ -20,13 +22,35 @@ pub const DETAILS_PER_OUTCOME: usize = 3;
 
 const OUTCOMES: usize = Outcome::ALL.len();
 
-/// A count for every outcome.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A count for every outcome. Written down, those that occurred are there, by their codes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "BTreeMap<String, u64>", try_from = "BTreeMap<String, u64>")]
 pub struct Counts([u64; OUTCOMES]);
 
 impl Default for Counts {
     fn default() -> Counts {
         Counts([0; OUTCOMES])
+    }
+}
+
+impl From<Counts> for BTreeMap<String, u64> {
+    fn from(counts: Counts) -> BTreeMap<String, u64> {
+        let by_code = counts.iter().map(|(o, n)| (o.code().to_owned(), n));
+        by_code.collect()
+    }
+}
+
+impl TryFrom<BTreeMap<String, u64>> for Counts {
+    type Error = String;
+
+    fn try_from(by_code: BTreeMap<String, u64>) -> Result<Counts, String> {
+        let mut counts = Counts::default();
+        for (code, n) in by_code {
+            let outcome = Outcome::from_code(&code)
+                .ok_or_else(|| format!("{code:?} is not the code of an outcome"))?;
+            counts.add(outcome, n);
+        }
+        Ok(counts)
     }
 }
 
@@ -93,7 +117,7 @@ impl PhaseRecord {
         self.total.record(p.total_ns());
     }
 
-    fn all_mut(&mut self) -> [&mut Times; 6] {
+    pub(crate) fn all_mut(&mut self) -> [&mut Times; 6] {
         [
             &mut self.resolve,
             &mut self.connect,
@@ -104,7 +128,7 @@ impl PhaseRecord {
         ]
     }
 
-    fn all(&self) -> [&Times; 6] {
+    pub(crate) fn all(&self) -> [&Times; 6] {
         [
             &self.resolve,
             &self.connect,
@@ -163,7 +187,9 @@ impl MessageRecord {
 ///
 /// Every call that was due is in exactly one count:
 /// `due = outcomes.total() + not_started + in flight`.
-#[derive(Clone, Debug, Default, PartialEq)]
+///
+/// The counts are what a line of `intervals.jsonl` has; some are left out where they are 0.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StageRecord {
     /// Arrivals whose time had come.
     pub due: u64,
@@ -172,11 +198,14 @@ pub struct StageRecord {
     pub not_started: u64,
     /// Of the `DEADLINE_EXCEEDED` ones: not sent, since the deadline passed while they waited for
     /// a connection or a stream.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub expired_unsent: u64,
     /// Open loop: calls that found every connection that was up at the most calls that it takes
     /// at once, and waited.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub waited_for_stream: u64,
     /// Open loop: calls that found no connection up, and waited.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub waited_for_connection: u64,
     /// Answers that came after the call's deadline; these calls are among the
     /// `DEADLINE_EXCEEDED` ones.
@@ -189,52 +218,74 @@ pub struct StageRecord {
     pub connections_resumed: u64,
     /// Of those with a full handshake, where sessions are resumed: a worker's first, which
     /// can't have had a ticket.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub connections_first: u64,
     /// Of both kinds, those whose server asked for another `ClientHello` (HelloRetryRequest).
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub connections_retried: u64,
     /// Of both kinds, those that met a certificate that no earlier one had: a server's that was not
     /// seen before in the run, or the client's, read again because it was replaced on disk.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub certificates_replaced: u64,
     /// Shared connections that were up and were lost; what replaces them is counted above.
+    #[serde(default)]
     pub connections_lost: u64,
     /// Shared connections that came up, and that the peer ended before they carried a call.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub connections_unused: u64,
     /// Attempts at a connection that failed, apart from calls.
     pub connect_failures: Counts,
     /// By address, where the target has a name or several addresses; a worker's own counts
     /// are in [`Interval::addresses`] until they are merged.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub addresses: BTreeMap<String, AddressCounts>,
     /// Bytes of the protocol's messages.
     pub bytes_sent: u64,
     pub bytes_received: u64,
     /// From the arrival to the end; calls that ended ok.
+    #[serde(skip)]
     pub response: Times,
     /// From the actual send to the end; calls that ended ok.
+    #[serde(skip)]
     pub service: Times,
     /// From the actual send to the first byte of the answer; calls that ended ok.
+    #[serde(skip)]
     pub first_byte: Times,
     /// From the arrival to the end; calls that did not end ok.
+    #[serde(skip)]
     pub failed: Times,
     /// From the arrival to the actual send (cold calls: to the beginning of the
     /// connection); all calls.
+    #[serde(skip)]
     pub lag: Times,
     /// From the arrival to its being noticed: the generator's own share of the lag.
+    #[serde(skip)]
     pub pacing: Times,
     /// For every call that was under way, or due, while the generator stood still or worked off
     /// what that left behind: by how much, at most, that can have lengthened its times.
+    #[serde(skip)]
     pub delayed: Times,
     /// Of the calls that the end of the run cut off, in flight or before: from the arrival to
     /// there.
+    #[serde(skip)]
     pub cut_off: Times,
     /// `None` until a connection is recorded.
+    #[serde(skip)]
     pub phases: Option<Box<PhaseRecord>>,
     /// `None` until a message of a stream is recorded.
+    #[serde(skip)]
     pub messages: Option<Box<MessageRecord>>,
     /// What the protocol measures besides; `None` until something is recorded.
+    #[serde(skip)]
     pub measures: Option<Box<Measures>>,
     /// Times of calls that have one time each, in a closed loop nearly all: recorded once, and
     /// merged into all those that they stand for.
+    #[serde(skip)]
     pub one_times: Times,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 impl StageRecord {

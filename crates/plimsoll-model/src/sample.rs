@@ -1,5 +1,7 @@
 //! What was measured of one call, and of one connection being made.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Outcome, Time};
 
 /// One call that was started, from the moment it was due to its end.
@@ -54,7 +56,7 @@ impl Sample {
 }
 
 /// The phases of making one connection, in nanoseconds; 0 where a phase did not happen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectPhases {
     /// Host name to address.
     pub resolve_ns: u64,
@@ -68,8 +70,10 @@ pub struct ConnectPhases {
     pub resumed: bool,
     /// The server asked for another `ClientHello`, a round trip more (HelloRetryRequest, RFC
     /// 8446 §4.1.4).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retried: bool,
     /// A certificate was another one than before: the server's, or the client's.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replaced: bool,
 }
 

@@ -1,5 +1,6 @@
 //! One interval of a run, and its line in `intervals.jsonl`.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
 use crate::measure::{Count, TimeMeasure};
-use crate::record::{AddressCounts, Counts, MessageRecord, StageRecord, Times};
+use crate::record::{MessageRecord, StageRecord, Times};
 
 use super::machine::MachineUse;
 use super::memory::MemoryReading;
@@ -84,7 +85,7 @@ pub struct IntervalRecord {
 }
 
 #[derive(Serialize, Deserialize)]
-struct IntervalLine {
+struct IntervalLine<'a> {
     index: u64,
     start_us: u64,
     length_us: u64,
@@ -99,45 +100,16 @@ struct IntervalLine {
     /// Left out where nothing was read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     memory: Vec<MemoryReading>,
-    stages: Vec<StageLine>,
+    #[serde(borrow)]
+    stages: Vec<StageLine<'a>>,
     details: Vec<DetailLine>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct StageLine {
+struct StageLine<'a> {
     stage: u8,
-    due: u64,
-    not_started: u64,
-    /// Left out where there are none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    expired_unsent: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    waited_for_stream: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    waited_for_connection: Option<u64>,
-    late: u64,
-    outcomes: BTreeMap<String, u64>,
-    connections_full: u64,
-    connections_resumed: u64,
-    /// Left out where there are none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    connections_first: Option<u64>,
-    /// Left out where there are none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    connections_retried: Option<u64>,
-    /// Left out where there are none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    certificates_replaced: Option<u64>,
-    #[serde(default)]
-    connections_lost: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    connections_unused: Option<u64>,
-    connect_failures: BTreeMap<String, u64>,
-    /// Left out where the target has no name and but one address.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    addresses: BTreeMap<String, AddressCounts>,
-    bytes_sent: u64,
-    bytes_received: u64,
+    #[serde(flatten)]
+    record: Cow<'a, StageRecord>,
     /// Of streams; left out where there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     messages_sent: Option<u64>,
@@ -156,8 +128,18 @@ pub(super) struct DetailLine {
     pub(super) text: String,
 }
 
+/// The keys of a connection's phases, in the order in which a record lists them.
+const PHASES: [&str; 6] = [
+    "resolve_ns",
+    "connect_ns",
+    "handshake_ns",
+    "ready_ns",
+    "connection_ns",
+    "cold_total_ns",
+];
+
 /// The histograms of a stage by the keys they have in the line.
-fn histograms(record: &StageRecord) -> Vec<(&'static str, &Times)> {
+fn histograms(record: &StageRecord) -> Vec<(String, &Times)> {
     let mut all = vec![
         ("response_ns", &record.response),
         ("service_ns", &record.service),
@@ -169,14 +151,7 @@ fn histograms(record: &StageRecord) -> Vec<(&'static str, &Times)> {
         ("cut_off_ns", &record.cut_off),
     ];
     if let Some(phases) = &record.phases {
-        all.extend([
-            ("resolve_ns", &phases.resolve),
-            ("connect_ns", &phases.connect),
-            ("handshake_ns", &phases.handshake),
-            ("ready_ns", &phases.ready),
-            ("connection_ns", &phases.total),
-            ("cold_total_ns", &phases.cold_total),
-        ]);
+        all.extend(PHASES.into_iter().zip(phases.all()));
     }
     if let Some(messages) = &record.messages {
         all.extend([
@@ -184,27 +159,17 @@ fn histograms(record: &StageRecord) -> Vec<(&'static str, &Times)> {
             ("inter_message_ns", &messages.inter_message),
         ]);
     }
-    if let Some(measures) = &record.measures {
-        all.extend(
-            TimeMeasure::ALL
-                .iter()
-                .map(|m| (measure_key(*m), measures.times(*m))),
-        );
-    }
-    all
+    let all = all.into_iter().map(|(key, times)| (key.to_owned(), times));
+    let measures = record.measures.iter().flat_map(|measures| {
+        let of = |m: &TimeMeasure| (measure_key(*m), measures.times(*m));
+        TimeMeasure::ALL.iter().map(of)
+    });
+    all.chain(measures).collect()
 }
 
 /// Like the others, it says its unit.
-fn measure_key(measure: TimeMeasure) -> &'static str {
-    match measure {
-        TimeMeasure::SessionCreate => "session_create_ns",
-        TimeMeasure::SocketOpen => "socket_open_ns",
-        TimeMeasure::TimeToFirstToken => "time_to_first_token_ns",
-        TimeMeasure::FirstToken => "first_token_ns",
-        TimeMeasure::TokenGap => "token_gap_ns",
-        TimeMeasure::TokenMean => "time_per_token_ns",
-        TimeMeasure::Reconnect => "reconnect_ns",
-    }
+fn measure_key(measure: TimeMeasure) -> String {
+    format!("{}_ns", measure.key())
 }
 
 fn measured_counts(record: &StageRecord) -> BTreeMap<String, u64> {
@@ -232,35 +197,11 @@ fn histogram_mut<'a>(record: &'a mut StageRecord, key: &str) -> Option<&'a mut T
                 let measures = record.measures.get_or_insert_default();
                 return Some(measures.times_mut(*measure));
             }
+            let phase = PHASES.iter().position(|phase| *phase == key)?;
             let phases = record.phases.get_or_insert_default();
-            match key {
-                "resolve_ns" => &mut phases.resolve,
-                "connect_ns" => &mut phases.connect,
-                "handshake_ns" => &mut phases.handshake,
-                "ready_ns" => &mut phases.ready,
-                "connection_ns" => &mut phases.total,
-                "cold_total_ns" => &mut phases.cold_total,
-                _ => return None,
-            }
+            return phases.all_mut().into_iter().nth(phase);
         }
     })
-}
-
-fn counts_to_map(counts: &Counts) -> BTreeMap<String, u64> {
-    counts
-        .iter()
-        .map(|(o, n)| (o.code().to_owned(), n))
-        .collect()
-}
-
-fn counts_from_map(map: &BTreeMap<String, u64>) -> Result<Counts, String> {
-    let mut counts = Counts::default();
-    for (code, n) in map {
-        let outcome = Outcome::from_code(code)
-            .ok_or_else(|| format!("{code:?} is not the code of an outcome"))?;
-        counts.add(outcome, *n);
-    }
-    Ok(counts)
 }
 
 fn encode(histogram: &Histogram<u64>, serializer: &mut V2DeflateSerializer) -> String {
@@ -314,27 +255,7 @@ impl IntervalRecord {
                 .iter()
                 .map(|(stage, r)| StageLine {
                     stage: *stage,
-                    due: r.due,
-                    not_started: r.not_started,
-                    expired_unsent: (r.expired_unsent > 0).then_some(r.expired_unsent),
-                    waited_for_stream: (r.waited_for_stream > 0).then_some(r.waited_for_stream),
-                    waited_for_connection: (r.waited_for_connection > 0)
-                        .then_some(r.waited_for_connection),
-                    late: r.late,
-                    outcomes: counts_to_map(&r.outcomes),
-                    connections_full: r.connections_full,
-                    connections_resumed: r.connections_resumed,
-                    connections_first: (r.connections_first > 0).then_some(r.connections_first),
-                    connections_retried: (r.connections_retried > 0)
-                        .then_some(r.connections_retried),
-                    certificates_replaced: (r.certificates_replaced > 0)
-                        .then_some(r.certificates_replaced),
-                    connections_lost: r.connections_lost,
-                    connections_unused: (r.connections_unused > 0).then_some(r.connections_unused),
-                    connect_failures: counts_to_map(&r.connect_failures),
-                    addresses: r.addresses.clone(),
-                    bytes_sent: r.bytes_sent,
-                    bytes_received: r.bytes_received,
+                    record: Cow::Borrowed(r),
                     messages_sent: r.messages.as_ref().map(|m| m.sent),
                     messages_received: r.messages.as_ref().map(|m| m.received),
                     counts: measured_counts(r),
@@ -342,7 +263,7 @@ impl IntervalRecord {
                         .into_iter()
                         .filter_map(|(key, times)| {
                             let h = times.histogram()?;
-                            Some((key.to_owned(), encode(h, &mut serializer)))
+                            Some((key, encode(h, &mut serializer)))
                         })
                         .collect(),
                 })
@@ -364,37 +285,15 @@ impl IntervalRecord {
         let line: IntervalLine = serde_json::from_str(text).map_err(|e| e.to_string())?;
         let mut stages = Vec::with_capacity(line.stages.len());
         for s in line.stages {
-            let mut record = StageRecord {
-                due: s.due,
-                not_started: s.not_started,
-                expired_unsent: s.expired_unsent.unwrap_or(0),
-                waited_for_stream: s.waited_for_stream.unwrap_or(0),
-                waited_for_connection: s.waited_for_connection.unwrap_or(0),
-                late: s.late,
-                outcomes: counts_from_map(&s.outcomes)?,
-                connections_full: s.connections_full,
-                connections_resumed: s.connections_resumed,
-                connections_first: s.connections_first.unwrap_or(0),
-                connections_retried: s.connections_retried.unwrap_or(0),
-                certificates_replaced: s.certificates_replaced.unwrap_or(0),
-                connections_lost: s.connections_lost,
-                connections_unused: s.connections_unused.unwrap_or(0),
-                connect_failures: counts_from_map(&s.connect_failures)?,
-                addresses: s.addresses,
-                bytes_sent: s.bytes_sent,
-                bytes_received: s.bytes_received,
-                messages: s
-                    .messages_sent
-                    .zip(s.messages_received)
-                    .map(|(sent, received)| {
-                        Box::new(MessageRecord {
-                            sent,
-                            received,
-                            ..MessageRecord::default()
-                        })
-                    }),
-                ..StageRecord::default()
-            };
+            let mut record = s.record.into_owned();
+            let messages = s.messages_sent.zip(s.messages_received);
+            record.messages = messages.map(|(sent, received)| {
+                Box::new(MessageRecord {
+                    sent,
+                    received,
+                    ..MessageRecord::default()
+                })
+            });
             for (key, n) in &s.counts {
                 let count = Count::from_key(key)
                     .ok_or_else(|| format!("{key:?} is not the name of a count"))?;

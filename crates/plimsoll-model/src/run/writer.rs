@@ -39,27 +39,12 @@ struct RequestLine {
     bytes_sent: u32,
     bytes_received: u32,
     #[serde(flatten)]
-    phases: Option<PhasesLine>,
+    phases: Option<ConnectPhases>,
     /// What the protocol measured of the call besides, by name; zeros are left out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     counts: BTreeMap<String, u64>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     times_ns: BTreeMap<String, u64>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct PhasesLine {
-    resolve_ns: u64,
-    connect_ns: u64,
-    handshake_ns: u64,
-    ready_ns: u64,
-    resumed: bool,
-    /// Left out where it was not.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    retried: bool,
-    /// Likewise.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    replaced: bool,
 }
 
 impl From<&RequestRecord> for RequestLine {
@@ -75,15 +60,7 @@ impl From<&RequestRecord> for RequestLine {
             done_ns: s.done.0,
             bytes_sent: s.bytes_sent,
             bytes_received: s.bytes_received,
-            phases: r.phases.map(|p| PhasesLine {
-                resolve_ns: p.resolve_ns,
-                connect_ns: p.connect_ns,
-                handshake_ns: p.handshake_ns,
-                ready_ns: p.ready_ns,
-                resumed: p.resumed,
-                retried: p.retried,
-                replaced: p.replaced,
-            }),
+            phases: r.phases,
             counts: r
                 .measures
                 .iter()
@@ -133,15 +110,7 @@ impl RequestLine {
                 bytes_sent: self.bytes_sent,
                 bytes_received: self.bytes_received,
             },
-            phases: self.phases.as_ref().map(|p| ConnectPhases {
-                resolve_ns: p.resolve_ns,
-                connect_ns: p.connect_ns,
-                handshake_ns: p.handshake_ns,
-                ready_ns: p.ready_ns,
-                resumed: p.resumed,
-                retried: p.retried,
-                replaced: p.replaced,
-            }),
+            phases: self.phases,
             measures: self.measures(),
         })
     }
