@@ -176,21 +176,7 @@ impl Chosen {
             Chosen::Call(arguments) => Some(arguments.output.documents()),
             Chosen::Merge(arguments) => Some(&arguments.documents),
             Chosen::Stack(arguments) => arguments.documents(),
-            Chosen::Shard(_)
-            | Chosen::Report(_)
-            | Chosen::Compare(_)
-            | Chosen::Import(_)
-            | Chosen::Watch(_)
-            | Chosen::View(_)
-            | Chosen::Slurm(_)
-            | Chosen::Kubernetes(_)
-            | Chosen::Check(_)
-            | Chosen::Serve(_)
-            | Chosen::Relay(_)
-            | Chosen::Certs(_)
-            | Chosen::Payload(_)
-            | Chosen::Completions(_)
-            | Chosen::Man(_) => None,
+            _ => None,
         }
     }
 }
