@@ -227,8 +227,7 @@ pub enum Step {
 
 /// The interval in which trials that count begin: so many times the precision.
 const NEIGHBOURHOOD: f64 = 8.0;
-/// The share of the precision to which the estimate is narrowed; the rest is for what the
-/// confirmation needs.
+/// The share of the precision to which the estimate is narrowed; the rest is for what the confirmation needs.
 const SPARE: f64 = 0.6;
 /// Of the probability, what is narrowed.
 const SURE: f64 = 0.9;
@@ -236,8 +235,7 @@ const SURE: f64 = 0.9;
 /// it is at most, with this probability.
 const LIFT: f64 = 2.0;
 const AT_MOST: f64 = 0.9;
-/// And above what an overloaded target carried, in parts of it and in standard errors of
-/// exponential service times.
+/// And above what an overloaded target carried, in parts of it and in standard errors of exponential service times.
 const ABOVE_HINT: f64 = 0.03;
 /// How probable it must be that the confirmation meets the objectives.
 const LIKELY: f64 = 0.9;

@@ -1,0 +1,76 @@
+//! How often each outcome happened.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Outcome;
+
+const OUTCOMES: usize = Outcome::ALL.len();
+
+/// A count for every outcome. Written down, those that occurred are there, by their codes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "BTreeMap<String, u64>", try_from = "BTreeMap<String, u64>")]
+pub struct Counts([u64; OUTCOMES]);
+
+impl Default for Counts {
+    fn default() -> Counts {
+        Counts([0; OUTCOMES])
+    }
+}
+
+impl From<Counts> for BTreeMap<String, u64> {
+    fn from(counts: Counts) -> BTreeMap<String, u64> {
+        let by_code = counts.iter().map(|(o, n)| (o.code().to_owned(), n));
+        by_code.collect()
+    }
+}
+
+impl TryFrom<BTreeMap<String, u64>> for Counts {
+    type Error = String;
+
+    fn try_from(by_code: BTreeMap<String, u64>) -> Result<Counts, String> {
+        let mut counts = Counts::default();
+        for (code, n) in by_code {
+            let outcome = Outcome::from_code(&code)
+                .ok_or_else(|| format!("{code:?} is not the code of an outcome"))?;
+            counts.add(outcome, n);
+        }
+        Ok(counts)
+    }
+}
+
+impl Counts {
+    #[inline]
+    pub fn add(&mut self, outcome: Outcome, n: u64) {
+        self.0[outcome.index()] += n;
+    }
+
+    pub fn of(&self, outcome: Outcome) -> u64 {
+        self.0[outcome.index()]
+    }
+
+    /// All together.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// The outcomes that occurred, with their counts, in [`Outcome::ALL`]'s order.
+    pub fn iter(&self) -> impl Iterator<Item = (Outcome, u64)> + '_ {
+        Outcome::ALL
+            .iter()
+            .zip(self.0)
+            .filter(|(_, n)| *n > 0)
+            .map(|(o, n)| (*o, n))
+    }
+
+    pub fn merge(&mut self, other: &Counts) {
+        for (ours, theirs) in self.0.iter_mut().zip(other.0) {
+            *ours += theirs;
+        }
+    }
+
+    pub fn clear(&mut self) {
+        self.0.fill(0);
+    }
+}
