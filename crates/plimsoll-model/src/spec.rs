@@ -47,8 +47,8 @@ pub use problem::{Problem, Problems};
 pub use protocol::{Of, OwnArrivals, Protocol, Schemes, Section, register, sections};
 pub use read::{locate, read};
 pub use resolve::{
-    DEADLINE, Given, Metadata, Names, group_named, is_printable, is_visible, proxy, resolve,
-    suite_named, target_of, tls_version_named, trust,
+    DEADLINE, Given, Metadata, Names, SharedValue, group_named, is_printable, is_visible, proxy,
+    resolve, suite_named, target_of, tls_version_named, trust,
 };
 pub use saved::{is_secret_name, secrets};
 pub use surroundings::Surroundings;

@@ -67,6 +67,11 @@ impl Numbered {
         }
     }
 
+    /// Requests have so many bytes from now on.
+    pub(crate) fn resize_requests(&mut self, bytes: u32) {
+        self.request_bytes = bytes;
+    }
+
     pub(crate) fn open(&mut self, now: Time) {
         self.stage = Stage::Ready;
         self.heartbeats.active(now);

@@ -20,7 +20,7 @@ mod rows;
 mod tests;
 mod tls;
 
-pub use metadata::{Given, Metadata, Names};
+pub use metadata::{Given, Metadata, Names, SharedValue};
 pub use proxy::proxy;
 pub(super) use tls::{GROUPS, SUITES, VERSIONS as TLS_VERSIONS};
 pub use tls::{group_named, suite_named, tls_version_named, trust};

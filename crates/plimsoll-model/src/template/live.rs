@@ -3,6 +3,7 @@
 //! The model runs nothing: who makes the plan gives the first value ([`LiveValue::new`]), and who runs
 //! it the next ones ([`LiveValue::set`]).
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ pub struct LiveValue {
     /// How often it is run again; `None`: never.
     pub refresh: Option<Duration>,
     text: RwLock<String>,
+    /// Values that it has had.
+    generation: AtomicU64,
 }
 
 impl PartialEq for LiveValue {
@@ -40,6 +43,7 @@ impl LiveValue {
             command: command.to_owned(),
             refresh,
             text: RwLock::default(),
+            generation: AtomicU64::new(0),
         };
         value.set(text)?;
         Ok(value)
@@ -61,8 +65,17 @@ impl LiveValue {
             return Err("what it printed is not one line of printable ASCII");
         }
         let mut value = self.text.write().unwrap_or_else(PoisonError::into_inner);
-        text.clone_into(&mut value);
+        if *value != text {
+            text.clone_into(&mut value);
+            self.generation.fetch_add(1, Ordering::Release);
+        }
         Ok(())
+    }
+
+    /// Another number than before where the value may be another.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
     }
 
     /// Appends the value.
@@ -89,7 +102,11 @@ mod tests {
             assert!(LiveValue::new("token", None, wrong).is_err());
         }
         assert_eq!(text(), "first");
+        let generation = value.generation();
+        value.set("first").unwrap();
+        assert_eq!(value.generation(), generation);
         value.set("Bearer second").unwrap();
+        assert_ne!(value.generation(), generation);
         assert_eq!(text(), "Bearer second");
     }
 }

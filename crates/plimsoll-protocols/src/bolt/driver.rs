@@ -14,15 +14,17 @@ use plimsoll_engine::driver::{CallId, Driver, Event, Protocol, ProtocolError, Tr
 use plimsoll_model::{Outcome, Time};
 
 use super::frame::{Command, Frame, FrameError, Kind};
-use super::request::{BoltRequest, Prepared, RequestError};
+use super::request::{BoltRequest, Prepared, Renewing, RequestError};
 use super::trace::FrameTracer;
 use super::{Status, header, sofa};
-use crate::numbered::{KEPT_PARTIAL, Numbered};
+use crate::numbered::{KEPT_PARTIAL, Numbered, Settings};
 
 /// SOFABolt, with its call prepared.
 #[derive(Clone, Debug)]
 pub struct BoltProtocol {
     prepared: Arc<Prepared>,
+    /// Where what is sent changes while a run goes on.
+    renewing: Option<Arc<Renewing>>,
 }
 
 impl BoltProtocol {
@@ -31,8 +33,13 @@ impl BoltProtocol {
     /// # Errors
     /// What of the call can't be sent.
     pub fn new(request: &BoltRequest<'_>) -> Result<BoltProtocol, RequestError> {
+        let renewing = Renewing::of(request)?.map(Arc::new);
         Ok(BoltProtocol {
-            prepared: Arc::new(Prepared::new(request)?),
+            prepared: match &renewing {
+                Some(renewing) => renewing.current().1,
+                None => Arc::new(Prepared::new(request)?),
+            },
+            renewing,
         })
     }
 }
@@ -45,7 +52,7 @@ impl Protocol for BoltProtocol {
     }
 
     fn driver(&self) -> BoltDriver {
-        BoltDriver::new(Arc::clone(&self.prepared))
+        BoltDriver::new(Arc::clone(&self.prepared), self.renewing.clone())
     }
 
     fn tracer(&self) -> Option<Box<dyn Tracer>> {
@@ -57,6 +64,9 @@ impl Protocol for BoltProtocol {
 #[derive(Debug)]
 pub struct BoltDriver {
     prepared: Arc<Prepared>,
+    renewing: Option<Arc<Renewing>>,
+    /// What the values were that `prepared` has.
+    generation: u64,
     state: Numbered,
     /// The beginning of a frame, between two calls of `receive`.
     partial: Vec<u8>,
@@ -65,10 +75,12 @@ pub struct BoltDriver {
 }
 
 impl BoltDriver {
-    fn new(prepared: Arc<Prepared>) -> BoltDriver {
+    fn new(prepared: Arc<Prepared>, renewing: Option<Arc<Renewing>>) -> BoltDriver {
         BoltDriver {
             state: Numbered::new(prepared.settings()),
             prepared,
+            renewing,
+            generation: 0,
             partial: Vec::new(),
             partial_began: Time::ZERO,
         }
@@ -137,9 +149,22 @@ impl BoltDriver {
         }
     }
 
+    /// The request is sent as its values are by now.
+    #[inline]
+    fn renew(&mut self) {
+        if let Some(renewing) = &self.renewing
+            && renewing.generation() != self.generation
+        {
+            (self.generation, self.prepared) = renewing.current();
+            let Settings { request_bytes, .. } = self.prepared.settings();
+            self.state.resize_requests(request_bytes);
+        }
+    }
+
     /// The id of a call's request.
     #[inline]
     fn begin(&mut self, call: CallId, now: Time) -> u32 {
+        self.renew();
         if self.prepared.oneway {
             self.state.over(call, Outcome::Ok);
             self.state.begin_oneway(now)

@@ -7,13 +7,17 @@ use std::time::Duration;
 
 use clap::Args;
 use plimsoll_model::plan::Call;
-use plimsoll_model::spec::{Limit, Problem, Problems, Schemes, Section, Spec, Surroundings};
+use plimsoll_model::spec::{
+    Limit, MetadataSpec, Problem, Problems, Schemes, Section, SharedValue, Spec, Surroundings,
+};
+use plimsoll_model::template::{MetadataField, Template};
 use plimsoll_model::units::Size;
 use plimsoll_model::{input, template};
 use serde::{Deserialize, Serialize};
 
 use super::typed::{self, Typed};
 use super::{BoltProtocol, BoltRequest, Form};
+use crate::flags::{CredentialFlags, fields};
 use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables, driven, text_or_file};
 
 /// As SOFABolt's own clients have it.
@@ -67,7 +71,7 @@ pub struct BoltOptions {
     #[arg(long, value_name = "N", requires = "class")]
     pub codec: Option<u8>,
 
-    /// An entry of the header map, 'name: value'; may be given again.
+    /// An entry of the header map, 'name: value'; a value $NAME is taken from the environment; may be given again.
     #[arg(id = "header", long = "header", value_name = "NAME: VALUE")]
     #[serde(skip)]
     typed_header: Vec<String>,
@@ -75,7 +79,7 @@ pub struct BoltOptions {
     /// Entries of the header map, beside those that a service and method need.
     #[arg(skip)]
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub header: BTreeMap<String, String>,
+    pub header: BTreeMap<String, MetadataSpec>,
 
     /// The layout of frames: v1, v2 or v2-crc [default: v1].
     #[arg(id = "bolt_version", long = "bolt-version", value_name = "VERSION")]
@@ -120,6 +124,9 @@ Example: raw SOFABolt in version 2 with a checksum, over TLS
 pub struct BoltFlags {
     #[command(flatten)]
     options: BoltOptions,
+
+    #[command(flatten)]
+    credentials: CredentialFlags,
 }
 
 /// One kind of call over Bolt, its content encoded.
@@ -131,8 +138,11 @@ pub struct BoltCall {
     pub form: Form,
     pub codec: u8,
     pub class: Vec<u8>,
-    /// The header map, encoded.
+    /// The header map, encoded, but for the entries that commands print.
     pub header: Vec<u8>,
+    /// Its entries that were asked for.
+    pub constant: Vec<(String, String)>,
+    pub live: Vec<MetadataField>,
     pub content: Vec<u8>,
     /// What the server gets as the call's timeout; `None`: none.
     pub timeout: Option<Duration>,
@@ -149,6 +159,10 @@ impl Call for BoltCall {
     fn names(&self) -> (&'static str, Cow<'_, str>) {
         ("bolt", self.method.as_str().into())
     }
+
+    fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
+        (&self.constant, &self.live)
+    }
 }
 
 impl Section for BoltOptions {
@@ -162,6 +176,14 @@ impl Section for BoltOptions {
         with_path: false,
     };
     type Call = BoltCall;
+
+    fn keys_within(path: &str) -> Option<&'static [&'static str]> {
+        path.starts_with("header.").then(MetadataSpec::keys)
+    }
+
+    fn fields(&mut self) -> Option<&mut BTreeMap<String, MetadataSpec>> {
+        Some(&mut self.header)
+    }
 
     fn files(&self) -> Vec<(&'static str, PathBuf)> {
         let content = self.content_file.iter();
@@ -212,10 +234,11 @@ impl Section for BoltOptions {
         }
         self.check_shape(problems);
         self.check_constant(problems);
+        let (constant, live) = self.entries(problems, surroundings);
         if problems.0.len() > before {
             return None;
         }
-        let typed = self.encoded(surroundings);
+        let typed = self.encoded(&constant, surroundings);
         let typed = typed.map_err(|problem| problems.0.push(problem)).ok()?;
         Some(BoltCall {
             method: typed.name,
@@ -223,6 +246,8 @@ impl Section for BoltOptions {
             codec: self.codec.unwrap_or(CODEC),
             class: typed.class,
             header: typed.header,
+            constant,
+            live,
             content: typed.content,
             timeout: self.timeout.map_or_else(|| spec.deadline(), Limit::length),
             oneway: self.oneway,
@@ -251,13 +276,39 @@ impl BoltOptions {
         self.class.is_some() || self.content.is_some() || self.content_file.is_some()
     }
 
+    /// What was asked for of the header map: entries that stay as they are, and those that commands print.
+    fn entries(
+        &self,
+        problems: &mut Problems,
+        surroundings: &dyn Surroundings,
+    ) -> (Vec<(String, String)>, Vec<MetadataField>) {
+        let (mut constant, mut live) = (Vec::new(), Vec::new());
+        for (name, value) in &self.header {
+            let key = format!("call.bolt.header.{name}");
+            match problems.shared_value(&key, value, surroundings) {
+                Some(SharedValue::Constant(value)) => constant.push((name.clone(), value)),
+                Some(SharedValue::Live(value)) => live.push(MetadataField {
+                    name: name.clone(),
+                    typed: String::new(),
+                    template: Template::live(value),
+                }),
+                None => {}
+            }
+        }
+        (constant, live)
+    }
+
     /// Class, header map and content as a frame carries them.
-    fn encoded(&self, surroundings: &dyn Surroundings) -> Result<Typed, Problem> {
+    fn encoded(
+        &self,
+        header: &[(String, String)],
+        surroundings: &dyn Surroundings,
+    ) -> Result<Typed, Problem> {
         let wrong = |key: &str| {
             let key = format!("call.bolt.{key}");
             move |problem: String| Problem::new(key, problem)
         };
-        let extra = self.header.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+        let extra = header.iter().map(|(k, v)| (k.as_str(), v.as_str()));
         let Some(class) = &self.class else {
             return typed::service(
                 self.service.as_deref().unwrap_or_default(),
@@ -281,8 +332,11 @@ impl BoltOptions {
     /// Sending the braces as they are would look like success.
     fn check_constant(&self, problems: &mut Problems) {
         let header = self.header.iter().map(|(name, value)| {
-            let key = format!("header.{name}");
-            (key, Some(value))
+            let typed = match value {
+                MetadataSpec::Text(text) => Some(text),
+                _ => None,
+            };
+            (format!("header.{name}"), typed)
         });
         let parts = [
             ("arguments".to_owned(), self.arguments.as_ref()),
@@ -376,14 +430,9 @@ impl Quick for BoltFlags {
                 call.arguments = Some(format!("[\"{text}\"]"));
             }
         }
-        for entry in std::mem::take(&mut call.typed_header) {
-            // What was typed may be a secret: it is not repeated.
-            let (name, value) = entry.split_once(':').ok_or_else(|| Usage {
-                message: "--header: no colon in the value".to_owned(),
-                help: "write, for example, --header 'app: shop'".to_owned(),
-            })?;
-            call.header.insert(name.trim().into(), value.trim().into());
-        }
+        call.header = fields("--header", &call.typed_header)?;
+        call.typed_header.clear();
+        self.credentials.add_to(&mut call.header)?;
         Ok(call)
     }
 }
@@ -395,6 +444,7 @@ impl Owned for BoltOptions {
             codec: call.codec,
             class: &call.class,
             header: &call.header,
+            live: &call.live,
             content: &call.content,
             timeout: call.timeout,
             oneway: call.oneway,

@@ -5,12 +5,18 @@
 //! exclusive or with what each byte of the id adds: four table look-ups instead of a pass
 //! over the frame.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use plimsoll_model::Time;
+use plimsoll_model::template::{LiveValue, MetadataField, Source};
 
 use super::frame::{Command, Form, Frame, Kind, codec};
+use super::header;
 use crate::numbered::Settings;
+
+/// Bytes of a class, or of a header map: their lengths have sixteen bits, with a sign.
+const MAX_HEADER: usize = i16::MAX as usize;
 
 /// What every call of a run sends, and how the connections behave.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +25,9 @@ pub struct BoltRequest<'a> {
     pub codec: u8,
     pub class: &'a [u8],
     pub header: &'a [u8],
+    /// Entries of the header map behind it, whose values change while a run goes on; templates that are nothing
+    /// but such a value.
+    pub live: &'a [MetadataField],
     pub content: &'a [u8],
     /// What the server gets as the call's timeout; `None`: none. It counts in milliseconds.
     pub timeout: Option<Duration>,
@@ -39,6 +48,7 @@ impl Default for BoltRequest<'_> {
             codec: codec::HESSIAN2,
             class: &[],
             header: &[],
+            live: &[],
             content: &[],
             timeout: None,
             oneway: false,
@@ -47,6 +57,67 @@ impl Default for BoltRequest<'_> {
             max_content: super::frame::MAX_CONTENT,
         }
     }
+}
+
+/// Requests whose header map has values that change while a run goes on: encoded anew once for each change,
+/// whatever the number of connections and calls.
+#[derive(Debug)]
+pub(super) struct Renewing {
+    /// Without them.
+    bare: Prepared,
+    live: Vec<(String, Arc<LiveValue>)>,
+    /// As the values were last, and what [`Renewing::generation`] was before they were read.
+    current: Mutex<(u64, Arc<Prepared>)>,
+}
+
+impl Renewing {
+    /// `None`: nothing of the request changes.
+    pub(super) fn of(request: &BoltRequest<'_>) -> Result<Option<Renewing>, RequestError> {
+        let values = request.live.iter();
+        let values = values.filter_map(|field| match &field.template.alone()?.source {
+            Source::Live(value) => Some((field.name.clone(), Arc::clone(value))),
+            _ => None,
+        });
+        let live: Vec<(String, Arc<LiveValue>)> = values.collect();
+        if live.is_empty() {
+            return Ok(None);
+        }
+        let bare = Prepared::new(request)?;
+        let generation = generation(&live);
+        let first = Arc::new(bare.with(&live)?);
+        Ok(Some(Renewing {
+            bare,
+            live,
+            current: Mutex::new((generation, first)),
+        }))
+    }
+
+    /// Another number than before where the request may be another.
+    #[inline]
+    pub(super) fn generation(&self) -> u64 {
+        generation(&self.live)
+    }
+
+    /// The request as its values are now, and their generation. Where they have grown too long for a frame, it
+    /// stays as it was.
+    pub(super) fn current(&self) -> (u64, Arc<Prepared>) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let generation = self.generation();
+        if current.0 != generation {
+            match self.bare.with(&self.live) {
+                Ok(prepared) => *current = (generation, Arc::new(prepared)),
+                Err(problem) => {
+                    tracing::warn!("the old header map is kept: {problem}");
+                    current.0 = generation;
+                }
+            }
+        }
+        current.clone()
+    }
+}
+
+fn generation(live: &[(String, Arc<LiveValue>)]) -> u64 {
+    live.iter().map(|(_, value)| value.generation()).sum()
 }
 
 /// What of a request can't be sent.
@@ -81,11 +152,10 @@ pub(super) struct Prepared {
 
 impl Prepared {
     pub(super) fn new(request: &BoltRequest<'_>) -> Result<Prepared, RequestError> {
-        let most = i16::MAX as usize;
-        if request.class.len() > most {
+        if request.class.len() > MAX_HEADER {
             return Err(RequestError::Class(request.class.len()));
         }
-        if request.header.len() > most {
+        if request.header.len() > MAX_HEADER {
             return Err(RequestError::Header(request.header.len()));
         }
         if request.content.len() > i32::MAX as usize {
@@ -112,21 +182,44 @@ impl Prepared {
             content: request.content,
         }
         .write(&mut frame);
-        let id_at = request.form.id_at();
-        let crc = request
-            .form
-            .has_crc()
-            .then(|| crc_of_ids(frame.len() - 4, id_at));
         Ok(Prepared {
+            crc: crc_of(request.form, &frame),
             frame,
-            id_at,
-            crc,
+            id_at: request.form.id_at(),
             form: request.form,
             oneway: request.oneway,
             timeout: request.timeout,
             in_flight: request.in_flight,
             heartbeat: request.heartbeat.map_or(0, |d| (Time::ZERO + d).0),
             max_content: request.max_content,
+        })
+    }
+
+    /// The same with more entries at the end of the header map.
+    fn with(&self, live: &[(String, Arc<LiveValue>)]) -> Result<Prepared, RequestError> {
+        let parsed = Frame::parse(&self.frame, usize::MAX);
+        let Some((bare, _)) = parsed.ok().flatten() else {
+            return Err(RequestError::Content(self.frame.len()));
+        };
+        let (mut map, mut value) = (bare.header.to_vec(), Vec::new());
+        for (name, live) in live {
+            value.clear();
+            live.write(&mut value);
+            header::write(&mut map, Some(name.as_bytes()), Some(&value));
+        }
+        if map.len() > MAX_HEADER {
+            return Err(RequestError::Header(map.len()));
+        }
+        let mut frame = Vec::new();
+        let whole = Frame {
+            header: &map,
+            ..bare
+        };
+        whole.write(&mut frame);
+        Ok(Prepared {
+            crc: crc_of(self.form, &frame),
+            frame,
+            ..*self
         })
     }
 
@@ -182,6 +275,11 @@ fn millis(timeout: Duration) -> i32 {
     i32::try_from(timeout.as_millis().max(1)).unwrap_or(i32::MAX)
 }
 
+/// What ids add to the checksum of `frame`, where its form has one.
+fn crc_of(form: Form, frame: &[u8]) -> Option<Box<[[u32; 256]; 4]>> {
+    (form.has_crc()).then(|| crc_of_ids(frame.len() - 4, form.id_at()))
+}
+
 /// For each byte of an id at `id_at` of `length` bytes, what its values add to the CRC.
 fn crc_of_ids(length: usize, id_at: usize) -> Box<[[u32; 256]; 4]> {
     let mut zeros = vec![0u8; length];
@@ -205,6 +303,7 @@ fn crc_of_ids(length: usize, id_at: usize) -> Box<[[u32; 256]; 4]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_model::template::Template;
     use proptest::prelude::*;
 
     proptest! {
@@ -229,6 +328,60 @@ mod tests {
                 prop_assert_eq!(length, prepared.settings().request_bytes as usize);
             }
         }
+    }
+
+    #[test]
+    fn a_changed_value_is_in_the_next_request_and_an_unchanged_one_encodes_nothing() {
+        let live = LiveValue::new("mint", None, "first").unwrap();
+        let fields = [MetadataField {
+            name: "Token".to_owned(),
+            typed: String::new(),
+            template: Template::live(live),
+        }];
+        let Source::Live(value) = &fields[0].template.alone().unwrap().source else {
+            panic!("no live value");
+        };
+        let mut constant = Vec::new();
+        header::write(&mut constant, Some(b"app"), Some(b"shop"));
+        for form in [Form::V1, Form::V2, Form::V2_CRC] {
+            value.set("first").unwrap();
+            let request = BoltRequest {
+                form,
+                header: &constant,
+                live: &fields,
+                content: b"content",
+                ..BoltRequest::default()
+            };
+            let renewing = Renewing::of(&request).unwrap().unwrap();
+            let (generation, first) = renewing.current();
+            assert!(Arc::ptr_eq(&first, &renewing.current().1));
+            for token in ["first", "Bearer second, which is longer"] {
+                value.set(token).unwrap();
+                let mut wire = Vec::new();
+                let (_, prepared) = renewing.current();
+                prepared.write(7_000_000, &mut wire);
+                let (frame, length) = Frame::parse(&wire, 1000).unwrap().unwrap();
+                assert_eq!(length, prepared.settings().request_bytes as usize);
+                assert_eq!((frame.id, frame.content), (7_000_000, &b"content"[..]));
+                let found = |key: &[u8]| header::find(frame.header, key).unwrap();
+                assert_eq!(found(b"app"), Some(&b"shop"[..]));
+                assert_eq!(found(b"Token"), Some(token.as_bytes()));
+            }
+            assert_ne!(renewing.generation(), generation);
+        }
+        assert!(Renewing::of(&BoltRequest::default()).unwrap().is_none());
+        // What no longer fits is not sent.
+        let most = vec![b'a'; MAX_HEADER - 100];
+        let request = BoltRequest {
+            header: &most,
+            live: &fields,
+            ..BoltRequest::default()
+        };
+        let renewing = Renewing::of(&request).unwrap().unwrap();
+        let (_, before) = renewing.current();
+        value.set(&"x".repeat(500)).unwrap();
+        assert!(Arc::ptr_eq(&before, &renewing.current().1));
+        assert!(Renewing::of(&request).is_err());
     }
 
     #[test]

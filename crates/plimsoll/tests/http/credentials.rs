@@ -118,3 +118,54 @@ fn headers_of_sessions_go_with_requests_and_upgrades() {
         assert!(printed.contains(problem), "{printed}");
     }
 }
+
+#[test]
+fn an_entry_of_bolt_s_header_map_is_as_the_command_printed_it_last() {
+    let place = Place::new();
+    let server = place.serve(&["bolt"]);
+    let url = format!("sofa://{}", server.address());
+    let bolt = |flags: &[&str]| {
+        let _ = fs::remove_dir_all(place.path("run"));
+        let fixed = ["bolt", &url, "--clients", "1", "-q", "--out", "run"];
+        let ended = place.run(&[&fixed[..], flags].concat());
+        assert_eq!(ended.status.code(), Some(0), "{}", stderr_of(&ended));
+        let run = place.run_json("run");
+        assert_eq!(run["total"]["errors"], 0, "{run}");
+        let of = |key: &str| run["total"][key].as_u64().unwrap();
+        (of("bytes_sent"), of("ok"))
+    };
+    let (bytes, calls) = bolt(&["--calls", "5", "--header", "Token: short"]);
+    assert_eq!(bytes % calls, 0);
+    let plan = place.read("run/plan.toml");
+    // Names that look secret keep their values out of the run.
+    assert!(
+        plan.contains("[call.bolt.header.Token]") && !plan.contains("short"),
+        "{plan}"
+    );
+    // A longer one from the second time on.
+    let prints = "Token: if [ -e n ]; then echo much-longer; else touch n; echo short; fi";
+    let flags = [
+        "--header-from-command",
+        prints,
+        "--refresh",
+        "1s",
+        "--duration",
+        "3500ms",
+    ];
+    let (more, ended) = bolt(&flags);
+    assert!(
+        more > ended * (bytes / calls),
+        "{more} bytes of {ended} calls"
+    );
+    assert!(
+        more < ended * (bytes / calls + 6),
+        "{more} bytes of {ended} calls"
+    );
+    let plan = place.read("run/plan.toml");
+    assert!(plan.contains("refresh = \"1s\""), "{plan}");
+    let empty = ["--calls", "1", "--header-from-command", "Token: true"];
+    let refused = place.run(&[&["bolt", &url, "--clients", "1"], &empty[..]].concat());
+    assert_eq!(refused.status.code(), Some(2));
+    let printed = stderr_of(&refused);
+    assert!(printed.contains("it printed nothing"), "{printed}");
+}

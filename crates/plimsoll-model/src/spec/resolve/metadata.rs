@@ -90,6 +90,13 @@ impl Metadata {
     }
 }
 
+/// A value that all calls have.
+#[derive(Debug)]
+pub enum SharedValue {
+    Constant(String),
+    Live(LiveValue),
+}
+
 /// A value, and whether it was typed into the plan: one that was not may be secret.
 struct Value {
     text: String,
@@ -97,6 +104,21 @@ struct Value {
 }
 
 impl Problems {
+    /// The value at `key`, which is the same for all calls and may have any name.
+    pub fn shared_value(
+        &mut self,
+        key: &str,
+        spec: &MetadataSpec,
+        surroundings: &dyn Surroundings,
+    ) -> Option<SharedValue> {
+        if let MetadataSpec::Command { command, refresh } = spec {
+            let live = live(command, refresh.map(|period| period.0), surroundings);
+            return self.keep(key, live).map(SharedValue::Live);
+        }
+        let value = self.keep(key, value(spec, surroundings));
+        value.map(|value| SharedValue::Constant(value.text))
+    }
+
     /// The header fields or metadata that a section has; those with a problem are left out.
     pub fn metadata(
         &mut self,
