@@ -27,7 +27,7 @@ test: ## everything: install what is missing, all tests
 	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.sh tests
 
 .PHONY: test-peers
-test-peers: ## what takes minutes to build: a newer OpenSSL, the Autobahn testsuite, faults in a release build, Parquet tables, Docker Compose and Kustomize, MPI and Slurm, the website, a bounded fuzz run
+test-peers: ## what takes minutes to build: a newer OpenSSL, the Autobahn testsuite, faults in a release build, Parquet tables, tokenizers, Docker Compose and Kustomize, MPI and Slurm, the website, a bounded fuzz run
 	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.sh peers $(FUZZ_SECONDS)
 
 .PHONY: test-kubernetes

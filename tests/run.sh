@@ -163,6 +163,9 @@ peers)
     # Tables for notebooks, in builds that have them.
     build -p plimsoll-report --features parquet --test data
     run
+    # Tokens counted by a tokenizer file, in builds that have it.
+    build -p plimsoll-protocols -p plimsoll --features plimsoll/tokenizers --lib --test llm
+    only=tokenizer run
     step tests/deploy.sh
     step tests/clusters.py target/debug/plimsoll
     step make --no-print-directory site

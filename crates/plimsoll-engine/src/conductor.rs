@@ -11,7 +11,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_model::plan::{Plan, Reuse, Shard, Target};
+use plimsoll_model::plan::{Plan, Reuse, Shard, Target, TokenCounter};
 use plimsoll_model::record::{Interval, RequestRecord};
 use plimsoll_model::run::merge::InStep;
 use plimsoll_model::run::{IntervalRecord, NegotiatedTls, ShardFigures};
@@ -328,6 +328,7 @@ fn carry_out(
         machine: MachineMeter::new(),
         shard,
         among_others: plan.load.turns.is_some(),
+        token_counter: plan.call.token_counter().cloned(),
         intervals: InStep::new(workers as usize),
         standing: vec![Standing::default(); workers as usize],
         negotiated: None,
@@ -522,6 +523,7 @@ struct Conductor<'a, 'o> {
     shard: Shard,
     /// Other loads go on in this process: its CPU is not this load's.
     among_others: bool,
+    token_counter: Option<TokenCounter>,
     intervals: InStep<Pending>,
     standing: Vec<Standing>,
     negotiated: Option<NegotiatedTls>,
@@ -652,7 +654,10 @@ impl Conductor<'_, '_> {
         }
     }
 
-    fn take(&mut self, from: WorkerInterval, used_ns: u64) {
+    fn take(&mut self, mut from: WorkerInterval, used_ns: u64) {
+        if let Some(counter) = &self.token_counter {
+            from.recorded.count_tokens(counter);
+        }
         // Workers are numbered over all processes.
         let worker = (from.worker / self.shard.of) as usize;
         self.negotiated = match (self.negotiated.take(), from.negotiated) {

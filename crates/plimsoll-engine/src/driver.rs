@@ -57,6 +57,9 @@ pub enum Event {
     },
     /// The text of a call's answer, where it was asked for. Before the call's end.
     Answer { call: CallId, text: String },
+    /// What the tokens of a call's answer say, or of one of several that it asked for, where they are to be
+    /// counted. Before the call's end.
+    Text { call: CallId, text: String },
     /// What the protocol counts of a call besides.
     Count { call: CallId, count: Count, n: u64 },
     /// Messages sent on a stream that ends with the next event.

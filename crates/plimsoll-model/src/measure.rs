@@ -47,6 +47,8 @@ measures! { Count:
     TokensStray "tokens_stray" "tokens of a query that had ended already"
     TokensPrompt "tokens_prompt" "tokens of prompts, as the service counts them in usage"
     TokensAnswer "tokens_answer" "tokens of answers, as the service counts them in usage"
+    TokensCounted "tokens_counted" "tokens of answers, as the plan's tokenizer file counts them"
+    AnswersUncounted "answers_uncounted" "answers that the tokenizer file has no count of"
     UsageMissing "usage_missing" "answers that succeeded, and whose service counted no tokens"
     Reconnects "reconnects" "sockets opened again in mid-session"
     ReconnectsFailed "reconnects_failed" "attempts at that which failed"

@@ -4,6 +4,7 @@
 //! changes afterwards. It holds paths to secrets, never their contents.
 
 mod proxy;
+mod tokens;
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -19,6 +20,7 @@ use crate::measure::TimeMeasure;
 use crate::template::{LiveValue, MetadataField, Source, Variation, VaryingMetadata};
 
 pub use proxy::{Credentials, Proxy, ProxyKind};
+pub use tokens::TokenCounter;
 
 /// A resolved, immutable load test.
 #[derive(Clone, Debug, PartialEq)]
@@ -395,6 +397,11 @@ pub trait Call: Same + fmt::Debug + Send + Sync {
     /// Header fields or metadata: those that are the same for every call, and those that vary.
     fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
         (&[], &[])
+    }
+
+    /// What counts the tokens of answers besides the service; `None`: nothing does.
+    fn token_counter(&self) -> Option<&TokenCounter> {
+        None
     }
 
     /// Where its calls go besides the plan's target, and whether over TLS.

@@ -13,14 +13,15 @@ use crate::{ConnectPhases, Outcome, Sample};
 
 mod addresses;
 mod counts;
+mod details;
 mod times;
+mod tokens;
 
 pub use addresses::{AddressCounts, AddressTally};
 pub use counts::Counts;
+pub use details::DETAILS_PER_OUTCOME;
+pub(crate) use details::{add_detail, merge_details};
 pub use times::{LONGEST_NS, SIGNIFICANT_DIGITS, Times};
-
-/// Distinct texts kept of an outcome.
-pub const DETAILS_PER_OUTCOME: usize = 3;
 
 /// The phases of connections made. Times of phases that did not happen are left out.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -453,6 +454,8 @@ pub struct Interval {
     pub requests: Vec<RequestRecord>,
     /// A worker's own counts, by the number of the address.
     pub addresses: Vec<AddressTally>,
+    /// A worker's answers whose tokens are to be counted, with their stages.
+    pub texts: Vec<(u8, String)>,
 }
 
 impl Interval {
@@ -499,6 +502,7 @@ impl Interval {
             .for_each(|stage| stage.clear());
         self.details.clear();
         self.requests.clear();
+        self.texts.clear();
         self.addresses.iter_mut().for_each(AddressTally::clear);
     }
 
@@ -507,40 +511,9 @@ impl Interval {
         self.recorded().next().is_none()
             && self.details.is_empty()
             && self.requests.is_empty()
+            && self.texts.is_empty()
             && self.addresses.iter().all(AddressTally::is_empty)
     }
-}
-
-/// Keep `text` of `outcome` unless it is known or there are enough. True: it was kept.
-pub(crate) fn add_detail(
-    details: &mut Vec<(Outcome, String)>,
-    outcome: Outcome,
-    text: &str,
-) -> bool {
-    const LONGEST_TEXT: usize = 400;
-    let text = match text.char_indices().nth(LONGEST_TEXT) {
-        Some((end, _)) => &text[..end],
-        None => text,
-    };
-    let known = details.iter().filter(|(o, _)| *o == outcome);
-    if known.clone().any(|(_, t)| t == text) || known.count() >= DETAILS_PER_OUTCOME {
-        return false;
-    }
-    details.push((outcome, text.to_owned()));
-    true
-}
-
-/// Adds the details of another part of the same interval. Which are kept does not depend on the
-/// order of parts.
-pub(crate) fn merge_details(ours: &mut Vec<(Outcome, String)>, theirs: &[(Outcome, String)]) {
-    ours.extend_from_slice(theirs);
-    ours.sort();
-    ours.dedup();
-    let mut kept = Counts::default();
-    ours.retain(|(outcome, _)| {
-        kept.add(*outcome, 1);
-        kept.of(*outcome) <= DETAILS_PER_OUTCOME as u64
-    });
 }
 
 #[cfg(test)]
@@ -556,17 +529,5 @@ mod tests {
         assert_eq!(histogram.len(), 2);
         assert!(histogram.max() >= LONGEST_NS && histogram.max() < LONGEST_NS + LONGEST_NS / 500);
         assert_eq!(histogram.min(), 0);
-    }
-
-    #[test]
-    fn details_are_distinct_few_and_bounded() {
-        let mut details = Vec::new();
-        assert!(add_detail(&mut details, Outcome::Reset, "a"));
-        assert!(!add_detail(&mut details, Outcome::Reset, "a"));
-        assert!(add_detail(&mut details, Outcome::Reset, "b"));
-        assert!(add_detail(&mut details, Outcome::Reset, &"é".repeat(5000)));
-        assert!(!add_detail(&mut details, Outcome::Reset, "d"));
-        assert!(add_detail(&mut details, Outcome::Goaway, "a"));
-        assert_eq!(details[2].1.chars().count(), 400);
     }
 }

@@ -207,11 +207,8 @@ impl Recorder {
     /// A call's first message from the server came `ns` nanoseconds after the call's send.
     #[inline]
     pub fn first_message(&mut self, stage: u8, ns: u64) {
-        let messages = self
-            .current
-            .stage_mut(stage)
-            .messages
-            .get_or_insert_default();
+        let record = self.current.stage_mut(stage);
+        let messages = record.messages.get_or_insert_default();
         messages.received += 1;
         messages.first_message.record(ns);
     }
@@ -219,11 +216,8 @@ impl Recorder {
     /// A message from the server came `ns` nanoseconds after the one before it.
     #[inline]
     pub fn inter_message(&mut self, stage: u8, ns: u64) {
-        let messages = self
-            .current
-            .stage_mut(stage)
-            .messages
-            .get_or_insert_default();
+        let record = self.current.stage_mut(stage);
+        let messages = record.messages.get_or_insert_default();
         messages.received += 1;
         messages.inter_message.record(ns);
     }
@@ -234,6 +228,11 @@ impl Recorder {
             let record = self.current.stage_mut(stage);
             record.messages.get_or_insert_default().sent += n;
         }
+    }
+
+    /// An answer whose tokens are to be counted.
+    pub fn text(&mut self, stage: u8, text: String) {
+        self.current.texts.push((stage, text));
     }
 
     /// Counts what the protocol counts besides its calls.

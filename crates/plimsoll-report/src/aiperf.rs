@@ -47,10 +47,11 @@ fn summary(run: &Run) -> Result<Map<String, Value>, AiperfError> {
     }
     let seconds = run.summary.total.lasted_us.unwrap_or(0) as f64 / 1e6;
     let per_second = |n: u64| (seconds > 0.0).then(|| n as f64 / seconds);
-    let (prompt, answer) = (
-        measures.of(Count::TokensPrompt),
-        measures.of(Count::TokensAnswer),
-    );
+    let prompt = measures.of(Count::TokensPrompt);
+    let answer = match measures.of(Count::TokensAnswer) {
+        0 => measures.of(Count::TokensCounted),
+        answer => answer,
+    };
     let each = |n: u64| (n > 0 && record.ok() > 0).then(|| n as f64 / record.ok() as f64);
     let token_mean = measures.times(TimeMeasure::TokenMean);
     let mut summary = Map::new();

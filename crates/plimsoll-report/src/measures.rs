@@ -117,11 +117,19 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
 fn answers(run: &Run, measures: &MeasuresSummary, of: impl Fn(Count) -> u64) -> Vec<Fact> {
     let (prompt, counted) = (of(Count::TokensPrompt), of(Count::TokensAnswer));
     let (pieces, missing) = (of(Count::TokensReceived), of(Count::UsageMissing));
-    let mut text = match counted {
-        0 => format!("{} pieces", count(pieces)),
-        _ => format!("{} out", count(counted)),
+    let (by_file, unknown) = (of(Count::TokensCounted), of(Count::AnswersUncounted));
+    let (n, what) = match (counted, by_file) {
+        (0, 0) => (pieces, "pieces"),
+        (0, by_file) => (by_file, "out by the tokenizer"),
+        (counted, _) => (counted, "out"),
     };
-    text.push_str(&per_second(run, if counted > 0 { counted } else { pieces }));
+    let mut text = format!("{} {what}{}", count(n), per_second(run, n));
+    if counted > 0 && by_file > 0 {
+        let _ = write!(text, ", {} by the tokenizer", count(by_file));
+    }
+    if unknown > 0 {
+        let _ = write!(text, ", {} answers that it can't count", count(unknown));
+    }
     let each = measures.times.get(TimeMeasure::TokenMean.key());
     if let Some(p50_us) = each.and_then(|times| times.p50_us).filter(|us| *us > 0.0) {
         let _ = write!(text, ", {} for a user (p50)", rate(1e6 / p50_us));
@@ -133,7 +141,7 @@ fn answers(run: &Run, measures: &MeasuresSummary, of: impl Fn(Count) -> u64) -> 
         let _ = write!(text, ", {} answers without usage", count(missing));
     }
     let tokens = Fact {
-        is_loud: missing > 0 && counted > 0,
+        is_loud: missing > 0 && counted > 0 || unknown > 0,
         ..Fact::new("tokens", text)
     };
     let mut facts = vec![tokens];

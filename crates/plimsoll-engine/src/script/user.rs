@@ -260,6 +260,7 @@ impl<C: Course> User<C> {
                 (Event::Answer { text, .. }, _) => {
                     self.shared.course.heard(text, &mut self.memory);
                 }
+                (Event::Text { text, .. }, _) => turn.recorder.text(stage, text),
                 (Event::Count { count, n, .. }, _) => turn.count(count, n),
                 (Event::Sent { messages, .. }, _) => {
                     turn.recorder.messages_sent(stage, u64::from(messages));

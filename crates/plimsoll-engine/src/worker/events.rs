@@ -40,6 +40,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                     let stage = self.calls.stage_of(call);
                     self.recorder.messages_sent(stage, u64::from(messages));
                 }
+                Event::Text { call, text } => {
+                    self.recorder.text(self.calls.stage_of(call), text);
+                }
                 // Only scripts ask for it.
                 Event::Answer { .. } => {}
                 Event::Late => self.recorder.late(self.stage),

@@ -1,10 +1,12 @@
 //! What the answers of `[call.http]` consist of: events, tokens, or messages of a WebSocket.
 
-use plimsoll_model::spec::{Problems, is_visible};
+use plimsoll_model::plan::{Goodput, TokenCounter};
+use plimsoll_model::spec::{Problems, Surroundings, is_visible};
 
 use super::call::{EventFormat, EventMatch, EventStream, HttpVersion, SocketCall};
 use super::payload::Payload;
 use super::section::HttpSpec;
+use super::tokenizer;
 
 pub(super) fn http_stream(problems: &mut Problems, call: &HttpSpec) -> Option<EventStream> {
     let has_tokens = call.stream.as_deref() == Some("openai");
@@ -58,6 +60,27 @@ pub(super) fn http_stream(problems: &mut Problems, call: &HttpSpec) -> Option<Ev
         ),
         tokens: has_tokens.then_some(goodput),
     })
+}
+
+/// What counts the tokens of answers, besides the service.
+pub(super) fn http_tokenizer(
+    problems: &mut Problems,
+    call: &HttpSpec,
+    tokens: Option<Goodput>,
+    surroundings: &dyn Surroundings,
+) -> Option<TokenCounter> {
+    let path = call.tokenizer.as_ref()?;
+    if tokens.is_none() {
+        problems.add(
+            "call.http.tokenizer",
+            "needs call.http.stream = \"openai\": other answers have no tokens",
+        );
+        return None;
+    }
+    problems.keep(
+        "call.http.tokenizer",
+        tokenizer::counter(path, surroundings),
+    )
 }
 
 /// Which event is meant by `key`.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use plimsoll_model::plan::{Call, Goodput, TlsPlan};
+use plimsoll_model::plan::{Call, Goodput, TlsPlan, TokenCounter};
 use plimsoll_model::template::{MetadataField, Template, Variation};
 
 /// Which HTTP is spoken.
@@ -56,6 +56,8 @@ pub struct HttpCall {
     pub socket: Option<Box<SocketCall>>,
     /// `None`: a body is one piece.
     pub stream: Option<EventStream>,
+    /// Counts the tokens of streamed answers, besides the service.
+    pub tokenizer: Option<TokenCounter>,
     /// A user makes several such calls, each of which carries what was said before.
     pub conversation: Option<Box<Conversation>>,
     /// Answers with a body larger than this fail with `MESSAGE_TOO_LARGE`. Bytes.
@@ -83,6 +85,10 @@ impl Call for HttpCall {
     fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
         let varying = self.varying.as_ref();
         (&self.headers, varying.map_or(&[], |all| &all.headers))
+    }
+
+    fn token_counter(&self) -> Option<&TokenCounter> {
+        self.tokenizer.as_ref()
     }
 
     fn calls_in_a_row(&self) -> Option<u32> {

@@ -25,6 +25,8 @@ pub(super) struct Checks {
     pub(super) stream: Option<EventStream>,
     /// The text of an answer is reported.
     pub(super) keeps_text: bool,
+    /// What the tokens of a good answer say is given away to be counted.
+    pub(super) counts_text: bool,
     pub(super) max_body: u64,
     /// What may come out of a packed one. Bytes.
     pub(super) max_unpacked: u64,
@@ -43,6 +45,7 @@ impl Checks {
             body: call.expect_body.as_deref().map(Needle::new),
             stream: call.stream.clone(),
             keeps_text: call.conversation.is_some(),
+            counts_text: call.tokenizer.is_some(),
             max_body: call.max_body.into(),
             max_unpacked: match call.max_body {
                 u32::MAX => MAX_UNPACKED,

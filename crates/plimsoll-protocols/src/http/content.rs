@@ -29,6 +29,8 @@ pub(super) struct Content {
     has_tokens: bool,
     /// What the tokens say, where that is asked for.
     text: String,
+    /// What they say by choice, thoughts included, where that is counted.
+    written: Vec<String>,
     /// How the answer ended, where that is known before its end, and the text of its failure.
     settled: Option<(Outcome, Option<String>)>,
     /// The beginning of a body that nobody expected.
@@ -46,6 +48,7 @@ impl Content {
         self.found = false;
         self.has_tokens = false;
         self.text.clear();
+        self.written.clear();
         self.settled = None;
         self.excerpt.clear();
         self.excerpt_is_over = false;
@@ -94,6 +97,7 @@ impl Content {
                 call,
                 has_tokens: &mut self.has_tokens,
                 text: checks.keeps_text.then_some(&mut self.text),
+                written: checks.counts_text.then_some(&mut self.written),
                 settled: &mut self.settled,
                 events,
             };
@@ -129,7 +133,9 @@ impl Content {
 
     /// Bytes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
-        self.events.heap_bytes() + self.excerpt.capacity() + self.text.capacity()
+        let written = self.written.iter().map(String::capacity);
+        let texts = self.text.capacity() + written.sum::<usize>();
+        self.events.heap_bytes() + self.excerpt.capacity() + texts
     }
 
     pub(super) fn excerpt(&self) -> &[u8] {
@@ -167,6 +173,7 @@ impl Content {
                 call,
                 has_tokens: &mut self.has_tokens,
                 text: checks.keeps_text.then_some(&mut self.text),
+                written: checks.counts_text.then_some(&mut self.written),
                 settled: &mut self.settled,
                 events,
             };
@@ -179,6 +186,16 @@ impl Content {
             let text = std::mem::take(&mut self.text);
             events.push(Event::Answer { call, text });
         }
+        let (outcome, why) = self.judged(checks);
+        if outcome == Outcome::Ok {
+            let texts = self.written.drain(..);
+            events.extend(texts.map(|text| Event::Text { call, text }));
+        }
+        (outcome, why)
+    }
+
+    /// What a body that is over makes of its call, and the text of its failure.
+    fn judged(&mut self, checks: &Checks) -> (Outcome, Option<String>) {
         let held = checks.body.is_none() || self.found;
         let counts_tokens = (checks.stream.as_ref()).is_some_and(|stream| stream.tokens.is_some());
         match self.settled.take() {
@@ -209,6 +226,7 @@ struct Notes<'a> {
     call: CallId,
     has_tokens: &'a mut bool,
     text: Option<&'a mut String>,
+    written: Option<&'a mut Vec<String>>,
     settled: &'a mut Option<(Outcome, Option<String>)>,
     events: &'a mut Vec<Event>,
 }
@@ -248,6 +266,9 @@ impl Notes<'_> {
             *self.has_tokens = true;
             if let Some(text) = &mut self.text {
                 tokens::said(data, text);
+            }
+            if let Some(texts) = &mut self.written {
+                tokens::written(data, texts);
             }
             self.events.push(Event::Token(self.call));
         }

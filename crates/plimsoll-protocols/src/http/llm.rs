@@ -2,6 +2,7 @@
 //! request whose answer is a stream of tokens (`[call.http]`, `stream = "openai"`).
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -98,6 +99,11 @@ pub struct LlmFlags {
     #[arg(long)]
     no_usage: bool,
 
+    /// Count the tokens of answers by this file (tokenizer.json, as Hugging Face's tokenizers write it), too; after
+    /// each second, beside the load. In builds with the feature tokenizers.
+    #[arg(long, value_name = "FILE")]
+    tokenizer: Option<PathBuf>,
+
     /// The variable that holds the API's key, sent as a bearer token; where it is not set, none is sent.
     #[arg(long, value_name = "NAME", default_value = "OPENAI_API_KEY")]
     api_key_env: String,
@@ -157,6 +163,7 @@ impl Quick for LlmFlags {
             method: Some("POST".to_owned()),
             body: Some(self.body(api)?),
             stream: Some("openai".to_owned()),
+            tokenizer: self.tokenizer.clone(),
             goodput: goodput(&self.goodput),
             conversation: self.turns.map(|turns| ConversationSpec {
                 turns: Some(turns),

@@ -30,6 +30,7 @@ mod socket;
 mod status;
 #[cfg(feature = "targets")]
 pub mod target;
+mod tokenizer;
 mod tokens;
 mod trace;
 mod unpacking;

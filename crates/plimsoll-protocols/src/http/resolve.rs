@@ -11,7 +11,7 @@ use plimsoll_model::spec::{
 use plimsoll_model::template::{self, Part, Rows, Source, Template};
 use plimsoll_model::units::Size;
 
-use super::answers::{http_socket, http_stream};
+use super::answers::{http_socket, http_stream, http_tokenizer};
 use super::call::{
     Conversation, EventStream, FrameCall, HttpCall, HttpVersion, SocketCall, VaryingHttp,
 };
@@ -55,7 +55,11 @@ impl Section for HttpSpec {
         let script = socket.and_then(|socket| socket.script.as_ref());
         let frames = script.into_iter().flatten();
         let frames = frames.map(|frame| ("websocket.script", &frame.body_file));
-        let all = std::iter::once(("body_file", &self.body_file)).chain(frames);
+        let own = [
+            ("body_file", &self.body_file),
+            ("tokenizer", &self.tokenizer),
+        ];
+        let all = own.into_iter().chain(frames);
         all.filter_map(|(key, path)| Some((key, path.clone()?)))
             .collect()
     }
@@ -187,6 +191,8 @@ fn http_call(
     let expect = expected(problems, call, &method);
     let (socket, stream, conversation) =
         answers(problems, spec, call, payload.as_mut(), &mut texts);
+    let tokens = stream.as_ref().and_then(|stream| stream.tokens);
+    let tokenizer = http_tokenizer(problems, call, tokens, surroundings);
     problems.users(spec);
     let max_body = call.max_body.unwrap_or(MAX_BODY).0;
     if !(1..=MAX_BODY.0).contains(&max_body) {
@@ -237,6 +243,7 @@ fn http_call(
         compressed: call.compressed.unwrap_or(false),
         socket,
         stream,
+        tokenizer,
         conversation,
         max_body: max_body as u32,
     })

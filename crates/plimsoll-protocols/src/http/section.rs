@@ -46,6 +46,8 @@ pub struct HttpSpec {
     pub max_body: Option<Size>,
     /// The call's deadline, or "none". Default 10s.
     pub deadline: Option<Limit>,
+    /// A file (tokenizer.json) that the tokens of answers are counted by, too; needs a build with the feature `tokenizers`.
+    pub tokenizer: Option<PathBuf>,
     /// What an answer of tokens has to meet to be counted as good, besides succeeding.
     pub goodput: Option<GoodputSpec>,
     /// Each user makes several such calls, and each carries what was said before.

@@ -8,6 +8,9 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+/// Answers that one request may ask for.
+const MAX_CHOICES: usize = 128;
+
 /// What one event brings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Chunk {
@@ -40,6 +43,47 @@ pub(super) fn said(data: &[u8], text: &mut String) {
     let first = event.and_then(|event| event.choices?.into_iter().next());
     if let Some(piece) = first.and_then(|said| said.delta?.content) {
         text.push_str(&piece);
+    }
+}
+
+/// What the tokens of a chunk say, each choice's to its own text: thoughts and refusals are tokens, too.
+/// What tools are called with is not text, and is left out.
+pub(super) fn written(data: &[u8], texts: &mut Vec<String>) {
+    #[derive(Deserialize)]
+    struct Event<'a> {
+        #[serde(borrow)]
+        choices: Option<Vec<Written<'a>>>,
+    }
+    #[derive(Deserialize)]
+    struct Written<'a> {
+        index: Option<usize>,
+        #[serde(borrow)]
+        delta: Option<Pieces<'a>>,
+        #[serde(borrow)]
+        text: Option<Cow<'a, str>>,
+    }
+    #[derive(Default, Deserialize)]
+    struct Pieces<'a> {
+        #[serde(borrow)]
+        reasoning_content: Option<Cow<'a, str>>,
+        #[serde(borrow)]
+        reasoning: Option<Cow<'a, str>>,
+        #[serde(borrow)]
+        content: Option<Cow<'a, str>>,
+        #[serde(borrow)]
+        refusal: Option<Cow<'a, str>>,
+    }
+    let event: Option<Event<'_>> = serde_json::from_slice(data).ok();
+    let choices = event.and_then(|event| event.choices).unwrap_or_default();
+    for choice in choices {
+        let index = choice.index.unwrap_or(0).min(MAX_CHOICES - 1);
+        if index >= texts.len() {
+            texts.resize(index + 1, String::new());
+        }
+        let delta = choice.delta.unwrap_or_default();
+        let thought = delta.reasoning_content.or(delta.reasoning);
+        let pieces = [thought, delta.content, delta.refusal, choice.text];
+        texts[index].extend(pieces.into_iter().flatten());
     }
 }
 
@@ -160,6 +204,25 @@ mod tests {
         ] {
             assert!(!has_tokens(json), "{json}");
         }
+    }
+
+    #[test]
+    fn what_is_counted_is_all_that_was_written_choice_by_choice() {
+        let mut texts = Vec::new();
+        for json in [
+            r#"{"choices":[{"delta":{"role":"assistant","content":""}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{"reasoning_content":"so: "}}]}"#,
+            r#"{"choices":[{"index":1,"text":"b\"c"},{"index":0,"delta":{"content":"a"}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{"content":null,"refusal":"no"}}]}"#,
+            r#"{"choices":null}"#,
+            "{",
+        ] {
+            written(json.as_bytes(), &mut texts);
+        }
+        assert_eq!(texts, ["so: ano", "b\"c"]);
+        let far = r#"{"choices":[{"index":18446744073709551615,"text":"x"}]}"#;
+        written(far.as_bytes(), &mut texts);
+        assert_eq!(texts.len(), MAX_CHOICES);
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod conversations;
 mod ladder;
 #[path = "../support/mod.rs"]
 mod support;
+mod tokenizer;
 
 use std::fs;
 use std::time::Instant;

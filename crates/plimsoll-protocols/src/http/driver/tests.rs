@@ -1,4 +1,4 @@
-use plimsoll_model::plan::Goodput;
+use plimsoll_model::plan::{Goodput, TokenCounter};
 
 use super::*;
 use crate::http::{EventFormat, EventMatch, EventStream, HttpCall};
@@ -273,6 +273,40 @@ fn tokens_and_their_usage_are_found_however_an_answer_is_split() {
         let events = answered(&mut driver, answer(body).as_bytes(), 7).unwrap();
         assert_eq!(outcome(&events).0, expected, "{body}");
         assert_eq!(details(&events).len(), 1, "{body}");
+    }
+}
+
+#[test]
+fn what_was_written_is_given_away_to_be_counted_where_the_answer_is_good() {
+    let mut streamed = call();
+    streamed.stream = Some(EventStream {
+        format: EventFormat::Sse,
+        until: Some(EventMatch::Data("[DONE]".into())),
+        error: None,
+        tokens: Some(Goodput::default()),
+    });
+    streamed.tokenizer = Some(TokenCounter::new("t.json".as_ref(), |_| None));
+    let mut driver = driver(&streamed);
+    let token = |text: &str| format!("data: {{\"choices\":[{{\"text\":\"{text}\"}}]}}\n\n");
+    let good = [&token("one "), &token("two"), "data: [DONE]\n\n"].concat();
+    let bad = [&token("one "), "data: {\"error\": \"no\"}\n\n"].concat();
+    for (body, written) in [
+        (&good, Some("one two")),
+        (&bad, None),
+        (&good, Some("one two")),
+    ] {
+        let length = body.len();
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}");
+        let events = answered(&mut driver, answer.as_bytes(), 5).unwrap();
+        let texts: Vec<&str> = events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Text { text, .. } => Some(text.as_str()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(texts, Vec::from_iter(written), "{body}");
+        assert!(matches!(events.last(), Some(Event::Done(_))), "{events:?}");
     }
 }
 

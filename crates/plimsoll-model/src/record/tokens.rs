@@ -1,0 +1,47 @@
+//! Answers whose tokens are counted by a tokenizer file, after an interval was handed over.
+
+use super::Interval;
+use crate::measure::Count;
+use crate::plan::TokenCounter;
+
+impl Interval {
+    /// Counts the tokens of the answers that wait for it, which takes long: workers leave it to others.
+    pub fn count_tokens(&mut self, counter: &TokenCounter) {
+        for (stage, text) in std::mem::take(&mut self.texts) {
+            let measures = &mut self.stage_mut(stage).measures;
+            let measures = measures.get_or_insert_default();
+            match counter.count(&text) {
+                Some(tokens) => measures.add(Count::TokensCounted, tokens),
+                None => measures.add(Count::AnswersUncounted, 1),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_counted_in_the_stage_of_their_answer_and_once() {
+        let counter = TokenCounter::new("words.json".as_ref(), |text| match text {
+            "" => None,
+            text => Some(text.split(' ').count() as u64),
+        });
+        let mut interval = Interval::default();
+        for (stage, text) in [(0, "a b"), (1, "a b c"), (1, ""), (1, "d")] {
+            interval.texts.push((stage, text.to_owned()));
+        }
+        for _ in 0..2 {
+            interval.count_tokens(&counter);
+            let of = |stage: u8, count| match interval.recorded().find(|(s, _)| *s == stage) {
+                Some((_, record)) => record.measures.as_ref().map_or(0, |m| m.of(count)),
+                None => 0,
+            };
+            assert_eq!([0, 1].map(|s| of(s, Count::TokensCounted)), [2, 4]);
+            assert_eq!([0, 1].map(|s| of(s, Count::AnswersUncounted)), [0, 1]);
+        }
+        interval.clear();
+        assert!(interval.is_empty());
+    }
+}

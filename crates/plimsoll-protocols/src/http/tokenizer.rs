@@ -1,0 +1,135 @@
+//! Counts tokens by a tokenizer file (`tokenizer.json`), as the `tokenizers` crate reads it: nothing is
+//! fetched. In builds with the feature of that name; others say so.
+//!
+//! Who resolves a plan calls this; what it returns is called while a run goes on, never by a worker.
+
+use std::path::Path;
+
+use plimsoll_model::plan::TokenCounter;
+use plimsoll_model::spec::Surroundings;
+
+/// What counts by the file at `path`: the tokens of a text alone, without those that mark its beginning and
+/// end, and neither cut nor filled up to a length.
+///
+/// # Errors
+/// Why it counts nothing.
+#[cfg(feature = "tokenizers")]
+pub(super) fn counter(
+    path: &Path,
+    surroundings: &dyn Surroundings,
+) -> Result<TokenCounter, String> {
+    let bytes = surroundings.read_bytes(path);
+    let bytes = bytes.map_err(|e| format!("can't read {}: {e}", path.display()))?;
+    let wrong = |e: tokenizers::Error| {
+        format!(
+            "{} is no tokenizer, as Hugging Face's tokenizers write it (tokenizer.json): {e}",
+            path.display()
+        )
+    };
+    let mut tokenizer = tokenizers::Tokenizer::from_bytes(bytes).map_err(wrong)?;
+    tokenizer.with_truncation(None).map_err(wrong)?;
+    tokenizer.with_padding(None);
+    Ok(TokenCounter::new(path, move |text| {
+        let tokens = tokenizer.encode_fast(text, false).ok()?;
+        Some(tokens.len() as u64)
+    }))
+}
+
+/// # Errors
+/// Always: this build has no tokenizers.
+#[cfg(not(feature = "tokenizers"))]
+pub(super) fn counter(path: &Path, _: &dyn Surroundings) -> Result<TokenCounter, String> {
+    Err(format!(
+        "{} counts tokens only in builds with the feature `tokenizers` of cargo, which this one has not",
+        path.display()
+    ))
+}
+
+#[cfg(all(test, feature = "tokenizers"))]
+mod tests {
+    use std::fs;
+
+    use tokenizers::models::bpe::{BPE, BpeTrainerBuilder};
+    use tokenizers::normalizers::NFC;
+    use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+    use tokenizers::{
+        DecoderWrapper, NormalizerWrapper, PaddingParams, PostProcessorWrapper,
+        PreTokenizerWrapper, TokenizerBuilder, TruncationParams,
+    };
+
+    use super::*;
+
+    /// The files that there are.
+    struct Files;
+
+    impl Surroundings for Files {
+        fn variable(&self, _: &str) -> Option<String> {
+            None
+        }
+        fn read(&self, path: &Path) -> std::io::Result<String> {
+            fs::read_to_string(path)
+        }
+        fn read_bytes(&self, path: &Path) -> std::io::Result<Vec<u8>> {
+            fs::read(path)
+        }
+    }
+
+    const TEXT: &str = "Load is what a link carries, and the load line shows how much it carries";
+
+    /// A tokenizer of byte pairs, trained on one sentence, as a file.
+    fn trained(folder: &Path, vocabulary: usize) -> std::path::PathBuf {
+        let mut trainer = BpeTrainerBuilder::new()
+            .show_progress(false)
+            .vocab_size(vocabulary)
+            .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
+            .build();
+        let mut tokenizer = TokenizerBuilder::<
+            BPE,
+            NormalizerWrapper,
+            PreTokenizerWrapper,
+            PostProcessorWrapper,
+            DecoderWrapper,
+        >::default()
+        .with_model(BPE::default())
+        .with_normalizer(Some(NFC.into()))
+        .with_pre_tokenizer(Some(ByteLevel::new(false, true, true).into()))
+        .build()
+        .unwrap();
+        let sentences = std::iter::repeat_n(TEXT, 10);
+        tokenizer.train(&mut trainer, sentences).unwrap();
+        let cut = TruncationParams {
+            max_length: 2,
+            ..TruncationParams::default()
+        };
+        tokenizer.with_truncation(Some(cut)).unwrap();
+        tokenizer.with_padding(Some(PaddingParams::default()));
+        let path = folder.join(format!("{vocabulary}.json"));
+        tokenizer.save(&path, false).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_trained_tokenizer_counts_its_tokens_and_not_pieces() {
+        let folder = tempfile::tempdir().unwrap();
+        // Bytes alone; and with merges, a token a word of the sentence that it was trained on.
+        let bytes = counter(&trained(folder.path(), 256), &Files).unwrap();
+        let words = counter(&trained(folder.path(), 1_000), &Files).unwrap();
+        assert_eq!(bytes.count(TEXT), Some(TEXT.len() as u64));
+        // The comma is a token of its own.
+        let expected = TEXT.split(' ').count() as u64 + 1;
+        assert_eq!(words.count(TEXT), Some(expected));
+        assert_eq!(words.count(""), Some(0));
+        assert_eq!(bytes.count("\u{1f6a2}"), Some(4));
+    }
+
+    #[test]
+    fn files_that_are_no_tokenizers_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.json");
+        let wrong = counter(&path, &Files).unwrap_err();
+        assert!(wrong.contains("a.json"), "{wrong}");
+        fs::write(&path, "{\"model\": {}}").unwrap();
+        let wrong = counter(&path, &Files).unwrap_err();
+        assert!(wrong.contains("is no tokenizer"), "{wrong}");
+    }
+}

@@ -1,0 +1,88 @@
+//! Tokens counted by a tokenizer file, in builds that have it; what others say.
+
+use std::fs;
+
+use super::*;
+
+#[cfg(not(feature = "tokenizers"))]
+#[test]
+fn a_build_without_tokenizers_names_the_feature() {
+    let place = Place::new();
+    fs::write(place.path("tokenizer.json"), "{}").unwrap();
+    let flags = ["--clients", "1", "--tokenizer", "tokenizer.json"];
+    let fixed = ["llm", "http://127.0.0.1:1", "--model", "m", "--dry-run"];
+    let refused = place.run(&[&fixed[..], &flags].concat());
+    assert_eq!(refused.status.code(), Some(2));
+    let printed = stderr_of(&refused);
+    assert!(printed.contains("`--tokenizer`"), "{printed}");
+    assert!(printed.contains("the feature `tokenizers`"), "{printed}");
+}
+
+#[test]
+fn a_tokenizer_needs_a_stream_of_tokens() {
+    let place = Place::new();
+    let plan = "target = \"http://127.0.0.1:1\"\n[call.http]\nstream = \"sse\"\ntokenizer = \"a.json\"\n\
+        [load]\nclients = 1\ncalls = 1\n";
+    fs::write(place.path("plan.toml"), plan).unwrap();
+    let refused = place.run(&["run", "plan.toml", "--dry-run"]);
+    let printed = stderr_of(&refused);
+    assert!(printed.contains("call.http.tokenizer"), "{printed}");
+    assert!(printed.contains("stream = \"openai\""), "{printed}");
+}
+
+/// A tokenizer of words and punctuation, with these in its vocabulary.
+#[cfg(feature = "tokenizers")]
+fn words(place: &Place, vocabulary: &str) {
+    let file = format!(
+        r#"{{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+            "pre_tokenizer": {{"type": "Whitespace"}}, "post_processor": null, "decoder": null,
+            "model": {{"type": "WordLevel", "vocab": {{{vocabulary}}}, "unk_token": "[UNK]"}}}}"#
+    );
+    fs::write(place.path("tokenizer.json"), file).unwrap();
+}
+
+#[cfg(feature = "tokenizers")]
+#[test]
+fn a_tokenizer_counts_beside_the_service_and_in_its_place() {
+    let place = Place::new();
+    place.certificates();
+    words(&place, r#""[UNK]": 0"#);
+    let server = place.serve(&["llm", "--token-delay", "1ms"]);
+    let flags = [
+        "--clients",
+        "4",
+        "--calls",
+        "20",
+        "--tokenizer",
+        "tokenizer.json",
+    ];
+    // 18 words to the service, and a comma and a full stop besides.
+    for more in [
+        &[][..],
+        &["--http-version", "2"],
+        &["--api", "completions"],
+        &["--turns", "5"],
+        &["--processes", "2"],
+    ] {
+        let run = llm(&place, 0, &url(&server), &[&flags[..], more].concat(), &[]);
+        assert_eq!(counted(&run, "tokens_answer"), 20 * 18, "{more:?}");
+        assert_eq!(counted(&run, "tokens_counted"), 20 * 20, "{more:?}");
+    }
+    let table = place.expect(0, &["report", "run"]);
+    assert!(table.contains("360 out"), "{table}");
+    assert!(table.contains("400 by the tokenizer"), "{table}");
+    let flags = [&flags[..], &["--no-usage"]].concat();
+    let run = llm(&place, 0, &url(&server), &flags, &[]);
+    assert_eq!(counted(&run, "usage_missing"), 20);
+    let table = place.expect(0, &["report", "run"]);
+    assert!(table.contains("400 out by the tokenizer"), "{table}");
+    let export = place.expect_json(0, &["report", "run", "--export", "aiperf", "-"]);
+    assert_eq!(export["output_sequence_length"]["avg"], 20.0);
+    // It has no token for what it does not know.
+    words(&place, r#""Load": 0"#);
+    let run = llm(&place, 0, &url(&server), &flags, &[]);
+    assert_eq!(counted(&run, "answers_uncounted"), 20);
+    assert_eq!(counted(&run, "tokens_counted"), 0);
+    let table = place.expect(0, &["report", "run"]);
+    assert!(table.contains("20 answers that it can't count"), "{table}");
+}
