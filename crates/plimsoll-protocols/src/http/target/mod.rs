@@ -19,13 +19,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hyper::body::{Body as _, Bytes, Incoming};
-use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use plimsoll_model::units::Size;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::time::timeout;
 
 use crate::grpc::target::{Answering, Delay, Stall};
 use crate::serving::accepting::{self, Serve};
@@ -34,6 +35,8 @@ use crate::serving::{Bound, ConnectionStats, ServeError};
 
 use body::Answer;
 
+/// A connection that was made before the server stops may still bring its first request.
+const FIRST_REQUEST: Duration = Duration::from_secs(1);
 /// The largest body that is echoed. Bytes.
 const MAX_ECHOED: usize = 16 << 20;
 /// Events of one answer, at most.
@@ -146,14 +149,33 @@ struct Server {
 impl Serve for Server {
     async fn serve<S: Link>(self, stream: S, mut stopped: watch::Receiver<()>) -> io::Result<()> {
         let Server { http, service } = self;
-        let calls = service_fn(move |request| {
+        let (asked, stopping) = (Arc::new(Notify::new()), stopped.clone());
+        let asking = Arc::clone(&asked);
+        let calls = service_fn(move |request: Request<Incoming>| {
+            asking.notify_one();
+            // Over HTTP/2 the library says so.
+            let closes =
+                request.version() != Version::HTTP_2 && stopping.has_changed().unwrap_or(true);
             let service = Arc::clone(&service);
-            async move { Ok::<_, Infallible>(service.answer(request).await) }
+            async move {
+                let mut response = service.answer(request).await;
+                if closes {
+                    let close = HeaderValue::from_static("close");
+                    response.headers_mut().insert(CONNECTION, close);
+                }
+                Ok::<_, Infallible>(response)
+            }
         });
         let mut connection = pin!(http.serve_connection(TokioIo::new(stream), calls));
+        let stopping = async {
+            let _ = stopped.changed().await;
+            // Before the first request the library would drop the connection.
+            let _ = timeout(FIRST_REQUEST, asked.notified()).await;
+        };
         let result = tokio::select! {
+            biased;
             result = connection.as_mut() => result,
-            _ = stopped.changed() => {
+            () = stopping => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
@@ -319,4 +341,80 @@ async fn echo(request: Request<Incoming>) -> Response<Answer> {
         response.headers_mut().insert(CONTENT_TYPE, kind.clone());
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::serving::runtime;
+
+    fn server() -> Server {
+        let service = Service {
+            size: 7,
+            status: StatusCode::OK,
+            pace: Duration::ZERO,
+            answering: Answering::new(Delay::Constant(Duration::ZERO), None, Duration::ZERO, 1)
+                .unwrap(),
+            pool: None,
+            counters: Counters::default(),
+        };
+        Server {
+            http: Builder::new(TokioExecutor::new()),
+            service: Arc::new(service),
+        }
+    }
+
+    /// What a server that has stopped answers a connection that was made before, whose first request is `request`.
+    /// It is read until `is_all` of it is there, or its end.
+    async fn answer(request: &[u8], is_all: fn(&[u8]) -> bool) -> Vec<u8> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let (stop, stopped) = watch::channel(());
+        stop.send(()).unwrap();
+        let asking = async move {
+            client.write_all(request).await.unwrap();
+            let mut answer = Vec::new();
+            while !is_all(&answer) && client.read_buf(&mut answer).await.unwrap_or(0) > 0 {}
+            answer
+        };
+        tokio::join!(server().serve(stream, stopped), asking).1
+    }
+
+    /// The kinds of the frames that are whole.
+    fn kinds(mut frames: &[u8]) -> Vec<u8> {
+        let mut kinds = Vec::new();
+        while let Some((&[a, b, c, kind, ..], rest)) = frames.split_first_chunk::<9>() {
+            let length = u32::from_be_bytes([0, a, b, c]) as usize;
+            let Some(rest) = rest.get(length..) else {
+                break;
+            };
+            kinds.push(kind);
+            frames = rest;
+        }
+        kinds
+    }
+
+    #[test]
+    fn a_first_request_is_answered_although_the_server_stops() {
+        const HEADERS: u8 = 1;
+        const GOAWAY: u8 = 7;
+        runtime(Some(1)).unwrap().block_on(async {
+            let text = answer(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n", |_| false).await;
+            let text = String::from_utf8(text).unwrap();
+            assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text:?}");
+            assert!(text.contains("\r\nconnection: close\r\n"), "{text:?}");
+            // An empty SETTINGS, and :method, :path and :scheme of the static table with :authority.
+            let request = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\
+                \0\0\x06\x01\x05\0\0\0\x01\x82\x84\x86\x41\x01a";
+            let is_all =
+                |answer: &[u8]| [HEADERS, GOAWAY].iter().all(|k| kinds(answer).contains(k));
+            let frames = answer(request, is_all).await;
+            assert!(is_all(&frames), "{:?}", kinds(&frames));
+        });
+    }
 }
