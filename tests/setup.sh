@@ -187,7 +187,7 @@ fi
 # --- Go: an ordinary grpc-go server, and for the benchmarks more ---------------------
 command -v go >/dev/null || fail "missing: go (the Go toolchain). Install Go 1.24 or newer from your system or go.dev, and have it on PATH."
 sum=$(checksum bench/peers/go.mod bench/peers/go.sum bench/peers/*/*.go)
-if ! fresh go "$sum" || [[ ! -x $peers/bin/go-score || ! -x $peers/bin/go-health || ! -x $peers/bin/go-tls || ! -x $peers/bin/go-http || ! -x $peers/bin/go-s3 ]]; then
+if ! fresh go "$sum" || [[ ! -x $peers/bin/go-score || ! -x $peers/bin/go-health || ! -x $peers/bin/go-tls || ! -x $peers/bin/go-http || ! -x $peers/bin/go-s3 || ! -x $peers/bin/go-connect ]]; then
     say "building the Go peers"
     (cd bench/peers && go build -o "$peers/bin/" ./...) || fail "go build in bench/peers failed (is the Go module proxy within reach?)"
     stamp go "$sum"

@@ -20,9 +20,11 @@ fn play(choice: u8, bytes: &[u8], step: usize) -> (Vec<Event>, Result<(), Outcom
         expect_body: (choice & 2 != 0).then(|| "ok".into()),
         compressed: choice & 64 != 0,
         stream: (choice & 4 != 0).then(|| EventStream {
-            format: match choice & 8 {
+            format: match choice & (8 | 128) {
                 0 => EventFormat::Sse,
-                _ => EventFormat::NdJson,
+                8 => EventFormat::NdJson,
+                128 => EventFormat::Web,
+                _ => EventFormat::Connect,
             },
             until: Some(EventMatch::Contains("done".into())),
             error: None,

@@ -1,4 +1,4 @@
-//! Any bytes as server-sent events and as lines of JSON: no panic, and the same events and the
+//! Any bytes as server-sent events, lines of JSON and messages with a prefix: no panic, and the same events and the
 //! same verdict whatever the split.
 #![no_main]
 
@@ -34,11 +34,13 @@ fuzz_target!(|input: &[u8]| {
         return;
     };
     let stream = EventStream {
-        format: match choice % 2 {
+        format: match choice % 4 {
             0 => EventFormat::Sse,
-            _ => EventFormat::NdJson,
+            1 => EventFormat::NdJson,
+            2 => EventFormat::Web,
+            _ => EventFormat::Connect,
         },
-        until: Some(match choice / 2 % 3 {
+        until: Some(match choice / 4 % 3 {
             0 => EventMatch::Data("[DONE]".into()),
             1 => EventMatch::Contains("done".into()),
             _ => EventMatch::Named("done".into()),

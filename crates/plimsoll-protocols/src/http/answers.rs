@@ -4,6 +4,7 @@ use plimsoll_model::plan::{Goodput, TokenCounter};
 use plimsoll_model::spec::{Problems, Surroundings, is_visible};
 
 use super::call::{EventFormat, EventMatch, EventStream, HttpVersion, SocketCall};
+use super::envelopes;
 use super::payload::Payload;
 use super::section::HttpSpec;
 use super::tokenizer;
@@ -21,24 +22,21 @@ pub(super) fn http_stream(problems: &mut Problems, call: &HttpSpec) -> Option<Ev
         Some("sse" | "openai") => EventFormat::Sse,
         Some("ndjson") => EventFormat::NdJson,
         Some(other) => {
-            problems.add(
-                "call.http.stream",
-                format!("`{other}` is unknown: use \"sse\", \"ndjson\" or \"openai\""),
-            );
-            return None;
+            let Some(format) = envelopes::named(other) else {
+                let [web, connect] = envelopes::NAMES;
+                problems.add(
+                    "call.http.stream",
+                    format!("`{other}` is unknown: use \"sse\", \"ndjson\", \"openai\", \"{web}\" or \"{connect}\""),
+                );
+                return None;
+            };
+            let why = format!("streams of {other} have an end of their own: leave it out");
+            refuse_ends(problems, call, &why);
+            format
         }
         None => {
-            for (key, given) in [
-                ("stream_until", &call.stream_until),
-                ("stream_error", &call.stream_error),
-            ] {
-                if given.is_some() {
-                    problems.add(
-                        format!("call.http.{key}"),
-                        "needs call.http.stream: \"sse\" for server-sent events, \"ndjson\" for a JSON document a line",
-                    );
-                }
-            }
+            let why = "needs call.http.stream: \"sse\" for server-sent events, \"ndjson\" for a JSON document a line";
+            refuse_ends(problems, call, why);
             return None;
         }
     };
@@ -60,6 +58,18 @@ pub(super) fn http_stream(problems: &mut Problems, call: &HttpSpec) -> Option<Ev
         ),
         tokens: has_tokens.then_some(goodput),
     })
+}
+
+/// Keys that say which event ends a stream, where there is none to look for.
+fn refuse_ends(problems: &mut Problems, call: &HttpSpec, why: &str) {
+    for (key, given) in [
+        ("stream_until", &call.stream_until),
+        ("stream_error", &call.stream_error),
+    ] {
+        if given.is_some() {
+            problems.add(format!("call.http.{key}"), why);
+        }
+    }
 }
 
 /// What counts the tokens of answers, besides the service.

@@ -207,6 +207,10 @@ pub enum EventFormat {
     Sse,
     /// A JSON document a line.
     NdJson,
+    /// Messages with a prefix, as gRPC-Web has them.
+    Web,
+    /// The same as the streams of the Connect protocol have them.
+    Connect,
 }
 
 /// Which event is meant.

@@ -4,6 +4,7 @@ use plimsoll_model::Outcome;
 use plimsoll_model::plan::Goodput;
 
 use super::call::{EventStream, HttpCall};
+use super::envelopes;
 use super::needle::Needle;
 use super::status::outcome_of;
 use super::unpacking::Coding;
@@ -14,6 +15,22 @@ const MAX_TEXT: usize = 200;
 /// What may come out of a packed body where the plan sets no limit of its own. Bytes.
 const MAX_UNPACKED: u64 = 256 << 20;
 
+/// How the body of an answer is read, by its head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reading {
+    pub(super) coding: Coding,
+    /// The head reports that the call ended well: no message comes.
+    pub(super) ended: bool,
+}
+
+impl Reading {
+    /// As it is.
+    pub(super) const PLAIN: Reading = Reading {
+        coding: Coding::Identity,
+        ended: false,
+    };
+}
+
 /// Made once for all connections.
 #[derive(Debug)]
 pub(super) struct Checks {
@@ -23,6 +40,8 @@ pub(super) struct Checks {
     headers: Vec<(String, String)>,
     pub(super) body: Option<Needle>,
     pub(super) stream: Option<EventStream>,
+    /// Messages have a prefix, those of requests too.
+    pub(super) has_prefix: bool,
     /// The text of an answer is reported.
     pub(super) keeps_text: bool,
     /// What the tokens of a good answer say is given away to be counted.
@@ -44,6 +63,7 @@ impl Checks {
             headers: call.expect_headers.clone(),
             body: call.expect_body.as_deref().map(Needle::new),
             stream: call.stream.clone(),
+            has_prefix: envelopes::has_prefix(call),
             keeps_text: call.conversation.is_some(),
             counts_text: call.tokenizer.is_some(),
             max_body: call.max_body.into(),
@@ -77,16 +97,25 @@ impl Checks {
         &self,
         status: u16,
         fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
-    ) -> (Outcome, Coding) {
+    ) -> (Outcome, Reading) {
         let coding =
             field(fields.clone(), b"content-encoding").map_or(Coding::Identity, Coding::of);
+        let ended = self.ended(fields.clone()) == Some(Outcome::Ok);
         let outcome = self.status(status, fields);
+        let reading = Reading { coding, ended };
         match (outcome, coding) {
             // Of a failure the beginning is shown.
-            (Outcome::Ok, _) if self.receive_lightly() => (Outcome::Ok, Coding::Identity),
-            (Outcome::Ok, Coding::Unknown) => (Outcome::CompressionUnsupported, coding),
-            judged => judged,
+            (Outcome::Ok, _) if self.receive_lightly() => (Outcome::Ok, Reading::PLAIN),
+            (Outcome::Ok, Coding::Unknown) => (Outcome::CompressionUnsupported, reading),
+            _ => (outcome, reading),
         }
+    }
+
+    /// An answer without messages may have its end in its head.
+    fn ended<'a>(&self, fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Option<Outcome> {
+        let [status, _] = envelopes::FIELDS;
+        let found = self.has_prefix.then(|| field(fields, status.as_bytes()))?;
+        envelopes::status(found?)
     }
 
     fn status<'a>(
@@ -97,6 +126,9 @@ impl Checks {
         let is_expected = |(from, to): &(u16, u16)| (*from..=*to).contains(&status);
         if !self.statuses.iter().any(is_expected) {
             return outcome_of(status, field(fields, b"retry-after"));
+        }
+        if let Some(ended) = self.ended(fields.clone()).filter(|ended| !ended.is_ok()) {
+            return ended;
         }
         let has = |(name, value): &(String, String)| {
             let of_name = |(other, _): &(&[u8], &[u8])| other.eq_ignore_ascii_case(name.as_bytes());
@@ -131,7 +163,9 @@ impl Checks {
                 }
             }
         }
-        for name in ["location", "retry-after", "content-encoding"] {
+        let ends = envelopes::FIELDS.into_iter().filter(|_| self.has_prefix);
+        let shown = ["location", "retry-after", "content-encoding"];
+        for name in shown.into_iter().chain(ends) {
             if let Some(value) = value(name) {
                 text = format!("{text}, {name}: {value}");
             }

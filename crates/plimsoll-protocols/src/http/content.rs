@@ -7,10 +7,11 @@ use plimsoll_model::Outcome;
 use plimsoll_model::measure::Count;
 
 use super::call::EventStream;
-use super::checks::{Checks, printable};
+use super::checks::{Checks, Reading, printable};
+use super::envelopes;
 use super::events::{EventReader, Kind};
 use super::tokens::{self, Chunk};
-use super::unpacking::{Coding, UnpackError, Unpacker};
+use super::unpacking::{UnpackError, Unpacker};
 
 /// Of the body of an answer that failed, so much is shown. Bytes.
 const EXCERPT: usize = 200;
@@ -40,8 +41,8 @@ pub(super) struct Content {
 }
 
 impl Content {
-    pub(super) fn restart(&mut self, checks: &Checks, coding: Coding) {
-        self.unpacker = Unpacker::new(coding, checks.max_unpacked);
+    pub(super) fn restart(&mut self, checks: &Checks, reading: Reading) {
+        self.unpacker = Unpacker::new(reading.coding, checks.max_unpacked);
         self.packed = 0;
         self.events.restart();
         self.matched = 0;
@@ -49,7 +50,7 @@ impl Content {
         self.has_tokens = false;
         self.text.clear();
         self.written.clear();
-        self.settled = None;
+        self.settled = reading.ended.then_some((Outcome::Ok, None));
         self.excerpt.clear();
         self.excerpt_is_over = false;
     }
@@ -206,7 +207,7 @@ impl Content {
             Some((Outcome::Ok, _)) if held => (Outcome::Ok, None),
             Some((outcome, text)) if outcome != Outcome::Ok => (outcome, text),
             None if held => match &checks.stream {
-                Some(stream) if stream.until.is_some() => {
+                Some(stream) if stream.until.is_some() || checks.has_prefix => {
                     let why = "the stream ended without the event that ends it well";
                     (Outcome::StreamShort, Some(why.to_owned()))
                 }
@@ -235,7 +236,8 @@ impl Notes<'_> {
     /// Whether more events are wanted after one.
     fn event(&mut self, kind: Kind, data: &[u8]) -> bool {
         let counts_tokens = self.stream.tokens.is_some();
-        if !counts_tokens {
+        let is_end = kind != Kind::Usual && envelopes::last_flag(self.stream.format).is_some();
+        if !counts_tokens && !is_end {
             self.events.push(Event::Message(self.call));
         }
         match kind {
@@ -249,7 +251,8 @@ impl Notes<'_> {
 
     fn error(&mut self, data: &[u8]) {
         let text = format!("an event reports: {}", printable(data));
-        *self.settled = Some((Outcome::EventError, Some(text)));
+        let ended = envelopes::ended(self.stream.format, data);
+        *self.settled = Some((ended.unwrap_or(Outcome::EventError), Some(text)));
     }
 
     fn chunk(&mut self, data: &[u8]) -> bool {

@@ -17,12 +17,11 @@ use plimsoll_model::plan::Goodput;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http1::{Body, FieldSpace, Framing, Http1Error, MAX_HEAD, ResponseHead};
 
-use super::checks::Checks;
+use super::checks::{Checks, Reading};
 use super::content::Content;
 use super::errors::broken;
 use super::request::{HttpRequest, Prepared};
 use super::trace::HeadTracer;
-use super::unpacking::Coding;
 
 /// The longest head that is remembered. Bytes.
 const MEMO: usize = 4096;
@@ -109,7 +108,7 @@ struct InFlight {
 #[derive(Clone, Copy, Debug)]
 struct HeadMeaning {
     outcome: Outcome,
-    coding: Coding,
+    reading: Reading,
     framing: Framing,
     closes: bool,
 }
@@ -117,14 +116,14 @@ struct HeadMeaning {
 impl HeadMeaning {
     const NOTHING: HeadMeaning = HeadMeaning {
         outcome: Outcome::Ok,
-        coding: Coding::Identity,
+        reading: Reading::PLAIN,
         framing: Framing::Length(0),
         closes: false,
     };
 
     /// More than its length matters of a good answer's body.
     fn looks(&self, checks: &Checks) -> bool {
-        checks.look_into_bodies() || self.coding != Coding::Identity
+        checks.look_into_bodies() || self.reading != Reading::PLAIN
     }
 }
 
@@ -211,10 +210,10 @@ impl Http1Driver {
             let fields = head.fields.iter();
             let fields = fields.map(|(name, value)| (name.as_bytes(), value));
             let fields: Vec<(&[u8], &[u8])> = fields.collect();
-            let (outcome, coding) = self.shared.checks.head(head.status, fields.iter().copied());
+            let (outcome, reading) = self.shared.checks.head(head.status, fields.iter().copied());
             let head = HeadMeaning {
                 outcome,
-                coding,
+                reading,
                 framing: match self.shared.checks.bodiless {
                     true => Framing::Length(0),
                     false => head.body,
@@ -244,7 +243,7 @@ impl Http1Driver {
             .restart(head.framing, self.shared.checks.max_body)?;
         let checks = &self.shared.checks;
         if head.outcome != Outcome::Ok || head.looks(checks) {
-            self.content.restart(checks, head.coding);
+            self.content.restart(checks, head.reading);
         }
         self.head = Some(head);
         Ok(())

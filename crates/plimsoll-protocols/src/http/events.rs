@@ -1,10 +1,13 @@
 //! Events of a streamed answer, in any split: server-sent events (WHATWG HTML, 9.2.6) and JSON
-//! documents a line.
+//! documents a line; or messages with a prefix (`envelopes`).
 //!
 //! Invariant: of a body only the event that has come in part is kept, and never more than
 //! [`MAX_EVENT`] bytes of it. `answer` calls this with what arrives.
 
+use plimsoll_model::Outcome;
+
 use super::call::{EventFormat, EventMatch, EventStream};
+use super::envelopes::{self, PREFIX};
 
 /// The largest event that is read. Bytes.
 pub const MAX_EVENT: usize = 1 << 20;
@@ -64,6 +67,9 @@ impl EventReader {
         data: &[u8],
         mut sink: impl FnMut(Kind, &[u8]) -> bool,
     ) -> Result<usize, EventsError> {
+        if let Some(flag) = envelopes::last_flag(stream.format) {
+            return self.take_messages(stream, flag, data, &mut sink);
+        }
         let mut bytes = data;
         while let Some(&first) = bytes.first() {
             if std::mem::take(&mut self.after_return) && first == b'\n' {
@@ -95,6 +101,44 @@ impl EventReader {
             }
         }
         Ok(data.len())
+    }
+
+    /// The same of messages with a prefix; `last`: the flag of what comes last.
+    fn take_messages(
+        &mut self,
+        stream: &EventStream,
+        last: u8,
+        data: &[u8],
+        sink: &mut impl FnMut(Kind, &[u8]) -> bool,
+    ) -> Result<usize, EventsError> {
+        let mut bytes = data;
+        while !bytes.is_empty() {
+            let message = envelopes::length(&self.line);
+            if message.is_some_and(|length| length > MAX_EVENT) {
+                return Err(EventsError::TooLarge);
+            }
+            let whole = PREFIX + message.unwrap_or(0);
+            let lacks = (whole - self.line.len()).min(bytes.len());
+            self.line.extend_from_slice(&bytes[..lacks]);
+            bytes = &bytes[lacks..];
+            if envelopes::length(&self.line) != Some(self.line.len().wrapping_sub(PREFIX)) {
+                continue;
+            }
+            let mut gathered = std::mem::take(&mut self.line);
+            let message = &gathered[PREFIX..];
+            let kind = match gathered[0] & last != 0 {
+                false => Kind::Usual,
+                true if envelopes::ended(stream.format, message) == Some(Outcome::Ok) => Kind::Last,
+                true => Kind::Error,
+            };
+            let goes_on = sink(kind, message);
+            gathered.clear();
+            self.line = gathered;
+            if !goes_on {
+                break;
+            }
+        }
+        Ok(data.len() - bytes.len())
     }
 
     /// The body is over: a last line of JSON needs no end. A server-sent event that has not ended
@@ -246,6 +290,24 @@ mod tests {
             true
         })?;
         Ok(found)
+    }
+
+    #[test]
+    fn messages_with_a_prefix_are_found_however_they_are_split() {
+        let web = stream(EventFormat::Web, None);
+        let body = b"\0\0\0\0\x03one\0\0\0\0\0\x80\0\0\0\x10grpc-status: 0\r\n\0\0\0\0\x01x";
+        for step in 1..=body.len() {
+            let found = read(&web, body, step).unwrap();
+            let end = (Kind::Last, "grpc-status: 0\r\n".to_owned());
+            let empty = (Kind::Usual, String::new());
+            assert_eq!(found[..3], [(Kind::Usual, "one".to_owned()), empty, end]);
+        }
+        let connect = stream(EventFormat::Connect, None);
+        let failed = b"\x02\0\0\0\x20{\"error\":{\"code\":\"unavailable\"}}";
+        let found = read(&connect, failed, 1).unwrap();
+        assert_eq!(found[0].0, Kind::Error);
+        let long = b"\0\0\x20\0\0x";
+        assert_eq!(read(&connect, long, 2), Err(EventsError::TooLarge));
     }
 
     #[test]

@@ -59,8 +59,9 @@ pub struct HttpFlags {
     #[arg(long, value_name = "TEXT")]
     expect_body: Option<String>,
 
-    /// The answer comes in events: sse (server-sent events), ndjson (a JSON document a line), or openai
-    /// (server-sent events that hold tokens, as `plimsoll llm` reads them).
+    /// The answer comes in events: sse (server-sent events), ndjson (a JSON document a line), openai
+    /// (server-sent events that hold tokens, as `plimsoll llm` reads them); or in messages of grpc-web or
+    /// connect, where the body is one, too.
     #[arg(long, value_name = "FORMAT")]
     stream: Option<String>,
 

@@ -12,6 +12,7 @@ mod choosing;
 mod content;
 mod conversation;
 mod driver;
+mod envelopes;
 mod errors;
 pub mod events;
 mod fields;

@@ -23,14 +23,14 @@ use plimsoll_wire::http1::Http1Error;
 use plimsoll_wire::http2::{ErrorCode, MAX_HEADER_LIST, Violation, write};
 
 use super::call::{HttpCall, VaryingBody, VaryingHttp};
-use super::checks::Checks;
+use super::checks::{Checks, Reading};
 use super::content::Content;
 use super::conversation::GivesBodies;
 use super::driver::REST;
+use super::envelopes;
 use super::errors::broken;
 use super::fields::FieldList;
 use super::request::{HttpRequest, constant_fields, decimal, write_body};
-use super::unpacking::Coding;
 use crate::http2::{
     self, AnswerRules, Bodies, Calls, Connection, FrameTracer, Memo, NO_CALL, NO_SLOT, Request,
     State, VaryingFields, WINDOW_STEP, content_length, lost_compression,
@@ -74,10 +74,10 @@ fn prepare(request: &HttpRequest<'_>, secure: bool, body_varies: bool) -> Reques
     let HttpCall {
         method,
         path,
-        body,
         varying,
         ..
     } = request.call;
+    let body = envelopes::body(request.call);
     let length = body.len().to_string();
     let mut fields = vec![
         (":method", method.as_str()),
@@ -99,7 +99,7 @@ fn prepare(request: &HttpRequest<'_>, secure: bool, body_varies: bool) -> Reques
         true => Bodies::Own,
         false => Bodies::Same,
     };
-    Request::new(&fields, varying_fields, body.clone(), bodies)
+    Request::new(&fields, varying_fields, body.into_owned(), bodies)
 }
 
 impl Protocol for Http2Protocol {
@@ -174,7 +174,7 @@ struct HeadMeaning {
     /// 0: there is none, as in trailers.
     status: u16,
     outcome: Outcome,
-    coding: Coding,
+    reading: Reading,
     length: Option<u64>,
     malformed: Option<&'static str>,
 }
@@ -242,14 +242,14 @@ impl HttpCalls {
             malformed = Some("a field list over 65536 bytes (RFC 9113, 6.5.2)");
         }
         let checks = &self.shared.checks;
-        let (outcome, coding) = match rules.status {
-            ..200 => (Outcome::Ok, Coding::Identity),
+        let (outcome, reading) = match rules.status {
+            ..200 => (Outcome::Ok, Reading::PLAIN),
             status => checks.head(status, self.fields.iter()),
         };
         let head = HeadMeaning {
             status: rules.status,
             outcome,
-            coding,
+            reading,
             length,
             malformed,
         };
@@ -263,13 +263,13 @@ impl HttpCalls {
     }
 
     /// Makes room for what is kept of a stream's answer.
-    fn keep(&mut self, stream: &mut Stream, coding: Coding, text: Option<String>) {
+    fn keep(&mut self, stream: &mut Stream, reading: Reading, text: Option<String>) {
         stream.slot = self.free.pop().unwrap_or_else(|| {
             self.kept.push(Kept::default());
             self.kept.len() as u32 - 1
         });
         let kept = &mut self.kept[stream.slot as usize];
-        kept.content.restart(&self.shared.checks, coding);
+        kept.content.restart(&self.shared.checks, reading);
         kept.text = text;
     }
 }
@@ -328,7 +328,7 @@ impl Http2Driver {
             }
             answer.length = Some(length as u32);
         }
-        let looks = checks.look_into_bodies() || head.coding != Coding::Identity;
+        let looks = checks.look_into_bodies() || head.reading != Reading::PLAIN;
         if head.outcome != Outcome::Ok || looks {
             self.keep_answer(id, &head);
         }
@@ -349,7 +349,7 @@ impl Http2Driver {
                 .text_of_head(head.outcome, head.status, "", fields)
         });
         if let Some(stream) = self.streams.find(id) {
-            self.calls.keep(stream, head.coding, text);
+            self.calls.keep(stream, head.reading, text);
         }
     }
 
@@ -540,6 +540,9 @@ impl Calls for HttpCalls {
             self.scratch.clear();
             let moment = varying.variation.moment(number, 0, unix_ns);
             write_body(body, &moment, &mut self.scratch);
+            if self.shared.checks.has_prefix {
+                envelopes::wrap(&mut self.scratch);
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use plimsoll_model::template::{Moment, Part, Source, Variation};
 use plimsoll_wire::http1::put_request;
 
 use super::call::{HttpCall, VaryingBody, VaryingHttp};
+use super::envelopes;
 use super::unpacking::ACCEPTED;
 
 /// What a connection needs to know of the calls that it will carry.
@@ -67,6 +68,8 @@ pub(super) struct Prepared {
     /// Where in `bytes` the path is; 0 where it does not vary.
     path: (usize, usize),
     body: Vec<u8>,
+    /// Bodies that vary have one, too.
+    has_prefix: bool,
     varying: Option<VaryingHttp>,
     /// Nanoseconds since 1970 at [`Time::ZERO`].
     unix_zero: AtomicU64,
@@ -75,7 +78,8 @@ pub(super) struct Prepared {
 impl Prepared {
     pub(super) fn new(request: &HttpRequest<'_>) -> Prepared {
         let call = request.call;
-        let length = call.body.len().to_string();
+        let body = envelopes::body(call);
+        let length = body.len().to_string();
         let mut fields = vec![("host", request.host())];
         constant_fields(call, &length, &mut fields);
         if request.closes {
@@ -86,7 +90,7 @@ impl Prepared {
         put_request(&mut bytes, &call.method, &call.path, &fields);
         let path = call.method.len() + 1;
         match &call.varying {
-            None => bytes.extend_from_slice(&call.body),
+            None => bytes.extend_from_slice(&body),
             // The blank line comes behind the fields that vary.
             Some(_) => bytes.truncate(bytes.len() - 2),
         }
@@ -96,7 +100,8 @@ impl Prepared {
                 true => (path, path + call.path.len()),
                 false => (0, 0),
             },
-            body: call.body.clone(),
+            body: body.into_owned(),
+            has_prefix: envelopes::has_prefix(call),
             varying: call.varying.clone(),
             unix_zero: AtomicU64::new(0),
         }
@@ -128,6 +133,9 @@ impl Prepared {
             (None, Some(body)) => {
                 scratch.clear();
                 write_body(body, &moment, scratch);
+                if self.has_prefix {
+                    envelopes::wrap(scratch);
+                }
             }
             (None, None) => {}
         }

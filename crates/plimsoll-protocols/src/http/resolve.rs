@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use plimsoll_model::plan::TokenCounter;
 use plimsoll_model::spec::{
     Given, GoodputSpec, Metadata, MetadataSpec, Problems, Schemes, Section, Spec, Surroundings,
     is_printable, is_visible, keys_of, path_of,
@@ -15,6 +16,7 @@ use super::answers::{http_socket, http_stream, http_tokenizer};
 use super::call::{
     Conversation, EventStream, FrameCall, HttpCall, HttpVersion, SocketCall, VaryingHttp,
 };
+use super::envelopes;
 use super::names::FIELDS;
 use super::payload::{BodySource, Payload, Texts, has_message, payload};
 use super::section::{ConversationSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec};
@@ -189,10 +191,7 @@ fn http_call(
     }
     let method = http_method(problems, call);
     let expect = expected(problems, call, &method);
-    let (socket, stream, conversation) =
-        answers(problems, spec, call, payload.as_mut(), &mut texts);
-    let tokens = stream.as_ref().and_then(|stream| stream.tokens);
-    let tokenizer = http_tokenizer(problems, call, tokens, surroundings);
+    let answers = answers(problems, spec, call, payload.as_mut(), &mut texts);
     problems.users(spec);
     let max_body = call.max_body.unwrap_or(MAX_BODY).0;
     if !(1..=MAX_BODY.0).contains(&max_body) {
@@ -215,7 +214,7 @@ fn http_call(
     let (path_template, payload) = (path_template?, payload?);
     let headers = headers(&metadata, call, &payload);
     let constant_path = path_template.constant().map(str::to_owned);
-    let has_frames = socket.as_ref().is_some_and(|s| !s.script.is_empty());
+    let has_frames = scripted(call).is_some();
     let varies = constant_path.is_none()
         || payload.varying.is_some()
         || !metadata.varying.is_empty()
@@ -241,26 +240,29 @@ fn http_call(
             .collect(),
         expect_body: call.expect_body.clone(),
         compressed: call.compressed.unwrap_or(false),
-        socket,
-        stream,
-        tokenizer,
-        conversation,
+        socket: answers.socket,
+        stream: answers.stream,
+        tokenizer: answers.tokenizer,
+        conversation: answers.conversation,
         max_body: max_body as u32,
     })
 }
 
-/// What answers consist of, and which calls of a user follow from each other.
+/// What answers consist of, what counts their tokens, and which calls of a user follow from each other.
+struct Answers {
+    socket: Option<Box<SocketCall>>,
+    stream: Option<EventStream>,
+    tokenizer: Option<TokenCounter>,
+    conversation: Option<Box<Conversation>>,
+}
+
 fn answers(
     problems: &mut Problems,
     spec: &Spec,
     call: &HttpSpec,
     payload: Option<&mut Payload>,
     texts: &mut Texts<'_>,
-) -> (
-    Option<Box<SocketCall>>,
-    Option<EventStream>,
-    Option<Box<Conversation>>,
-) {
+) -> Answers {
     let think = spec.load.think.map_or(Duration::ZERO, |think| think.0);
     let mut socket = http_socket(problems, call, payload.as_deref());
     if let (Some(socket), Some(frames)) = (&mut socket, scripted(call)) {
@@ -271,6 +273,7 @@ fn answers(
         Some(_) => None,
     };
     let tokens = stream.as_ref().and_then(|stream| stream.tokens);
+    let tokenizer = http_tokenizer(problems, call, tokens, texts.surroundings);
     let conversation = match &call.conversation {
         Some(talk) if tokens.is_some() && call.version != Some(HttpVersion::Auto) => {
             conversation(problems, think, talk, payload, texts)
@@ -284,7 +287,12 @@ fn answers(
         }
         None => None,
     };
-    (socket, stream, conversation)
+    Answers {
+        socket,
+        stream,
+        tokenizer,
+        conversation,
+    }
 }
 
 /// What an answer has to be: the statuses of calls that succeed.
@@ -338,7 +346,7 @@ fn http_path(problems: &mut Problems, spec: &Spec, call: &HttpSpec) -> Option<St
 }
 
 fn http_method(problems: &mut Problems, call: &HttpSpec) -> String {
-    let has_body = call.body.is_some() || call.body_file.is_some();
+    let has_body = call.body.is_some() || call.body_file.is_some() || sends_a_message(call);
     let method = match &call.method {
         Some(method) => method.clone(),
         None if call.websocket.is_some() => "GET".to_owned(),
@@ -366,6 +374,11 @@ fn http_method(problems: &mut Problems, call: &HttpSpec) -> String {
     method
 }
 
+/// Each request is a message of gRPC-Web or Connect, be it an empty one.
+fn sends_a_message(call: &HttpSpec) -> bool {
+    call.stream.as_deref().and_then(envelopes::named).is_some()
+}
+
 /// The frames of a script, where there is one.
 fn scripted(call: &HttpSpec) -> Option<&[FrameSpec]> {
     let socket = call.websocket.as_ref()?;
@@ -375,16 +388,18 @@ fn scripted(call: &HttpSpec) -> Option<&[FrameSpec]> {
 /// The constant fields, with a type for a body that has none.
 fn headers(metadata: &Metadata, call: &HttpSpec, payload: &Payload) -> Vec<(String, String)> {
     let mut headers = metadata.constant.clone();
-    let has_body = payload.varying.is_some() || !payload.bytes.is_empty();
+    let has_body = payload.varying.is_some() || !payload.bytes.is_empty() || sends_a_message(call);
     let typed = call
         .headers
         .keys()
         .any(|name| name.eq_ignore_ascii_case("content-type"));
     if has_body && !typed {
-        let kind = match payload.is_json {
+        let plain = match payload.is_json {
             true => "application/json",
             false => "application/octet-stream",
         };
+        let kind = envelopes::content_type(call.stream.as_deref(), payload);
+        let kind = kind.unwrap_or(plain);
         headers.push(("content-type".to_owned(), kind.to_owned()));
     }
     headers

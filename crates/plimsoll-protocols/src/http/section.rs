@@ -31,7 +31,8 @@ pub struct HttpSpec {
     pub expect: Option<Vec<StatusSpec>>,
     /// Text that the body of an answer has to hold.
     pub expect_body: Option<String>,
-    /// The answer comes in events: `"sse"`, `"ndjson"`, or `"openai"`, server-sent events that hold tokens.
+    /// The answer comes in events: `"sse"`, `"ndjson"`, or `"openai"`, server-sent events that hold tokens; or in messages
+    /// of `"grpc-web"` or `"connect"`, where the body is a message, too.
     pub stream: Option<String>,
     /// The event that ends a stream well: its data, `event:NAME` or `contains:TEXT`. Default: the end of the body;
     /// with `"openai"` `[DONE]`.

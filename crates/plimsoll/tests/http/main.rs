@@ -1,9 +1,10 @@
 //! `http` over HTTP/1.1 and HTTP/2, and `serve http`, against each other and against nginx, HAProxy, Go,
-//! Node, Python (aiohttp, uvicorn, hypercorn) and curl.
+//! connect-go, Node, Python (aiohttp, uvicorn, hypercorn) and curl.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
 mod asgi;
+mod connect;
 mod credentials;
 mod judging;
 mod packed;

@@ -88,6 +88,11 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ),
     ("crates/plimsoll-protocols/", "http", "the wire format"),
     (
+        "crates/plimsoll-protocols/src/http/envelopes",
+        "grpc",
+        "gRPC-Web, a format of bodies",
+    ),
+    (
         "crates/plimsoll-protocols/src/fetch/",
         "session",
         "a TLS session",

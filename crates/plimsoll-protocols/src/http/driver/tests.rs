@@ -288,8 +288,8 @@ fn what_was_written_is_given_away_to_be_counted_where_the_answer_is_good() {
     streamed.tokenizer = Some(TokenCounter::new("t.json".as_ref(), |_| None));
     let mut driver = driver(&streamed);
     let token = |text: &str| format!("data: {{\"choices\":[{{\"text\":\"{text}\"}}]}}\n\n");
-    let good = [&token("one "), &token("two"), "data: [DONE]\n\n"].concat();
-    let bad = [&token("one "), "data: {\"error\": \"no\"}\n\n"].concat();
+    let good = token("one ") + &token("two") + "data: [DONE]\n\n";
+    let bad = token("one ") + "data: {\"error\": \"no\"}\n\n";
     for (body, written) in [
         (&good, Some("one two")),
         (&bad, None),
@@ -307,6 +307,59 @@ fn what_was_written_is_given_away_to_be_counted_where_the_answer_is_good() {
             .collect();
         assert_eq!(texts, Vec::from_iter(written), "{body}");
         assert!(matches!(events.last(), Some(Event::Done(_))), "{events:?}");
+    }
+}
+
+#[test]
+fn calls_in_messages_with_a_prefix_end_as_their_trailers_say() {
+    let mut web = call();
+    (web.method, web.body) = ("POST".into(), b"abc".to_vec());
+    web.stream = Some(EventStream {
+        format: EventFormat::Web,
+        until: None,
+        error: None,
+        tokens: None,
+    });
+    let mut sending = driver(&web);
+    let mut request = Vec::new();
+    sending.start(CallId(7), 0, Time::ZERO, &mut request);
+    let request = String::from_utf8(request).unwrap();
+    assert!(request.contains("\r\ncontent-length: 8\r\n"), "{request}");
+    assert!(request.ends_with("\r\n\r\n\0\0\0\0\x03abc"), "{request}");
+    let answer = |fields: &str, body: &[u8]| {
+        let length = body.len();
+        let head = format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: {length}\r\n\r\n");
+        [head.as_bytes(), body].concat()
+    };
+    // Two messages, one of them empty, and trailers.
+    let messages_and = |status: &[u8; 1]| {
+        let before = b"\0\0\0\0\x02hi\0\0\0\0\0\x80\0\0\0\x10grpc-status: ";
+        [&before[..], status, b"\r\n"].concat()
+    };
+    let mut driver = driver(&web);
+    for (status, expected) in [(b"0", Outcome::Ok), (b"5", Outcome::NotFound)] {
+        let whole = answer("", &messages_and(status));
+        for step in 1..=whole.len() {
+            let events = answered(&mut driver, &whole, step).unwrap();
+            assert_eq!(outcome(&events).0, expected, "{step}");
+            assert_eq!(messages(&events), 2, "{step}");
+        }
+    }
+    let in_head = "Grpc-Status: 14\r\nGrpc-Message: later\r\n";
+    for (fields, body, expected) in [
+        ("", &b"\0\0\0\0\x02hi"[..], Outcome::StreamShort),
+        ("", b"", Outcome::StreamShort),
+        (in_head, b"", Outcome::Unavailable),
+        ("Grpc-Status: 0\r\n", b"", Outcome::Ok),
+    ] {
+        let events = answered(&mut driver, &answer(fields, body), 9).unwrap();
+        assert_eq!(outcome(&events).0, expected, "{fields} {body:?}");
+        let details = details(&events);
+        assert_eq!(details.len(), usize::from(!expected.is_ok()), "{details:?}");
+        let quotes = details
+            .iter()
+            .any(|text| text.contains("grpc-message: later"));
+        assert_eq!(quotes, fields == in_head, "{details:?}");
     }
 }
 

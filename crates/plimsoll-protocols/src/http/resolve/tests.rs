@@ -73,6 +73,34 @@ fn an_http_request_is_what_was_typed_with_the_defaults() {
 }
 
 #[test]
+fn a_request_of_grpc_web_or_connect_is_a_message_be_it_an_empty_one() {
+    let http = |section: &str| {
+        let load = "target = \"http://a:1/a.B/C\"\n[load]\nclients = 1\ncalls = 1\n[call.http]\n";
+        let plan = plan(&format!("{load}{section}\n"));
+        plan.call.of_type::<HttpCall>().unwrap().clone()
+    };
+    for (section, kind) in [
+        ("stream = \"grpc-web\"", "application/grpc-web+proto"),
+        (
+            "stream = \"connect\"\nbody = \"1\"",
+            "application/connect+json",
+        ),
+        (
+            "stream = \"grpc-web\"\nbody = '[{{seq}}]'",
+            "application/grpc-web+json",
+        ),
+        (
+            "stream = \"connect\"\nheaders = { Content-Type = \"a/b\" }",
+            "a/b",
+        ),
+    ] {
+        let call = http(section);
+        let expected = [("content-type".to_owned(), kind.to_owned())];
+        assert_eq!((&*call.method, &call.headers[..]), ("POST", &expected[..]));
+    }
+}
+
+#[test]
 fn wrong_http_requests_say_what_is_right() {
     for (section, expected) in [
         (
@@ -107,7 +135,11 @@ fn wrong_http_requests_say_what_is_right() {
         ("expect_body = \"\"", "`call.http.expect_body`: empty"),
         (
             "stream = \"csv\"",
-            "`call.http.stream`: `csv` is unknown: use \"sse\", \"ndjson\" or \"openai\"",
+            "`call.http.stream`: `csv` is unknown: use \"sse\", \"ndjson\", \"openai\", \"grpc-web\" or \"connect\"",
+        ),
+        (
+            "stream = \"connect\"\nstream_error = \"x\"",
+            "`call.http.stream_error`: streams of connect have an end of their own",
         ),
         (
             "stream_until = \"x\"",

@@ -1,0 +1,163 @@
+//! Messages with a prefix, as gRPC-Web (gRPC's PROTOCOL-WEB.md) and the streams of the Connect protocol have
+//! them: a byte of flags, the length in four bytes, and the message. The last one is none: it holds how the
+//! call ended.
+//!
+//! `events` takes bodies of answers apart with this, `request` wraps what is sent.
+
+use std::borrow::Cow;
+
+use plimsoll_model::Outcome;
+use serde::Deserialize;
+
+use super::call::{EventFormat, HttpCall};
+use super::payload::Payload;
+
+/// As `stream` of a plan names the formats.
+pub(super) const NAMES: [&str; 2] = ["grpc-web", "connect"];
+
+/// Fields of an answer that report how its call ended, where it has no messages.
+pub(super) const FIELDS: [&str; 2] = ["grpc-status", "grpc-message"];
+
+/// Bytes before a message.
+pub(super) const PREFIX: usize = 5;
+
+/// How long the message behind a prefix is. Bytes.
+pub(super) fn length(prefix: &[u8]) -> Option<usize> {
+    let length = prefix.get(1..PREFIX)?.first_chunk::<4>()?;
+    Some(u32::from_be_bytes(*length) as usize)
+}
+
+/// The format of that name.
+pub(super) fn named(name: &str) -> Option<EventFormat> {
+    match NAMES.iter().position(|known| *known == name)? {
+        0 => Some(EventFormat::Web),
+        _ => Some(EventFormat::Connect),
+    }
+}
+
+/// The type of a request's body, where its format is one of these.
+pub(super) fn content_type(stream: Option<&str>, payload: &Payload) -> Option<&'static str> {
+    match (named(stream?)?, payload.is_json) {
+        (EventFormat::Connect, true) => Some("application/connect+json"),
+        (EventFormat::Connect, false) => Some("application/connect+proto"),
+        (_, true) => Some("application/grpc-web+json"),
+        (_, false) => Some("application/grpc-web+proto"),
+    }
+}
+
+/// The flag of what comes last; `None`: the format has no prefixes.
+pub(super) fn last_flag(format: EventFormat) -> Option<u8> {
+    match format {
+        EventFormat::Web => Some(0x80),
+        EventFormat::Connect => Some(0x02),
+        EventFormat::Sse | EventFormat::NdJson => None,
+    }
+}
+
+/// Whether the requests of `call` have a prefix, too.
+pub(super) fn has_prefix(call: &HttpCall) -> bool {
+    let stream = call.stream.as_ref();
+    stream.is_some_and(|stream| last_flag(stream.format).is_some())
+}
+
+/// Puts its prefix before a message.
+pub(super) fn wrap(message: &mut Vec<u8>) {
+    let [a, b, c, d] = u32::try_from(message.len())
+        .unwrap_or(u32::MAX)
+        .to_be_bytes();
+    message.splice(0..0, [0, a, b, c, d]);
+}
+
+/// The body of a request that is the same for every call, as it is sent.
+pub(super) fn body(call: &HttpCall) -> Cow<'_, [u8]> {
+    if !has_prefix(call) {
+        return Cow::Borrowed(&call.body);
+    }
+    let mut message = call.body.clone();
+    wrap(&mut message);
+    Cow::Owned(message)
+}
+
+/// How the call ended, by what came last; `None`: it does not say.
+pub(super) fn ended(format: EventFormat, last: &[u8]) -> Option<Outcome> {
+    match format {
+        EventFormat::Web => {
+            let mut lines = last.split(|b| *b == b'\n');
+            lines.find_map(|line| {
+                let colon = line.iter().position(|b| *b == b':')?;
+                let (name, value) = (line[..colon].trim_ascii(), line[colon + 1..].trim_ascii());
+                name.eq_ignore_ascii_case(b"grpc-status")
+                    .then(|| status(value))?
+            })
+        }
+        EventFormat::Connect => {
+            #[derive(Deserialize)]
+            struct Last {
+                error: Option<Error>,
+            }
+            #[derive(Deserialize)]
+            struct Error {
+                code: String,
+            }
+            let last: Last = serde_json::from_slice(last).ok()?;
+            let Some(error) = last.error else {
+                return Some(Outcome::Ok);
+            };
+            let code = match &*error.code {
+                // With one l there, with two here.
+                "canceled" => "CANCELLED".to_owned(),
+                code => code.to_ascii_uppercase(),
+            };
+            let grpc = (1..=16).map(Outcome::from_grpc_status);
+            let known = grpc.into_iter().find(|outcome| outcome.code() == code);
+            Some(known.unwrap_or(Outcome::Unknown))
+        }
+        EventFormat::Sse | EventFormat::NdJson => None,
+    }
+}
+
+/// A number of gRPC's.
+pub(super) fn status(value: &[u8]) -> Option<Outcome> {
+    let number = std::str::from_utf8(value).ok()?.parse().ok()?;
+    Some(Outcome::from_grpc_status(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_say_how_calls_ended() {
+        use EventFormat::{Connect, Web};
+        for (format, last, outcome) in [
+            (Web, "grpc-status: 0\r\n", Some(Outcome::Ok)),
+            (
+                Web,
+                "Grpc-Message: x\r\nGrpc-Status:5\r\n",
+                Some(Outcome::NotFound),
+            ),
+            (Web, "grpc-status: x", None),
+            (Web, "", None),
+            (Connect, "{}", Some(Outcome::Ok)),
+            (Connect, r#"{"metadata":{"a":["b"]}}"#, Some(Outcome::Ok)),
+            (
+                Connect,
+                r#"{"error":{"code":"not_found","message":"no"}}"#,
+                Some(Outcome::NotFound),
+            ),
+            (
+                Connect,
+                r#"{"error":{"code":"canceled"}}"#,
+                Some(Outcome::Cancelled),
+            ),
+            (
+                Connect,
+                r#"{"error":{"code":"http_404"}}"#,
+                Some(Outcome::Unknown),
+            ),
+            (Connect, "", None),
+        ] {
+            assert_eq!(ended(format, last.as_bytes()), outcome, "{last}");
+        }
+    }
+}
