@@ -66,7 +66,7 @@ pub struct HttpFlags {
     stream: Option<String>,
 
     /// The event that ends a stream well: its data, event:NAME or contains:TEXT
-    /// [default: the end of the body; with openai [DONE]].
+    /// [default: the end of the body; with openai `[DONE]`].
     #[arg(long, value_name = "EVENT")]
     stream_until: Option<String>,
 

@@ -30,7 +30,7 @@ pub struct WsFlags {
     #[arg(short = 'd', long = "data", value_name = "FRAME")]
     body: Option<String>,
 
-    /// A TOML file of [[frames]] that each user sends in place of --data, over a socket of its own, one answer after
+    /// A TOML file of `[[frames]]` that each user sends in place of --data, over a socket of its own, one answer after
     /// another: body or body_file, with binary, answer, until, expect and pace; --think is the pace of the others.
     #[arg(
         id = "websocket.script",
