@@ -137,6 +137,14 @@ run() {
     )
 }
 
+# Of each binary that `build` made the tests whose names contain $1. An assignment before the function's
+# name would stay: the function exports the variable.
+run_only() {
+    only=$1
+    run
+    only=
+}
+
 case ${1:-} in
 tests)
     install tests
@@ -159,13 +167,13 @@ peers)
     build --workspace --test faults
     PROGRAM_UNDER_TEST=$PWD/target/faults/release/plimsoll run
     build --workspace --features plimsoll-relays/test-peers --test sessions
-    only=autobahn run
+    run_only autobahn
     # Tables for notebooks, in builds that have them.
     build -p plimsoll-report --features parquet --test data
     run
     # Tokens counted by a tokenizer file, in builds that have it.
     build -p plimsoll-protocols -p plimsoll --features plimsoll/tokenizers --lib --test llm
-    only=tokenizer run
+    run_only tokenizer
     step tests/deploy.sh
     step tests/clusters.py target/debug/plimsoll
     step make --no-print-directory site
