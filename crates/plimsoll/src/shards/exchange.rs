@@ -111,59 +111,98 @@ fn serve(
     }
 }
 
-/// Asks the store for the leader until there is a result; everything observed goes to `observe`. `wanted`: so many
-/// connections are to be made.
-/// `stop` is passed on to all shards.
-///
-/// # Errors
-/// Where shards did not come together, or not all carried their part out.
-pub(super) fn lead(
-    leader: &mut Leader,
-    store: &Arc<Store>,
+/// The leader with its requests to the store. An answer may come when the load is over, and the leader
+/// asks for nothing of that kind again before it has it.
+pub(super) struct Leading {
+    leader: Leader,
+    store: Arc<Store>,
     clock: Clock,
-    stop: &Stop,
-    wished: &mut dyn FnMut(),
-    wanted: u64,
-    observe: &mut dyn FnMut(Observation<'_>),
-) -> Result<Finished, EngineError> {
-    let (answers, heard) = mpsc::channel();
-    loop {
-        turn(leader, store, clock, &answers, &heard);
-        while let Some(event) = leader.event() {
-            match event {
-                leader::Event::Connecting(open) => {
-                    observe(Observation::Connecting { open, wanted });
+    answers: Sender<(leader::Which, Answer)>,
+    heard: Receiver<(leader::Which, Answer)>,
+}
+
+impl Leading {
+    pub(super) fn new(leader: Leader, store: Arc<Store>, clock: Clock) -> Leading {
+        let (answers, heard) = mpsc::channel();
+        Leading {
+            leader,
+            store,
+            clock,
+            answers,
+            heard,
+        }
+    }
+
+    /// Asks the store for the leader until there is a result; everything observed goes to `observe`. `wanted`: so
+    /// many connections are to be made.
+    /// `stop` is passed on to all shards.
+    ///
+    /// # Errors
+    /// Where shards did not come together, or not all carried their part out.
+    pub(super) fn lead(
+        &mut self,
+        stop: &Stop,
+        wished: &mut dyn FnMut(),
+        wanted: u64,
+        observe: &mut dyn FnMut(Observation<'_>),
+    ) -> Result<Finished, EngineError> {
+        loop {
+            self.turn();
+            while let Some(event) = self.leader.event() {
+                match event {
+                    leader::Event::Connecting(open) => {
+                        observe(Observation::Connecting { open, wanted });
+                    }
+                    leader::Event::Started {
+                        workers,
+                        connections,
+                    } => observe(Observation::Started {
+                        workers,
+                        connections,
+                    }),
+                    leader::Event::Interval(record, requests) => {
+                        observe(Observation::Interval(&record, &requests));
+                    }
+                    leader::Event::Notice(text) => console::notice(text),
+                    leader::Event::Wished => wished(),
                 }
-                leader::Event::Started {
+            }
+            let level = match stop.level() {
+                StopLevel::Run => 0,
+                StopLevel::Graceful => 1,
+                StopLevel::Now => 2,
+            };
+            self.leader.stop(level, self.clock.now());
+            if let Some(result) = self.leader.result() {
+                observe(Observation::Shards(&self.leader.figures()));
+                result?;
+                let (established, workers) = self.leader.established();
+                return Ok(Finished {
+                    interrupted: stop.level() != StopLevel::Run,
                     workers,
-                    connections,
-                } => observe(Observation::Started {
-                    workers,
-                    connections,
-                }),
-                leader::Event::Interval(record, requests) => {
-                    observe(Observation::Interval(&record, &requests));
-                }
-                leader::Event::Notice(text) => console::notice(text),
-                leader::Event::Wished => wished(),
+                    established,
+                    watched_pids: Vec::new(),
+                    negotiated: self.leader.negotiated(),
+                });
             }
         }
-        let level = match stop.level() {
-            StopLevel::Run => 0,
-            StopLevel::Graceful => 1,
-            StopLevel::Now => 2,
-        };
-        leader.stop(level, clock.now());
-        if let Some(result) = leader.result() {
-            observe(Observation::Shards(&leader.figures()));
-            result?;
-            let (established, workers) = leader.established();
-            return Ok(Finished {
-                interrupted: stop.level() != StopLevel::Run,
-                workers,
-                established,
-                watched_pids: Vec::new(),
-                negotiated: leader.negotiated(),
+    }
+
+    fn turn(&mut self) {
+        self.ask();
+        let mut answer = self.heard.recv_timeout(TURN).ok();
+        while let Some((which, one)) = answer {
+            self.leader.answered(which, one, self.clock.now());
+            answer = self.heard.try_recv().ok();
+        }
+    }
+
+    /// Asks for what is due.
+    fn ask(&mut self) {
+        for (which, ask) in self.leader.poll(self.clock.now()) {
+            let answers = self.answers.clone();
+            self.store.ask(ask, move |answer| {
+                let _ = answers.send((which, answer));
             });
         }
     }
@@ -178,29 +217,25 @@ pub(super) struct Closing {
 impl Closing {
     /// # Errors
     /// When no thread can be started.
-    pub(super) fn start(
-        mut leader: Leader,
-        store: Arc<Store>,
-        clock: Clock,
-    ) -> Result<Closing, Failure> {
+    pub(super) fn start(mut leading: Leading) -> Result<Closing, Failure> {
         let (end, ended) = mpsc::channel();
         let thread = thread::Builder::new()
             .name("leader".into())
             .spawn(move || {
-                let (answers, heard) = mpsc::channel();
                 let mut patience = None;
-                while !leader.has_ended() {
-                    turn(&mut leader, &store, clock, &answers, &heard);
+                while !leading.leader.has_ended() {
+                    leading.turn();
+                    let now = leading.clock.now();
                     match ended.try_recv() {
                         Ok(exit) => {
-                            leader.end(exit, clock.now());
-                            patience = Some(clock.now() + super::member::STORE_PATIENCE);
+                            leading.leader.end(exit, now);
+                            patience = Some(now + super::member::STORE_PATIENCE);
                         }
                         // The command has ended without saying how.
                         Err(mpsc::TryRecvError::Disconnected) if patience.is_none() => break,
                         Err(_) => {}
                     }
-                    if patience.is_some_and(|until| clock.now() > until) {
+                    if patience.is_some_and(|until| now > until) {
                         break;
                     }
                 }
@@ -217,22 +252,28 @@ impl Closing {
     }
 }
 
-fn turn(
-    leader: &mut Leader,
-    store: &Store,
-    clock: Clock,
-    answers: &Sender<(leader::Which, Answer)>,
-    heard: &Receiver<(leader::Which, Answer)>,
-) {
-    for (which, ask) in leader.poll(clock.now()) {
-        let answers = answers.clone();
-        store.ask(ask, move |answer| {
-            let _ = answers.send((which, answer));
-        });
-    }
-    let mut answer = heard.recv_timeout(TURN).ok();
-    while let Some((which, one)) = answer {
-        leader.answered(which, one, clock.now());
-        answer = heard.try_recv().ok();
+#[cfg(test)]
+mod tests {
+    use super::super::objects::{ORDERS, Orders, from_json};
+    use super::super::store::{Access, Ask};
+    use super::super::tests::charge;
+    use super::*;
+
+    /// The answer to what the leader has asked comes while the end is announced, or before.
+    #[test]
+    fn a_request_under_way_when_the_load_ends_does_not_keep_the_end_from_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let url = format!("file://{}", dir.path().display());
+        let store = Arc::new(Store::open(&url, &Access::default(), true).unwrap());
+        let clock = Clock::new();
+        let leader = Leader::new(charge(1, Duration::from_secs(60)), clock.now(), 0);
+        let mut leading = Leading::new(leader, Arc::clone(&store), clock);
+        leading.ask();
+        Closing::start(leading).unwrap().end(7);
+        let Ok(Answer::Bytes { bytes, .. }) = store.ask_now(&Ask::Get(ORDERS.to_owned())) else {
+            panic!("no orders");
+        };
+        let ended = from_json::<Orders>(ORDERS, &bytes).unwrap().ended;
+        assert_eq!(ended.map(|ended| ended.exit), Some(7));
     }
 }

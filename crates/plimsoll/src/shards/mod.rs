@@ -46,7 +46,7 @@ use crate::failure::{Exit, Failure};
 use crate::protocols;
 use crate::spread::wire::{End, Message, Ready};
 use crate::spread::{self, Spread};
-use exchange::{Closing, Rendezvous};
+use exchange::{Closing, Leading, Rendezvous};
 use identity::Identity;
 use leader::{Charge, Leader};
 use member::{Event, Member};
@@ -211,20 +211,12 @@ impl Part<'_> {
                 let (Some(charge), Some((rendezvous, stop))) = (charge.take(), own.take()) else {
                     return Err(EngineError::Interrupted);
                 };
-                let mut leader = Leader::new(charge, now, unix);
+                let leader = Leader::new(charge, now, unix);
+                let mut leading = Leading::new(leader, Arc::clone(&self.store), self.clock);
                 scope.spawn(move || self.carry(&rendezvous, &stop));
                 let mut wished = || self.process.stop.request();
-                let result = exchange::lead(
-                    &mut leader,
-                    &self.store,
-                    self.clock,
-                    run_stop,
-                    &mut wished,
-                    wanted,
-                    observe,
-                );
-                let store = Arc::clone(&self.store);
-                *closing.borrow_mut() = Closing::start(leader, store, self.clock).ok();
+                let result = leading.lead(run_stop, &mut wished, wanted, observe);
+                *closing.borrow_mut() = Closing::start(leading).ok();
                 result
             };
             conclude(&mut carry)

@@ -125,6 +125,32 @@ fn time_of(second: u64, call: u64) -> u64 {
     Dice(second << 32 | call).below(3 * SECOND)
 }
 
+fn arrival(shard: u32, of: u32, token: String, data: &str) -> Arrival {
+    Arrival {
+        version: objects::VERSION,
+        shard,
+        of,
+        token,
+        digests: Digests {
+            plan: "p".into(),
+            build: "b".into(),
+            data: [("rows.csv".to_owned(), data.to_owned())].into(),
+        },
+    }
+}
+
+/// Of a leader whose shards may take so long to come.
+pub(super) fn charge(of: u32, barrier: Duration) -> Charge {
+    Charge {
+        own: arrival(0, of, "0@0".into(), "x"),
+        header: header(),
+        plan_toml: String::new(),
+        keep_requests: false,
+        url: "grpc://x".into(),
+        barrier,
+    }
+}
+
 fn header() -> RunHeader {
     plimsoll_protocols::registry::register();
     let spec = plimsoll_model::spec::read("target = \"grpc://127.0.0.1:1\"\n[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\n[load]\nrate = \"100/s\"\nduration = \"20s\"\n",
@@ -152,17 +178,6 @@ impl World {
         barrier: Duration,
     ) -> World {
         let mut dice = Dice(seed);
-        let arrival = |shard, token: String, data: &str| Arrival {
-            version: objects::VERSION,
-            shard,
-            of,
-            token,
-            digests: Digests {
-                plan: "p".into(),
-                build: "b".into(),
-                data: [("rows.csv".to_owned(), data.to_owned())].into(),
-            },
-        };
         let fate = |shard| {
             let found = fates.iter().find(|(index, _)| *index == shard);
             found.map_or(Fate::Fine, |(_, fate)| *fate)
@@ -172,7 +187,7 @@ impl World {
             let skew = dice.below(2 * faults.skew + 1) as i64 - faults.skew as i64;
             let unix_zero = (UNIX + started).saturating_add_signed(skew);
             let data = if fate == Fate::OtherData { "y" } else { "x" };
-            let arrival = arrival(index, format!("{index}@{started}"), data);
+            let arrival = arrival(index, of, format!("{index}@{started}"), data);
             members.push(Simulated {
                 member: Member::new(arrival, Time(0), unix_zero, barrier),
                 shard: Shard { index, of },
@@ -198,14 +213,6 @@ impl World {
             }
         }
         let unix_zero = members[0].unix_zero;
-        let charge = Charge {
-            own: arrival(0, "0@0".into(), "x"),
-            header: header(),
-            plan_toml: String::new(),
-            keep_requests: false,
-            url: "grpc://x".into(),
-            barrier,
-        };
         World {
             now: 0,
             dice,
@@ -214,7 +221,7 @@ impl World {
             answers: BTreeMap::new(),
             asked: 0,
             members,
-            leader: Leader::new(charge, Time(0), unix_zero),
+            leader: Leader::new(charge(of, barrier), Time(0), unix_zero),
             seconds: 20,
             rate: u64::from(of) * 7 + 3,
             intervals: Vec::new(),
