@@ -16,11 +16,11 @@ use super::leader::{self, Charge, Leader, ranges};
 use super::member::{self, Event, Member};
 use super::objects::{self, Arrival, Digests, Line};
 use super::store::{Answer, Ask};
+use crate::problems::Source;
 use crate::spread::wire::{End, Message, Ready};
 
 const TICK: u64 = 50_000_000;
 const SECOND: u64 = 1_000_000_000;
-
 /// Unix time at which the simulation begins, on the store's clock.
 const UNIX: u64 = 1_750_000_000 * SECOND;
 
@@ -139,7 +139,6 @@ fn arrival(shard: u32, of: u32, token: String, data: &str) -> Arrival {
     }
 }
 
-/// Of a leader whose shards may take so long to come.
 pub(super) fn charge(of: u32, barrier: Duration) -> Charge {
     Charge {
         own: arrival(0, of, "0@0".into(), "x"),
@@ -153,15 +152,9 @@ pub(super) fn charge(of: u32, barrier: Duration) -> Charge {
 
 fn header() -> RunHeader {
     plimsoll_protocols::registry::register();
-    let spec = plimsoll_model::spec::read("target = \"grpc://127.0.0.1:1\"\n[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\n[load]\nrate = \"100/s\"\nduration = \"20s\"\n",
-    )
-    .unwrap();
-    let plan = crate::planning::plan(
-        &spec,
-        &crate::environment::Environment::default(),
-        &crate::problems::Source::Flags,
-    )
-    .unwrap();
+    let text = "target = \"grpc://127.0.0.1:1\"\ncall.grpc.method = \"score.ScoreService/GetScore\"\nload = { rate = \"100/s\", duration = \"20s\" }\n";
+    let spec = plimsoll_model::spec::read(text).unwrap();
+    let plan = crate::planning::plan(&spec, &Default::default(), &Source::Flags).unwrap();
     RunHeader::of(&plan, "", "0", Timestamp::UNIX_EPOCH)
 }
 
