@@ -60,8 +60,8 @@ pub struct HttpFlags {
     expect_body: Option<String>,
 
     /// The answer comes in events: sse (server-sent events), ndjson (a JSON document a line), openai
-    /// (server-sent events that hold tokens, as `plimsoll llm` reads them); or in messages of grpc-web or
-    /// connect, where the body is one, too.
+    /// (server-sent events that hold tokens, as `plimsoll llm` reads them); or in messages: grpc-web or connect,
+    /// whose requests carry the body as a message, too.
     #[arg(long, value_name = "FORMAT")]
     stream: Option<String>,
 

@@ -99,8 +99,8 @@ pub struct LlmFlags {
     #[arg(long)]
     no_usage: bool,
 
-    /// Count the tokens of answers by this file (tokenizer.json, as Hugging Face's tokenizers write it), too; after
-    /// each second, beside the load. In builds with the feature tokenizers.
+    /// Also count the tokens of answers with this file (tokenizer.json, in the format of Hugging Face's tokenizers),
+    /// once a second, on another thread than the load's. Needs a build with the feature tokenizers.
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
 

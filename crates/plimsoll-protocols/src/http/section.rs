@@ -47,7 +47,7 @@ pub struct HttpSpec {
     pub max_body: Option<Size>,
     /// The call's deadline, or "none". Default 10s.
     pub deadline: Option<Limit>,
-    /// A file (tokenizer.json) that the tokens of answers are counted by, too; needs a build with the feature `tokenizers`.
+    /// A tokenizer file (tokenizer.json) that also counts the tokens of answers; needs a build with the feature `tokenizers`.
     pub tokenizer: Option<PathBuf>,
     /// What an answer of tokens has to meet to be counted as good, besides succeeding.
     pub goodput: Option<GoodputSpec>,

@@ -1,5 +1,5 @@
-//! Counts tokens by a tokenizer file (`tokenizer.json`), as the `tokenizers` crate reads it: nothing is
-//! fetched. In builds with the feature of that name; others say so.
+//! Counts tokens with a tokenizer file (`tokenizer.json`), which the crate `tokenizers` reads: nothing is
+//! fetched. Builds without the feature of that name refuse the file.
 //!
 //! Who resolves a plan calls this; what it returns is called while a run goes on, never by a worker.
 
@@ -40,7 +40,7 @@ pub(super) fn counter(
 #[cfg(not(feature = "tokenizers"))]
 pub(super) fn counter(path: &Path, _: &dyn Surroundings) -> Result<TokenCounter, String> {
     Err(format!(
-        "{} counts tokens only in builds with the feature `tokenizers` of cargo, which this one has not",
+        "{} can't be used: this build has no tokenizers; one is built with cargo's feature `tokenizers` (docs/llm.md)",
         path.display()
     ))
 }

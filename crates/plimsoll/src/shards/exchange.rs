@@ -133,9 +133,8 @@ impl Leading {
         }
     }
 
-    /// Asks the store for the leader until there is a result; everything observed goes to `observe`. `wanted`: so
-    /// many connections are to be made.
-    /// `stop` is passed on to all shards.
+    /// Asks the store for the leader until there is a result; everything observed goes to `observe`.
+    /// `stop` is passed on to all shards. `wanted`: connections to be made.
     ///
     /// # Errors
     /// Where shards did not come together, or not all carried their part out.
@@ -256,7 +255,7 @@ impl Closing {
 mod tests {
     use super::super::objects::{ORDERS, Orders, from_json};
     use super::super::store::{Access, Ask};
-    use super::super::tests::charge;
+    use super::super::tests::fixtures::charge;
     use super::*;
 
     /// The answer to what the leader has asked comes while the end is announced, or before.

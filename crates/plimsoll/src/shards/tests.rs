@@ -6,21 +6,23 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use plimsoll_model::plan::Shard;
 use plimsoll_model::record::{StageRecord, Times};
-use plimsoll_model::run::{IntervalRecord, RunHeader, ShardState};
+use plimsoll_model::run::{IntervalRecord, ShardState};
 use plimsoll_model::{Outcome, Time};
 
-use super::leader::{self, Charge, Leader, ranges};
+use super::leader::{self, Leader, ranges};
 use super::member::{self, Event, Member};
-use super::objects::{self, Arrival, Digests, Line};
+use super::objects::{self, Line};
 use super::store::{Answer, Ask};
-use crate::problems::Source;
 use crate::spread::wire::{End, Message, Ready};
+use fixtures::{arrival, charge};
+
+pub(super) mod fixtures;
 
 const TICK: u64 = 50_000_000;
 const SECOND: u64 = 1_000_000_000;
+
 /// Unix time at which the simulation begins, on the store's clock.
 const UNIX: u64 = 1_750_000_000 * SECOND;
 
@@ -123,39 +125,6 @@ struct World {
 /// How long a call of a second takes, whoever makes it, ns.
 fn time_of(second: u64, call: u64) -> u64 {
     Dice(second << 32 | call).below(3 * SECOND)
-}
-
-fn arrival(shard: u32, of: u32, token: String, data: &str) -> Arrival {
-    Arrival {
-        version: objects::VERSION,
-        shard,
-        of,
-        token,
-        digests: Digests {
-            plan: "p".into(),
-            build: "b".into(),
-            data: [("rows.csv".to_owned(), data.to_owned())].into(),
-        },
-    }
-}
-
-pub(super) fn charge(of: u32, barrier: Duration) -> Charge {
-    Charge {
-        own: arrival(0, of, "0@0".into(), "x"),
-        header: header(),
-        plan_toml: String::new(),
-        keep_requests: false,
-        url: "grpc://x".into(),
-        barrier,
-    }
-}
-
-fn header() -> RunHeader {
-    plimsoll_protocols::registry::register();
-    let text = "target = \"grpc://127.0.0.1:1\"\ncall.grpc.method = \"score.ScoreService/GetScore\"\nload = { rate = \"100/s\", duration = \"20s\" }\n";
-    let spec = plimsoll_model::spec::read(text).unwrap();
-    let plan = crate::planning::plan(&spec, &Default::default(), &Source::Flags).unwrap();
-    RunHeader::of(&plan, "", "0", Timestamp::UNIX_EPOCH)
 }
 
 impl World {

@@ -13,6 +13,18 @@ fn call() -> HttpCall {
     }
 }
 
+/// A call whose answer is a stream of tokens.
+fn tokens() -> HttpCall {
+    let mut streamed = call();
+    streamed.stream = Some(EventStream {
+        format: EventFormat::Sse,
+        until: Some(EventMatch::Data("[DONE]".into())),
+        error: None,
+        tokens: Some(Goodput::default()),
+    });
+    streamed
+}
+
 fn driver(call: &HttpCall) -> Http1Driver {
     let request = HttpRequest {
         call,
@@ -219,13 +231,7 @@ fn a_stream_ends_with_the_event_that_ends_it() {
 
 #[test]
 fn tokens_and_their_usage_are_found_however_an_answer_is_split() {
-    let mut streamed = call();
-    streamed.stream = Some(EventStream {
-        format: EventFormat::Sse,
-        until: Some(EventMatch::Data("[DONE]".into())),
-        error: None,
-        tokens: Some(Goodput::default()),
-    });
+    let streamed = tokens();
     let body = "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n\
         data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\r\n\r\n\
         data: {\"choices\":[{\"delta\":{\"content\":\" b\"}}]}\n\n\
@@ -278,13 +284,7 @@ fn tokens_and_their_usage_are_found_however_an_answer_is_split() {
 
 #[test]
 fn what_was_written_is_given_away_to_be_counted_where_the_answer_is_good() {
-    let mut streamed = call();
-    streamed.stream = Some(EventStream {
-        format: EventFormat::Sse,
-        until: Some(EventMatch::Data("[DONE]".into())),
-        error: None,
-        tokens: Some(Goodput::default()),
-    });
+    let mut streamed = tokens();
     streamed.tokenizer = Some(TokenCounter::new("t.json".as_ref(), |_| None));
     let mut driver = driver(&streamed);
     let token = |text: &str| format!("data: {{\"choices\":[{{\"text\":\"{text}\"}}]}}\n\n");

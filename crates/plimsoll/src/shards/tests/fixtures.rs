@@ -1,0 +1,43 @@
+//! What tests of shards begin with: an arrival, and what a leader is charged with.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use plimsoll_model::run::RunHeader;
+
+use super::super::leader::Charge;
+use super::super::objects::{self, Arrival, Digests};
+use crate::problems::Source;
+
+pub(in crate::shards) fn arrival(shard: u32, of: u32, token: String, data: &str) -> Arrival {
+    Arrival {
+        version: objects::VERSION,
+        shard,
+        of,
+        token,
+        digests: Digests {
+            plan: "p".into(),
+            build: "b".into(),
+            data: [("rows.csv".to_owned(), data.to_owned())].into(),
+        },
+    }
+}
+
+pub(in crate::shards) fn charge(of: u32, barrier: Duration) -> Charge {
+    Charge {
+        own: arrival(0, of, "0@0".into(), "x"),
+        header: header(),
+        plan_toml: String::new(),
+        keep_requests: false,
+        url: "grpc://x".into(),
+        barrier,
+    }
+}
+
+fn header() -> RunHeader {
+    plimsoll_protocols::registry::register();
+    let text = "target = \"grpc://127.0.0.1:1\"\ncall.grpc.method = \"score.ScoreService/GetScore\"\nload = { rate = \"100/s\", duration = \"20s\" }\n";
+    let spec = plimsoll_model::spec::read(text).unwrap();
+    let plan = crate::planning::plan(&spec, &Default::default(), &Source::Flags).unwrap();
+    RunHeader::of(&plan, "", "0", Timestamp::UNIX_EPOCH)
+}
