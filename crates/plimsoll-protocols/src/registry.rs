@@ -13,6 +13,8 @@ pub use crate::owned::{
 };
 use crate::owned::{Kind, flags_of};
 use crate::plugin::{PluginFlags, PluginOptions};
+#[cfg(feature = "targets")]
+use crate::serving::reference::Server;
 use crate::session::{SessionFlags, SessionSection};
 
 /// In the order in which messages list them.
@@ -36,6 +38,20 @@ pub static ENTRIES: [Entry; 8] = [
     Entry::of::<LlmFlags>(),
     Entry::of::<WsFlags>(),
     Entry::of::<SessionFlags>(),
+];
+
+/// The reference servers, in the order of their commands in the help.
+#[cfg(feature = "targets")]
+pub static SERVERS: [Server; 9] = [
+    Server::of::<crate::grpc::target::score::ScoreOptions>(),
+    Server::of::<crate::grpc::target::orders::OrdersOptions>(),
+    Server::of::<crate::grpc::target::echo::EchoOptions>(),
+    Server::of::<crate::grpc::target::fast::FastOptions>(),
+    Server::of::<crate::bolt::target::BoltOptions>(),
+    Server::of::<crate::http::target::HttpOptions>(),
+    Server::of::<crate::fetch::target::FilesOptions>(),
+    Server::of::<crate::hold::target::HoldOptions>(),
+    Server::of::<crate::plugin::target::PluginOptions>(),
 ];
 
 /// Makes plans know the protocols of this crate. To be called before the first plan is read.

@@ -12,8 +12,7 @@ use plimsoll_protocols::bolt::hessian::Value;
 use plimsoll_protocols::bolt::sofa::{self, SofaCall};
 use plimsoll_protocols::bolt::target::{BoltOptions, BoltStats, Share, serve};
 use plimsoll_protocols::bolt::{Command, Form, Frame, Kind, Status, header};
-use plimsoll_protocols::grpc::target::Delay;
-use plimsoll_protocols::serving::{Listen, runtime};
+use plimsoll_protocols::serving::{Delay, Listen, runtime};
 use tokio::sync::oneshot;
 
 struct Server {
@@ -250,7 +249,7 @@ fn a_full_pool_and_queue_answer_busy_and_the_rest_is_answered_in_time() {
 #[test]
 fn shares_of_failures_are_what_was_asked_for() {
     let server = Server::start(BoltOptions {
-        shares: vec![
+        fail: vec![
             Share {
                 status: Some(Status::Timeout),
                 share: 0.25,

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use miette::Report;
 use plimsoll_model::objective::Conclusion;
 use plimsoll_protocols::registry::Usage;
+use plimsoll_protocols::serving::ServeError;
 
 /// The exit codes, the same for every command; of several the last here counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,6 +65,15 @@ impl Exit {
 impl From<Usage> for Failure {
     fn from(wrong: Usage) -> Failure {
         Failure::usage(wrong.message, &wrong.help)
+    }
+}
+
+impl From<ServeError> for Failure {
+    fn from(error: ServeError) -> Failure {
+        match error {
+            ServeError::Codec { problem, help } => Failure::error_with_help(problem, help),
+            error => Failure::error(error),
+        }
     }
 }
 

@@ -32,6 +32,20 @@ pub struct Listening {
     pub address: SocketAddr,
 }
 
+impl Listening {
+    /// What a load takes. Certificates are for names, so TLS is reached by one.
+    pub fn url(&self) -> String {
+        let (scheme, address) = (self.wire.scheme(), self.address);
+        match self.wire {
+            Wire::Tls if address.ip().is_loopback() => {
+                format!("{scheme}://localhost:{}/file", address.port())
+            }
+            Wire::Tls | Wire::Http1 => format!("{scheme}://{address}/file"),
+            _ => format!("{scheme}://{address}"),
+        }
+    }
+}
+
 /// Every behaviour asked for, bound and not yet served.
 pub struct Hostile {
     listeners: Vec<(TcpListener, &'static Behaviour)>,

@@ -3,43 +3,44 @@
 //! A request is answered at once with its own payload, a heartbeat with its answer; whatever the
 //! plugin or a client does wrong closes that client's connection.
 
-use std::future::Future;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use clap::Args;
 use plimsoll_plugin::{Codec, Decoded, Fault, Frame, Kind, MAX_FRAME, Make, Match, Sender};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 
+use crate::serving::ServeError;
 use crate::serving::accepting::{self, Serve};
 use crate::serving::early::Link;
-use crate::serving::{Bound, ConnectionStats, ServeError};
+use crate::serving::reference::{Counted, Place, Reference};
 
 const READ_AT_ONCE: usize = 64 << 10;
 /// Buffers larger than this are given back when they are empty. Bytes.
 const KEPT: usize = 256 << 10;
 
-/// What the server counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PluginStats {
-    pub connections: ConnectionStats,
-    /// Requests answered with their own payload.
-    pub answered: u64,
-    pub oneway: u64,
-    pub heartbeats: u64,
-    /// Connections closed for bytes that are not the protocol.
-    pub malformed: u64,
-    /// Connections closed for what the plugin did.
-    pub plugin_faults: u64,
+/// The protocol of a codec plugin: each request is answered with its own payload.
+#[derive(Args, Clone, Debug)]
+#[command(before_help = "Example: the plugin that docs/plugin.md builds\n  \
+    plimsoll serve plugin x_example.so --listen 127.0.0.1:7000")]
+pub struct PluginOptions {
+    /// The shared object that brings the protocol (docs/plugin.md).
+    #[arg(value_name = "FILE")]
+    codec: PathBuf,
 }
 
 #[derive(Default)]
 struct Counters {
+    /// Requests answered with their own payload.
     answered: AtomicU64,
     oneway: AtomicU64,
     heartbeats: AtomicU64,
+    /// Connections closed for bytes that are not the protocol.
     malformed: AtomicU64,
+    /// Connections closed for what the plugin did.
     plugin_faults: AtomicU64,
 }
 
@@ -49,38 +50,46 @@ struct Server {
     counters: Counters,
 }
 
-/// Serves until `shutdown` completes; what is in progress is finished for at most
-/// [`crate::serving::Listen::drain`].
-///
-/// # Errors
-/// When the socket fails.
-pub async fn serve(
-    bound: Bound,
-    codec: Codec,
-    shutdown: impl Future<Output = ()>,
-) -> Result<PluginStats, ServeError> {
-    let server = Arc::new(Server {
-        codec,
-        counters: Counters::default(),
-    });
-    let connections = accepting::accept(bound, Arc::clone(&server), shutdown).await?;
-    let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let counters = &server.counters;
-    Ok(PluginStats {
-        connections,
-        answered: read(&counters.answered),
-        oneway: read(&counters.oneway),
-        heartbeats: read(&counters.heartbeats),
-        malformed: read(&counters.malformed),
-        plugin_faults: read(&counters.plugin_faults),
-    })
+impl Reference for PluginOptions {
+    const NAME: &str = "plugin";
+
+    fn serving(
+        self,
+        place: Place,
+    ) -> Result<impl Future<Output = Result<Counted, ServeError>> + 'static, ServeError> {
+        let codec = Codec::load(&self.codec).map_err(|e| ServeError::Codec {
+            problem: e.to_string(),
+            help: "docs/plugin.md says how a plugin is built",
+        })?;
+        check(&codec)?;
+        let server = Arc::new(Server {
+            codec,
+            counters: Counters::default(),
+        });
+        Ok(async move {
+            let accepted = accepting::accept(place.bound, Arc::clone(&server), place.stopped);
+            let connections = accepted.await?;
+            let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            let counters = &server.counters;
+            Ok(Counted {
+                connections,
+                counts: vec![
+                    ("answered", read(&counters.answered)),
+                    ("oneway", read(&counters.oneway)),
+                    ("heartbeats", read(&counters.heartbeats)),
+                    ("malformed", read(&counters.malformed)),
+                    ("plugin faults", read(&counters.plugin_faults)),
+                ],
+            })
+        })
+    }
 }
 
 /// Whether the plugin has the answers that a server needs.
 ///
 /// # Errors
 /// When it makes none, or fails at it.
-pub fn check(codec: &Codec) -> Result<(), ServeError> {
+fn check(codec: &Codec) -> Result<(), ServeError> {
     let wrong = |problem: String| ServeError::Option {
         option: "codec",
         problem: format!("{}: {problem}", codec.name()),

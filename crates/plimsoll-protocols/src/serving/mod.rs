@@ -6,6 +6,7 @@
 //! reported before the first connection. The targets call this, and the service simulator.
 
 pub mod accepting;
+pub(crate) mod answering;
 pub(crate) mod delay;
 pub(crate) mod early;
 pub(crate) mod http2;
@@ -13,6 +14,7 @@ mod listener;
 mod names;
 mod outliving;
 pub mod proxied;
+pub mod reference;
 mod renewal;
 mod tickets;
 mod tls;
@@ -24,6 +26,7 @@ use std::thread::JoinHandle;
 
 use plimsoll_engine::Address;
 
+pub use answering::{Answers, Delay, Stall};
 pub use early::Link;
 pub use listener::{Bound, Listen, Listener, Peer, Reserved};
 pub use proxied::Proxies;
@@ -67,6 +70,14 @@ pub enum ServeError {
         doing: &'static str,
         source: io::Error,
     },
+    #[error("{problem}")]
+    Codec {
+        problem: String,
+        /// What to do about it.
+        help: &'static str,
+    },
+    #[error(transparent)]
+    Flags(#[from] clap::Error),
 }
 
 /// Waits for a server's own threads.

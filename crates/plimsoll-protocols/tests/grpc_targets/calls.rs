@@ -7,8 +7,7 @@ use plimsoll_protocols::grpc::target::generated::score::score_service_client::Sc
 use plimsoll_protocols::grpc::target::generated::score::{JsonVector, ScoreResponse};
 use plimsoll_protocols::grpc::target::orders::OrdersOptions;
 use plimsoll_protocols::grpc::target::score::ScoreOptions;
-use plimsoll_protocols::grpc::target::{Delay, Stall};
-use plimsoll_protocols::serving::Listen;
+use plimsoll_protocols::serving::{Answers, Delay, Listen, Stall};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tonic::transport::Channel;
@@ -127,10 +126,14 @@ async fn a_stall_holds_exactly_the_answers_due_in_it() {
         after: 200 * MS,
         duration: 300 * MS,
     };
+    let usual = ScoreOptions::default();
     let options = ScoreOptions {
         delay: Delay::Constant(5 * MS),
-        stall: Some(stall),
-        ..ScoreOptions::default()
+        answers: Answers {
+            stall: Some(stall),
+            ..usual.answers
+        },
+        ..usual
     };
     let server = serve_score(&listen(), options);
     let mut client = scores(server.address, plaintext()).await;
@@ -222,7 +225,7 @@ async fn stopping_is_bounded_by_the_drain_time() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_pool_bounds_orders_in_progress() {
     let options = OrdersOptions {
-        workers: 3,
+        pool: 3,
         processing: Delay::Constant(250 * MS),
         ..OrdersOptions::default()
     };
@@ -254,7 +257,7 @@ async fn the_pool_bounds_orders_in_progress() {
 #[tokio::test]
 async fn a_full_queue_refuses_and_a_cancelled_order_frees_its_place() {
     let options = OrdersOptions {
-        workers: 1,
+        pool: 1,
         queue: 2,
         processing: Delay::Constant(1000 * MS),
         ..OrdersOptions::default()
@@ -339,7 +342,7 @@ async fn many_connections_are_served_at_once() {
 #[tokio::test]
 async fn options_that_make_no_sense_are_named() {
     let none = OrdersOptions {
-        workers: 0,
+        pool: 0,
         ..OrdersOptions::default()
     };
     let bound = listen().bind().unwrap();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use plimsoll_model::units::Period;
 use plimsoll_protocols::grpc::target::fast::FastOptions;
 use plimsoll_protocols::grpc::target::generated::score::JsonVector;
 use plimsoll_stack::certificates::Options;
@@ -18,7 +19,7 @@ fn options(workers: usize) -> FastOptions {
         // field 1, fixed64: 0.25
         message: [&[9][..], &0.25f64.to_le_bytes()].concat(),
         // One worker sleeps at once, several look for more first: both are tried.
-        busy_poll: Duration::from_millis(workers as u64 - 1),
+        busy_poll: Period(Duration::from_millis(workers as u64 - 1)),
     }
 }
 

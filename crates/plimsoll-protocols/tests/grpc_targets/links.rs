@@ -9,13 +9,12 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use plimsoll_model::plan::{Group, Suite, TlsVersion};
-use plimsoll_protocols::grpc::target::Delay;
 use plimsoll_protocols::grpc::target::generated::orders::Order;
 use plimsoll_protocols::grpc::target::generated::score::JsonVector;
 use plimsoll_protocols::grpc::target::generated::score::score_service_client::ScoreServiceClient;
 use plimsoll_protocols::grpc::target::orders::OrdersOptions;
 use plimsoll_protocols::grpc::target::score::ScoreOptions;
-use plimsoll_protocols::serving::{Listen, Tls};
+use plimsoll_protocols::serving::{Delay, Listen, Tls};
 use plimsoll_stack::certificates::{Algorithm, CertificateSet, Options, Validity};
 use rustls::{CipherSuite, NamedGroup};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -10,17 +10,20 @@ mod connection;
 
 use std::future::Future;
 use std::io;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use clap::Args;
 use plimsoll_model::Outcome;
 use tokio::sync::{Semaphore, watch};
 
 use super::Status;
-use crate::grpc::target::{Answering, Delay, Stall};
 use crate::serving::accepting::{self, Serve};
+use crate::serving::answering::{Answering, Answers, Delay};
 use crate::serving::early::Link;
+use crate::serving::reference::{self, Counted, Place, Reference};
 use crate::serving::{Bound, ConnectionStats, ServeError};
 
 /// A share of answers that fail on demand.
@@ -32,33 +35,91 @@ pub struct Share {
     pub share: f64,
 }
 
-/// How the Bolt server behaves.
-#[derive(Clone, Debug)]
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Share, String> {
+        let (name, share) = text
+            .split_once('=')
+            .ok_or_else(|| format!("`{text}` lacks an =: write \"TIMEOUT=1%\""))?;
+        let status = if name.eq_ignore_ascii_case("SOFA_ERROR") {
+            None
+        } else {
+            Some(Status::from_name(name).ok_or_else(|| {
+                let names: Vec<&str> = Status::ALL.iter().map(|status| status.name()).collect();
+                format!(
+                    "`{name}` is no status: use {} or SOFA_ERROR",
+                    names.join(", ")
+                )
+            })?)
+        };
+        let percent = share
+            .strip_suffix('%')
+            .and_then(|number| number.trim().parse::<f64>().ok())
+            .filter(|percent| (0.0..=100.0).contains(percent))
+            .ok_or_else(|| format!("`{share}` is no share: write a percentage from 0% to 100%"))?;
+        Ok(Share {
+            status,
+            share: percent / 100.0,
+        })
+    }
+}
+
+/// SOFARPC over Bolt: HelloService/sayHello, TestService/echoStr, and the echo of strings.
+#[derive(Args, Clone, Debug)]
+#[command(
+    before_help = "Example: a thread pool of 200 with no queue, 1 ms a request, 2% of them failing\n  \
+    plimsoll serve bolt --listen 127.0.0.1:12200 --pool 200 --delay 1ms --fail SERVER_EXCEPTION=2%"
+)]
 pub struct BoltOptions {
+    #[command(flatten)]
+    pub answers: Answers,
+
+    /// How long an answer takes: "5ms", "1ms..9ms" (uniform) or "exp:5ms" (exponential).
+    #[arg(long, value_name = "TIME", default_value = "0s")]
     pub delay: Delay,
-    pub stall: Option<Stall>,
-    /// How long before an answer is due the clock is polled. Zero: never.
-    pub spin: Duration,
-    pub seed: u64,
-    /// Requests in progress at once; 0: no limit.
+
+    /// Threads of the pool: requests in progress at once; 0: no limit.
+    #[arg(long, value_name = "N", default_value_t = 0)]
     pub pool: usize,
-    /// Requests that may wait for a worker of the pool; one more is answered as busy.
+
+    /// Requests that may wait for the pool; one more is answered SERVER_THREADPOOL_BUSY.
+    #[arg(long, value_name = "N", default_value_t = 0)]
     pub queue: usize,
-    /// Together at most 1.
-    pub shares: Vec<Share>,
+
+    /// A share of answers that fail with a Bolt status, or with SOFA_ERROR (a success with
+    /// an error header): "TIMEOUT=1%"; may be given again.
+    #[arg(long, value_name = "STATUS=SHARE")]
+    pub fail: Vec<Share>,
 }
 
 impl Default for BoltOptions {
     fn default() -> BoltOptions {
-        BoltOptions {
-            delay: Delay::Constant(Duration::ZERO),
-            stall: None,
-            spin: Duration::from_micros(50),
-            seed: 0,
-            pool: 0,
-            queue: 0,
-            shares: Vec::new(),
-        }
+        reference::untyped()
+    }
+}
+
+impl Reference for BoltOptions {
+    const NAME: &str = "bolt";
+
+    fn serving(
+        self,
+        place: Place,
+    ) -> Result<impl Future<Output = Result<Counted, ServeError>> + 'static, ServeError> {
+        Ok(async {
+            let stats = serve(place.bound, self, place.stopped).await?;
+            Ok(Counted {
+                connections: stats.connections,
+                counts: vec![
+                    ("answered", stats.answered),
+                    ("failed", stats.failed),
+                    ("busy", stats.busy),
+                    ("oneway", stats.oneway),
+                    ("heartbeats", stats.heartbeats),
+                    ("malformed", stats.malformed),
+                ],
+            })
+        })
     }
 }
 
@@ -146,9 +207,9 @@ impl Server {
 }
 
 fn check(options: &BoltOptions) -> Result<(), ServeError> {
-    let total: f64 = options.shares.iter().map(|share| share.share).sum();
+    let total: f64 = options.fail.iter().map(|share| share.share).sum();
     let wrong = |share: &Share| !(0.0..=1.0).contains(&share.share);
-    if options.shares.iter().any(wrong) || total > 1.0 + 1e-9 {
+    if options.fail.iter().any(wrong) || total > 1.0 + 1e-9 {
         return Err(ServeError::Option {
             option: "fail",
             problem: format!(
@@ -171,16 +232,16 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> Result<BoltStats, ServeError> {
     check(&options)?;
-    let answering = Answering::new(options.delay, options.stall, options.spin, options.seed)?;
+    let answering = Answering::new(options.delay, options.answers)?;
     let server = Arc::new(Server {
         answering,
         at_once: options.delay == Delay::Constant(Duration::ZERO)
-            && options.stall.is_none()
+            && options.answers.stall.is_none()
             && options.pool == 0,
         pool: (options.pool > 0).then(|| Semaphore::new(options.pool.min(Semaphore::MAX_PERMITS))),
         queue: options.queue,
         waiting: AtomicUsize::new(0),
-        shares: options.shares,
+        shares: options.fail,
         counters: Counters::default(),
     });
     let stats = accepting::accept(bound, Arc::clone(&server), shutdown).await?;

@@ -14,113 +14,90 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustls::{HandshakeKind, ServerConfig, ServerConnection};
+use clap::Args;
+use rustls::{HandshakeKind, ServerConnection};
 use tokio::sync::watch;
 
 use crate::serving::accepting::{self, Serve};
 use crate::serving::early::Link;
-use crate::serving::{Bound, ConnectionStats, Resumption, ServeError};
+use crate::serving::reference::{Counted, Identity, Place, Reference};
+use crate::serving::{Bound, Resumption, ServeError};
 
 use content::Content;
 
-/// What the file server serves, and as whom.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Files of a folder and bodies of any size, over HTTP/1.1.
+#[derive(Args, Clone, Debug)]
+#[command(
+    before_help = "Example: TLS 1.3 with session tickets; then fetch /bytes/1KiB, /bytes/512MiB, /index.html\n  \
+    plimsoll serve files site --listen 127.0.0.1:4433 --tls-cert certs/server.crt --tls-key certs/server.key"
+)]
 pub struct FilesOptions {
-    /// The folder whose files are served; `None`: only `/bytes/SIZE`.
-    pub root: Option<PathBuf>,
-    /// A folder of certificates `NAME.crt` with keys `NAME.key` (PEM): a client that asks
-    /// for NAME (RFC 6066 §3) gets that one, any other client the listener's own.
-    pub certificates: Option<PathBuf>,
-    /// Send no session tickets, so that nothing can be resumed.
-    pub no_tickets: bool,
-    /// Bytes that a resumed connection may send before its handshake is over (0-RTT, RFC 8446
-    /// §2.3); 0: none. Only GET is answered from them: they can be replayed (§8).
-    pub early_data: u32,
+    /// The folder to serve; /bytes/SIZE is answered with SIZE bytes in any case.
+    #[arg(value_name = "DIR")]
+    dir: Option<PathBuf>,
+
+    #[command(flatten)]
+    identity: Identity,
+
+    // Only GET is answered from it.
+    /// Let resumed connections send this many bytes of a GET before the handshake is over (0-RTT).
+    /// Such requests can be replayed by whoever records them (RFC 8446 §8) [default: none].
+    #[arg(long, value_name = "BYTES", help_heading = "TLS")]
+    max_early_data: Option<u32>,
 }
 
-/// What became of the requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FilesStats {
-    /// Answered with 200.
-    pub served: u64,
-    /// Answered with another status: 404 and the like.
-    pub refused: u64,
-    /// Bytes of bodies.
-    pub bytes: u64,
-    pub full_handshakes: u64,
-    pub resumed_handshakes: u64,
-    /// Requests that came before the handshake was over.
-    pub early: u64,
-    pub connections: ConnectionStats,
+impl Reference for FilesOptions {
+    const NAME: &str = "files";
+
+    fn serving(
+        self,
+        place: Place,
+    ) -> Result<impl Future<Output = Result<Counted, ServeError>> + 'static, ServeError> {
+        let content = Content::new(self.dir.as_deref())?;
+        let tls = place.bound.presenting(
+            b"http/1.1",
+            self.identity.tls_certs.as_deref(),
+            Resumption::of(self.identity.no_tickets, self.max_early_data.unwrap_or(0))?,
+        )?;
+        let bound = Bound {
+            tls: tls.map(Arc::new),
+            ..place.bound
+        };
+        let server = Server {
+            content: Arc::new(content),
+            counters: Arc::default(),
+        };
+        Ok(async move {
+            let counters = Arc::clone(&server.counters);
+            let connections = accepting::accept(bound, server, place.stopped).await?;
+            let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            Ok(Counted {
+                connections,
+                counts: vec![
+                    ("served", read(&counters.served)),
+                    ("refused", read(&counters.refused)),
+                    ("bytes", read(&counters.bytes)),
+                    ("full handshakes", read(&counters.full)),
+                    ("resumed handshakes", read(&counters.resumed)),
+                    ("early requests", read(&counters.early)),
+                ],
+            })
+        })
+    }
 }
 
 #[derive(Debug, Default)]
 struct Counters {
+    /// Answered with 200.
     served: AtomicU64,
+    /// Answered with another status: 404 and the like.
     refused: AtomicU64,
+    /// Of bodies.
     bytes: AtomicU64,
     full: AtomicU64,
     resumed: AtomicU64,
+    /// Requests that came before the handshake was over.
     early: AtomicU64,
-}
-
-/// The server, all its files read and checked.
-#[derive(Debug)]
-pub struct Files {
-    bound: Bound,
-    content: Content,
-    tls: Option<Arc<ServerConfig>>,
-}
-
-impl Files {
-    /// # Errors
-    /// When a folder or one of its certificates can't be used: the file is named.
-    pub fn new(bound: Bound, options: &FilesOptions) -> Result<Files, ServeError> {
-        let content = Content::new(options.root.as_deref())?;
-        let tls = bound
-            .presenting(
-                b"http/1.1",
-                options.certificates.as_deref(),
-                Resumption::of(options.no_tickets, options.early_data)?,
-            )?
-            .map(Arc::new);
-        Ok(Files {
-            bound,
-            content,
-            tls,
-        })
-    }
-
-    pub fn bound(&self) -> &Bound {
-        &self.bound
-    }
-
-    /// Serves until `shutdown` completes, then lets answers in progress finish for at most
-    /// the listener's drain time.
-    ///
-    /// # Errors
-    /// When the listening socket itself fails.
-    pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<FilesStats, ServeError> {
-        let server = Server {
-            content: Arc::new(self.content),
-            counters: Arc::default(),
-        };
-        let bound = Bound {
-            tls: self.tls,
-            ..self.bound
-        };
-        let counters = Arc::clone(&server.counters);
-        let connections = accepting::accept(bound, server, shutdown).await?;
-        Ok(FilesStats {
-            served: counters.served.load(Ordering::Relaxed),
-            refused: counters.refused.load(Ordering::Relaxed),
-            bytes: counters.bytes.load(Ordering::Relaxed),
-            full_handshakes: counters.full.load(Ordering::Relaxed),
-            resumed_handshakes: counters.resumed.load(Ordering::Relaxed),
-            early: counters.early.load(Ordering::Relaxed),
-            connections,
-        })
-    }
 }
 
 #[derive(Clone)]

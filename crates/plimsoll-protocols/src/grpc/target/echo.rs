@@ -12,8 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use clap::Args;
 use hyper::body::Incoming;
 use jiff::Timestamp;
+use plimsoll_model::units::Period;
 use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::codec::CompressionEncoding;
@@ -24,45 +26,53 @@ use tonic::server::Grpc;
 use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use super::answering::LONGEST;
 use super::generated::echo::{EchoRequest, EchoResponse};
 use super::reflecting::reflecting;
 use crate::grpc::MethodKind;
+use crate::serving::answering::LONGEST;
 use crate::serving::delay::Alarms;
-use crate::serving::{Bound, ConnectionStats, ServeError, http2};
+use crate::serving::reference::{self, Counted, Place, Reference};
+use crate::serving::{Bound, ServeError, http2};
 
 /// How long before a paced answer is due the server polls the clock instead of sleeping.
 const LEAD: Duration = Duration::from_micros(50);
 
-/// How the echo server behaves.
-#[derive(Clone, Debug)]
+/// grpc.examples.echo.Echo: a call of each kind, timestamps in headers and trailers.
+#[derive(Args, Clone, Debug)]
+#[command(
+    before_help = "Example: ten messages, 50 ms apart, for a call of ServerStreamingEcho\n  \
+    plimsoll serve echo --listen 127.0.0.1:50054 --pace 50ms"
+)]
 pub struct EchoOptions {
     /// Answers to one message in server streaming.
+    #[arg(long, value_name = "N", default_value_t = 10)]
     pub messages: u32,
-    /// Between two of them: each is due so long after the one before it was, however late
-    /// that one left.
-    pub pace: Duration,
-    /// `location` in the headers.
+
+    // Each is due so long after the one before it was, however late that one left.
+    /// Time between two of them.
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    pub pace: Period,
+
+    /// What the headers say under `location`.
+    #[arg(long, value_name = "TEXT", default_value = "local")]
     pub location: String,
 }
 
 impl Default for EchoOptions {
     fn default() -> EchoOptions {
-        EchoOptions {
-            messages: 10,
-            pace: Duration::ZERO,
-            location: "local".to_owned(),
-        }
+        reference::untyped()
     }
 }
 
-/// What the echo server counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EchoStats {
-    pub connections: ConnectionStats,
-    pub calls: u64,
-    pub messages_received: u64,
-    pub messages_sent: u64,
+impl Reference for EchoOptions {
+    const NAME: &str = "echo";
+
+    fn serving(
+        self,
+        place: Place,
+    ) -> Result<impl Future<Output = Result<Counted, ServeError>> + 'static, ServeError> {
+        Ok(serve(place.bound, self, place.stopped))
+    }
 }
 
 /// Serves until `shutdown` completes.
@@ -73,17 +83,17 @@ pub async fn serve(
     bound: Bound,
     options: EchoOptions,
     shutdown: impl Future<Output = ()>,
-) -> Result<EchoStats, ServeError> {
+) -> Result<Counted, ServeError> {
     if MetadataValue::try_from(&options.location).is_err() {
         return Err(ServeError::Option {
             option: "location",
             problem: "not a metadata value: use printable ASCII".to_owned(),
         });
     }
-    if options.pace > LONGEST {
+    if options.pace.0 > LONGEST {
         return Err(ServeError::Option {
             option: "pace",
-            problem: format!("{:?} is too long; at most {LONGEST:?}", options.pace),
+            problem: format!("{:?} is too long; at most {LONGEST:?}", options.pace.0),
         });
     }
     let alarms = Alarms::new(LEAD).map_err(|source| ServeError::Io {
@@ -102,11 +112,14 @@ pub async fn serve(
         shutdown,
     )
     .await?;
-    Ok(EchoStats {
+    let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    Ok(Counted {
         connections,
-        calls: counts.calls.load(Ordering::Relaxed),
-        messages_received: counts.received.load(Ordering::Relaxed),
-        messages_sent: counts.sent.load(Ordering::Relaxed),
+        counts: vec![
+            ("calls", read(&counts.calls)),
+            ("messages received", read(&counts.received)),
+            ("messages sent", read(&counts.sent)),
+        ],
     })
 }
 
@@ -188,7 +201,7 @@ impl Service<Request<Streaming<EchoRequest>>> for Handler {
             requests: request.into_inner(),
             counts: Arc::clone(counts),
             repeats: options.messages,
-            pace: options.pace,
+            pace: options.pace.0,
             alarms: Arc::clone(alarms),
             due: None,
             pause: None,

@@ -16,8 +16,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use clap::Args;
+use plimsoll_model::units::Period;
+
 use self::worker::{Mailbox, Worker};
 use crate::grpc::canned::{Canned, CannedOptions};
+use crate::serving::reference::{self, Counted, Place, Reference};
 use crate::serving::{Bound, ConnectionStats, Listener, ServeError, joined};
 
 /// Bytes of answers made before those there are have been written, one answer more or less.
@@ -25,27 +29,47 @@ const MAX_OUT: usize = 1 << 20;
 /// Pause when the process has no descriptor left for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// How the fast server behaves.
-#[derive(Clone, Debug)]
+/// Answers every unary call at once, with the same bytes: for measuring clients.
+#[derive(Args, Clone, Debug)]
+#[command(before_help = "Example: on one thread\n  \
+    plimsoll serve fast --listen 127.0.0.1:50053 --workers 1")]
 pub struct FastOptions {
-    /// Threads. Each serves its share of the connections.
+    // Threads. Each serves its share of the connections.
+    #[arg(skip = 1usize)]
     pub workers: usize,
-    /// The answer's message (protobuf), without the gRPC prefix.
+
+    // The answer's message (protobuf), without the gRPC prefix: a `score.ScoreResponse`.
+    #[arg(skip = CannedOptions::default().message)]
     pub message: Vec<u8>,
-    /// How long a worker that has nothing to do looks for more before it sleeps. Whoever
-    /// sends to a sleeping thread pays for waking it, on a virtual machine dearly; a
-    /// measurement of clients is of less else.
-    pub busy_poll: Duration,
+
+    // On a virtual machine waking is dear; a measurement of clients is of less else.
+    /// How long an idle worker looks for more calls before it sleeps. A client that sends to
+    /// a sleeping server pays for waking it; a busy one takes a core.
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    pub busy_poll: Period,
 }
 
 impl Default for FastOptions {
-    /// One worker; the answer is a `score.ScoreResponse`.
     fn default() -> FastOptions {
-        FastOptions {
-            workers: 1,
-            message: CannedOptions::default().message,
-            busy_poll: Duration::ZERO,
-        }
+        reference::untyped()
+    }
+}
+
+impl Reference for FastOptions {
+    const NAME: &str = "fast";
+
+    fn serving(
+        mut self,
+        place: Place,
+    ) -> Result<impl Future<Output = Result<Counted, ServeError>> + 'static, ServeError> {
+        self.workers = place.workers.unwrap_or(1);
+        Ok(async {
+            let stats = serve(place.bound, self, place.stopped).await?;
+            Ok(Counted {
+                connections: stats.connections,
+                counts: vec![("answered", stats.answered)],
+            })
+        })
     }
 }
 
@@ -98,7 +122,7 @@ pub async fn serve(
             canned.clone(),
             bound.tls.clone(),
             Arc::clone(&counters),
-            options.busy_poll,
+            options.busy_poll.0,
         )
         .map_err(failed("making a worker's poller"))?;
         let thread = thread::Builder::new()

@@ -3,16 +3,12 @@
 //! Each is bound ([`crate::serving::Listen::bind`]) and then served until a future
 //! completes; it returns what it counted.
 
-mod answering;
 pub mod echo;
 pub mod fast;
 pub mod orders;
 mod packing;
 mod reflecting;
 pub mod score;
-
-pub(crate) use answering::Answering;
-pub use answering::{Delay, Stall};
 
 /// Messages and service traits made from `proto/`.
 #[allow(

@@ -1,51 +1,75 @@
 //! `orders.OrderService/Submit`: a pool of workers takes orders from a bounded queue.
 //!
 //! The pool is a fair semaphore: a permit is a worker, and waiting for one is a place in
-//! the queue, first come first served. At most [`OrdersOptions::workers`] orders are in
+//! the queue, first come first served. At most [`OrdersOptions::pool`] orders are in
 //! progress at any moment; an order whose client went away frees its place.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
+use clap::Args;
 use tokio::sync::{Semaphore, SemaphorePermit, TryAcquireError};
 use tonic::codec::CompressionEncoding;
 use tonic::{Request, Response, Status};
 
 use super::generated::orders::order_service_server::{OrderService, OrderServiceServer};
 use super::generated::orders::{Order, OrderReply};
+use super::packing;
 use super::reflecting::reflecting;
-use super::{Delay, Stall, answering::Answering, packing};
+use crate::serving::answering::{Answering, Answers, Delay};
+use crate::serving::reference::{self, Counted, Place, Reference};
 use crate::serving::{Bound, ConnectionStats, ServeError, http2};
 
-/// How the order server behaves.
-#[derive(Clone, Debug)]
+/// orders.OrderService/Submit: a pool of workers that take orders from a queue.
+#[derive(Args, Clone, Debug)]
+#[command(before_help = "Example: ten workers, 1 ms for an order\n  \
+    plimsoll serve orders --listen 127.0.0.1:50052 --pool 10 --processing 1ms")]
 pub struct OrdersOptions {
+    // While a stall lasts, workers keep their orders.
+    #[command(flatten)]
+    pub answers: Answers,
+
     /// Orders in progress at once.
-    pub workers: usize,
-    /// Orders that may wait for a worker; one more is refused as RESOURCE_EXHAUSTED.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub pool: usize,
+
+    /// Orders that may wait; one more is refused as RESOURCE_EXHAUSTED.
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
     pub queue: usize,
-    /// What an order costs its worker.
+
+    /// What an order costs its worker: "1ms", "1ms..9ms" (uniform) or "exp:5ms" (exponential).
+    #[arg(long, value_name = "TIME", default_value = "0s")]
     pub processing: Delay,
-    /// While it lasts, workers keep their orders.
-    pub stall: Option<Stall>,
-    /// As [`super::score::ScoreOptions::spin`].
-    pub spin: Duration,
-    /// For random processing times.
-    pub seed: u64,
 }
 
 impl Default for OrdersOptions {
     fn default() -> OrdersOptions {
-        OrdersOptions {
-            workers: 10,
-            queue: 100_000,
-            processing: Delay::Constant(Duration::ZERO),
-            stall: None,
-            spin: Duration::from_micros(50),
-            seed: 0,
-        }
+        reference::untyped()
+    }
+}
+
+impl Reference for OrdersOptions {
+    const NAME: &str = "orders";
+
+    fn serving(
+        self,
+        place: Place,
+    ) -> Result<impl Future<Output = Result<Counted, ServeError>> + 'static, ServeError> {
+        Ok(async {
+            let stats = serve(place.bound, self, place.stopped).await?;
+            Ok(Counted {
+                connections: stats.connections,
+                counts: vec![
+                    ("processed", stats.processed),
+                    ("received", stats.received),
+                    ("refused", stats.refused),
+                    ("abandoned", stats.abandoned),
+                    ("most in progress", stats.most_in_progress),
+                    ("most waiting", stats.most_waiting),
+                ],
+            })
+        })
     }
 }
 
@@ -76,23 +100,18 @@ pub async fn serve(
     options: OrdersOptions,
     shutdown: impl Future<Output = ()>,
 ) -> Result<OrdersStats, ServeError> {
-    if options.workers == 0 || options.workers > Semaphore::MAX_PERMITS {
+    if options.pool == 0 || options.pool > Semaphore::MAX_PERMITS {
         return Err(ServeError::Option {
             option: "pool",
             problem: format!(
                 "{} workers can't serve anything; give at least 1",
-                options.workers
+                options.pool
             ),
         });
     }
     let orders = Arc::new(Orders {
-        answering: Answering::new(
-            options.processing,
-            options.stall,
-            options.spin,
-            options.seed,
-        )?,
-        workers: Semaphore::new(options.workers),
+        answering: Answering::new(options.processing, options.answers)?,
+        workers: Semaphore::new(options.pool),
         queue: options.queue as u64,
         received: AtomicU64::new(0),
         processed: AtomicU64::new(0),

@@ -6,39 +6,62 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use clap::Args;
+use plimsoll_model::units::Period;
 use tokio::time::Instant;
 use tonic::codec::CompressionEncoding;
 use tonic::{Request, Response, Status};
 
 use super::generated::score::score_service_server::{ScoreService, ScoreServiceServer};
 use super::generated::score::{JsonVector, ScoreResponse};
+use super::packing;
 use super::reflecting::reflecting;
-use super::{Delay, Stall, answering::Answering, packing};
+use crate::serving::answering::{Answering, Answers, Delay};
+use crate::serving::reference::{self, Counted, Place, Reference};
 use crate::serving::{Bound, ConnectionStats, ServeError, http2};
 
-/// How the score server behaves.
-#[derive(Clone, Debug)]
+/// score.ScoreService/GetScore: a random score after a delay.
+#[derive(Args, Clone, Debug)]
+#[command(before_help = "Example: with mutual TLS, on any free port\n  \
+    plimsoll serve score --listen 127.0.0.1:0 --delay 5ms --tls-cert certs/server.crt \\\n      \
+    --tls-key certs/server.key --tls-client-ca certs/ca.crt")]
 pub struct ScoreOptions {
+    #[command(flatten)]
+    pub answers: Answers,
+
+    /// How long an answer takes: "5ms", "1ms..9ms" (uniform) or "exp:5ms" (exponential).
+    #[arg(long, value_name = "TIME", default_value = "5ms")]
     pub delay: Delay,
-    /// Work for every answer: so long the server computes, before its delay. At most a second.
-    pub busy: Duration,
-    pub stall: Option<Stall>,
-    /// How long before an answer is due the server polls the clock instead of sleeping:
-    /// precision for CPU. Zero: never.
-    pub spin: Duration,
-    /// For scores and random delays.
-    pub seed: u64,
+
+    /// Time that the server computes for every answer, besides its delay.
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    pub busy: Period,
 }
 
 impl Default for ScoreOptions {
     fn default() -> ScoreOptions {
-        ScoreOptions {
-            delay: Delay::default(),
-            busy: Duration::ZERO,
-            stall: None,
-            spin: Duration::from_micros(50),
-            seed: 0,
-        }
+        reference::untyped()
+    }
+}
+
+impl Reference for ScoreOptions {
+    const NAME: &str = "score";
+
+    fn serving(
+        self,
+        place: Place,
+    ) -> Result<impl Future<Output = Result<Counted, ServeError>> + 'static, ServeError> {
+        Ok(async {
+            let stats = serve(place.bound, self, place.stopped).await?;
+            Ok(Counted {
+                connections: stats.connections,
+                counts: vec![
+                    ("scored", stats.scored),
+                    ("invalid", stats.invalid),
+                    ("abandoned", stats.abandoned),
+                ],
+            })
+        })
     }
 }
 
@@ -63,15 +86,16 @@ pub async fn serve(
     options: ScoreOptions,
     shutdown: impl Future<Output = ()>,
 ) -> Result<ScoreStats, ServeError> {
-    if options.busy > LONGEST_BUSY {
+    let busy = options.busy.0;
+    if busy > LONGEST_BUSY {
         return Err(ServeError::Option {
             option: "busy",
-            problem: format!("{:?} is too long; at most {LONGEST_BUSY:?}", options.busy),
+            problem: format!("{busy:?} is too long; at most {LONGEST_BUSY:?}"),
         });
     }
     let score = Arc::new(Score {
-        busy: options.busy,
-        answering: Answering::new(options.delay, options.stall, options.spin, options.seed)?,
+        busy,
+        answering: Answering::new(options.delay, options.answers)?,
         received: AtomicU64::new(0),
         scored: AtomicU64::new(0),
         invalid: AtomicU64::new(0),

@@ -8,56 +8,32 @@
 
 mod worker;
 
-use std::future::Future;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
+use clap::Args;
 use plimsoll_engine::network::os::Waker;
 use plimsoll_engine::tls::ServerSessions;
 use plimsoll_engine::tls::SharedTally;
 use rustls::ServerConfig;
 
-use crate::serving::{Bound, ConnectionStats, Resumption, ServeError, joined};
+use crate::serving::reference::{Counted, Identity, Place, Reference};
+use crate::serving::{ConnectionStats, Resumption, ServeError, joined};
 
 use worker::Worker;
 
-/// How the server is built, and as whom it speaks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Gives back every byte, and holds as many connections in as little memory as it can.
+#[derive(Args, Clone, Debug)]
+#[command(
+    before_help = "Example: TLS 1.3, then 18,000 connections that rest\n  \
+    plimsoll serve hold --listen 127.0.0.1:4434 --tls-cert certs/server.crt --tls-key certs/server.key\n  \
+    plimsoll hold tls://localhost:4434 --ca certs/ca.crt --connections 18000 --for 10s"
+)]
 pub struct HoldOptions {
-    /// Threads. Each serves its share of the connections.
-    pub workers: usize,
-    /// A folder of certificates `NAME.crt` with keys `NAME.key` (PEM): a client that asks
-    /// for NAME (RFC 6066 §3) gets that one, any other client the listener's own.
-    pub certificates: Option<PathBuf>,
-    /// Send no session tickets, so that nothing can be resumed.
-    pub no_tickets: bool,
-    /// Leave records to the TLS library, as TLS 1.2 demands: a connection at rest keeps all of its
-    /// session.
-    pub library_records: bool,
-}
-
-impl Default for HoldOptions {
-    fn default() -> HoldOptions {
-        HoldOptions {
-            workers: 1,
-            certificates: None,
-            no_tickets: false,
-            library_records: false,
-        }
-    }
-}
-
-/// What became of the connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HoldStats {
-    /// Bytes given back.
-    pub echoed_bytes: u64,
-    pub full_handshakes: u64,
-    pub resumed_handshakes: u64,
-    pub connections: ConnectionStats,
+    #[command(flatten)]
+    identity: Identity,
 }
 
 /// What workers count while they run.
@@ -74,104 +50,94 @@ struct Counters {
     echoed: AtomicU64,
 }
 
-/// The server, all its files read and checked.
-#[derive(Debug)]
-pub struct Hold {
-    bound: Bound,
-    workers: usize,
-    tls: Option<ServerConfig>,
-    library_records: bool,
-}
+impl Reference for HoldOptions {
+    const NAME: &str = "hold";
 
-impl Hold {
-    /// # Errors
-    /// When an option makes no sense, or a certificate can't be used: the file is named.
-    pub fn new(bound: Bound, options: &HoldOptions) -> Result<Hold, ServeError> {
-        if options.workers == 0 {
+    fn serving(
+        self,
+        place: Place,
+    ) -> Result<impl Future<Output = Result<Counted, ServeError>> + 'static, ServeError> {
+        let workers = place.workers.unwrap_or(1);
+        if workers == 0 {
             return Err(ServeError::Option {
                 option: "workers",
                 problem: "must be at least 1".to_owned(),
             });
         }
-        let tls = bound.presenting(
+        let tls = place.bound.presenting(
             b"",
-            options.certificates.as_deref(),
-            Resumption::of(options.no_tickets, 0)?,
+            self.identity.tls_certs.as_deref(),
+            Resumption::of(self.identity.no_tickets, 0)?,
         )?;
-        Ok(Hold {
-            bound,
-            workers: options.workers,
-            tls,
-            library_records: options.library_records,
-        })
+        Ok(serve(place, workers, tls))
     }
+}
 
-    pub fn bound(&self) -> &Bound {
-        &self.bound
+/// Serves until `place.stopped` completes. There is nothing to drain: connections get a
+/// goodbye and are closed.
+async fn serve(
+    place: Place,
+    workers: usize,
+    tls: Option<ServerConfig>,
+) -> Result<Counted, ServeError> {
+    let bound = place.bound;
+    let failed = |doing| move |source| ServeError::Io { doing, source };
+    let counters = Arc::new(Counters {
+        handshakes: bound.handshakes(),
+        ..Counters::default()
+    });
+    let stopped = Arc::new(AtomicBool::new(false));
+    let (sender, wakers) = mpsc::channel();
+    let mut threads = Vec::with_capacity(workers);
+    for _ in 0..workers {
+        let listener = bound
+            .listener
+            .try_clone()
+            .map_err(failed("sharing the listening socket"))?;
+        // TLS 1.2 takes the library's records: a connection at rest keeps all of its session.
+        let sessions = match place.offers_1_2 {
+            true => ServerSessions::of_library,
+            false => ServerSessions::new,
+        };
+        let sessions = tls.as_ref().map(sessions);
+        let (counters, stopped) = (Arc::clone(&counters), Arc::clone(&stopped));
+        let sender = sender.clone();
+        let work = move || {
+            let worker = Worker::new(listener, sessions, counters, stopped)?;
+            // Whoever serves waits for it.
+            let _ = sender.send(worker.waker());
+            drop(sender);
+            worker.run()
+        };
+        let thread = thread::Builder::new()
+            .name("hold".to_owned())
+            .spawn(work)
+            .map_err(failed("starting a worker thread"))?;
+        threads.push(thread);
     }
-
-    /// Serves until `shutdown` completes. There is nothing to drain: connections get a
-    /// goodbye and are closed.
-    ///
-    /// # Errors
-    /// When threads or a worker's poller fail.
-    pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<HoldStats, ServeError> {
-        let failed = |doing| move |source| ServeError::Io { doing, source };
-        let counters = Arc::new(Counters {
-            handshakes: self.bound.handshakes(),
-            ..Counters::default()
-        });
-        let stopped = Arc::new(AtomicBool::new(false));
-        let (sender, wakers) = mpsc::channel();
-        let mut threads = Vec::with_capacity(self.workers);
-        for _ in 0..self.workers {
-            let listener = self
-                .bound
-                .listener
-                .try_clone()
-                .map_err(failed("sharing the listening socket"))?;
-            let sessions = match self.library_records {
-                true => ServerSessions::of_library,
-                false => ServerSessions::new,
-            };
-            let sessions = self.tls.as_ref().map(sessions);
-            let (counters, stopped) = (Arc::clone(&counters), Arc::clone(&stopped));
-            let sender = sender.clone();
-            let work = move || {
-                let worker = Worker::new(listener, sessions, counters, stopped)?;
-                // Whoever serves waits for it.
-                let _ = sender.send(worker.waker());
-                drop(sender);
-                worker.run()
-            };
-            let thread = thread::Builder::new()
-                .name("hold".to_owned())
-                .spawn(work)
-                .map_err(failed("starting a worker thread"))?;
-            threads.push(thread);
-        }
-        drop(sender);
-        // A worker that can't be made reports why when it is joined.
-        let wakers: Vec<Waker> = wakers.iter().collect();
-        if wakers.len() == self.workers {
-            shutdown.await;
-        }
-        drop(self.bound);
-        stopped.store(true, Ordering::Relaxed);
-        wakers.iter().for_each(|waker| waker.wake());
-        joined(threads).await?;
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Ok(HoldStats {
-            echoed_bytes: read(&counters.echoed),
-            full_handshakes: read(&counters.full),
-            resumed_handshakes: read(&counters.resumed),
-            connections: ConnectionStats {
-                accepted: read(&counters.accepted),
-                most_at_once: read(&counters.most_at_once),
-                handshakes_failed: read(&counters.handshakes_failed),
-                broken: read(&counters.broken),
-                cut_off: 0,
-            },
-        })
+    drop(sender);
+    // A worker that can't be made reports why when it is joined.
+    let wakers: Vec<Waker> = wakers.iter().collect();
+    if wakers.len() == workers {
+        place.stopped.await;
     }
+    drop(bound);
+    stopped.store(true, Ordering::Relaxed);
+    wakers.iter().for_each(|waker| waker.wake());
+    joined(threads).await?;
+    let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    Ok(Counted {
+        connections: ConnectionStats {
+            accepted: read(&counters.accepted),
+            most_at_once: read(&counters.most_at_once),
+            handshakes_failed: read(&counters.handshakes_failed),
+            broken: read(&counters.broken),
+            cut_off: 0,
+        },
+        counts: vec![
+            ("echoed bytes", read(&counters.echoed)),
+            ("full handshakes", read(&counters.full)),
+            ("resumed handshakes", read(&counters.resumed)),
+        ],
+    })
 }

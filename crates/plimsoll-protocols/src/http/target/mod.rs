@@ -18,20 +18,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use clap::Args;
 use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
-use plimsoll_model::units::Size;
+use plimsoll_model::units::{Period, Size};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
-use crate::grpc::target::{Answering, Delay, Stall};
 use crate::serving::accepting::{self, Serve};
+use crate::serving::answering::{Answering, Answers, Delay};
 use crate::serving::early::Link;
-use crate::serving::{Bound, ConnectionStats, ServeError};
+use crate::serving::reference::{Counted, Place, Reference};
+use crate::serving::{Bound, ServeError};
 
 use body::Answer;
 
@@ -42,40 +44,55 @@ const MAX_ECHOED: usize = 16 << 20;
 /// Events of one answer, at most.
 const MAX_EVENTS: u32 = 1_000_000;
 
-/// How the HTTP server behaves.
-#[derive(Clone, Debug)]
+/// HTTP/1.1 and HTTP/2: bodies of any size, echo, statuses, delays, streams of events.
+#[derive(Args, Clone, Debug)]
+#[command(
+    before_help = "Example: 1 KiB after 2 ms; and /bytes/64KiB, /echo, /status/503, /sse/20, /ndjson/20\n  \
+    plimsoll serve http --listen 127.0.0.1:8080 --delay 2ms --pace 10ms"
+)]
 pub struct HttpOptions {
-    /// Bytes of the body of an answer whose path asks for nothing else.
-    pub size: u64,
-    /// Its status.
-    pub status: u16,
-    pub delay: Delay,
-    pub stall: Option<Stall>,
-    /// How long before an answer is due the clock is polled. Zero: never.
-    pub spin: Duration,
-    pub seed: u64,
-    /// Requests in progress at once, the others wait; 0: no limit.
-    pub pool: usize,
-    /// Between two events of a stream.
-    pub pace: Duration,
+    #[command(flatten)]
+    answers: Answers,
+
+    /// The size of a body, where the path asks for no other.
+    #[arg(long, value_name = "SIZE", default_value = "1KiB")]
+    size: Size,
+
+    /// The status of such an answer.
+    #[arg(long, value_name = "STATUS", default_value_t = 200)]
+    status: u16,
+
+    /// How long an answer takes: "5ms", "1ms..9ms" (uniform) or "exp:5ms" (exponential).
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    delay: Delay,
+
+    /// Requests in progress at once, while the others wait; 0: no limit.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pool: usize,
+
+    /// Time between two events of a stream.
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    pace: Period,
 }
 
-/// What the HTTP server counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HttpStats {
-    pub connections: ConnectionStats,
-    /// Requests answered with a status below 400.
-    pub answered: u64,
-    /// Requests answered with another.
-    pub refused: u64,
-    /// Events of streams.
-    pub events: u64,
+impl Reference for HttpOptions {
+    const NAME: &str = "http";
+
+    fn serving(
+        self,
+        place: Place,
+    ) -> Result<impl Future<Output = Result<Counted, ServeError>> + 'static, ServeError> {
+        Ok(serve(place.bound, self, place.stopped))
+    }
 }
 
 #[derive(Default)]
 struct Counters {
+    /// Requests answered with a status below 400.
     answered: AtomicU64,
+    /// Requests answered with another.
     refused: AtomicU64,
+    /// Of streams.
     events: AtomicU64,
 }
 
@@ -93,11 +110,11 @@ struct Service {
 ///
 /// # Errors
 /// When an option is out of range, or the listening socket itself fails.
-pub async fn serve(
+async fn serve(
     bound: Bound,
     options: HttpOptions,
     shutdown: impl Future<Output = ()>,
-) -> Result<HttpStats, ServeError> {
+) -> Result<Counted, ServeError> {
     let wrong = |option, problem| ServeError::Option { option, problem };
     let status = StatusCode::from_u16(options.status).ok();
     let status = status.filter(|status| (200..600).contains(&status.as_u16()));
@@ -111,10 +128,10 @@ pub async fn serve(
         )
     })?;
     let service = Arc::new(Service {
-        size: options.size,
+        size: options.size.0,
         status,
-        pace: options.pace,
-        answering: Answering::new(options.delay, options.stall, options.spin, options.seed)?,
+        pace: options.pace.0,
+        answering: Answering::new(options.delay, options.answers)?,
         pool: (options.pool > 0).then(|| Semaphore::new(options.pool)),
         counters: Counters::default(),
     });
@@ -132,11 +149,13 @@ pub async fn serve(
     let bound = bound.speaking_one_of(&[b"h2", b"http/1.1"]);
     let connections = accepting::accept(bound, server, shutdown).await?;
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    Ok(HttpStats {
+    Ok(Counted {
         connections,
-        answered: count(&service.counters.answered),
-        refused: count(&service.counters.refused),
-        events: count(&service.counters.events),
+        counts: vec![
+            ("answered", count(&service.counters.answered)),
+            ("refused", count(&service.counters.refused)),
+            ("events", count(&service.counters.events)),
+        ],
     })
 }
 
@@ -349,6 +368,7 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
+    use crate::serving::reference::untyped;
     use crate::serving::runtime;
 
     fn server() -> Server {
@@ -356,8 +376,7 @@ mod tests {
             size: 7,
             status: StatusCode::OK,
             pace: Duration::ZERO,
-            answering: Answering::new(Delay::Constant(Duration::ZERO), None, Duration::ZERO, 1)
-                .unwrap(),
+            answering: Answering::new(Delay::Constant(Duration::ZERO), untyped()).unwrap(),
             pool: None,
             counters: Counters::default(),
         };

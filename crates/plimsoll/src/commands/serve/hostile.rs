@@ -1,6 +1,5 @@
 //! `plimsoll serve hostile`.
 
-use std::net::SocketAddr;
 use std::sync::mpsc;
 
 use clap::Args;
@@ -177,22 +176,10 @@ fn list(chosen: &[(Wire, &'static Behaviour)], json: bool) -> Result<(), Failure
 }
 
 fn announce(listening: &Listening, json: bool) -> Result<(), Failure> {
-    let url = url(listening.wire, listening.address);
+    let url = listening.url();
     let name = listening.behaviour.name;
     console::result(match json {
         true => format!("{}\n", serde_json::json!({ "name": name, "url": url })),
         false => format!("hostile: {url} {name}\n"),
     })
-}
-
-/// Certificates are for names, so TLS is reached by one.
-fn url(wire: Wire, address: SocketAddr) -> String {
-    let scheme = wire.scheme();
-    match wire {
-        Wire::Tls if address.ip().is_loopback() => {
-            format!("{scheme}://localhost:{}/file", address.port())
-        }
-        Wire::Tls | Wire::Http1 => format!("{scheme}://{address}/file"),
-        _ => format!("{scheme}://{address}"),
-    }
 }

@@ -6,9 +6,9 @@ use std::io::{self, Read as _};
 use clap::Args;
 use plimsoll_engine::{Address, defect};
 use plimsoll_model::units::Period;
+use plimsoll_protocols::serving::reference::Counted;
 use plimsoll_protocols::serving::{Bound, Listen, Reserved, TicketSeed};
 
-use super::Counted;
 use crate::arguments::{Json, listening_address};
 use crate::commands::tls_flags::ServerTlsFlags;
 use crate::console;
@@ -92,11 +92,7 @@ impl ListenFlags {
     }
 
     /// Prints, on stdout and before the first connection, where the server can be reached.
-    pub(super) fn announce(&self, name: &str, bound: &Bound) -> Result<(), Failure> {
-        self.announce_at(name, bound.address())
-    }
-
-    pub(super) fn announce_at(&self, name: &str, address: &Address) -> Result<(), Failure> {
+    pub(super) fn announce(&self, name: &str, address: &Address) -> Result<(), Failure> {
         if self.json.json {
             return console::result(format_args!(
                 "{}\n",

@@ -1,17 +1,20 @@
 //! When an answer leaves: after its delay, unless the whole server stands still.
 
+use std::str::FromStr;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
+use clap::Args;
+use plimsoll_model::units::{Period, UnitError};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use tokio::time::Instant;
 
-use crate::serving::ServeError;
-use crate::serving::delay::Alarms;
+use super::ServeError;
+use super::delay::Alarms;
 
 /// Longer delays and stalls are mistakes.
-pub(super) const LONGEST: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// Polling longer than this before every answer is one too.
 const LONGEST_SPIN: Duration = Duration::from_millis(100);
 
@@ -41,10 +44,23 @@ impl Delay {
     }
 }
 
-impl Default for Delay {
-    /// 5 ms.
-    fn default() -> Delay {
-        Delay::Constant(Duration::from_millis(5))
+impl FromStr for Delay {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Delay, UnitError> {
+        let period = |text: &str| text.parse::<Period>().map(|p| p.0);
+        Ok(if let Some(mean) = text.strip_prefix("exp:") {
+            Delay::Exponential {
+                mean: period(mean)?,
+            }
+        } else if let Some((from, to)) = text.split_once("..") {
+            Delay::Uniform {
+                from: period(from)?,
+                to: period(to)?,
+            }
+        } else {
+            Delay::Constant(period(text)?)
+        })
     }
 }
 
@@ -57,6 +73,42 @@ pub struct Stall {
     /// Counted from the first request.
     pub after: Duration,
     pub duration: Duration,
+}
+
+impl FromStr for Stall {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Stall, String> {
+        let (length, after) = text.split_once('@').ok_or_else(|| {
+            format!(
+                "`{text}` lacks an @: write \"500ms@5s\" for 500 ms, 5 s after the first request"
+            )
+        })?;
+        let period = |text: &str| match text.parse::<Period>() {
+            Ok(period) => Ok(period.0),
+            Err(e) => Err(e.to_string()),
+        };
+        Ok(Stall {
+            after: period(after)?,
+            duration: period(length)?,
+        })
+    }
+}
+
+/// How a server answers, besides its delay.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Answers {
+    /// Freeze all answers for FOR, once, AFTER the first request: "500ms@5s".
+    #[arg(long, value_name = "FOR@AFTER")]
+    pub stall: Option<Stall>,
+
+    /// Busy-wait this long before an answer is due, for precision; "0s" saves CPU.
+    #[arg(long, value_name = "TIME", default_value = "50us")]
+    pub spin: Period,
+
+    /// The seed of random choices.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
 }
 
 /// Decides when each answer leaves, and holds it until then.
@@ -75,15 +127,13 @@ impl Answering {
     /// When a time is too long, the delay's range is empty, or the kernel refuses a timer.
     pub(crate) fn new(
         delay: Delay,
-        stall: Option<Stall>,
-        lead: Duration,
-        seed: u64,
+        Answers { stall, spin, seed }: Answers,
     ) -> Result<Answering, ServeError> {
         let stall_end = stall.map_or(Duration::ZERO, |s| s.after.saturating_add(s.duration));
         for (option, time, limit) in [
             ("delay", delay.typical(), LONGEST),
             ("stall", stall_end, LONGEST),
-            ("spin", lead, LONGEST_SPIN),
+            ("spin", spin.0, LONGEST_SPIN),
         ] {
             if time > limit {
                 return Err(ServeError::Option {
@@ -100,7 +150,7 @@ impl Answering {
                 problem: format!("a range goes up, and {from:?} to {to:?} does not"),
             });
         }
-        let alarms = Alarms::new(lead).map_err(|source| ServeError::Io {
+        let alarms = Alarms::new(spin.0).map_err(|source| ServeError::Io {
             doing: "making a timer",
             source,
         })?;
@@ -175,8 +225,13 @@ mod tests {
 
     #[tokio::test]
     async fn delays_follow_their_distribution() {
+        let answers = |stall, spin| Answers {
+            stall,
+            spin: Period(spin),
+            seed: 7,
+        };
         let draw = |delay| {
-            let answering = Answering::new(delay, None, Duration::ZERO, 7).unwrap();
+            let answering = Answering::new(delay, answers(None, Duration::ZERO)).unwrap();
             let mut all: Vec<f64> = (0..20_000)
                 .map(|_| answering.draw().as_secs_f64() * 1e3)
                 .collect();
@@ -210,7 +265,7 @@ mod tests {
             ),
             (Delay::Constant(ms(1)), None, century),
         ] {
-            let error = Answering::new(delay, stall, spin, 7).err().unwrap();
+            let error = Answering::new(delay, answers(stall, spin)).err().unwrap();
             assert!(error.to_string().contains("too long"), "{error}");
         }
         assert!(
@@ -219,9 +274,7 @@ mod tests {
                     from: ms(6),
                     to: ms(2)
                 },
-                None,
-                Duration::ZERO,
-                7
+                answers(None, Duration::ZERO)
             )
             .is_err()
         );

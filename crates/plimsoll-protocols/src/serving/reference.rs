@@ -1,0 +1,95 @@
+//! What a reference server is: its name, its flags, and what it counts. [`crate::registry`] lists them.
+
+use std::fmt::Debug;
+use std::path::PathBuf;
+use std::pin::Pin;
+
+use clap::{ArgMatches, Args, Command};
+
+use super::{Bound, ConnectionStats, ServeError};
+
+/// A server to try a protocol on: what it is asked for with flags, besides where it listens.
+pub trait Reference: Args {
+    /// Of its command, and in its first line.
+    const NAME: &str;
+
+    /// Reads and checks its files; what is returned serves until `place.stopped` completes.
+    ///
+    /// # Errors
+    /// When a flag's value makes no sense, or a file can't be used.
+    fn serving(
+        self,
+        place: Place,
+    ) -> Result<impl Future<Output = Result<Counted, ServeError>> + 'static, ServeError>;
+}
+
+/// Where a [`Reference`] server runs.
+pub struct Place {
+    pub bound: Bound,
+    /// Threads, where a number was asked for.
+    pub workers: Option<usize>,
+    /// TLS 1.2 is offered, too.
+    pub offers_1_2: bool,
+    /// Completes when the server is to stop.
+    pub stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+/// What a server counted; `counts` in the order in which they are printed.
+#[derive(Clone, Debug)]
+pub struct Counted {
+    pub connections: ConnectionStats,
+    pub counts: Vec<(&'static str, u64)>,
+}
+
+/// As whom a server speaks TLS, and what it lets clients keep.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// A folder of NAME.crt and NAME.key (PEM): a client that asks for NAME (SNI) gets that certificate.
+    #[arg(long, value_name = "DIR", help_heading = "TLS")]
+    pub tls_certs: Option<PathBuf>,
+
+    /// Send no session tickets: nothing can be resumed.
+    #[arg(long, help_heading = "TLS")]
+    pub no_tickets: bool,
+}
+
+/// What flags are where none was typed.
+pub(crate) fn untyped<F: Args>() -> F {
+    let command = F::augment_args(Command::new("").no_binary_name(true));
+    let typed = command.get_matches_from([""; 0]);
+    F::from_arg_matches(&typed).unwrap_or_else(|e| e.exit())
+}
+
+type Serving = Pin<Box<dyn Future<Output = Result<Counted, ServeError>>>>;
+
+/// A [`Reference`] server whose type is forgotten.
+#[derive(Debug)]
+pub struct Server {
+    /// Of its command.
+    pub name: &'static str,
+    flags: fn(Command) -> Command,
+    serving: fn(&ArgMatches, Place) -> Result<Serving, ServeError>,
+}
+
+impl Server {
+    pub(crate) const fn of<S: Reference>() -> Server {
+        Server {
+            name: S::NAME,
+            flags: S::augment_args,
+            serving: |typed, place| Ok(Box::pin(S::from_arg_matches(typed)?.serving(place)?)),
+        }
+    }
+
+    /// Adds what its command takes to `command`, and describes it.
+    pub fn with_flags(&self, command: Command) -> Command {
+        (self.flags)(command)
+    }
+
+    /// As [`Reference::serving`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn serving(&self, typed: &ArgMatches, place: Place) -> Result<Serving, ServeError> {
+        (self.serving)(typed, place)
+    }
+}
