@@ -90,6 +90,8 @@ pub trait Quick: Args {
     const NAME: &str = <Self::Section as Section>::SCHEMES.section;
     /// The help of the URL: its schemes, in words.
     const TARGET: &str;
+    /// Its servers can be asked what they offer (server reflection).
+    const REFLECTS: bool = false;
 
     /// The section that was typed, where some flags are another name for what other sections have. With a
     /// ladder in `spec` its rungs are measured, and not one run.
@@ -128,6 +130,8 @@ pub struct Entry {
     /// Of its command.
     pub name: &'static str,
     pub target: &'static str,
+    /// As [`Quick::REFLECTS`].
+    pub reflects: bool,
     protocol: &'static dyn spec::Protocol,
     flags: fn(Command) -> Command,
     apply: Apply,
@@ -138,6 +142,7 @@ impl Entry {
         Entry {
             name: F::NAME,
             target: F::TARGET,
+            reflects: F::REFLECTS,
             protocol: const { &Of::<F::Section>::NEW },
             flags: F::augment_args,
             apply: apply::<F>,
@@ -170,7 +175,7 @@ impl Entry {
 /// The keys of a protocol's section that can be typed for `command`, longer ones first, with their flags: a flag's id
 /// is the key, with the section's name before it where a flag of this name is everybody's; a key `x_file` is `@FILE`
 /// of the flag of `x`.
-pub(crate) fn flags_of(protocol: &dyn spec::Protocol, command: Command) -> Vec<(String, String)> {
+fn flags_of(protocol: &dyn spec::Protocol, command: Command) -> Vec<(String, String)> {
     let (section, known) = (protocol.schemes().section, protocol.keys());
     let is_known = |key: &str| {
         known

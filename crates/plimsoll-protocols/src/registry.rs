@@ -1,17 +1,16 @@
 //! The protocols and the commands that put load on them, a line each. The binary makes the commands.
 
-use clap::{Args, Command};
-use plimsoll_model::spec::{self, Of};
+use plimsoll_model::spec;
 
 use crate::bolt::{BoltFlags, BoltOptions};
 use crate::fetch::{FetchFlags, FetchOptions};
-use crate::grpc::{GrpcFlags, GrpcSpec};
+use crate::grpc::{GrpcCommand, GrpcSpec};
 use crate::hold::{HoldFlags, HoldOptions};
 use crate::http::{HttpFlags, HttpSpec, LlmFlags, WsFlags};
+use crate::owned::Kind;
 pub use crate::owned::{
     Asked, Entry, Export, Load, Owned, Quick, Unmade, Usage, Variables, driven,
 };
-use crate::owned::{Kind, flags_of};
 use crate::plugin::{PluginFlags, PluginOptions};
 #[cfg(feature = "targets")]
 use crate::serving::reference::Server;
@@ -29,7 +28,8 @@ static KINDS: [Kind; 7] = [
 ];
 
 /// In the order of their commands in the help.
-pub static ENTRIES: [Entry; 8] = [
+pub static ENTRIES: [Entry; 9] = [
+    Entry::of::<GrpcCommand>(),
     Entry::of::<BoltFlags>(),
     Entry::of::<HoldFlags>(),
     Entry::of::<PluginFlags>(),
@@ -61,9 +61,7 @@ pub fn register() {
 
 /// The keys of plans with the flags of commands that mean the same: `call.http.body` and `--data`.
 pub fn flags() -> impl Iterator<Item = (String, String)> {
-    let grpc = GrpcFlags::augment_args(Command::new("grpc"));
-    let grpc = flags_of(&Of::<GrpcSpec>::NEW, grpc);
-    ENTRIES.iter().flat_map(Entry::flags).chain(grpc)
+    ENTRIES.iter().flat_map(Entry::flags)
 }
 
 /// What the engine needs for the calls of a plan; `None`: their protocol is not here.

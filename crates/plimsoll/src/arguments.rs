@@ -142,7 +142,6 @@ pub(crate) enum Chosen {
     Find(commands::find::Arguments),
     Ladder(Box<commands::ladder::Arguments>),
     Sweep(commands::sweep::Arguments),
-    Grpc(Box<commands::grpc::Arguments>),
     #[command(flatten)]
     Call(Box<commands::calling::Arguments>),
     Shard(commands::shard::Arguments),
@@ -172,7 +171,6 @@ impl Chosen {
             Chosen::Find(arguments) => Some(&arguments.documents),
             Chosen::Ladder(arguments) => Some(&arguments.climb.documents),
             Chosen::Sweep(arguments) => Some(&arguments.climb.documents),
-            Chosen::Grpc(arguments) => Some(arguments.output.documents()),
             Chosen::Call(arguments) => Some(arguments.output.documents()),
             Chosen::Merge(arguments) => Some(&arguments.documents),
             Chosen::Stack(arguments) => arguments.documents(),

@@ -4,11 +4,8 @@
 use plimsoll_model::spec::{CallSpec, Section, Spec};
 
 use crate::arguments::Origins;
-use crate::environment::Environment;
-use crate::execution::{self, OutputFlags, Process};
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::load_flags::LoadFlags;
-use crate::planning;
 use crate::problems::{self, Source};
 
 /// The plan that was typed.
@@ -36,18 +33,4 @@ pub(crate) fn spec(
 /// Where a plan can't hold it, as a path that is not UTF-8.
 pub(crate) fn call<S: Section>(section: &S) -> Result<CallSpec, Failure> {
     CallSpec::of(section).map_err(|problem| problems::failure(vec![problem], &Source::Flags))
-}
-
-/// Runs the plan that was typed.
-///
-/// # Errors
-/// Where it can't be run as it is, or its run can't be kept.
-pub(crate) fn run(
-    spec: &Spec,
-    output: &OutputFlags,
-    environment: &Environment,
-    process: &Process,
-) -> Result<Exit, Failure> {
-    let plan = planning::plan(spec, environment, &Source::Flags)?;
-    execution::execute(spec, &plan, output, process)
 }

@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use plimsoll_model::input;
+use plimsoll_model::spec::Spec;
 use plimsoll_model::units::{Period, Size};
 
 use super::binary::{BinarySource, BinarySpec};
 use super::delimited;
 use super::section::{GrpcSpec, MessageSpec, PaceSpec};
-use crate::flags::{CredentialFlags, fields};
-use crate::owned::{Usage, text_or_file};
+use crate::flags::{CredentialFlags, RowFlags, fields};
+use crate::owned::{Quick, Usage, Variables, text_or_file};
 
 /// One call of a gRPC method, typed as flags.
 #[derive(Debug, Args)]
@@ -130,6 +131,43 @@ impl GrpcFlags {
         call.metadata = fields("--metadata", &self.metadata)?;
         self.credentials.add_to(&mut call.metadata)?;
         Ok(call)
+    }
+}
+
+/// Put load on a gRPC method: the same as a plan, typed as flags.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Example: 1000 calls a second over one mutual-TLS connection, for 30 s after a warm-up of 5 s
+  plimsoll grpc grpcs://localhost:50051 -m score.ScoreService/GetScore -d '{\"json\": \"[0.1, 0.2]\"}' \\
+      --ca certs/ca.crt --cert certs/client.crt --key certs/client.key \\
+      --rate 1000/s --warmup 5s --duration 30s
+Example: streams of 100 messages, 20 ms apart, each to be answered
+  plimsoll grpc grpc://localhost:50054 -m grpc.examples.echo.Echo/BidirectionalStreamingEcho -d '{\"message\": \"hi\"}' --messages 100 --pace 20ms --expect 100 --rate 50/s --duration 30s
+Example: orders that differ from call to call, for the users of a file in turn
+  plimsoll grpc grpc://localhost:50052 -m orders.OrderService/Submit --rows users.csv \\
+      -d '{\"instrumentID\": {{row.instrument}}, \"price\": {{random 100 10000}}}' --rate 1000/s --duration 30s
+Example: what a server has to offer (server reflection)
+  plimsoll grpc list grpc://localhost:50051
+  plimsoll grpc describe grpc://localhost:50051 score.ScoreService/GetScore
+Example: 60 calls, each over a new connection; 1,000,000 orders from 10,000 clients
+  plimsoll grpc grpc://localhost:50051 -m score.ScoreService/GetScore -d @vector.json --cold --calls 60
+  plimsoll grpc grpc://localhost:50052 -m orders.OrderService/Submit -d '{\"price\": 5}' --fleet 10000 --calls 1000000")]
+pub struct GrpcCommand {
+    #[command(flatten)]
+    call: GrpcFlags,
+
+    #[command(flatten)]
+    rows: RowFlags,
+}
+
+impl Quick for GrpcCommand {
+    type Section = GrpcSpec;
+    const TARGET: &str = "grpc://HOST:PORT (plaintext), grpcs://HOST:PORT (TLS 1.3), or unix:/PATH";
+    const REFLECTS: bool = true;
+
+    fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<GrpcSpec, Usage> {
+        self.rows.apply(spec);
+        self.call.spec()
     }
 }
 

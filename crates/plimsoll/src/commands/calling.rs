@@ -6,6 +6,7 @@ use plimsoll_model::spec::CallSpec;
 use plimsoll_protocols::registry::{ENTRIES, Entry};
 
 use crate::arguments::Origins;
+use crate::commands::asking::{self, Question};
 use crate::commands::{report, sweep};
 use crate::environment::{self, Environment};
 use crate::execution::{self, OutputFlags, Process};
@@ -19,6 +20,7 @@ use crate::quick;
 #[derive(Debug)]
 pub(crate) struct Arguments {
     entry: &'static Entry,
+    question: Option<Question>,
     /// Its own flags.
     typed: ArgMatches,
     load: LoadFlags,
@@ -35,6 +37,10 @@ fn command(entry: &Entry) -> Command {
     let about = command.get_about().cloned().unwrap_or_default();
     let command = command.next_help_heading(None::<&str>);
     let command = OutputFlags::augment_args(LoadFlags::augment_args(command));
+    let command = match entry.reflects {
+        true => Question::augment_subcommands(command),
+        false => command,
+    };
     command.about(about).after_help(environment::HELP)
 }
 
@@ -59,8 +65,11 @@ impl FromArgMatches for Arguments {
             Some((entry, typed))
         });
         let (entry, typed) = chosen.ok_or_else(|| Error::new(ErrorKind::MissingSubcommand))?;
+        let question = typed.subcommand();
+        let question = question.map(|_| Question::from_arg_matches(typed));
         Ok(Arguments {
             entry,
+            question: question.transpose()?,
             typed: typed.clone(),
             load: LoadFlags::from_arg_matches(typed)?,
             output: OutputFlags::from_arg_matches(typed)?,
@@ -79,6 +88,9 @@ pub(crate) fn execute(
     environment: &Environment,
     process: &Process,
 ) -> Result<Exit, Failure> {
+    if let Some(question) = &arguments.question {
+        return asking::answer(question, environment);
+    }
     let target = arguments.typed.get_one::<String>("target");
     let target = target.map(String::as_str);
     let mut spec = quick::spec(target, CallSpec::default(), &arguments.load, origins)?;

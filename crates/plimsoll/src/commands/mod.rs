@@ -1,5 +1,6 @@
 //! One file a command.
 
+mod asking;
 pub(crate) mod calling;
 pub(crate) mod certs;
 pub(crate) mod check;
@@ -7,7 +8,6 @@ pub(crate) mod compare;
 pub(crate) mod completions;
 mod conclusion;
 pub(crate) mod find;
-pub(crate) mod grpc;
 pub(crate) mod import;
 pub(crate) mod kubernetes;
 pub(crate) mod ladder;
@@ -99,7 +99,6 @@ fn carry_out(
         Chosen::Find(arguments) => find::execute(&arguments, origins, environment, &process()?),
         Chosen::Ladder(arguments) => ladder::execute(&arguments, origins, environment, &process()?),
         Chosen::Sweep(arguments) => sweep::execute(&arguments, origins, environment, &process()?),
-        Chosen::Grpc(arguments) => grpc::execute(&arguments, origins, environment, &process()?),
         Chosen::Shard(arguments) => shard::execute(&arguments, environment, &process()?),
         Chosen::Stack(arguments) => stack::execute(&arguments, origins, environment, process),
         Chosen::Call(arguments) => calling::execute(&arguments, origins, environment, &process()?),
