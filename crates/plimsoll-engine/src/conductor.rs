@@ -25,7 +25,7 @@ use crate::driver::Protocol;
 use crate::machine::MachineMeter;
 use crate::network::os::{OsNetwork, SocketOptions};
 use crate::resolver;
-use crate::resources::{Meter, Watched, server_of, thread_cpu};
+use crate::resources::{Meter, TurnMeter, Watched, server_of, thread_cpu};
 use crate::script::Scripts;
 use crate::script::worker::ScriptWorker;
 use crate::stop::Stop;
@@ -285,6 +285,9 @@ fn carry_out(
     let client = Watched::own();
     let holding = (whole.rests).then(|| Holding::before(&client, server.as_ref()));
     let (client, server) = (Meter::new(client), server.map(Meter::new));
+    // Several workers would each begin some of the turns.
+    let turns = plan.load.turns.filter(|t| t.read_cpu && workers == 1);
+    let turn_meter = turns.map(|turns| TurnMeter::new(turns, server.as_ref()));
     let mut threads = Vec::new();
     let mut spares = Vec::new();
     for share in shares(plan, whole, shard, workers) {
@@ -294,6 +297,7 @@ fn carry_out(
             sender: sender.clone(),
             spares: given,
             used: Duration::ZERO,
+            turn_meter: turn_meter.clone(),
         };
         let work = work.clone();
         let index = share.index;
@@ -375,6 +379,7 @@ struct Hands {
     spares: Receiver<Interval>,
     /// What the thread had used at the end of its last interval.
     used: Duration,
+    turn_meter: Option<TurnMeter>,
 }
 
 impl Hands {
@@ -435,6 +440,7 @@ fn work<P: Protocol>(
         let network = OsNetwork::new(clock, &[target], options, index as usize)?;
         protocol.clock_began(clock.unix_zero());
         let mut worker = Worker::new(share, network, protocol, tls);
+        worker.measure_turns(hands.turn_meter.take());
         let established = worker.establish(hands)?;
         // The conductor is gone only when the run is given up.
         let _ = hands.sender.send(Message::Established(established));
@@ -715,6 +721,7 @@ impl Conductor<'_, '_> {
                 stages,
                 details,
                 requests,
+                turns,
                 ..
             } = pending.merged;
             let mut client = self.client.read().unwrap_or_default();
@@ -742,6 +749,7 @@ impl Conductor<'_, '_> {
                 ),
                 memory: self.holding.as_mut().map(Holding::take).unwrap_or_default(),
                 details,
+                turns,
             };
             *last_end = end;
             (self.observe)(Observation::Interval(&record, &requests));

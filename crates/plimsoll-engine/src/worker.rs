@@ -25,6 +25,7 @@ use crate::heap;
 use crate::network::{Network, Ready, Token, Wake};
 use crate::pauses::{LOOK_NS, Pauses};
 use crate::racing::Races;
+use crate::resources::TurnMeter;
 use crate::tls::{Tally, TlsClient};
 
 mod calls;
@@ -170,6 +171,8 @@ pub struct Worker<P: Protocol, N: Network> {
     schedule_end: Time,
     /// Calls leave together at multiples of this; 0: each when it is due. Nanoseconds.
     tick_ns: u64,
+    /// Where the load takes turns and CPU is read for them.
+    turn_meter: Option<TurnMeter>,
     /// A call's deadline, from when it was due; where there is none, more than any time. Nanoseconds.
     deadline_ns: u64,
     /// From then on nothing waits for a tick.
@@ -268,6 +271,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             stage_end: Time::NEVER,
             schedule_end: Time(0),
             tick_ns: (Time::ZERO + share.load.tick).0,
+            turn_meter: None,
             deadline_ns: (share.load.deadline)
                 .map_or(u64::MAX, |deadline| (Time::ZERO + deadline).0),
             ticks_end: Time::NEVER,
@@ -290,6 +294,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             handshakes: Tally::default(),
             share,
         }
+    }
+
+    /// Reads CPU clocks with `meter` when a turn of the load begins.
+    pub fn measure_turns(&mut self, meter: Option<TurnMeter>) {
+        self.turn_meter = meter;
     }
 
     /// Bring the plan's connections up. Returns when each has come up or failed once;

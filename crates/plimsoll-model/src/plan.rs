@@ -626,6 +626,8 @@ pub struct Turns {
     pub calls: u32,
     /// Of the orders. The same for all of them.
     pub seed: u64,
+    /// The CPU clocks of both ends are read when a turn begins.
+    pub read_cpu: bool,
 }
 
 /// One process's part of a run that is spread over several.

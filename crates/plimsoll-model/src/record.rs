@@ -456,6 +456,20 @@ pub struct Interval {
     pub addresses: Vec<AddressTally>,
     /// A worker's answers whose tokens are to be counted, with their stages.
     pub texts: Vec<(u8, String)>,
+    /// One a turn, where the plan's load takes turns and CPU clocks are read.
+    pub turns: Vec<TurnBegan>,
+}
+
+/// What both ends of a load that takes turns had used of the CPU when a turn began, in nanoseconds
+/// from a moment before the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnBegan {
+    /// Of the load's own turns, from 0.
+    pub turn: u64,
+    /// The worker's thread.
+    pub client_ns: u64,
+    /// The watched server's processes; `None`: not known.
+    pub server_ns: Option<u64>,
 }
 
 impl Interval {
@@ -485,6 +499,7 @@ impl Interval {
             add_detail(&mut self.details, *outcome, text);
         }
         self.requests.extend_from_slice(&other.requests);
+        self.turns.extend_from_slice(&other.turns);
         for tally in &other.addresses {
             for (stage, counts) in (0u8..).zip(&tally.stages) {
                 if !counts.is_empty() {
@@ -503,6 +518,7 @@ impl Interval {
         self.details.clear();
         self.requests.clear();
         self.texts.clear();
+        self.turns.clear();
         self.addresses.iter_mut().for_each(AddressTally::clear);
     }
 
@@ -512,6 +528,7 @@ impl Interval {
             && self.details.is_empty()
             && self.requests.is_empty()
             && self.texts.is_empty()
+            && self.turns.is_empty()
             && self.addresses.iter().all(AddressTally::is_empty)
     }
 }

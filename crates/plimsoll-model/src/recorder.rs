@@ -6,7 +6,8 @@
 
 use crate::measure::{CallMeasures, Count, TimeMeasure};
 use crate::record::{
-    AddressCounts, AddressTally, DETAILS_PER_OUTCOME, Interval, RequestRecord, add_detail,
+    AddressCounts, AddressTally, DETAILS_PER_OUTCOME, Interval, RequestRecord, TurnBegan,
+    add_detail,
 };
 use crate::{ConnectPhases, Outcome, Sample};
 
@@ -81,6 +82,11 @@ impl Recorder {
         if self.keep_requests {
             self.keep(s, Some(*p), None);
         }
+    }
+
+    /// A turn of the load begins.
+    pub fn turn_began(&mut self, turn: TurnBegan) {
+        self.current.turns.push(turn);
     }
 
     /// A connection that several calls will use has come up.

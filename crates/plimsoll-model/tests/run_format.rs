@@ -81,6 +81,7 @@ fn header() -> RunHeader {
         notes: vec!["two processes: one has too few descriptors".to_owned()],
         heap_bytes_per_connection: Some(1_812.5),
         live_view_cpu_us: Some(3_200),
+        server_pids: vec![4_711],
         planned_stages: vec![stage("warm-up", true), stage("steady", false)],
     }
 }
@@ -198,6 +199,7 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
             }),
         }),
         details: taken.details,
+        turns: taken.turns,
         ..IntervalRecord::default()
     };
     (interval, taken.requests)

@@ -558,10 +558,7 @@ fn note(finished: &Finished, writer: &mut RunWriter) {
         writer.log(&text);
         console::notice(&text);
     }
-    let watched = &finished.watched_pids;
-    if !watched.is_empty() {
-        writer.log(&format!("server processes watched: {watched:?}"));
-    }
+    writer.server_processes(&finished.watched_pids);
 }
 
 /// Takes away the files of a run that never began.

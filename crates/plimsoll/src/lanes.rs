@@ -54,6 +54,7 @@ impl Lanes {
                 share: lane.weight,
                 calls: 1,
                 seed: plan.seed,
+                read_cpu: false,
             });
             index += lane.weight;
             lanes.push((lane, plan));

@@ -47,6 +47,10 @@ pub(super) fn worker_count(plan: &Plan, most: u32, shard: Shard, local: bool) ->
     if let Some(workers) = plan.load.workers {
         return u32::from(workers).clamp(1, most);
     }
+    // Turns of tens of calls are one worker's, so that its CPU is theirs.
+    if plan.load.turns.is_some_and(|turns| turns.read_cpu) {
+        return 1;
+    }
     let cores = thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let usable = if local { (cores / 2).max(1) } else { cores };
     match plan.load.reuse {

@@ -121,6 +121,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 break;
             }
             self.stage = arrival.stage;
+            if let Some(meter) = &self.turn_meter
+                && let Some(turn) = meter.began(arrival.number)
+            {
+                self.recorder.turn_began(turn);
+            }
             self.due(arrival.stage);
             self.recorder.pacing(arrival.stage, now.since(due));
             self.next = self.arrivals.as_mut().and_then(Iterator::next);

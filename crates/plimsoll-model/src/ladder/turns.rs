@@ -2,9 +2,8 @@
 //!
 //! A turn is so short that whatever disturbs the machine disturbs the turns of all rungs in a
 //! round alike, so rounds are what is compared: the p50 by the medians of turns in the same round
-//! ([`paired`]), the p99 by a bootstrap of whole blocks of rounds (Künsch 1989), CPU by the seconds
-//! of the run, since that is how often both ends are read. Times are service times: what the
-//! generator was late is no rung's.
+//! ([`paired`]), and so is CPU, whose clocks are read when a turn begins; the p99 by a bootstrap of whole
+//! blocks of rounds (Künsch 1989). Times are service times: what the generator was late is no rung's.
 //!
 //! A busy machine can treat one rung worse than another for longer than a round (its server waits
 //! behind another process). Rounds next to each other are then alike, and show less than as many that
@@ -13,9 +12,11 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde::{Deserialize, Serialize};
+use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::{LadderRecord, Metric};
 use crate::plan::Turns;
+use crate::record::TurnBegan;
 use crate::run::IntervalRecord;
 use crate::sample::Sample;
 use crate::statistics::autocorrelation::widening;
@@ -30,8 +31,9 @@ pub const CALLS: u32 = 20;
 /// Of these, the first that do not count: they find a server asleep and caches cold.
 pub const LEFT_OUT: u32 = 2;
 
-/// The signed-rank interval of more pairs takes long, and is no better.
-const MAX_PAIRS: usize = 400;
+/// The signed-rank interval of more pairs takes long. Fewer, each the median of a few neighbours, would
+/// make a wider one: what disturbs single turns has long tails.
+const MAX_PAIRS: usize = 1_000;
 
 /// Fewer blocks would make intervals that hold together far wider by themselves.
 const FEWEST_BLOCKS: usize = 20;
@@ -87,16 +89,17 @@ pub struct Measured {
     warmup: Vec<bool>,
     /// Service times in nanoseconds of the calls that count and ended well, by round.
     rounds: Vec<Vec<u64>>,
-    seconds: Vec<Second>,
+    /// Readings of CPU clocks in this stretch, in the order of its turns.
+    began: Vec<TurnBegan>,
+    /// CPU by round.
+    used: Vec<Option<Used>>,
 }
 
-/// Calls and CPU of one rung in one interval of its run.
-#[derive(Clone, Copy, Debug)]
-struct Second {
-    index: u64,
-    calls: u64,
-    client_us: Option<f64>,
-    server_us: Option<f64>,
+/// CPU of one turn, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Used {
+    client_ns: u64,
+    server_ns: Option<u64>,
 }
 
 impl Measured {
@@ -107,26 +110,70 @@ impl Measured {
             left_out,
             warmup,
             rounds: Vec::new(),
-            seconds: Vec::new(),
+            began: Vec::new(),
+            used: Vec::new(),
         }
     }
 
     /// Adds what the rungs came to in another stretch of turns, rung by rung.
     pub fn extend(all: &mut [Measured], more: Vec<Measured>) {
         let rounds = all.iter().map(|m| m.rounds.len()).max().unwrap_or(0);
-        let seconds = all.iter().flat_map(|m| &m.seconds);
-        let next = seconds.map(|s| s.index + 1).max().unwrap_or(0);
         for (before, after) in all.iter_mut().zip(more) {
             // So that a round is the same one of every rung.
             before.rounds.resize(rounds, Vec::new());
             before.rounds.extend(after.rounds);
-            before
-                .seconds
-                .extend(after.seconds.into_iter().map(|second| Second {
-                    index: next + second.index,
-                    ..second
-                }));
+            before.used.resize(rounds, None);
+            before.used.extend(after.used);
         }
+    }
+
+    /// All turns of a stretch are over: what each used is what the clocks went on by until the next turn of
+    /// the same worker, and of any rung with the same server. `servers`: the process ids of each rung's.
+    pub fn end(all: &mut [Measured], servers: &[&[i32]]) {
+        let clock = |rung: usize| servers.get(rung).copied().unwrap_or_default();
+        let own = |rung: usize| {
+            let is_in = |pid: &i32| clock(rung).contains(pid);
+            let mut others = (0..all.len()).filter(|other| clock(*other) != clock(rung));
+            // Where some processes of a server are another's too, no turn has it to itself.
+            !others.any(|other| clock(other).iter().any(is_in))
+        };
+        let next: Vec<Vec<u64>> = (0..all.len())
+            .map(|rung| {
+                let same = (0..all.len()).filter(|other| clock(*other) == clock(rung));
+                let readings = same.filter(|_| own(rung)).flat_map(|same| &all[same].began);
+                let mut readings: Vec<u64> = readings.filter_map(|began| began.server_ns).collect();
+                readings.sort_unstable();
+                readings
+            })
+            .collect();
+        for (rung, next_ns) in all.iter_mut().zip(next) {
+            for two in rung.began.windows(2) {
+                let (began, next) = (two[0], two[1]);
+                let round = began.turn as usize;
+                if next.turn != began.turn + 1 {
+                    continue;
+                }
+                if round >= rung.used.len() {
+                    rung.used.resize(round + 1, None);
+                }
+                let server_ns = began.server_ns.and_then(|at| {
+                    let next = next_ns.partition_point(|ns| *ns <= at);
+                    Some(next_ns.get(next)? - at)
+                });
+                rung.used[round] = Some(Used {
+                    client_ns: next.client_ns - began.client_ns,
+                    server_ns,
+                });
+            }
+            rung.began.clear();
+        }
+    }
+
+    /// CPU of the server a call, on average over the turns that count, in µs.
+    pub fn server_cpu_us_per_call(&self) -> Option<f64> {
+        let turns = (0..self.used.len()).filter_map(|n| self.cpu_us_per_call(Metric::ServerCpu, n));
+        let turns: Vec<f64> = turns.collect();
+        (!turns.is_empty()).then(|| mean(&turns))
     }
 
     fn warms_up(&self, stage: u8) -> bool {
@@ -149,24 +196,9 @@ impl Measured {
         self.rounds[round].push(sample.service_ns());
     }
 
-    /// One interval of the rung's run. Its CPU counts where all of its calls do.
+    /// One interval of the rung's run.
     pub fn interval(&mut self, interval: &IntervalRecord) {
-        let counts = interval.stages.iter().all(|(s, _)| !self.warms_up(*s));
-        let calls = interval.stages.iter().map(|(_, r)| r.ended()).sum();
-        let half = interval.length.as_millis() >= 500;
-        if !counts || !half || calls == 0 {
-            return;
-        }
-        let cpu = |used: Option<&crate::run::Resources>| {
-            used.and_then(crate::run::Resources::cpu_us)
-                .map(|us| us as f64)
-        };
-        self.seconds.push(Second {
-            index: interval.index,
-            calls,
-            client_us: cpu(interval.client.as_ref()),
-            server_us: cpu(interval.server.as_ref()),
-        });
+        self.began.extend_from_slice(&interval.turns);
     }
 
     /// A quantile of all calls that count, in µs; `None`: too few of them.
@@ -193,14 +225,17 @@ impl Measured {
         median_of(times.collect()).map(|ns| ns / 1e3)
     }
 
-    fn cpu_us_per_call(&self, metric: Metric, index: u64) -> Option<f64> {
-        let second = self.seconds.iter().find(|second| second.index == index)?;
-        let used = match metric {
-            Metric::ClientCpu => second.client_us?,
-            Metric::ServerCpu => second.server_us?,
+    /// CPU a call of a turn whose calls all count, or were left out; in µs.
+    fn cpu_us_per_call(&self, metric: Metric, round: usize) -> Option<f64> {
+        let counting = self.calls.saturating_sub(self.left_out) as usize;
+        let used = self.used.get(round).copied().flatten()?;
+        let ns = match metric {
+            Metric::ClientCpu => used.client_ns,
+            Metric::ServerCpu => used.server_ns?,
             _ => return None,
         };
-        Some(used / second.calls as f64)
+        let whole = self.rounds.get(round).map_or(0, Vec::len) == counting;
+        whole.then(|| ns as f64 / 1e3 / f64::from(self.calls))
     }
 }
 
@@ -228,7 +263,7 @@ impl TurnsRecord {
                 let found = match metric {
                     Metric::P50 => p50(upper, lower, &rounds, each + of_pair / 2.0),
                     Metric::P99 => p99(upper, lower, &rounds, each, &mut random),
-                    _ => cpu(upper, lower, metric, each + of_pair / 4.0),
+                    _ => cpu(upper, lower, metric, &rounds, each + of_pair / 4.0),
                 };
                 differences.extend(found.map(|d| Difference {
                     of,
@@ -303,16 +338,48 @@ fn dependent(differences: &[f64], alpha: f64) -> Option<Paired> {
     })
 }
 
-fn cpu(upper: &Measured, lower: &Measured, metric: Metric, alpha: f64) -> Option<Paired> {
-    let differences: Vec<f64> = upper
-        .seconds
+fn cpu(
+    upper: &Measured,
+    lower: &Measured,
+    metric: Metric,
+    rounds: &[usize],
+    alpha: f64,
+) -> Option<Paired> {
+    let differences: Vec<f64> = rounds
         .iter()
-        .filter_map(|second| {
-            let above = upper.cpu_us_per_call(metric, second.index)?;
-            Some(above - lower.cpu_us_per_call(metric, second.index)?)
+        .filter_map(|round| {
+            let above = upper.cpu_us_per_call(metric, *round)?;
+            Some(above - lower.cpu_us_per_call(metric, *round)?)
         })
         .collect();
-    dependent(&differences, alpha)
+    let typical = dependent(&differences, alpha)?;
+    let average = average(&differences, alpha)?;
+    // Bursts of work that few turns have, such as a garbage collector's, are a cost that ranks leave out.
+    let bursts = typical.shift < average.low || typical.shift > average.high;
+    Some(if bursts { average } else { typical })
+}
+
+/// The mean of differences, with the interval of the means of blocks (Law, *Simulation Modeling and
+/// Analysis*, 9.5.3). `None`: too few for blocks.
+fn average(differences: &[f64], alpha: f64) -> Option<Paired> {
+    let block = differences.len() / FEWEST_BLOCKS;
+    if block == 0 {
+        return None;
+    }
+    let means: Vec<f64> = differences.chunks_exact(block).map(mean).collect();
+    let (n, shift) = (means.len() as f64, mean(&means));
+    let squares: f64 = means.iter().map(|m| (m - shift).powi(2)).sum();
+    let students = StudentsT::new(0.0, 1.0, n - 1.0).ok()?;
+    let half = students.inverse_cdf(1.0 - alpha / 2.0) * (squares / (n - 1.0) / n).sqrt();
+    Some(Paired {
+        shift,
+        low: shift - half,
+        high: shift + half,
+    })
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
 }
 
 /// All calls of a rung, the longest first, each with the block of rounds that it is of.

@@ -113,6 +113,9 @@ pub struct RunHeader {
     /// CPU that the live view took of the client, µs; left out where there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub live_view_cpu_us: Option<u64>,
+    /// Process ids of the watched server; left out where none was watched.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub server_pids: Vec<i32>,
     pub planned_stages: Vec<PlannedStage>,
 }
 

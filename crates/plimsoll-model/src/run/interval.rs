@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
 use crate::measure::{Count, TimeMeasure};
-use crate::record::{MessageRecord, StageRecord, Times};
+use crate::record::{MessageRecord, StageRecord, Times, TurnBegan};
 
 use super::machine::MachineUse;
 use super::memory::MemoryReading;
@@ -82,6 +82,8 @@ pub struct IntervalRecord {
     pub memory: Vec<MemoryReading>,
     /// Texts of failures in this interval.
     pub details: Vec<(Outcome, String)>,
+    /// The turns that began in this interval, where CPU clocks are read for them.
+    pub turns: Vec<TurnBegan>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -103,6 +105,9 @@ struct IntervalLine<'a> {
     #[serde(borrow)]
     stages: Vec<StageLine<'a>>,
     details: Vec<DetailLine>,
+    /// Left out where no CPU clock was read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    turns: Vec<TurnBegan>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -276,6 +281,7 @@ impl IntervalRecord {
                     text: text.clone(),
                 })
                 .collect(),
+            turns: self.turns.clone(),
         };
         serde_json::to_string(&line).expect("the line's keys are strings and its numbers finite")
     }
@@ -327,6 +333,7 @@ impl IntervalRecord {
             machine: line.machine,
             memory: line.memory,
             details,
+            turns: line.turns,
         })
     }
 
@@ -339,7 +346,7 @@ impl IntervalRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Interval;
+    use crate::record::{Interval, TurnBegan};
     use crate::{ConnectPhases, Recorder, Sample, Time};
 
     pub(crate) fn interval() -> IntervalRecord {
@@ -378,6 +385,11 @@ mod tests {
                 ..ConnectPhases::default()
             },
         );
+        recorder.turn_began(TurnBegan {
+            turn: 7,
+            client_ns: 1_234_567_890,
+            server_ns: None,
+        });
         recorder.connect_failure(1, Outcome::NoPorts);
         recorder.detail(Outcome::Reset, "peer \"said\"\nso");
         let mut taken = Interval::default();
@@ -403,6 +415,7 @@ mod tests {
             machine: None,
             memory: Vec::new(),
             details: taken.details,
+            turns: taken.turns,
         }
     }
 

@@ -118,6 +118,7 @@ impl IntervalRecord {
         }
         merge_readings(&mut self.memory, &other.memory);
         merge_details(&mut self.details, &other.details);
+        self.turns.extend_from_slice(&other.turns);
     }
 }
 

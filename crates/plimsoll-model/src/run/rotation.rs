@@ -222,6 +222,7 @@ mod tests {
             machine: None,
             memory: Vec::new(),
             details: Vec::new(),
+            turns: Vec::new(),
         }
     }
 

@@ -290,6 +290,11 @@ impl RunWriter {
         self.header.live_view_cpu_us = u64::try_from(cpu.as_micros()).ok();
     }
 
+    /// The server's processes that were watched.
+    pub fn server_processes(&mut self, pids: &[i32]) {
+        self.header.server_pids = pids.to_vec();
+    }
+
     /// How each shard of the run did.
     pub fn shards(&mut self, shards: Vec<ShardFigures>) {
         self.header.shards = shards;

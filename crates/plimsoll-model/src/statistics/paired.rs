@@ -37,11 +37,12 @@ pub fn paired(differences: &[f64], alpha: f64) -> Option<Paired> {
     for (i, a) in differences.iter().enumerate() {
         averages.extend(differences[i..].iter().map(|b| f64::midpoint(*a, *b)));
     }
-    averages.sort_by(f64::total_cmp);
+    let n = averages.len();
+    let mut nth = |n: usize| *averages.select_nth_unstable_by(n, f64::total_cmp).1;
     Some(Paired {
-        shift: super::rank::median(&averages),
-        low: averages[beyond],
-        high: averages[averages.len() - 1 - beyond],
+        shift: f64::midpoint(nth((n - 1) / 2), nth(n / 2)),
+        low: nth(beyond),
+        high: nth(n - 1 - beyond),
     })
 }
 

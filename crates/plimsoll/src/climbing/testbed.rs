@@ -1,6 +1,5 @@
 //! The testbed of a ladder: the servers and sidecars that its rungs need, and the figures of a slice that only it knows.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use plimsoll_model::Plan;
@@ -65,12 +64,6 @@ impl Testbed {
             server_rss: fresh.map(|(_, rss)| rss),
             sidecars_cpu_us: self.sidecars.cpu_us(rung),
         })
-    }
-
-    /// Each of so many rungs has a server of ours to itself.
-    pub(super) fn serves_each(&self, rungs: usize) -> bool {
-        let pids: BTreeSet<u32> = (0..rungs).filter_map(|n| self.servers.pid(n)).collect();
-        pids.len() == rungs
     }
 
     /// Adds to the figures of a slice what `run` lacks.

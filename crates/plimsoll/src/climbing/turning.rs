@@ -268,6 +268,7 @@ impl Climb {
             share: 1,
             calls: turning.calls,
             seed: self.record.seed.wrapping_add(u64::from(stretch)),
+            read_cpu: true,
         };
         let mut plans = self.plans.clone();
         let mut before = Vec::new();
@@ -277,7 +278,6 @@ impl Climb {
             (plan.load.last_core, plan.load.count_bytes) = (true, true);
             before.push(self.testbed.before(rung, plan, false)?);
         }
-        let own_servers = self.testbed.serves_each(plans.len());
         let loads = self.rungs.iter().zip(&plans).enumerate();
         let parts: Vec<Part<'_>> = loads
             .map(|(rung, (spec, plan))| Part {
@@ -300,9 +300,7 @@ impl Climb {
                 Ok(())
             })
             .map_err(Failure::error)?;
-            run.each_interval(|mut interval| {
-                // The CPU of a server of several rungs can't be divided.
-                interval.server = interval.server.filter(|_| own_servers);
+            run.each_interval(|interval| {
                 measured.interval(&interval);
             })
             .map_err(Failure::error)?;
@@ -310,13 +308,17 @@ impl Climb {
             self.testbed.after(rung, &before[rung], run, &mut slice);
             slice.p50_us = measured.quantile_us(0.5).or(slice.p50_us);
             slice.p99_us = measured.quantile_us(0.99);
-            if !own_servers {
-                slice.server_cpu_us_per_call = None;
-            }
             let record = &mut self.record.rungs[rung];
             prices::note_connections(plan, run, &mut self.connections[rung], record);
             record.slices.push(slice);
             all.push(measured);
+        }
+        let servers: Vec<&[i32]> = runs.iter().map(|run| &*run.header.server_pids).collect();
+        Measured::end(&mut all, &servers);
+        for (rung, measured) in self.record.rungs.iter_mut().zip(&all) {
+            if let Some(slice) = rung.slices.last_mut() {
+                slice.server_cpu_us_per_call = measured.server_cpu_us_per_call();
+            }
         }
         Ok(all)
     }

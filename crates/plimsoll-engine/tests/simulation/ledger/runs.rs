@@ -346,5 +346,6 @@ fn turns(index: u32, share: u32) -> Turns {
         share,
         calls: 10,
         seed: 5,
+        read_cpu: false,
     }
 }

@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use super::*;
 use crate::ladder::ALPHA;
 use crate::outcome::Outcome;
@@ -27,11 +25,12 @@ impl Machine<'_> {
             share: 1,
             calls: self.calls,
             seed,
+            read_cpu: true,
         };
         let mut rungs: Vec<Measured> = (0..of)
             .map(|index| Measured::new(turns(index), 2, vec![false]))
             .collect();
-        let mut levels = BTreeMap::new();
+        let mut spent = vec![0.0; of as usize];
         let mut luck = vec![0.0; of as usize];
         let (mut elapsed, mut burst_until, mut burst) = (0.0_f64, 0.0, 1.0);
         for round in 0..self.rounds {
@@ -42,6 +41,11 @@ impl Machine<'_> {
             }
             for rung in order(of, round, seed) {
                 let add: f64 = self.adds_us[..=rung as usize].iter().sum();
+                rungs[rung as usize].began.push(TurnBegan {
+                    turn: round,
+                    client_ns: (spent[rung as usize] * 1e3) as u64,
+                    server_ns: None,
+                });
                 for call in 0..self.calls {
                     elapsed += 1.0;
                     if elapsed > burst_until && uniform() < 0.000_2 {
@@ -73,21 +77,11 @@ impl Machine<'_> {
                         bytes_sent: 0,
                         bytes_received: 0,
                     });
-                    let second = (elapsed / 700.0) as u64;
-                    let spent: &mut (u64, f64) = levels.entry((rung, second)).or_default();
-                    spent.0 += 1;
-                    spent.1 += (20.0 + add / 2.0) * machine * (0.95 + 0.1 * uniform());
+                    spent[rung as usize] += (20.0 + add / 2.0) * machine * (0.95 + 0.1 * uniform());
                 }
             }
         }
-        for ((rung, index), (calls, us)) in levels {
-            rungs[rung as usize].seconds.push(Second {
-                index,
-                calls,
-                client_us: Some(us),
-                server_us: None,
-            });
-        }
+        Measured::end(&mut rungs, &[]);
         rungs
     }
 
@@ -209,6 +203,7 @@ fn first_calls_warm_ups_failures_and_broken_rounds_do_not_count() {
         share: 1,
         calls: 4,
         seed: 1,
+        read_cpu: true,
     };
     let sample = |number, stage, outcome| Sample {
         number,
@@ -236,4 +231,88 @@ fn first_calls_warm_ups_failures_and_broken_rounds_do_not_count() {
     );
     assert!(!measured.has(0) && measured.has(1) && !measured.has(2) && !measured.has(3));
     assert_eq!(measured.median_us(1), Some(6.0));
+}
+
+/// Two rungs of one turn of one call a round, in turn, with what their clocks read at its beginning.
+fn two(servers: [[u64; 4]; 2]) -> Vec<Measured> {
+    let rung = |server_ns: [u64; 4]| {
+        let turns = Turns {
+            of: 2,
+            index: 0,
+            share: 1,
+            calls: 1,
+            seed: 1,
+            read_cpu: true,
+        };
+        let mut measured = Measured::new(turns, 0, vec![false]);
+        measured.rounds = vec![vec![1]; 4];
+        let read = (0..).zip(server_ns).map(|(turn, ns)| TurnBegan {
+            turn,
+            client_ns: 7_000 * turn,
+            server_ns: Some(ns),
+        });
+        measured.began = read.collect();
+        measured
+    };
+    servers.map(rung).into()
+}
+
+fn server_us(measured: &Measured) -> Vec<Option<f64>> {
+    let of = |round| measured.cpu_us_per_call(Metric::ServerCpu, round);
+    (0..4).map(of).collect()
+}
+
+#[test]
+fn a_server_works_for_a_rung_from_its_turn_to_the_next_of_any_rung_with_the_same_server() {
+    // 20 µs a turn of the first, 30 of the second.
+    let shared = || {
+        two([
+            [1_000, 51_000, 101_000, 151_000],
+            [21_000, 71_000, 121_000, 171_000],
+        ])
+    };
+    let mut rungs = shared();
+    Measured::end(&mut rungs, &[&[7, 8], &[7, 8]]);
+    assert_eq!(
+        server_us(&rungs[0]),
+        [Some(20.0), Some(20.0), Some(20.0), None]
+    );
+    assert_eq!(
+        server_us(&rungs[1]),
+        [Some(30.0), Some(30.0), Some(30.0), None]
+    );
+    assert_eq!(rungs[0].cpu_us_per_call(Metric::ClientCpu, 1), Some(7.0));
+    assert_eq!(rungs[1].server_cpu_us_per_call(), Some(30.0));
+
+    let mut rungs = two([
+        [1_000, 21_000, 41_000, 61_000],
+        [500, 30_500, 60_500, 90_500],
+    ]);
+    Measured::end(&mut rungs, &[&[7], &[8]]);
+    assert_eq!(rungs[0].server_cpu_us_per_call(), Some(20.0));
+    assert_eq!(rungs[1].server_cpu_us_per_call(), Some(30.0));
+
+    // Process 8 works for both: whose turn it was can't be read.
+    let mut rungs = shared();
+    Measured::end(&mut rungs, &[&[7, 8], &[8]]);
+    assert_eq!(rungs[0].server_cpu_us_per_call(), None);
+    assert_eq!(rungs[1].server_cpu_us_per_call(), None);
+}
+
+#[test]
+fn what_a_server_pays_in_bursts_is_in_the_difference() {
+    let mut rungs = Machine {
+        adds_us: &[0.0, 0.0],
+        rounds: 600,
+        calls: 10,
+        luck_us: 0.0,
+    }
+    .measured(fresh());
+    // One turn in ten collects garbage.
+    for used in rungs[1].used.iter_mut().step_by(10).flatten() {
+        used.client_ns += 2_000_000;
+    }
+    let record = TurnsRecord::of(&rungs, ALPHA, 0, 1);
+    let d = record.difference(1, 0, Metric::ClientCpu).unwrap();
+    assert!((15.0..25.0).contains(&d.shift) && d.low > 10.0, "{d:?}");
 }
