@@ -10,25 +10,35 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// nothing is to be divided, or unknown.
 fn usable() -> Option<(CpuSet, Vec<usize>)> {
     let whole = sched_getaffinity(None).ok()?;
-    let cores: Vec<usize> = (0..CpuSet::MAX_CPU)
-        .filter(|core| whole.is_set(*core))
-        .collect();
+    let cores = listed(&whole);
     (cores.len() > 1).then_some((whole, cores))
 }
 
-fn use_only(cores: &[usize]) {
+/// The cores that the calling thread may use, from the first; `None`: unknown.
+pub(crate) fn all() -> Option<Vec<usize>> {
+    Some(listed(&sched_getaffinity(None).ok()?))
+}
+
+fn listed(set: &CpuSet) -> Vec<usize> {
+    (0..CpuSet::MAX_CPU)
+        .filter(|core| set.is_set(*core))
+        .collect()
+}
+
+/// Keeps the calling thread to them; false where the system refuses.
+pub(crate) fn use_only(cores: &[usize]) -> bool {
     let mut set = CpuSet::new();
     for core in cores {
         set.set(*core);
     }
-    // Where the system refuses, everything goes on as it was.
-    let _ = sched_setaffinity(None, &set);
+    sched_setaffinity(None, &set).is_ok()
 }
 
 /// Keeps the calling thread, which makes load, to the generators' core.
 pub fn generator() {
     if let Some((_, cores)) = usable() {
-        use_only(&cores[cores.len() - 1..]);
+        // Where the system refuses, everything goes on as it was.
+        let _ = use_only(&cores[cores.len() - 1..]);
     }
 }
 
@@ -38,7 +48,7 @@ pub fn for_server<T>(start: impl FnOnce() -> T) -> T {
     let Some((whole, cores)) = usable() else {
         return start();
     };
-    use_only(&cores[..cores.len() - 1]);
+    let _ = use_only(&cores[..cores.len() - 1]);
     let started = start();
     let _ = sched_setaffinity(None, &whole);
     started

@@ -3,6 +3,7 @@
 
 pub mod address;
 mod addresses;
+pub mod awake;
 pub mod clock;
 pub mod conductor;
 pub mod cores;

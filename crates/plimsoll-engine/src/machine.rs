@@ -10,6 +10,8 @@ use plimsoll_model::run::{MachineUse, OtherProcess};
 use procfs::process::{Process, all_processes};
 use procfs::{CurrentSI, KernelStats};
 
+use crate::awake;
+
 /// Less waiting than this, µs an interval, is every machine's.
 const WAITED: u64 = 5_000;
 
@@ -108,6 +110,7 @@ fn waited() -> HashMap<i32, u64> {
         .into_iter()
         .flatten()
         .flatten()
+        .filter(|task| !awake::is_one(task.tid))
         .filter_map(|task| Some((task.tid, task.schedstat().ok()?.run_delay)))
         .collect()
 }

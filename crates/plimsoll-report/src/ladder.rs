@@ -471,16 +471,22 @@ pub(crate) fn resolution(ladder: &LadderRecord) -> Option<String> {
             plural(u64::from(n), "call")
         ),
     };
+    let awake = match turns.kept_awake {
+        true => "; cores kept awake",
+        false => "",
+    };
     let resolution = time(resolution);
     Some(match turns.wanted_us {
         Some(wanted) if !turns.is_resolved() => format!(
-            "NOT RESOLVED to ±{} at the p50, but to ±{resolution} after {lasted} s: needs about {} s more (--budget){left_out}",
+            "NOT RESOLVED to ±{} at the p50, but to ±{resolution} after {lasted} s: needs about {} s more (--budget){left_out}{awake}",
             time(wanted),
             more(wanted).ceil()
         ),
-        Some(_) => format!("resolved to ±{resolution} at the p50, after {lasted} s{left_out}"),
+        Some(_) => {
+            format!("resolved to ±{resolution} at the p50, after {lasted} s{left_out}{awake}")
+        }
         None => format!(
-            "resolved to ±{resolution} at the p50: a longer run (--duration) sees smaller differences{left_out}"
+            "resolved to ±{resolution} at the p50: a longer run (--duration) sees smaller differences{left_out}{awake}"
         ),
     })
 }

@@ -69,6 +69,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) parts: Option<&'a [String]>,
     /// How well rungs that take turns are to be resolved.
     pub(crate) resolution: Option<Period>,
+    /// Cores are kept from falling asleep between calls while rungs take turns.
+    pub(crate) keep_awake: Option<bool>,
     pub(crate) budget: Option<Period>,
     pub(crate) gates: &'a [Gate],
     pub(crate) out: Option<&'a Path>,
@@ -89,6 +91,8 @@ pub(crate) struct Climb {
     rounds: usize,
     /// `None`: slices.
     turning: Option<Turning>,
+    /// Cores were kept awake in the last turns.
+    awake: bool,
     /// What is measured after the turns.
     parts: Vec<Rounds>,
     /// How long connections took to make, rung by rung.
@@ -351,6 +355,7 @@ impl Climb {
             rounds,
             round_line: asked.round_line,
             turning,
+            awake: false,
             parts,
             testbed,
         })

@@ -62,6 +62,9 @@ pub struct TurnsRecord {
     pub left_out: u32,
     /// In which every rung had its turn, and most of its calls ended well.
     pub rounds: usize,
+    /// The machine's cores were kept from falling asleep between calls.
+    #[serde(default)]
+    pub kept_awake: bool,
     /// How well the p50s of neighbouring rungs were to be resolved, µs; left out where turns were
     /// taken for a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -279,6 +282,7 @@ impl TurnsRecord {
             calls,
             left_out,
             rounds: rounds.len(),
+            kept_awake: false,
             wanted_us: None,
             differences,
         }

@@ -126,6 +126,7 @@ pub(crate) fn turns() -> LadderRecord {
         high: shift + 2.0 * half,
     };
     record.turns = Some(TurnsRecord {
+        kept_awake: false,
         calls: 20,
         left_out: 2,
         rounds: 666,

@@ -45,6 +45,11 @@ pub(crate) struct ClimbFlags {
     #[arg(long, value_name = "TIME", help_heading = "Rounds")]
     resolution: Option<Period>,
 
+    /// Keep this machine's cores from falling asleep between calls while variants take turns. Waking
+    /// up takes a call longer than TLS does, and never equally long [default: true].
+    #[arg(long, value_name = "BOOL", help_heading = "Rounds")]
+    keep_awake: Option<bool>,
+
     /// The longest time for --resolution and --fail-if [default: 2m].
     #[arg(long, value_name = "TIME", help_heading = "Rounds")]
     budget: Option<Period>,
@@ -116,6 +121,7 @@ impl ClimbFlags {
             turn: self.turn,
             parts: self.parts.as_deref(),
             resolution: self.resolution,
+            keep_awake: self.keep_awake,
             budget: self.budget,
             gates: &self.fail_if,
             out: self.out.as_deref(),
@@ -133,6 +139,7 @@ impl Asked<'_> {
         ladder.rounds = self.rounds.or(ladder.rounds);
         ladder.turn = self.turn.or(ladder.turn);
         ladder.resolution = self.resolution.or(ladder.resolution);
+        ladder.keep_awake = self.keep_awake.or(ladder.keep_awake);
         ladder.budget = self.budget.or(ladder.budget);
         if let Some(parts) = self.parts {
             ladder.parts = Some(parts.to_vec());

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use plimsoll_engine::awake::Awake;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::Plan;
 use plimsoll_model::ladder::turns::{self, CALLS, LEFT_OUT, Measured, TurnsRecord};
@@ -39,6 +40,8 @@ pub(super) struct Turning {
     left_out: u32,
     /// Of a stretch, without the warm-up, unless the plan says otherwise.
     pub(super) length: Duration,
+    /// Cores are kept from falling asleep between calls.
+    keep_awake: bool,
     /// How well the p50s of neighbours are to be resolved.
     resolution_us: Option<f64>,
     /// As many stretches at most, one after another, until what is asked for is known.
@@ -137,6 +140,7 @@ impl Turning {
             calls,
             left_out,
             length,
+            keep_awake: asked.keep_awake.or(options.keep_awake).unwrap_or(true),
             resolution_us: resolution.map(|p| p.0.as_secs_f64() * 1e6),
             stretches: (stretches as u32).clamp(1, MAX_STRETCHES),
         }))
@@ -224,6 +228,7 @@ impl Climb {
             }
             let mut turns = TurnsRecord::of(&all, alpha, besides, self.record.seed);
             turns.wanted_us = turning.resolution_us;
+            turns.kept_awake = self.awake;
             let reached = turns.resolution_us();
             self.record.turns = Some(turns);
             if self.record.interrupted || self.is_decided() {
@@ -288,7 +293,10 @@ impl Climb {
             })
             .collect();
         let what = format!("{} rungs, in turns", plans.len());
+        let awake = turning.keep_awake.then(Awake::keep).flatten();
         let runs = together::run(&parts, &what, process)?;
+        self.awake = awake.is_some();
+        drop(awake);
         self.record.interrupted = process.stop.level() != StopLevel::Run;
         let mut all = Vec::new();
         for (rung, (plan, run)) in plans.iter().zip(&runs).enumerate() {

@@ -107,6 +107,7 @@ pub(crate) fn typed(
         turn: None,
         parts: None,
         resolution: None,
+        keep_awake: None,
         budget: None,
         gates: &[],
         out: output.out(),

@@ -1,0 +1,135 @@
+//! Cores that do not fall asleep between the calls of a paced load.
+//!
+//! Waking a sleeping core takes as long as a small call does, and never equally long: on a virtual
+//! machine it is the host that has to run the core again. A thread of the lowest policy
+//! (`SCHED_IDLE`, sched(7)) keeps each core running, and gives way to every other thread at once.
+
+#![expect(
+    unsafe_code,
+    reason = "sched_setscheduler(2) reads a structure of one number; rustix does not wrap it"
+)]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use rustix::thread::gettid;
+
+use crate::cores;
+
+/// Rounds of waiting between two looks at whether it is over: some microseconds.
+const ROUNDS: u32 = 1_000;
+
+/// Threads that keep cores awake, which are not of any load.
+static THREADS: Mutex<Vec<i32>> = Mutex::new(Vec::new());
+
+fn threads() -> MutexGuard<'static, Vec<i32>> {
+    THREADS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether that thread of this process keeps a core awake.
+pub(crate) fn is_one(thread: i32) -> bool {
+    threads().contains(&thread)
+}
+
+/// Keeps the cores awake that this process may use, until it is dropped.
+#[derive(Debug)]
+pub struct Awake {
+    over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Awake {
+    /// `None`: this process may not use all of its cores' time (a container's quota), which this
+    /// would use up, or the system has no such policy.
+    pub fn keep() -> Option<Awake> {
+        let cores = cores::all()?;
+        let usable = thread::available_parallelism().ok()?;
+        if usable.get() < cores.len() {
+            return None;
+        }
+        let mut awake = Awake {
+            over: Arc::new(AtomicBool::new(false)),
+            threads: Vec::new(),
+        };
+        for core in cores {
+            let over = Arc::clone(&awake.over);
+            let (ready, began) = std::sync::mpsc::channel();
+            let body = move || {
+                let is_idle = cores::use_only(&[core]) && becomes_idle();
+                // Nobody waits any more where an earlier one could not begin.
+                let _ = ready.send(is_idle);
+                if is_idle {
+                    spin(&over);
+                }
+            };
+            let spawned = thread::Builder::new().name("awake".to_owned()).spawn(body);
+            awake.threads.push(spawned.ok()?);
+            if !began.recv().unwrap_or(false) {
+                return None;
+            }
+        }
+        Some(awake)
+    }
+}
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // It does nothing that panics.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn spin(over: &AtomicBool) {
+    let own = gettid().as_raw_nonzero().get();
+    threads().push(own);
+    while !over.load(Ordering::Relaxed) {
+        for _ in 0..ROUNDS {
+            std::hint::spin_loop();
+        }
+    }
+    threads().retain(|thread| *thread != own);
+}
+
+/// The calling thread runs only where no other wants to.
+fn becomes_idle() -> bool {
+    let priority = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the structure outlives the call, which only reads it; 0 is the calling thread.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use procfs::process::Process;
+
+    use super::*;
+
+    fn policies() -> Vec<(i32, Option<u32>)> {
+        let tasks = Process::myself().unwrap().tasks().unwrap();
+        let tasks = tasks.flatten().filter_map(|task| task.stat().ok());
+        let awake = tasks.filter(|stat| stat.comm == "awake");
+        awake.map(|stat| (stat.pid, stat.policy)).collect()
+    }
+
+    #[test]
+    fn a_thread_of_the_lowest_policy_runs_on_each_core_until_it_is_over() {
+        let Some(awake) = Awake::keep() else {
+            // A container's quota.
+            let cores = cores::all().unwrap().len();
+            assert!(thread::available_parallelism().unwrap().get() < cores);
+            return;
+        };
+        let found = policies();
+        assert_eq!(found.len(), cores::all().unwrap().len());
+        let lowest = u32::try_from(libc::SCHED_IDLE).unwrap();
+        assert!(
+            found.iter().all(|(_, policy)| *policy == Some(lowest)),
+            "{found:?}"
+        );
+        drop(awake);
+        assert_eq!(policies(), []);
+    }
+}
