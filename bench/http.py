@@ -54,6 +54,8 @@ class Nginx:
         self.folder = folder
 
     def __enter__(self):
+        # Run as root, nginx gives its workers to a user of its own.
+        self.folder.chmod(0o755)
         (self.folder / "site" / "bytes").mkdir(parents=True, exist_ok=True)
         (self.folder / "site" / "bytes" / "1KiB").write_bytes(b"x" * 1024)
         self.port, self.port2 = (free_port() for _ in range(2))

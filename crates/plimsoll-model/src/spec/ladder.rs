@@ -26,7 +26,7 @@ pub struct LadderSpec {
     /// Take turns until differences of neighbours at the p50 are resolved to ± this. Default: for
     /// `load.duration`.
     pub resolution: Option<Period>,
-    /// Keep the machine's cores from falling asleep between calls while rungs take turns. Default true.
+    /// Keep the machine's cores from falling asleep between calls while rungs take turns. Default false.
     pub keep_awake: Option<bool>,
     /// The longest time for that, or until every gate of `fail_if` is decided. Default 2m.
     pub budget: Option<Period>,

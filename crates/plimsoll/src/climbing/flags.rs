@@ -46,9 +46,10 @@ pub(crate) struct ClimbFlags {
     resolution: Option<Period>,
 
     /// Keep this machine's cores from falling asleep between calls while variants take turns. Waking
-    /// up takes a call longer than TLS does, and never equally long [default: true].
-    #[arg(long, value_name = "BOOL", help_heading = "Rounds")]
-    keep_awake: Option<bool>,
+    /// up takes a call longer than TLS does, and never equally long. It shows differences of some tenths
+    /// of a microsecond, which two processes of one server may have too.
+    #[arg(long, help_heading = "Rounds")]
+    keep_awake: bool,
 
     /// The longest time for --resolution and --fail-if [default: 2m].
     #[arg(long, value_name = "TIME", help_heading = "Rounds")]
@@ -121,7 +122,7 @@ impl ClimbFlags {
             turn: self.turn,
             parts: self.parts.as_deref(),
             resolution: self.resolution,
-            keep_awake: self.keep_awake,
+            keep_awake: self.keep_awake.then_some(true),
             budget: self.budget,
             gates: &self.fail_if,
             out: self.out.as_deref(),

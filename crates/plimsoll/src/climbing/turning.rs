@@ -140,7 +140,7 @@ impl Turning {
             calls,
             left_out,
             length,
-            keep_awake: asked.keep_awake.or(options.keep_awake).unwrap_or(true),
+            keep_awake: asked.keep_awake.or(options.keep_awake).unwrap_or(false),
             resolution_us: resolution.map(|p| p.0.as_secs_f64() * 1e6),
             stretches: (stretches as u32).clamp(1, MAX_STRETCHES),
         }))
