@@ -25,16 +25,18 @@ use crate::driver::Protocol;
 use crate::machine::MachineMeter;
 use crate::network::os::{OsNetwork, SocketOptions};
 use crate::resolver;
-use crate::resources::{Meter, TurnMeter, Watched, server_of, thread_cpu};
+use crate::resources::{Meter, TurnMeter, Watched, server_of};
 use crate::script::Scripts;
 use crate::script::worker::ScriptWorker;
 use crate::stop::Stop;
 use crate::tls::{TlsClient, TlsSetupError};
 use crate::worker::{Control, Established, Share, StopLevel, Worker, WorkerInterval};
 
+mod hands;
 mod holding;
 mod sharing;
 
+use hands::{Hands, Message, Shared};
 use holding::Holding;
 use sharing::{Whole, check_descriptors, shares, worker_count};
 pub use sharing::{connections_at_once, connections_of_scripts, most_connections};
@@ -353,69 +355,6 @@ fn carry_out(
 fn end_at_once(stop: &Stop) {
     stop.request();
     stop.request();
-}
-
-/// What all threads of a run share.
-struct Shared {
-    stop: Stop,
-    /// Nanoseconds on the run's clock; 0: not known yet.
-    start: AtomicU64,
-    connections: AtomicI64,
-}
-
-enum Message {
-    Established(Established),
-    /// With the CPU that the worker's thread took for it, in nanoseconds.
-    Interval(Box<WorkerInterval>, u64),
-    Failed(io::Error),
-    /// The worker of that number panicked.
-    Defect(u32, Defect),
-}
-
-/// A worker's end of the channel to its conductor.
-struct Hands {
-    shared: Arc<Shared>,
-    sender: Sender<Message>,
-    spares: Receiver<Interval>,
-    /// What the thread had used at the end of its last interval.
-    used: Duration,
-    turn_meter: Option<TurnMeter>,
-}
-
-impl Hands {
-    /// The load begins: what the thread used until now is not the load's.
-    fn begin(&mut self) {
-        self.used = thread_cpu();
-    }
-}
-
-impl Control for Hands {
-    #[inline]
-    fn stop_level(&self) -> StopLevel {
-        self.shared.stop.level()
-    }
-
-    fn start(&self) -> Option<Time> {
-        match self.shared.start.load(Ordering::Acquire) {
-            0 => None,
-            start => Some(Time(start)),
-        }
-    }
-
-    fn connections(&self, change: i64) {
-        self.shared.connections.fetch_add(change, Ordering::Relaxed);
-    }
-
-    fn interval(&mut self, interval: WorkerInterval) -> Option<Interval> {
-        // The conductor is gone only when the run is given up.
-        let used = thread_cpu();
-        let used_in_it = used.saturating_sub(std::mem::replace(&mut self.used, used));
-        let used_ns = used_in_it.as_nanos() as u64;
-        let _ = self
-            .sender
-            .send(Message::Interval(Box::new(interval), used_ns));
-        self.spares.try_recv().ok()
-    }
 }
 
 /// A worker's thread, from connecting to the last call's end.

@@ -464,29 +464,26 @@ pub(crate) fn resolution(ladder: &LadderRecord) -> Option<String> {
     let lasted = ladder.slice_s * stretches as f64;
     // Widths shrink with the square root of the time.
     let more = |wanted: f64| lasted * ((resolution / wanted).powi(2) - 1.0);
-    let left_out = match turns.left_out {
+    let mut left_out = match turns.left_out {
         0 => String::new(),
         n => format!(
             "; the first {} of each turn left out",
             plural(u64::from(n), "call")
         ),
     };
-    let awake = match turns.kept_awake {
-        true => "; cores kept awake",
-        false => "",
-    };
+    if turns.kept_awake {
+        left_out.push_str("; cores kept awake");
+    }
     let resolution = time(resolution);
     Some(match turns.wanted_us {
         Some(wanted) if !turns.is_resolved() => format!(
-            "NOT RESOLVED to ±{} at the p50, but to ±{resolution} after {lasted} s: needs about {} s more (--budget){left_out}{awake}",
+            "NOT RESOLVED to ±{} at the p50, but to ±{resolution} after {lasted} s: needs about {} s more (--budget){left_out}",
             time(wanted),
             more(wanted).ceil()
         ),
-        Some(_) => {
-            format!("resolved to ±{resolution} at the p50, after {lasted} s{left_out}{awake}")
-        }
+        Some(_) => format!("resolved to ±{resolution} at the p50, after {lasted} s{left_out}"),
         None => format!(
-            "resolved to ±{resolution} at the p50: a longer run (--duration) sees smaller differences{left_out}{awake}"
+            "resolved to ±{resolution} at the p50: a longer run (--duration) sees smaller differences{left_out}"
         ),
     })
 }

@@ -360,7 +360,9 @@ fn cpu(
     let average = average(&differences, alpha)?;
     // Bursts of work that few turns have, such as a garbage collector's, are a cost that ranks leave out.
     let bursts = typical.shift < average.low || typical.shift > average.high;
-    Some(if bursts { average } else { typical })
+    let found = if bursts { average } else { typical };
+    // Turns that agree to the nanosecond are of a clock that is too coarse for them.
+    (found.low < found.high).then_some(found)
 }
 
 /// The mean of differences, with the interval of the means of blocks (Law, *Simulation Modeling and

@@ -316,3 +316,22 @@ fn what_a_server_pays_in_bursts_is_in_the_difference() {
     let d = record.difference(1, 0, Metric::ClientCpu).unwrap();
     assert!((15.0..25.0).contains(&d.shift) && d.low > 10.0, "{d:?}");
 }
+
+#[test]
+fn a_clock_too_coarse_for_turns_distinguishes_nothing() {
+    let machine = Machine {
+        adds_us: &[0.0, 0.0],
+        rounds: 600,
+        calls: 10,
+        luck_us: 0.0,
+    };
+    let mut rungs = machine.measured(fresh());
+    for (rung, ticks) in rungs.iter_mut().zip([1, 2]) {
+        for used in rung.used.iter_mut().flatten() {
+            used.client_ns = ticks * 4_000_000;
+        }
+    }
+    let record = TurnsRecord::of(&rungs, ALPHA, 0, 1);
+    assert_eq!(record.difference(1, 0, Metric::ClientCpu), None);
+    assert!(record.difference(1, 0, Metric::P50).is_some());
+}

@@ -1,0 +1,78 @@
+//! What passes between a conductor and its workers, and a worker's end of it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
+
+use plimsoll_model::Time;
+use plimsoll_model::record::Interval;
+
+use crate::defect::Defect;
+use crate::resources::{TurnMeter, thread_cpu};
+use crate::stop::Stop;
+use crate::worker::{Control, Established, StopLevel, WorkerInterval};
+
+/// What all threads of a run share.
+pub(super) struct Shared {
+    pub(super) stop: Stop,
+    /// Nanoseconds on the run's clock; 0: not known yet.
+    pub(super) start: AtomicU64,
+    pub(super) connections: AtomicI64,
+}
+
+pub(super) enum Message {
+    Established(Established),
+    /// With the CPU that the worker's thread took for it, in nanoseconds.
+    Interval(Box<WorkerInterval>, u64),
+    Failed(io::Error),
+    /// The worker of that number panicked.
+    Defect(u32, Defect),
+}
+
+/// A worker's end of the channel to its conductor.
+pub(super) struct Hands {
+    pub(super) shared: Arc<Shared>,
+    pub(super) sender: Sender<Message>,
+    pub(super) spares: Receiver<Interval>,
+    /// What the thread had used at the end of its last interval.
+    pub(super) used: Duration,
+    pub(super) turn_meter: Option<TurnMeter>,
+}
+
+impl Hands {
+    /// The load begins: what the thread used until now is not the load's.
+    pub(super) fn begin(&mut self) {
+        self.used = thread_cpu();
+    }
+}
+
+impl Control for Hands {
+    #[inline]
+    fn stop_level(&self) -> StopLevel {
+        self.shared.stop.level()
+    }
+
+    fn start(&self) -> Option<Time> {
+        match self.shared.start.load(Ordering::Acquire) {
+            0 => None,
+            start => Some(Time(start)),
+        }
+    }
+
+    fn connections(&self, change: i64) {
+        self.shared.connections.fetch_add(change, Ordering::Relaxed);
+    }
+
+    fn interval(&mut self, interval: WorkerInterval) -> Option<Interval> {
+        // The conductor is gone only when the run is given up.
+        let used = thread_cpu();
+        let used_in_it = used.saturating_sub(std::mem::replace(&mut self.used, used));
+        let used_ns = used_in_it.as_nanos() as u64;
+        let _ = self
+            .sender
+            .send(Message::Interval(Box::new(interval), used_ns));
+        self.spares.try_recv().ok()
+    }
+}

@@ -1,0 +1,250 @@
+use super::*;
+use crate::Time;
+
+fn sample(number: u64, outcome: Outcome) -> Sample {
+    Sample {
+        number,
+        arrival: Time(1_000),
+        sent: Time(3_000),
+        first_byte: Time(8_000),
+        done: Time(9_000),
+        stage: 1,
+        outcome,
+        bytes_sent: 10,
+        bytes_received: 20,
+    }
+}
+
+#[test]
+fn what_a_protocol_counts_and_sends_is_kept_and_nothing_is_nothing() {
+    let mut recorder = Recorder::new(1, false);
+    recorder.messages_sent(0, 0);
+    assert_eq!(recorder.take(None).recorded().count(), 0);
+    recorder.count(0, Count::SessionsOk, 2);
+    recorder.count(0, Count::SessionsOk, 3);
+    recorder.messages_sent(0, 4);
+    let interval = recorder.take(None);
+    let (_, record) = interval.recorded().next().unwrap();
+    assert_eq!(record.measures.as_ref().unwrap().of(Count::SessionsOk), 5);
+    assert_eq!(record.messages.as_ref().unwrap().sent, 4);
+}
+
+#[test]
+fn a_failed_call_does_not_enter_the_response_times() {
+    let mut recorder = Recorder::new(2, true);
+    recorder.due(1, 3);
+    recorder.call(&sample(0, Outcome::Ok));
+    recorder.call(&sample(1, Outcome::Reset));
+    recorder.not_started(1, 1);
+    let interval = recorder.take(None);
+    let (stage, record) = interval.recorded().next().unwrap();
+    assert_eq!(stage, 1);
+    assert_eq!((record.response.len(), record.failed.len()), (1, 1));
+    assert_eq!(record.lag.len(), 2);
+    assert_eq!((record.ok(), record.errors()), (1, 1));
+    assert_eq!(record.due, record.ended() + record.not_started);
+    assert_eq!(record.response.histogram().unwrap().max(), 8_003);
+    assert_eq!(record.service.histogram().unwrap().max(), 6_003);
+    assert_eq!(record.first_byte.histogram().unwrap().max(), 5_003);
+    assert_eq!((record.bytes_sent, record.bytes_received), (20, 40));
+    assert_eq!(interval.requests.len(), 2);
+    assert!(recorder.take(Some(Interval::default())).is_empty());
+}
+
+#[test]
+fn a_call_with_one_time_is_recorded_as_any_other() {
+    let at_once = Sample {
+        arrival: Time(3_000),
+        first_byte: Time(9_000),
+        ..sample(0, Outcome::Ok)
+    };
+    let others = [
+        sample(1, Outcome::Ok),
+        Sample {
+            first_byte: Time(8_000),
+            ..at_once
+        },
+        Sample {
+            outcome: Outcome::Reset,
+            ..at_once
+        },
+    ];
+    assert!(at_once.has_one_time() && others.iter().all(|other| !other.has_one_time()));
+    let mut recorder = Recorder::new(2, true);
+    let mut expected = Interval::default();
+    for call in [at_once, at_once].iter().chain(&others) {
+        recorder.call(call);
+        expected.stage_mut(1).call(call);
+    }
+    let mut recorded = recorder.take(None);
+    assert_eq!(recorded.requests.len(), 5);
+    let mut merged = Interval::default();
+    merged.merge(&recorded);
+    assert_eq!(merged.stages[1], expected.stages[1]);
+    recorded.clear();
+    assert!(recorded.is_empty());
+    merged.merge(&recorded);
+    assert_eq!(merged.stages[1], expected.stages[1]);
+}
+
+#[test]
+fn the_messages_of_streams_are_merged_and_cleared() {
+    let mut recorder = Recorder::new(1, false);
+    recorder.first_message(0, 5_000);
+    recorder.inter_message(0, 700);
+    recorder.inter_message(0, 900);
+    recorder.messages_sent(0, 0);
+    recorder.messages_sent(0, 4);
+    let mut interval = recorder.take(None);
+    let mut total = Interval::default();
+    total.merge(&interval);
+    total.merge(&interval);
+    let messages = total.stages[0].as_deref().unwrap().messages.as_deref();
+    let messages = messages.unwrap();
+    assert_eq!((messages.sent, messages.received), (8, 6));
+    assert_eq!(messages.first_message.len(), 2);
+    assert_eq!(messages.inter_message.histogram().unwrap().max(), 900);
+    interval.clear();
+    assert!(interval.is_empty());
+}
+
+type Counts = fn(&mut Recorder);
+
+#[test]
+fn everything_is_counted_where_it_belongs() {
+    let mut recorder = Recorder::new(2, false);
+    // Each a different number of times.
+    for n in 0..16 {
+        let calls: [(u64, Counts); 13] = [
+            (2, |r| r.first_connection(1)),
+            (3, |r| r.connection_lost(1)),
+            (4, |r| r.connection_unused(1)),
+            (5, |r| r.connect_failure(1, Outcome::Reset)),
+            (6, |r| r.due(1, 10)),
+            (7, |r| r.not_started(1, 10)),
+            (8, |r| r.cut_off(1, 5)),
+            (9, |r| r.expired_unsent(1)),
+            (10, |r| r.waited(1, true)),
+            (11, |r| r.waited(1, false)),
+            (12, |r| r.late(1)),
+            (13, |r| r.pacing(1, 5)),
+            (14, |r| r.delayed(1, 5, 2)),
+        ];
+        for (most, count) in calls {
+            if n < most {
+                count(&mut recorder);
+            }
+        }
+    }
+    let mut total = Interval::default();
+    let mut taken = recorder.take(None);
+    total.merge(&taken);
+    total.merge(&taken);
+    assert!(total.stages[0].is_none());
+    let record = total.stages[1].as_deref().unwrap();
+    assert_eq!(record.connections_first, 2 * 2);
+    assert_eq!(record.connections_lost, 2 * 3);
+    assert_eq!(record.connections_unused, 2 * 4);
+    assert_eq!(record.connect_failures.of(Outcome::Reset), 2 * 5);
+    assert_eq!(record.due, 2 * 60);
+    assert_eq!(record.not_started, 2 * (70 + 8));
+    assert_eq!(record.cut_off.len(), 2 * 8);
+    assert_eq!(record.expired_unsent, 2 * 9);
+    assert_eq!(record.waited_for_stream, 2 * 10);
+    assert_eq!(record.waited_for_connection, 2 * 11);
+    assert_eq!(record.late, 2 * 12);
+    assert_eq!(record.pacing.len(), 2 * 13);
+    assert_eq!(record.delayed.len(), 2 * 28);
+    taken.clear();
+    assert!(taken.is_empty());
+}
+
+#[test]
+fn a_cold_calls_connection_is_not_lag() {
+    let phases = ConnectPhases {
+        resolve_ns: 0,
+        connect_ns: 500,
+        handshake_ns: 1_000,
+        ready_ns: 300,
+        resumed: true,
+        retried: true,
+        replaced: true,
+    };
+    let mut recorder = Recorder::new(1, false);
+    recorder.cold_call(&sample(0, Outcome::Ok), &phases);
+    recorder.cold_call(
+        &sample(1, Outcome::ConnectRefused),
+        &ConnectPhases::default(),
+    );
+    let interval = recorder.take(None);
+    let record = interval.stages[1].as_deref().unwrap();
+    assert_eq!(record.lag.histogram().unwrap().min(), 200);
+    assert_eq!(
+        (record.connections_resumed, record.connections_full),
+        (1, 0)
+    );
+    assert_eq!(record.connections_retried, 1);
+    assert_eq!(record.certificates_replaced, 1);
+    let times = record.phases.as_deref().unwrap();
+    assert!(times.resolve.is_empty());
+    assert_eq!(times.total.histogram().unwrap().max(), 1_800);
+    assert_eq!(times.cold_total.histogram().unwrap().max(), 7_803);
+}
+
+#[test]
+fn calls_and_connections_are_counted_at_their_address() {
+    let mut recorder = Recorder::new(2, false);
+    let (first, second) = (recorder.address("a"), recorder.address("b"));
+    assert_eq!(recorder.address("a"), first);
+    recorder.connection_at(second, 0);
+    recorder.connect_failure_at(first, 0);
+    recorder.call_at(second, 1, Outcome::Ok);
+    recorder.call_at(second, 1, Outcome::CutOff);
+    recorder.call_at(second, 1, Outcome::Reset);
+    recorder.call_at(u32::MAX, 1, Outcome::Ok);
+    let mut other = Recorder::new(2, false);
+    let same = other.address("b");
+    other.call_at(same, 1, Outcome::Ok);
+    let mut total = Interval::default();
+    let mut taken = recorder.take(None);
+    for interval in [&taken, &other.take(None)] {
+        total.merge(interval);
+    }
+    let counts = |stage: usize, address| total.stages[stage].as_deref().unwrap().addresses[address];
+    assert_eq!((counts(1, "b").calls, counts(1, "b").errors), (4, 1));
+    assert_eq!(
+        (counts(0, "b").connections, counts(0, "a").connect_failures),
+        (1, 1)
+    );
+    // Numbers hold for a run, whatever memory is used again.
+    taken.clear();
+    assert!(taken.is_empty());
+    let third = recorder.address("c");
+    recorder.take(Some(taken));
+    recorder.call_at(third, 1, Outcome::Ok);
+    let mut total = Interval::default();
+    total.merge(&recorder.take(None));
+    assert_eq!(total.stages[1].as_deref().unwrap().addresses["c"].calls, 1);
+}
+
+#[test]
+fn a_cleared_interval_is_reused() {
+    let mut recorder = Recorder::new(2, true);
+    recorder.call(&sample(0, Outcome::Ok));
+    recorder.detail(Outcome::Reset, "peer");
+    let mut first = recorder.take(None);
+    let mut total = Interval::default();
+    total.merge(&first);
+    first.clear();
+    assert!(first.is_empty());
+    recorder.call(&sample(1, Outcome::Ok));
+    let second = recorder.take(Some(first));
+    recorder.detail(Outcome::Reset, "peer");
+    total.merge(&second);
+    assert_eq!(total.stages[1].as_ref().unwrap().response.len(), 2);
+    assert_eq!(total.details, [(Outcome::Reset, "peer".to_owned())]);
+    recorder.call(&sample(2, Outcome::Ok));
+    let third = recorder.take(None);
+    assert!(third.details.is_empty(), "each text leaves the worker once");
+    assert_eq!(third.stages[1].as_ref().unwrap().response.len(), 1);
+}
