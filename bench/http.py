@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """HTTP side by side: client CPU a request, ours against h2load, oha, wrk and vegeta; a token's over SSE, against AIPerf.
 
-Every client asks nginx and `plimsoll serve http` for 1 KiB, in turn, again and again: over HTTP/2 as 1 connection with
+Every client asks nginx, `plimsoll serve http` and `plimsoll serve fast` for 1 KiB, in turn, again and again: over HTTP/2 as 1 connection with
 100 streams and as 10 with 10, over HTTP/1.1 as 100 kept connections. The figures are medians over the repetitions; a row
 counts only if all its requests ended well. Streams of tokens come from `plimsoll serve llm`, which takes 20 ms for each
 token: 1,000 at once for Plimsoll alone, and 50 at once for Plimsoll and AIPerf in turn, with the time to the first token
@@ -30,7 +30,8 @@ CLIENTS = {
     "h1x100": ("plimsoll", "wrk", "oha", "vegeta"),
 }
 REQUESTS = {"plimsoll": 600_000, "h2load": 200_000, "oha": 40_000, "wrk": 400_000, "vegeta": 40_000}
-SERVERS = ("nginx", "plimsoll")
+# `fast` answers all requests that one read brings with one write, and is of HTTP/2 alone.
+SERVERS = ("nginx", "plimsoll", "fast")
 # Plimsoll's requests a CPU-second over the peer's: at least.
 GOALS = {
     ("h2load", "1x100"): 4, ("h2load", "10x10"): 4, ("oha", "1x100"): 15, ("oha", "10x10"): 15,
@@ -39,6 +40,8 @@ GOALS = {
 STREAMS = 1_000
 # µs of client CPU a token with so many streams at once.
 TOKEN_GOAL = 1.5
+# Over as many connections of HTTP/2 as well.
+STREAMS_OVER = 10
 # With so many at once, which AIPerf carries on one core.
 FEWER_STREAMS = 50
 # AIPerf's µs of client CPU a token over ours: at least.
@@ -79,6 +82,10 @@ class Nginx:
         self.process.wait()
 
 
+def shapes_of(server, shapes):
+    return [shape for shape in shapes if server != "fast" or not shape.startswith("h1")]
+
+
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return listener.getsockname()[1]
@@ -96,8 +103,9 @@ def wait_for(port):
             time.sleep(0.02)
 
 
-def ours():
-    return bench.Server([bench.plimsoll(), "serve", "http", "--listen", "127.0.0.1:0"])
+def ours(what):
+    said = {"plimsoll": ["http"], "fast": ["fast", "--answer-size", "1KiB"]}[what]
+    return bench.Server([bench.plimsoll(), "serve", *said, "--listen", "127.0.0.1:0"])
 
 
 def command(name, port, shape, requests, folder):
@@ -165,12 +173,12 @@ def model():
     ])
 
 
-def tokens(folder, streams, seconds):
+def tokens(folder, streams, seconds, connections=None):
     """(µs of client CPU a token with so many answers at once, ms to the first token), or None; what was wrong, or None"""
     with model() as server:
         measured = bench.measure([
             bench.plimsoll(), "llm", f"http://{server.address}", "--model", "m", "--clients", streams,
-            "--duration", f"{seconds}s", "--out", folder, "--json", "-q",
+            *(["--http-version", "2", "--connections", connections] if connections else []), "--duration", f"{seconds}s", "--out", folder, "--json", "-q",
         ])
     total = bench.run_record(folder)["total"]
     received = total["measures"]["counts"]["tokens_received"]
@@ -178,6 +186,10 @@ def tokens(folder, streams, seconds):
         return None, f"exit {measured.exit}, {total['errors']} errors"
     first = total["measures"]["times"]["time_to_first_token"]
     return (measured.cpu / received * 1e6, first["p50_us"] / 1e3), None
+
+
+def tokens_together(folder, streams, seconds):
+    return tokens(folder, streams, seconds, STREAMS_OVER)
 
 
 def tokenizer(folder):
@@ -240,9 +252,9 @@ def main():
     with bench.Scratch() as scratch:
         for rep in range(reps):
             for server_name in servers:
-                starts = Nginx(scratch) if server_name == "nginx" else ours()
+                starts = Nginx(scratch) if server_name == "nginx" else ours(server_name)
                 with starts as server:
-                    for shape in shapes:
+                    for shape in shapes_of(server_name, shapes):
                         port = server.port2 if server_name == "nginx" and shape != "h1x100" else server.port
                         crew = [name for name in CLIENTS[shape] if name in clients]
                         # Who goes first changes from repetition to repetition.
@@ -258,10 +270,10 @@ def main():
                             else:
                                 costs.setdefault(key, []).append(cost)
             kinds = [] if args.no_tokens else [
-                ("plimsoll", tokens, STREAMS), ("plimsoll", tokens, FEWER_STREAMS), ("aiperf", tokens_of_aiperf, FEWER_STREAMS),
+                ("plimsoll", tokens, STREAMS), ("together", tokens_together, STREAMS), ("plimsoll", tokens, FEWER_STREAMS), ("aiperf", tokens_of_aiperf, FEWER_STREAMS),
             ]
             for name, ask, streams in kinds:
-                if name in clients:
+                if name in clients or (name, "plimsoll" in clients) == ("together", True):
                     cost, problem = ask(scratch / f"tokens-{name}-{streams}-{rep}", streams, 20 // fraction)
                     if problem:
                         wrong.setdefault((name, "llm", f"{streams} streams"), []).append(problem)
@@ -282,7 +294,7 @@ def report(reps, servers, shapes, clients, costs):
     peers = [name for name in ("h2load", "oha", "wrk", "vegeta") if name in clients]
     rows, missed = [], 0
     for server in servers:
-        for shape in shapes:
+        for shape in shapes_of(server, shapes):
             own = costs.get(("plimsoll", server, shape))
             row = [server, shape.replace("x", "×").replace("h1", "HTTP/1.1 "), f"{bench.median(own):.2f} µs" if own else "invalid"]
             for peer in peers:
@@ -308,12 +320,15 @@ def report_tokens(each_token):
     """Prints what tokens cost, and returns how many goals were missed."""
     missed = 0
     cpu, first = ({key: [pair[place] for pair in pairs] for key, pairs in each_token.items()} for place in (0, 1))
-    own = cpu.get(("plimsoll", STREAMS))
-    if own:
+    ways = (("plimsoll", "a connection each"), ("together", f"over {STREAMS_OVER} connections of HTTP/2"))
+    for name, way in ways:
+        own = cpu.get((name, STREAMS))
+        if not own:
+            continue
         cost = bench.median(own)
         held = cost <= TOKEN_GOAL
         missed += not held
-        print(f"\na token over SSE, {STREAMS:,} streams: {cost:.2f} µs of client CPU ({min(own):.2f}–{max(own):.2f}; "
+        print(f"\na token over SSE, {STREAMS:,} streams, {way}: {cost:.2f} µs of client CPU ({min(own):.2f}–{max(own):.2f}; "
               f"≤ {TOKEN_GOAL} {'met' if held else 'MISSED'})")
     own, theirs = (cpu.get((name, FEWER_STREAMS)) for name in ("plimsoll", "aiperf"))
     if own and theirs:

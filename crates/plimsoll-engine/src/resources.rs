@@ -197,7 +197,9 @@ impl TurnMeter {
     /// What has been used when the load's own arrival `number` is due; `None` where it begins no turn.
     #[inline]
     pub(crate) fn began(&self, number: u64) -> Option<TurnBegan> {
-        (number % self.calls == 0).then(|| self.read(number / self.calls))
+        number
+            .is_multiple_of(self.calls)
+            .then(|| self.read(number / self.calls))
     }
 
     fn read(&self, turn: u64) -> TurnBegan {

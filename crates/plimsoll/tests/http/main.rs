@@ -698,3 +698,17 @@ fn a_ladder_of_http_is_measured() {
     let record = LadderRecord::load(&place.path("ladder")).expect("a ladder");
     assert_eq!(record.rungs.len(), 3, "{printed}");
 }
+
+#[test]
+fn a_client_of_plain_http2_gets_answers_of_a_given_size_from_the_fast_server() {
+    let place = Place::new();
+    let server = place.serve(&["fast", "--answer-size", "1KiB"]);
+    let two = [&FORTY[..], &["--http-version", "2"]].concat();
+    let run = http(&place, 0, &url(&server, "/any"), &two);
+    assert_eq!(run["total"]["ok"], 40, "{run}");
+    assert_eq!(run["total"]["bytes_received"], 40 * 1024, "{run}");
+
+    let said = place.run(&["serve", "fast", "--answer-size", "2MiB"]);
+    assert!(!said.status.success());
+    assert!(text(&said.stderr).contains("answer-size"), "{said:?}");
+}

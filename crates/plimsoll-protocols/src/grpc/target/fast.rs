@@ -17,7 +17,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use plimsoll_model::units::Period;
+use plimsoll_model::units::{Period, Size};
 
 use self::worker::{Mailbox, Worker};
 use crate::grpc::canned::{Canned, CannedOptions};
@@ -26,6 +26,8 @@ use crate::serving::{Bound, ConnectionStats, Listener, ServeError, joined};
 
 /// Bytes of answers made before those there are have been written, one answer more or less.
 const MAX_OUT: usize = 1 << 20;
+/// Of gRPC's prefix. Bytes.
+const PREFIX: u64 = 5;
 /// Pause when the process has no descriptor left for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
@@ -41,6 +43,11 @@ pub struct FastOptions {
     // The answer's message (protobuf), without the gRPC prefix: a `score.ScoreResponse`.
     #[arg(skip = CannedOptions::default().message)]
     pub message: Vec<u8>,
+
+    /// The answer's size with gRPC's prefix of five bytes, filled with zeros: for clients of plain
+    /// HTTP/2, too [default: 14, a `score.ScoreResponse`].
+    #[arg(long, value_name = "SIZE")]
+    pub answer_size: Option<Size>,
 
     // On a virtual machine waking is dear; a measurement of clients is of less else.
     /// How long an idle worker looks for more calls before it sleeps. A client that sends to
@@ -106,9 +113,21 @@ pub async fn serve(
             problem: "must be at least 1".to_owned(),
         });
     }
+    let message = match options.answer_size {
+        None => options.message,
+        Some(Size(size)) if (PREFIX..=MAX_OUT as u64).contains(&size) => {
+            vec![0; (size - PREFIX) as usize]
+        }
+        Some(Size(size)) => {
+            return Err(ServeError::Option {
+                option: "answer-size",
+                problem: format!("is {size} bytes, and must be between {PREFIX} and {MAX_OUT}"),
+            });
+        }
+    };
     let failed = |doing| move |source| ServeError::Io { doing, source };
     let canned = Canned::new(CannedOptions {
-        message: options.message,
+        message,
         max_concurrent_streams: bound.max_concurrent_streams,
         check_requests: false,
         most_out: MAX_OUT,
