@@ -20,6 +20,7 @@ fn options(workers: usize) -> FastOptions {
         message: [&[9][..], &0.25f64.to_le_bytes()].concat(),
         // One worker sleeps at once, several look for more first: both are tried.
         busy_poll: Period(Duration::from_millis(workers as u64 - 1)),
+        ..FastOptions::default()
     }
 }
 
