@@ -161,7 +161,8 @@ impl HeadReader {
         }
         if decoded.changed_table {
             self.memo.clear();
-        } else if texts.is_none() {
+        }
+        if decoded.is_steady && texts.is_none() {
             self.memo.put(block, (head, Usual::of(&head)));
         }
         Ok((head, texts))

@@ -255,7 +255,8 @@ impl HttpCalls {
         };
         if decoded.changed_table {
             self.memo.clear();
-        } else if head.outcome.is_ok() {
+        }
+        if decoded.is_steady && head.outcome.is_ok() {
             // Of others, the fields are part of the text.
             self.memo.put(block, head);
         }

@@ -1,7 +1,7 @@
 //! Header blocks that come again.
 //!
-//! A block that does not change the dynamic table is a pure function of its bytes until
-//! one that does. A server's blocks soon are such, and repeat: the last few are
+//! A steady block ([`plimsoll_wire::hpack::DecodedBlock`]) is a pure function of its bytes until one
+//! that changes the dynamic table. A server's blocks soon are such, and repeat: the last few are
 //! remembered with what they mean and recognised by comparing bytes.
 
 /// Blocks remembered.
@@ -62,7 +62,7 @@ impl<T: Copy, const LEN: usize> Memo<T, LEN> {
         Some(&found.says)
     }
 
-    /// Remembers a block, if it is not too long, that changed no table.
+    /// Remembers a steady block, if it is not too long.
     pub(crate) fn put(&mut self, block: &[u8], says: T) {
         const { assert!(LEN <= u8::MAX as usize) };
         if block.len() > LEN {

@@ -15,9 +15,12 @@ pub struct Field<'a> {
 /// What [`Decoder::decode`] says of a whole block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodedBlock {
-    /// The block added entries or resized the table. One that did not is a pure function
-    /// of its bytes, until the next one that does.
+    /// The block added entries or resized the table: indices mean something else now.
     pub changed_table: bool,
+    /// The same bytes again would mean the same and leave the table as it is, until the next
+    /// block that changes it. So does one that only refers to entries, and one that adds to a
+    /// full table the entries it holds already, in the same order.
+    pub is_steady: bool,
     /// The fields' size, each with 32 bytes on top (RFC 9113, 6.5.2), is over the limit.
     /// Fields past it were decoded, but not shown to the visitor.
     pub list_too_large: bool,
@@ -54,8 +57,10 @@ impl Decoder {
     {
         let mut decoded = DecodedBlock {
             changed_table: false,
+            is_steady: true,
             list_too_large: false,
         };
+        let (mut added, mut resized, mut highest) = (0, false, 0);
         let mut left = self.max_list_size as usize;
         let mut show = |field: Field<'_>| {
             let size = field.name.len() + field.value.len() + super::ENTRY_OVERHEAD;
@@ -84,12 +89,13 @@ impl Decoder {
                     });
                 }
                 self.table.resize(size);
-                decoded.changed_table = true;
+                resized = true;
                 continue;
             }
             fields_began = true;
             if first & 0x80 != 0 {
                 let index = integer::decode(block, &mut at, 7)?;
+                highest = index.max(highest);
                 let (name, value) = self.indexed(index)?;
                 show(Field {
                     name,
@@ -98,6 +104,7 @@ impl Decoder {
                 });
             } else if first & 0x40 != 0 {
                 let index = integer::decode(block, &mut at, 6)?;
+                highest = index.max(highest);
                 if index == 0 {
                     let name = string(block, &mut at, &mut name_text)?;
                     let value = string(block, &mut at, &mut value_text)?;
@@ -119,10 +126,11 @@ impl Decoder {
                     });
                     self.table.insert(&name_text, value);
                 }
-                decoded.changed_table = true;
+                added += 1;
             } else {
                 let sensitive = first & 0x10 != 0;
                 let index = integer::decode(block, &mut at, 4)?;
+                highest = index.max(highest);
                 let name = match index {
                     0 => string(block, &mut at, &mut name_text)?,
                     _ => self.indexed(index)?.0,
@@ -135,6 +143,10 @@ impl Decoder {
                 });
             }
         }
+        decoded.changed_table = resized || added > 0;
+        // An entry that it referred to may be another one the next time.
+        let is_alike = highest as usize <= STATIC.len() && self.table.repeats(added);
+        decoded.is_steady = !resized && (added == 0 || is_alike);
         Ok(decoded)
     }
 
@@ -463,7 +475,57 @@ mod tests {
         );
     }
 
+    /// nginx adds all fields of each answer to the table (as of 1.30).
+    #[test]
+    fn a_block_that_adds_what_a_full_table_holds_already_is_steady() {
+        // Two entries of 34 bytes; three of them fill the table.
+        let (block, other) = (hex("4001 6101 31 4001 6201 32"), hex("4001 6101 33"));
+        let mut decoder = Decoder::new(110, 1 << 16);
+        let mut steady = |block: &[u8]| decoder.decode(block, |_| ()).unwrap().is_steady;
+        assert_eq!([(); 3].map(|()| steady(&block)), [false, true, true]);
+        assert_eq!([(); 4].map(|()| steady(&other)), [false, false, true, true]);
+        // It refers to what it has added, so that it may add something else the next time.
+        let refers = hex("7e 0133");
+        assert_eq!([(); 4].map(|()| steady(&refers)), [false; 4]);
+        assert!(steady(&hex("be")));
+        assert!(!steady(&hex("20 be 82")[..1]), "a table that was emptied");
+    }
+
     proptest! {
+        /// Whatever came before.
+        #[test]
+        fn a_steady_block_again_changes_nothing(
+            before: Vec<(u8, u8)>,
+            added in proptest::collection::vec((0..4_u8, 0..40_u8), 1..4),
+            max in 0..400_u32,
+        ) {
+            let block = |fields: &[(u8, u8)]| -> Vec<u8> {
+                let literal = |(name, length): &(u8, u8)| {
+                    let mut bytes = vec![0x40, 1, b'a' + name % 26, length % 100];
+                    bytes.extend(vec![b'v'; usize::from(length % 100)]);
+                    bytes
+                };
+                fields.iter().flat_map(literal).collect()
+            };
+            let mut decoder = Decoder::new(max, 1 << 16);
+            decoder.decode(&block(&before), |_| ()).unwrap();
+            let mut was_steady = false;
+            for _ in 0..30 {
+                let held = |decoder: &Decoder| -> Vec<(Vec<u8>, Vec<u8>)> {
+                    let entry = |n| decoder.table.entry(n);
+                    let entries = (0..decoder.table.len()).filter_map(entry);
+                    entries.map(|(name, value)| (name.to_vec(), value.to_vec())).collect()
+                };
+                let earlier = held(&decoder);
+                let decoded = decoder.decode(&block(&added), |_| ()).unwrap();
+                prop_assert!(!was_steady || (decoded.is_steady && held(&decoder) == earlier));
+                was_steady = decoded.is_steady;
+            }
+            let size: u32 = added.iter().map(|(_, length)| 33 + u32::from(*length)).sum();
+            let fits = size <= max;
+            prop_assert!(was_steady || !fits);
+        }
+
         #[test]
         fn bytes_never_panic(blocks: Vec<Vec<u8>>) {
             let mut decoder = Decoder::new(256, 1024);

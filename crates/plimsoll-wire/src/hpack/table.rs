@@ -107,6 +107,18 @@ impl DynamicTable {
         self.size += size;
     }
 
+    /// The last `added` entries, added again, would leave the table as it is: it is full, and all it
+    /// holds is these entries over and over.
+    pub(super) fn repeats(&self, added: usize) -> bool {
+        let all = self.entries.len();
+        if added == 0 || added > all {
+            return false;
+        }
+        let fits_one_more = self.size + self.entries[all % added].size() <= self.max_size;
+        let mut pairs = added..all;
+        !fits_one_more && pairs.all(|n| self.entry(n) == self.entry(n - added))
+    }
+
     pub(super) fn resize(&mut self, max_size: u32) {
         self.max_size = max_size as usize;
         self.evict_to(self.max_size);

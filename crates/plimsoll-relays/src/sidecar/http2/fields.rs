@@ -290,7 +290,8 @@ impl FieldReader {
         let fields = Arc::new(fields);
         if decoded.changed_table {
             self.memo = Memo::default();
-        } else if block.len() <= LONGEST_REMEMBERED {
+        }
+        if decoded.is_steady && block.len() <= LONGEST_REMEMBERED {
             self.memo.remember((block.to_vec(), Arc::clone(&fields)));
         }
         Ok(fields)
