@@ -30,8 +30,9 @@ CLIENTS = {
     "h1x100": ("plimsoll", "wrk", "oha", "vegeta"),
 }
 REQUESTS = {"plimsoll": 600_000, "h2load": 200_000, "oha": 40_000, "wrk": 400_000, "vegeta": 40_000}
-# `fast` answers all requests that one read brings with one write, and is of HTTP/2 alone.
-SERVERS = ("nginx", "plimsoll", "fast")
+# `fast` answers all requests that one read brings with one write, `awake` besides does not sleep between
+# two reads; both speak HTTP/2 alone.
+SERVERS = ("nginx", "plimsoll", "fast", "awake")
 # Plimsoll's requests a CPU-second over the peer's: at least.
 GOALS = {
     ("h2load", "1x100"): 4, ("h2load", "10x10"): 4, ("oha", "1x100"): 15, ("oha", "10x10"): 15,
@@ -83,7 +84,7 @@ class Nginx:
 
 
 def shapes_of(server, shapes):
-    return [shape for shape in shapes if server != "fast" or not shape.startswith("h1")]
+    return [shape for shape in shapes if server in ("nginx", "plimsoll") or not shape.startswith("h1")]
 
 
 def free_port():
@@ -104,7 +105,8 @@ def wait_for(port):
 
 
 def ours(what):
-    said = {"plimsoll": ["http"], "fast": ["fast", "--answer-size", "1KiB"]}[what]
+    fast = ["fast", "--answer-size", "1KiB"]
+    said = {"plimsoll": ["http"], "fast": fast, "awake": [*fast, "--busy-poll", "1ms"]}[what]
     return bench.Server([bench.plimsoll(), "serve", *said, "--listen", "127.0.0.1:0"])
 
 
