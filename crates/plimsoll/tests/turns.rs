@@ -150,9 +150,8 @@ fn services_are_measured_beside_each_other_in_one_command() {
         assert_eq!(rung.slices[0].errors, 0, "{rung:?}");
         let run = Run::load(&place.path("ladder").join(&rung.slices[0].run)).unwrap();
         assert_eq!(format!("{:?}", run.header.security.unwrap()), security);
-        // The first and the last have the same process, which works for either in its turns.
-        let server_cpu = rung.median(Metric::ServerCpu);
-        assert!(server_cpu.is_some_and(|us| us > 0.0), "{server_cpu:?}");
+        // Whose servers these are is not known here.
+        assert_eq!(rung.median(Metric::ServerCpu), None);
     }
     assert!(out.contains("with TLS adds to plain"), "{out}");
 

@@ -131,14 +131,15 @@ impl Measured {
     }
 
     /// All turns of a stretch are over: what each used is what the clocks went on by until the next turn of
-    /// the same worker, and of any rung with the same server. `servers`: the process ids of each rung's.
+    /// the same worker, and of any rung with the same server. `servers`: the process ids of each rung's, where no
+    /// other work of theirs is known to hide among the turns.
     pub fn end(all: &mut [Measured], servers: &[&[i32]]) {
         let clock = |rung: usize| servers.get(rung).copied().unwrap_or_default();
         let own = |rung: usize| {
             let is_in = |pid: &i32| clock(rung).contains(pid);
             let mut others = (0..all.len()).filter(|other| clock(*other) != clock(rung));
             // Where some processes of a server are another's too, no turn has it to itself.
-            !others.any(|other| clock(other).iter().any(is_in))
+            !clock(rung).is_empty() && !others.any(|other| clock(other).iter().any(is_in))
         };
         let next: Vec<Vec<u64>> = (0..all.len())
             .map(|rung| {

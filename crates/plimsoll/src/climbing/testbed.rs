@@ -66,6 +66,12 @@ impl Testbed {
         })
     }
 
+    /// The ladder has started every rung's server, so that nothing uses one that the ladder does not know of:
+    /// behind another's server may be a proxy's.
+    pub(super) fn serves_all(&self, rungs: usize) -> bool {
+        (0..rungs).all(|rung| self.servers.pid(rung).is_some())
+    }
+
     /// Adds to the figures of a slice what `run` lacks.
     pub(super) fn after(&self, rung: usize, before: &Before, run: &Run, slice: &mut Slice) {
         let check = &run.summary.count_check;

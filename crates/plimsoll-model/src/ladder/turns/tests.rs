@@ -292,6 +292,11 @@ fn a_server_works_for_a_rung_from_its_turn_to_the_next_of_any_rung_with_the_same
     assert_eq!(rungs[0].server_cpu_us_per_call(), Some(20.0));
     assert_eq!(rungs[1].server_cpu_us_per_call(), Some(30.0));
 
+    // What else the servers do is not known.
+    let mut rungs = shared();
+    Measured::end(&mut rungs, &[]);
+    assert_eq!(rungs[0].server_cpu_us_per_call(), None);
+
     // Process 8 works for both: whose turn it was can't be read.
     let mut rungs = shared();
     Measured::end(&mut rungs, &[&[7, 8], &[8]]);
