@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """HTTP side by side: client CPU a request, ours against h2load, oha, wrk and vegeta; a token's over SSE, against AIPerf.
 
-Every client asks nginx, `plimsoll serve http` and `plimsoll serve fast` for 1 KiB, in turn, again and again: over HTTP/2 as 1 connection with
-100 streams and as 10 with 10, over HTTP/1.1 as 100 kept connections. The figures are medians over the repetitions; a row
+Every client asks nginx, `plimsoll serve http` and `serve fast` for 1 KiB, in turn, again and again: over HTTP/2 as
+1 connection with 100 streams and as 10 with 10, over HTTP/1.1 as 100 kept connections. The figures are medians over the repetitions; a row
 counts only if all its requests ended well. Streams of tokens come from `plimsoll serve llm`, which takes 20 ms for each
 token: 1,000 at once for Plimsoll alone, and 50 at once for Plimsoll and AIPerf in turn, with the time to the first token
 that either reports.
@@ -41,8 +41,8 @@ GOALS = {
 STREAMS = 1_000
 # µs of client CPU a token with so many streams at once.
 TOKEN_GOAL = 1.5
-# Over as many connections of HTTP/2 as well.
-STREAMS_OVER = 10
+# They have a connection each, and in other runs share so many of HTTP/2.
+SHARED = 10
 # With so many at once, which AIPerf carries on one core.
 FEWER_STREAMS = 50
 # AIPerf's µs of client CPU a token over ours: at least.
@@ -180,7 +180,8 @@ def tokens(folder, streams, seconds, connections=None):
     with model() as server:
         measured = bench.measure([
             bench.plimsoll(), "llm", f"http://{server.address}", "--model", "m", "--clients", streams,
-            *(["--http-version", "2", "--connections", connections] if connections else []), "--duration", f"{seconds}s", "--out", folder, "--json", "-q",
+            *(["--http-version", "2", "--connections", connections] if connections else []),
+            "--duration", f"{seconds}s", "--out", folder, "--json", "-q",
         ])
     total = bench.run_record(folder)["total"]
     received = total["measures"]["counts"]["tokens_received"]
@@ -190,8 +191,8 @@ def tokens(folder, streams, seconds, connections=None):
     return (measured.cpu / received * 1e6, first["p50_us"] / 1e3), None
 
 
-def tokens_together(folder, streams, seconds):
-    return tokens(folder, streams, seconds, STREAMS_OVER)
+def tokens_shared(folder, streams, seconds):
+    return tokens(folder, streams, seconds, SHARED)
 
 
 def tokenizer(folder):
@@ -272,15 +273,16 @@ def main():
                             else:
                                 costs.setdefault(key, []).append(cost)
             kinds = [] if args.no_tokens else [
-                ("plimsoll", tokens, STREAMS), ("together", tokens_together, STREAMS), ("plimsoll", tokens, FEWER_STREAMS), ("aiperf", tokens_of_aiperf, FEWER_STREAMS),
+                ("plimsoll", tokens, STREAMS), ("plimsoll", tokens_shared, STREAMS),
+                ("plimsoll", tokens, FEWER_STREAMS), ("aiperf", tokens_of_aiperf, FEWER_STREAMS),
             ]
             for name, ask, streams in kinds:
-                if name in clients or (name, "plimsoll" in clients) == ("together", True):
-                    cost, problem = ask(scratch / f"tokens-{name}-{streams}-{rep}", streams, 20 // fraction)
+                if name in clients:
+                    cost, problem = ask(scratch / f"{ask.__name__}-{streams}-{rep}", streams, 20 // fraction)
                     if problem:
-                        wrong.setdefault((name, "llm", f"{streams} streams"), []).append(problem)
+                        wrong.setdefault((name, ask.__name__, f"{streams} streams"), []).append(problem)
                     else:
-                        each_token.setdefault((name, streams), []).append(cost)
+                        each_token.setdefault((ask, streams), []).append(cost)
             print(f"repetition {rep + 1} of {reps} done", file=sys.stderr)
     missed = report(reps, servers, shapes, clients, costs)
     missed += report_tokens(each_token)
@@ -322,9 +324,8 @@ def report_tokens(each_token):
     """Prints what tokens cost, and returns how many goals were missed."""
     missed = 0
     cpu, first = ({key: [pair[place] for pair in pairs] for key, pairs in each_token.items()} for place in (0, 1))
-    ways = (("plimsoll", "a connection each"), ("together", f"over {STREAMS_OVER} connections of HTTP/2"))
-    for name, way in ways:
-        own = cpu.get((name, STREAMS))
+    for ask, way in ((tokens, "a connection each"), (tokens_shared, f"over {SHARED} connections of HTTP/2")):
+        own = cpu.get((ask, STREAMS))
         if not own:
             continue
         cost = bench.median(own)
@@ -332,14 +333,14 @@ def report_tokens(each_token):
         missed += not held
         print(f"\na token over SSE, {STREAMS:,} streams, {way}: {cost:.2f} µs of client CPU ({min(own):.2f}–{max(own):.2f}; "
               f"≤ {TOKEN_GOAL} {'met' if held else 'MISSED'})")
-    own, theirs = (cpu.get((name, FEWER_STREAMS)) for name in ("plimsoll", "aiperf"))
+    own, theirs = (cpu.get((ask, FEWER_STREAMS)) for ask in (tokens, tokens_of_aiperf))
     if own and theirs:
         ratio = bench.median(theirs) / bench.median(own)
         held = ratio >= AIPERF_GOAL
         missed += not held
         print(f"{FEWER_STREAMS} streams: {bench.median(own):.2f} µs, AIPerf {bench.median(theirs):.2f} µs = {ratio:.0f}× "
               f"(≥ {AIPERF_GOAL} {'met' if held else 'MISSED'}), the start of either included")
-        seen = [bench.median(first[name, FEWER_STREAMS]) for name in ("plimsoll", "aiperf")]
+        seen = [bench.median(first[ask, FEWER_STREAMS]) for ask in (tokens, tokens_of_aiperf)]
         print(f"time to the first token (p50), which the server sends after {TOKEN_DELAY_MS} ms: "
               f"{seen[0]:.1f} ms, AIPerf {seen[1]:.1f} ms")
     return missed

@@ -229,9 +229,12 @@ fn a_full_pool_and_queue_answer_busy_and_the_rest_is_answered_in_time() {
         ..BoltOptions::default()
     });
     let mut client = server.connect();
+    let mut wire = Vec::new();
     for id in 0..6 {
-        client.send(string(Form::V1, id, b"\x01x"));
+        string(Form::V1, id, b"\x01x").write(&mut wire);
     }
+    // In one piece, so that they are read together.
+    client.stream.write_all(&wire).unwrap();
     let answers: Vec<(u32, u16)> = (0..6)
         .map(|_| client.answer())
         .map(|a| (a.id, a.status))

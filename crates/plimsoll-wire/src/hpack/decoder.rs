@@ -17,9 +17,9 @@ pub struct Field<'a> {
 pub struct DecodedBlock {
     /// The block added entries or resized the table: indices mean something else now.
     pub changed_table: bool,
-    /// The same bytes again would mean the same and leave the table as it is, until the next
-    /// block that changes it. So does one that only refers to entries, and one that adds to a
-    /// full table the entries it holds already, in the same order.
+    /// The same bytes again would mean the same and leave the table as it is, until another block
+    /// changes it. This holds for a block that adds no entries, and for one whose entries, without
+    /// reference to others, are all that a full table holds, over and over.
     pub is_steady: bool,
     /// The fields' size, each with 32 bytes on top (RFC 9113, 6.5.2), is over the limit.
     /// Fields past it were decoded, but not shown to the visitor.

@@ -66,8 +66,8 @@ impl Testbed {
         })
     }
 
-    /// The ladder has started every rung's server, so that nothing uses one that the ladder does not know of:
-    /// behind another's server may be a proxy's.
+    /// The ladder has started every rung's server, so that no call of another rung reaches it unseen, as one
+    /// through a proxy would.
     pub(super) fn serves_all(&self, rungs: usize) -> bool {
         (0..rungs).all(|rung| self.servers.pid(rung).is_some())
     }

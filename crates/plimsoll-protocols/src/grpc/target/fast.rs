@@ -44,8 +44,8 @@ pub struct FastOptions {
     #[arg(skip = CannedOptions::default().message)]
     pub message: Vec<u8>,
 
-    /// The answer's size with gRPC's prefix of five bytes, filled with zeros: for clients of plain
-    /// HTTP/2, too [default: 14, a `score.ScoreResponse`].
+    /// Answer with so many bytes, zeros after gRPC's prefix of five: for clients of HTTP/2 that do not
+    /// decode them [default: a `score.ScoreResponse`, 14 bytes].
     #[arg(long, value_name = "SIZE")]
     pub answer_size: Option<Size>,
 
