@@ -384,11 +384,6 @@ pub trait Call: Same + fmt::Debug + Send + Sync {
         None
     }
 
-    /// Calls after which it replaces a connection that works.
-    fn calls_per_connection(&self) -> Option<u32> {
-        self.calls_in_a_row()
-    }
-
     /// What calls vary by; `None`: they are all the same.
     fn variation(&self) -> Option<&Variation> {
         None

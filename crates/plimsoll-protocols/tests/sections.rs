@@ -12,7 +12,7 @@ use std::{fs, io};
 use plimsoll_model::Plan;
 use plimsoll_model::spec::{self, CallSpec, Library, Surroundings};
 use plimsoll_protocols::bolt::{BoltCall, Form};
-use plimsoll_protocols::fetch::FetchCall;
+use plimsoll_protocols::http::HttpCall;
 use plimsoll_protocols::hold::HoldOptions;
 use plimsoll_protocols::plugin::{PluginCall, PluginOptions};
 use plimsoll_protocols::registry::register;
@@ -332,8 +332,8 @@ fn what_to_fetch_is_in_the_url_or_in_the_section() {
             "target = \"{target}\"\n[load]\nclients = 1\ncalls = 1\n[call.fetch]\n{section}\n"
         );
         let plan = plan(&text);
-        let call: &FetchCall = plan.call.of_type().expect("a file");
-        (call.path.clone(), call.size)
+        let call: &HttpCall = plan.call.of_type().expect("a file");
+        (call.path.clone(), call.expect_size)
     };
     assert_eq!(
         fetched("https://a/bytes/64KiB", ""),
@@ -393,9 +393,12 @@ fn every_file_is_fetched_alike() {
         varying.contains("`rows`: only for [call.grpc]"),
         "{varying}"
     );
-    let twice = "target = \"http://h:1\"\n[call.fetch]\nper_connection = 2\n[load]\nclients = 1\ncalls = 1\ncalls_per_connection = 2\n";
+    let twice = "target = \"http://h:1\"\n[call.fetch]\nper_connection = 2\n[load]\nclients = 1\ncalls = 1\ncalls_per_connection = 3\n";
     let doubled = problems(twice).join("; ");
-    assert!(doubled.contains("says the same"), "{doubled}");
+    assert!(
+        doubled.contains("3, and call.fetch.per_connection is 2"),
+        "{doubled}"
+    );
 }
 
 #[test]

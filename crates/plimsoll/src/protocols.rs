@@ -3,7 +3,6 @@
 use plimsoll_engine::EngineError;
 use plimsoll_model::Plan;
 use plimsoll_model::plan::{Reuse, Shard};
-use plimsoll_protocols::fetch::FetchCall;
 use plimsoll_protocols::grpc::GrpcCall;
 use plimsoll_protocols::http::HttpCall;
 use plimsoll_protocols::registry::{self, Asked, Unmade};
@@ -86,8 +85,7 @@ pub(crate) fn versions(plan: &Plan) -> Versions {
             Some(_) => Versions::One,
         };
     }
-    let fetches = call.of_type::<FetchCall>().is_some();
-    match fetches || call.of_type::<SessionCall>().is_some() {
+    match call.of_type::<SessionCall>().is_some() {
         true => Versions::One,
         false => Versions::None,
     }

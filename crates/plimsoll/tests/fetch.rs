@@ -357,14 +357,14 @@ fn a_wrong_status_a_wrong_length_and_a_missing_file_are_failures() {
     let run = fetch(&place, 0, &url(&server, "/a.bin"), &load);
     assert_eq!(run["total"]["bytes_received"], 3 * 1024);
     let run = fetch(&place, 1, &url(&server, "/b.bin"), &load);
-    assert_eq!(failure(&run), ("HTTP_STATUS", 3));
-    assert_eq!(run["details"][0]["text"], "/b.bin: 404 Not Found");
+    assert_eq!(failure(&run), ("HTTP_404", 3));
+    assert_eq!(run["details"][0]["text"], "GET /b.bin: 404 Not Found");
     let sized = [&load[..], &["--size", "2KiB"]].concat();
     let run = fetch(&place, 1, &url(&server, "/a.bin"), &sized);
     assert_eq!(failure(&run), ("BODY_LENGTH", 3));
     assert_eq!(
         run["details"][0]["text"],
-        "a body of 1024 bytes instead of 2048"
+        "GET /a.bin: a body of 1024 bytes instead of 2048"
     );
 }
 

@@ -224,7 +224,7 @@ impl RunHeader {
             cold,
             calls_per_connection: match plan.load.calls_per_connection {
                 _ if cold => Some(1),
-                None => plan.call.calls_per_connection(),
+                None => plan.call.calls_in_a_row(),
                 asked => asked,
             },
             connection_lifetime_us: plan.load.connection_lifetime.map(micros),

@@ -1,11 +1,10 @@
 //! Files over HTTP/1.1 (RFC 9112): what measures TLS itself, its handshakes and its bulk.
 //!
-//! [`FetchProtocol`] is the client side, `target` the file server.
+//! A file is a call of [`crate::http`] that answers with one status and a body of one size; here is what is
+//! typed for it. `target` is the file server.
 
-mod driver;
 mod options;
 #[cfg(feature = "targets")]
 pub mod target;
 
-pub use driver::{FetchDriver, FetchProtocol, FetchRequest};
-pub use options::{FetchCall, FetchFlags, FetchOptions};
+pub use options::{FetchFlags, FetchOptions};

@@ -1,24 +1,22 @@
 //! The `[call.fetch]` section and the flags of `plimsoll fetch`: a file over HTTP/1.1, and how the
 //! connections for it are made.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use plimsoll_model::plan::{Call, Reuse};
 use plimsoll_model::spec::{
-    LadderSpec, Limit, LoadSpec, Problems, Schemes, Section, Spec, Surroundings, is_visible,
-    made_by_server, path_of, scheme_of,
+    LadderSpec, Limit, LoadSpec, Problems, Schemes, Section, Spec, Surroundings, made_by_server,
+    scheme_of,
 };
 use plimsoll_model::units::{Period, Size};
 use serde::{Deserialize, Serialize};
 
-use super::{FetchProtocol, FetchRequest};
-use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables, driven};
+use crate::http::{self, HttpCall, HttpSpec};
+use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables};
 
 /// Bodies are counted in 32 bits a call.
-const MAX_BYTES: u64 = u32::MAX as u64;
+const MAX_BYTES: u32 = u32::MAX;
 /// Bulk is read in larger pieces than else: fewer wake-ups.
 const READ_BUFFER: Size = Size(256 << 10);
 /// Closed loop, where nothing else is asked: enough to keep a server's core busy.
@@ -84,29 +82,6 @@ enum Mode {
     Reused,
 }
 
-/// One file fetched over HTTP/1.1.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FetchCall {
-    /// Path and query (RFC 9112 §3.2.1), with the leading slash.
-    pub path: String,
-    /// `Host`; `None`: host:port of the target.
-    pub host: Option<String>,
-    /// Bodies of another size fail with `BODY_LENGTH`. Bytes.
-    pub size: Option<u64>,
-    /// Files that one connection fetches before it is replaced; `None`: no limit.
-    pub per_connection: Option<u32>,
-}
-
-impl Call for FetchCall {
-    fn names(&self) -> (&'static str, Cow<'_, str>) {
-        ("fetch", self.path.as_str().into())
-    }
-
-    fn calls_per_connection(&self) -> Option<u32> {
-        self.per_connection
-    }
-}
-
 impl Section for FetchOptions {
     const SCHEMES: Schemes = Schemes {
         section: "fetch",
@@ -117,10 +92,13 @@ impl Section for FetchOptions {
         ports: Some((80, 443)),
         with_path: true,
     };
-    type Call = FetchCall;
+    type Call = HttpCall;
 
     fn apply_defaults(&self, load: &mut LoadSpec) {
         load.read_buffer.get_or_insert(READ_BUFFER);
+        if load.reuse.as_deref() != Some("never") {
+            load.calls_per_connection = load.calls_per_connection.or(self.per_connection);
+        }
     }
 
     fn resolve(
@@ -128,65 +106,51 @@ impl Section for FetchOptions {
         spec: &Spec,
         problems: &mut Problems,
         _: &dyn Surroundings,
-    ) -> Option<FetchCall> {
+    ) -> Option<HttpCall> {
         let before = problems.0.len();
-        let in_url = spec.target.as_deref().and_then(path_of);
-        let path = match (self.path.as_deref(), in_url) {
-            (Some(path), Some(other)) if path != other && other != "/" => {
-                problems.add(
-                    "call.fetch.path",
-                    format!(
-                        "`{path}` is another path than the target's `{other}`: use one of the two"
-                    ),
-                );
-                return None;
-            }
-            (Some(path), _) | (None, Some(path)) => path,
-            (None, None) => "/",
-        };
-        if !path.starts_with('/') || !is_visible(path) || path.contains('#') {
-            problems.add(
-                "call.fetch.path",
-                format!("`{path}` is not a path: begin with `/`, and write blanks and `#` as %20 and %23"),
-            );
+        let section = Self::SCHEMES.section;
+        let path = http::path_of_call(problems, section, spec, self.path.as_deref())?;
+        if !path.starts_with('/') || !http::fits_a_path(&path) {
+            problems.add("call.fetch.path", http::not_a_path(&path));
         }
-        if let Some(host) = self.host.as_ref().filter(|host| !is_visible(host)) {
-            problems.add(
-                "call.fetch.host",
-                format!("`{host}` is not a host or host:port"),
-            );
-        }
+        http::check_host(problems, section, self.host.as_deref());
         if self.per_connection == Some(0) {
             problems.add(
                 "call.fetch.per_connection",
                 "0 files a connection fetch nothing: use 1 or more, or leave it out",
             );
         }
-        if self.per_connection.is_some() && spec.load.calls_per_connection.is_some() {
+        let asked = self.per_connection.zip(spec.load.calls_per_connection);
+        if let Some((files, calls)) = asked.filter(|(files, calls)| files != calls) {
             problems.add(
                 "load.calls_per_connection",
-                "call.fetch.per_connection says the same: leave one of them out",
+                format!("{calls}, and call.fetch.per_connection is {files}: leave one of them out"),
             );
         }
-        let size = self
+        let expect_size = self
             .size
             .map(|size| size.0)
-            .or_else(|| made_by_server(path));
-        if size.is_some_and(|size| size > MAX_BYTES) {
+            .or_else(|| made_by_server(&path));
+        if expect_size.is_some_and(|size| size > MAX_BYTES.into()) {
             problems.add("call.fetch.size", "too large: at most 4294967295B");
         }
-        (problems.0.len() == before).then(|| FetchCall {
-            path: path.to_owned(),
+        (problems.0.len() == before).then(|| HttpCall {
+            method: "GET".to_owned(),
+            path,
             host: self.host.clone(),
-            size,
-            per_connection: self.per_connection,
+            expect: vec![(200, 200)],
+            expect_size,
+            max_body: MAX_BYTES,
+            ..HttpCall::default()
         })
     }
 
-    fn filled_in(self, call: &FetchCall) -> FetchOptions {
+    fn filled_in(self, call: &HttpCall) -> FetchOptions {
         FetchOptions {
             path: Some(call.path.clone()),
-            size: call.size.map(Size),
+            size: call.expect_size.map(Size),
+            // The load has it.
+            per_connection: None,
             deadline: None,
             ..self
         }
@@ -210,18 +174,8 @@ impl Quick for FetchFlags {
 }
 
 impl Owned for FetchOptions {
-    fn load<'a>(asked: Asked<'a>, call: &FetchCall) -> Result<Load<'a>, Unmade> {
-        let authority = asked.plan.target.authority();
-        let protocol = FetchProtocol::new(&FetchRequest {
-            path: &call.path,
-            host: call.host.as_deref().unwrap_or(&authority),
-            size: call.size,
-            per_connection: match asked.plan.load.reuse {
-                Reuse::Never => Some(1),
-                Reuse::Always => call.per_connection,
-            },
-        });
-        Ok(driven(asked, protocol))
+    fn load<'a>(asked: Asked<'a>, call: &HttpCall) -> Result<Load<'a>, Unmade> {
+        HttpSpec::load(asked, call)
     }
 }
 

@@ -50,6 +50,8 @@ pub struct HttpCall {
     pub expect_headers: Vec<(String, String)>,
     /// Text that a body has to hold.
     pub expect_body: Option<String>,
+    /// Bytes that a body has to have, as it is received.
+    pub expect_size: Option<u64>,
     /// Packed answers are asked for, and unpacked.
     pub compressed: bool,
     /// The request opens a WebSocket, and its body is what each call sends over it.

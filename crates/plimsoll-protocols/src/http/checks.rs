@@ -39,6 +39,7 @@ pub(super) struct Checks {
     statuses: Vec<(u16, u16)>,
     headers: Vec<(String, String)>,
     pub(super) body: Option<Needle>,
+    size: Option<u64>,
     pub(super) stream: Option<EventStream>,
     /// Messages have a prefix, those of requests too.
     pub(super) has_prefix: bool,
@@ -62,6 +63,7 @@ impl Checks {
             statuses: call.expect.clone(),
             headers: call.expect_headers.clone(),
             body: call.expect_body.as_deref().map(Needle::new),
+            size: call.expect_size,
             stream: call.stream.clone(),
             has_prefix: envelopes::has_prefix(call),
             keeps_text: call.conversation.is_some(),
@@ -79,6 +81,23 @@ impl Checks {
     /// Bodies of successful answers are looked into.
     pub(super) fn look_into_bodies(&self) -> bool {
         self.body.is_some() || self.stream.is_some()
+    }
+
+    /// A good body of so many bytes has the size that is expected.
+    #[inline]
+    pub(super) fn fits(&self, size: u64) -> bool {
+        self.size.is_none_or(|wanted| wanted == size)
+    }
+
+    /// What a good body of `size` bytes makes of its call, and the text of its failure.
+    pub(super) fn judge_size(&self, size: u64) -> (Outcome, Option<String>) {
+        match self.size.filter(|wanted| *wanted != size) {
+            None => (Outcome::Ok, None),
+            Some(wanted) => {
+                let why = format!("a body of {size} bytes instead of {wanted}");
+                (Outcome::BodyLength, Some(why))
+            }
+        }
     }
 
     /// Bodies are only counted, whatever the answer.
@@ -100,8 +119,15 @@ impl Checks {
     ) -> (Outcome, Reading) {
         let coding =
             field(fields.clone(), b"content-encoding").map_or(Coding::Identity, Coding::of);
-        let ended = self.ended(fields.clone()) == Some(Outcome::Ok);
-        let outcome = self.status(status, fields);
+        let ended = self.ended(fields.clone());
+        let outcome = match self.is_expected(status) {
+            false => outcome_of(status, field(fields, b"retry-after")),
+            true => match ended.filter(|ended| !ended.is_ok()) {
+                Some(failure) => failure,
+                None => self.fields(fields),
+            },
+        };
+        let ended = ended == Some(Outcome::Ok);
         let reading = Reading { coding, ended };
         match (outcome, coding) {
             // Of a failure the beginning is shown.
@@ -118,18 +144,13 @@ impl Checks {
         envelopes::status(found?)
     }
 
-    fn status<'a>(
-        &self,
-        status: u16,
-        fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
-    ) -> Outcome {
-        let is_expected = |(from, to): &(u16, u16)| (*from..=*to).contains(&status);
-        if !self.statuses.iter().any(is_expected) {
-            return outcome_of(status, field(fields, b"retry-after"));
-        }
-        if let Some(ended) = self.ended(fields.clone()).filter(|ended| !ended.is_ok()) {
-            return ended;
-        }
+    fn is_expected(&self, status: u16) -> bool {
+        let mut all = self.statuses.iter();
+        all.any(|(from, to)| (*from..=*to).contains(&status))
+    }
+
+    /// What the fields of an answer make of its call.
+    fn fields<'a>(&self, fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone) -> Outcome {
         let has = |(name, value): &(String, String)| {
             let of_name = |(other, _): &(&[u8], &[u8])| other.eq_ignore_ascii_case(name.as_bytes());
             let mut all = fields.clone().filter(of_name);

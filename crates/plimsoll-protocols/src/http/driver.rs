@@ -277,7 +277,7 @@ impl Http1Driver {
         let Some(call) = self.call.take() else { return };
         let looked = head.looks(&self.shared.checks);
         let outcome = match head.outcome {
-            Outcome::Ok if !looked => Outcome::Ok,
+            Outcome::Ok if !looked && self.shared.checks.fits(self.body.seen()) => Outcome::Ok,
             _ => self.judge(head, call.call, events),
         };
         events.push(Event::Done(Done {
@@ -302,7 +302,13 @@ impl Http1Driver {
             }
             return head.outcome;
         }
-        let (outcome, why) = self.content.end(checks, call, events);
+        let (mut outcome, mut why) = match head.looks(checks) {
+            true => self.content.end(checks, call, events),
+            false => (Outcome::Ok, None),
+        };
+        if outcome.is_ok() {
+            (outcome, why) = checks.judge_size(self.body.seen());
+        }
         if let Some(why) = why
             && self.wants_detail(outcome)
         {

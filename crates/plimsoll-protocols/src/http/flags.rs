@@ -59,6 +59,10 @@ pub struct HttpFlags {
     #[arg(long, value_name = "TEXT")]
     expect_body: Option<String>,
 
+    /// The exact size of an answer's body, as it is received; another one fails with BODY_LENGTH.
+    #[arg(long, value_name = "SIZE")]
+    expect_size: Option<Size>,
+
     /// The answer comes in events: sse (server-sent events), ndjson (a JSON document a line), openai
     /// (server-sent events that hold tokens, as `plimsoll llm` reads them); or in messages: grpc-web or connect,
     /// whose requests carry the body as a message, too.
@@ -113,6 +117,7 @@ impl Quick for HttpFlags {
             body_file,
             expect: Some(self.expect).filter(|statuses| !statuses.is_empty()),
             expect_body: self.expect_body,
+            expect_size: self.expect_size,
             stream: self.stream,
             stream_until: self.stream_until,
             stream_error: self.stream_error,

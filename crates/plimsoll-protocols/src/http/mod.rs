@@ -45,12 +45,12 @@ pub use call::{
 pub use choosing::HttpProtocol;
 pub use conversation::{Conversations, GivesBodies};
 pub use driver::{Http1Driver, Http1Protocol};
-pub(crate) use errors::broken;
 pub use flags::HttpFlags;
 pub use llm::LlmFlags;
 pub use multiplexed::{Http2Driver, Http2Protocol};
 pub(crate) use names::check_name;
 pub use request::HttpRequest;
+pub(crate) use resolve::{check_host, fits_a_path, not_a_path, path_of_call};
 pub use script::FrameScripts;
 pub use section::{ConversationSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec};
 pub use socket::{SocketDriver, SocketProtocol};

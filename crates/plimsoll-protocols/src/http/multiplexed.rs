@@ -447,7 +447,7 @@ impl Http2Driver {
             return Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why));
         }
         let (outcome, text) = match stream.slot {
-            NO_SLOT => (answer.outcome, None),
+            NO_SLOT if self.calls.shared.checks.fits(answer.received.into()) => (answer.outcome, None),
             _ => self.judge(id, events),
         };
         let unsent = self.end(id, outcome, text, State::Ended, events);
@@ -463,18 +463,22 @@ impl Http2Driver {
         };
         let checks = &self.calls.shared.checks;
         let outcome = stream.answer.outcome;
-        let Some(kept) = self.calls.kept.get_mut(stream.slot as usize) else {
-            return (outcome, None);
+        let kept = self.calls.kept.get_mut(stream.slot as usize);
+        let (mut outcome, mut why) = match kept {
+            Some(kept) if !outcome.is_ok() => {
+                let excerpt = kept.content.excerpt();
+                let text = kept.text.take();
+                return (
+                    outcome,
+                    text.map(|text| Checks::with_excerpt(text, outcome, excerpt)),
+                );
+            }
+            Some(kept) => kept.content.end(checks, stream.call, events),
+            None => (outcome, None),
         };
-        if !outcome.is_ok() {
-            let excerpt = kept.content.excerpt();
-            let text = kept.text.take();
-            return (
-                outcome,
-                text.map(|text| Checks::with_excerpt(text, outcome, excerpt)),
-            );
+        if outcome.is_ok() {
+            (outcome, why) = checks.judge_size(stream.answer.received.into());
         }
-        let (outcome, why) = kept.content.end(checks, stream.call, events);
         (outcome, why.map(|why| checks.text_of_body(&why)))
     }
 

@@ -158,7 +158,7 @@ fn http_call(
     let given = Given::of(rows.as_ref(), spec);
     let metadata = problems.metadata(&FIELDS, &call.headers, given, surroundings);
     let mut slots = 0;
-    let path = http_path(problems, spec, call);
+    let path = path_of_call(problems, HttpSpec::SCHEMES.section, spec, call.path.as_deref());
     if spec.rows.is_some() && rows.is_none() {
         return None;
     }
@@ -181,14 +181,7 @@ fn http_call(
         file: call.body_file.as_ref(),
     };
     let mut payload = payload(problems, source, &mut texts);
-    if let Some(host) = &call.host
-        && !is_visible(host)
-    {
-        problems.add(
-            "call.http.host",
-            format!("`{host}` is not a host or host:port"),
-        );
-    }
+    check_host(problems, HttpSpec::SCHEMES.section, call.host.as_deref());
     let method = http_method(problems, call);
     let expect = expected(problems, call, &method);
     let answers = answers(problems, spec, call, payload.as_mut(), &mut texts);
@@ -196,6 +189,12 @@ fn http_call(
     let max_body = call.max_body.unwrap_or(MAX_BODY).0;
     if !(1..=MAX_BODY.0).contains(&max_body) {
         problems.add("call.http.max_body", "out of range: use 1B to 4294967295B");
+    }
+    if call.expect_size.is_some_and(|size| size.0 > max_body) {
+        problems.add(
+            "call.http.expect_size",
+            format!("larger than the largest body: at most {}", Size(max_body)),
+        );
     }
     let uses_rows =
         path.as_deref().is_some_and(template::uses_rows) || texts.uses_rows || metadata.uses_rows;
@@ -239,6 +238,7 @@ fn http_call(
             .map(|(name, value)| (name.to_ascii_lowercase(), value.clone()))
             .collect(),
         expect_body: call.expect_body.clone(),
+        expect_size: call.expect_size.map(|size| size.0),
         compressed: call.compressed.unwrap_or(false),
         socket: answers.socket,
         stream: answers.stream,
@@ -311,7 +311,14 @@ fn expected(problems: &mut Problems, call: &HttpSpec, method: &str) -> Vec<(u16,
             "empty, which every body holds: write a text, or leave it out",
         );
     }
-    if method == "HEAD" && (call.expect_body.is_some() || call.stream.is_some()) {
+    if call.expect_size.is_some() && (call.websocket.is_some() || call.stream.is_some()) {
+        problems.add(
+            "call.http.expect_size",
+            "for a body that is one piece, and these answers are events or messages: leave it out",
+        );
+    }
+    let looks = call.expect_body.is_some() || call.expect_size.is_some() || call.stream.is_some();
+    if method == "HEAD" && looks {
         problems.add(
             "call.http.method",
             "answers to HEAD have no body to look at: use GET",
@@ -330,18 +337,33 @@ fn expected(problems: &mut Problems, call: &HttpSpec, method: &str) -> Vec<(u16,
     }
 }
 
-fn http_path(problems: &mut Problems, spec: &Spec, call: &HttpSpec) -> Option<String> {
+/// The path that stands in `section`, the target's, or `/`.
+pub(crate) fn path_of_call(
+    problems: &mut Problems,
+    section: &str,
+    spec: &Spec,
+    path: Option<&str>,
+) -> Option<String> {
     let in_url = spec.target.as_deref().and_then(path_of);
-    match (call.path.as_deref(), in_url) {
+    match (path, in_url) {
         (Some(path), Some(other)) if path != other && other != "/" => {
             problems.add(
-                "call.http.path",
+                format!("call.{section}.path"),
                 format!("`{path}` is another path than the target's `{other}`: use one of the two"),
             );
             None
         }
         (Some(path), _) | (None, Some(path)) => Some(path.to_owned()),
         (None, None) => Some("/".to_owned()),
+    }
+}
+
+pub(crate) fn check_host(problems: &mut Problems, section: &str, host: Option<&str>) {
+    if let Some(host) = host.filter(|host| !is_visible(host)) {
+        problems.add(
+            format!("call.{section}.host"),
+            format!("`{host}` is not a host or host:port"),
+        );
     }
 }
 
@@ -405,11 +427,17 @@ fn headers(metadata: &Metadata, call: &HttpSpec, payload: &Payload) -> Vec<(Stri
     headers
 }
 
+/// It can stand in a path (RFC 9112, 3.2.1).
+pub(crate) fn fits_a_path(text: &str) -> bool {
+    is_visible(text) && !text.contains('#')
+}
+
+pub(crate) fn not_a_path(text: &str) -> String {
+    format!("`{text}` is not a path: begin with `/`, and write blanks and `#` as %20 and %23")
+}
+
 /// Whether every call has a path that a request line can carry.
 fn check_path(template: &Template, rows: Option<&Rows>) -> Result<(), String> {
-    let wrong = |text: &str| {
-        format!("`{text}` is not a path: begin with `/`, and write blanks and `#` as %20 and %23")
-    };
     if has_message(template) {
         return Err("{{message}}: a request has one path".to_owned());
     }
@@ -417,18 +445,18 @@ fn check_path(template: &Template, rows: Option<&Rows>) -> Result<(), String> {
         match part {
             Part::Text(text) => {
                 let begins = nth > 0 || text.starts_with('/');
-                if !begins || !is_visible(text) || text.contains('#') {
-                    return Err(wrong(text));
+                if !begins || !fits_a_path(text) {
+                    return Err(not_a_path(text));
                 }
             }
             Part::Field(field) => {
                 if nth == 0 {
-                    return Err(wrong("{{…}}"));
+                    return Err(not_a_path("{{…}}"));
                 }
                 let Source::Row(column) = &field.source else {
                     continue;
                 };
-                let bad = |value: &&str| !is_visible(value) || value.contains('#');
+                let bad = |value: &&str| !fits_a_path(value);
                 if let Some(value) = column.values().find(bad) {
                     let file = rows.map_or("rows", Rows::file);
                     return Err(format!(

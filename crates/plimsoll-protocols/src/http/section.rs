@@ -31,6 +31,8 @@ pub struct HttpSpec {
     pub expect: Option<Vec<StatusSpec>>,
     /// Text that the body of an answer has to hold.
     pub expect_body: Option<String>,
+    /// The exact size of an answer's body, as it is received; another one fails with `BODY_LENGTH`.
+    pub expect_size: Option<Size>,
     /// The answer comes in events: `"sse"`, `"ndjson"`, or `"openai"`, server-sent events that hold tokens; or in messages
     /// of `"grpc-web"` or `"connect"`, where the body is a message, too.
     pub stream: Option<String>,

@@ -13,7 +13,7 @@ use plimsoll_model::plan::{
 };
 use plimsoll_model::record::StageRecord;
 use plimsoll_model::{Outcome, Time};
-use plimsoll_protocols::fetch::{FetchDriver, FetchProtocol, FetchRequest};
+use plimsoll_protocols::http::{Http1Driver, Http1Protocol, HttpCall, HttpRequest};
 use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -166,12 +166,17 @@ fn fetch<P: Protocol>(
     total.stage_mut(0).clone()
 }
 
-fn protocol() -> FetchProtocol {
-    FetchProtocol::new(&FetchRequest {
-        path: "/x",
-        host: "h",
-        size: None,
-        per_connection: None,
+fn protocol() -> Http1Protocol {
+    Http1Protocol::new(&HttpRequest {
+        call: &HttpCall {
+            method: "GET".into(),
+            path: "/x".into(),
+            expect: vec![(200, 200)],
+            max_body: u32::MAX,
+            ..HttpCall::default()
+        },
+        authority: "h",
+        closes: false,
     })
 }
 
@@ -401,19 +406,19 @@ fn both_ends(certificates: &CertificateSet, records: RecordLayer) -> (TlsClient,
 /// Promises four kilobytes more than its peer did.
 struct Greedy<T>(T);
 
-impl Protocol for Greedy<FetchProtocol> {
-    type Driver = Greedy<FetchDriver>;
+impl Protocol for Greedy<Http1Protocol> {
+    type Driver = Greedy<Http1Driver>;
 
     fn alpn(&self) -> Option<&'static [u8]> {
         self.0.alpn()
     }
 
-    fn driver(&self) -> Greedy<FetchDriver> {
+    fn driver(&self) -> Greedy<Http1Driver> {
         Greedy(self.0.driver())
     }
 }
 
-impl Driver for Greedy<FetchDriver> {
+impl Driver for Greedy<Http1Driver> {
     fn still_to_come(&self) -> u64 {
         match self.0.still_to_come() {
             0 => 0,

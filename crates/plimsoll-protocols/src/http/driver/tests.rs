@@ -176,6 +176,38 @@ fn headers_and_bodies_are_held_to_what_is_expected() {
 }
 
 #[test]
+fn bodies_have_the_size_that_is_expected_in_every_framing() {
+    let framed = [
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n",
+    ];
+    let mut sized = call();
+    for (size, body, expected) in [
+        (5, None, (Outcome::Ok, 5)),
+        (6, None, (Outcome::BodyLength, 5)),
+        (5, Some("ll"), (Outcome::Ok, 5)),
+        (6, Some("ll"), (Outcome::BodyLength, 5)),
+        (6, Some("x"), (Outcome::HttpBody, 5)),
+    ] {
+        (sized.expect_size, sized.expect_body) = (Some(size), body.map(str::to_owned));
+        for answer in framed {
+            let mut driver = driver(&sized);
+            let events = answered(&mut driver, answer.as_bytes(), 7).unwrap();
+            assert_eq!(outcome(&events), expected, "{size} {body:?}");
+            if expected.0 == Outcome::BodyLength {
+                let why = "GET /a: a body of 5 bytes instead of 6";
+                assert_eq!(details(&events), [why]);
+            }
+            assert_eq!(driver.capacity(), 1);
+        }
+    }
+    // A failure by its head is one of its head.
+    let missing = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
+    let events = answered(&mut driver(&sized), missing, 99).unwrap();
+    assert_eq!(outcome(&events).0, Outcome::Http404);
+}
+
+#[test]
 fn a_stream_ends_with_the_event_that_ends_it() {
     let mut streamed = call();
     streamed.stream = Some(EventStream {

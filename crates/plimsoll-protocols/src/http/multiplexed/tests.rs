@@ -447,3 +447,29 @@ fn resets_and_goaways_end_calls_and_a_cancelled_call_is_late() {
         .unwrap();
     assert_eq!(events, [Event::Late]);
 }
+
+#[test]
+fn bodies_have_the_size_that_is_expected() {
+    let mut sized = call();
+    let answer = [head(1, OK, false), data(1, b"hel", false), data(1, b"lo", true)].concat();
+    for (size, body, expected) in [
+        (5, None, Outcome::Ok),
+        (6, None, Outcome::BodyLength),
+        (5, Some("ll"), Outcome::Ok),
+        (6, Some("ll"), Outcome::BodyLength),
+        (6, Some("x"), Outcome::HttpBody),
+    ] {
+        (sized.expect_size, sized.expect_body) = (Some(size), body.map(str::to_owned));
+        let events = received(&sized, 1, &answer);
+        assert_eq!(ends(&events), [(0, expected, 5)], "{size} {body:?}");
+        if expected == Outcome::BodyLength {
+            assert_eq!(details(&events), ["GET /a: a body of 5 bytes instead of 6"]);
+        }
+    }
+    // An answer without a body, too.
+    let empty = received(&sized, 1, &head(1, OK, true));
+    assert_eq!(ends(&empty), [(0, Outcome::HttpBody, 0)]);
+    sized.expect_body = None;
+    let empty = received(&sized, 1, &head(1, OK, true));
+    assert_eq!(ends(&empty), [(0, Outcome::BodyLength, 0)]);
+}

@@ -151,6 +151,18 @@ fn wrong_http_requests_say_what_is_right() {
         ),
         ("max_body = \"0B\"", "`call.http.max_body`: out of range"),
         (
+            "max_body = \"1KiB\"\nexpect_size = \"2KiB\"",
+            "`call.http.expect_size`: larger than the largest body: at most 1KiB",
+        ),
+        (
+            "stream = \"sse\"\nexpect_size = \"2KiB\"",
+            "`call.http.expect_size`: for a body that is one piece",
+        ),
+        (
+            "method = \"HEAD\"\nexpect_size = \"2KiB\"",
+            "`call.http.method`: answers to HEAD have no body",
+        ),
+        (
             "headers = { content-length = \"1\" }",
             "`call.http.headers.content-length`: says how messages are framed",
         ),
