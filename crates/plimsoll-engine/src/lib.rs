@@ -11,6 +11,7 @@ pub mod defect;
 pub mod driver;
 pub mod fault;
 pub mod heap;
+pub mod layout;
 mod machine;
 pub mod memory;
 pub mod network;

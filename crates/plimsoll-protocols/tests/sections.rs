@@ -12,8 +12,8 @@ use std::{fs, io};
 use plimsoll_model::Plan;
 use plimsoll_model::spec::{self, CallSpec, Library, Surroundings};
 use plimsoll_protocols::bolt::{BoltCall, Form};
-use plimsoll_protocols::http::HttpCall;
 use plimsoll_protocols::hold::HoldOptions;
+use plimsoll_protocols::http::HttpCall;
 use plimsoll_protocols::plugin::{PluginCall, PluginOptions};
 use plimsoll_protocols::registry::register;
 

@@ -447,7 +447,9 @@ impl Http2Driver {
             return Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why));
         }
         let (outcome, text) = match stream.slot {
-            NO_SLOT if self.calls.shared.checks.fits(answer.received.into()) => (answer.outcome, None),
+            NO_SLOT if self.calls.shared.checks.fits(answer.received.into()) => {
+                (answer.outcome, None)
+            }
             _ => self.judge(id, events),
         };
         let unsent = self.end(id, outcome, text, State::Ended, events);

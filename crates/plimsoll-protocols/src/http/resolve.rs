@@ -158,7 +158,12 @@ fn http_call(
     let given = Given::of(rows.as_ref(), spec);
     let metadata = problems.metadata(&FIELDS, &call.headers, given, surroundings);
     let mut slots = 0;
-    let path = path_of_call(problems, HttpSpec::SCHEMES.section, spec, call.path.as_deref());
+    let path = path_of_call(
+        problems,
+        HttpSpec::SCHEMES.section,
+        spec,
+        call.path.as_deref(),
+    );
     if spec.rows.is_some() && rows.is_none() {
         return None;
     }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
-use plimsoll_engine::cores;
 use plimsoll_engine::resources::Watched;
+use plimsoll_engine::{cores, layout};
 use plimsoll_model::ladder::Skipped;
 use plimsoll_model::plan::Identity;
 use plimsoll_model::spec::{Library, Network, RungSpec, Secured, WatchSpec};
@@ -326,8 +326,8 @@ impl Servers {
 
     fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         match self.apart {
-            true => cores::for_server(|| command.spawn()),
-            false => command.spawn(),
+            true => cores::for_server(|| layout::alike(|| command.spawn())),
+            false => layout::alike(|| command.spawn()),
         }
     }
 }

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use plimsoll_engine::Address;
 use plimsoll_engine::resources::{Usage, Watched};
+use plimsoll_engine::{Address, layout};
 use plimsoll_model::spec::{RungSpec, Secured, Via, WatchSpec, give_addresses, parse_target};
 use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
 
@@ -128,12 +128,13 @@ fn one(dir: &Path, name: &str, route: &str) -> Result<Sidecar, Failure> {
         .and_then(|()| std::fs::write(&file, text))
         .map_err(|e| wrong("can't write", e))?;
     let program = std::env::current_exe().map_err(|e| wrong("can't find this program for", e))?;
-    let child = stopping::end_with_us(&mut Command::new(program))
+    let mut command = Command::new(program);
+    stopping::end_with_us(&mut command)
         .args(["relay", "sidecar"])
         .arg(&file)
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|e| wrong("can't start a sidecar of", e))?;
+        .stdout(Stdio::piped());
+    let child =
+        layout::alike(|| command.spawn()).map_err(|e| wrong("can't start a sidecar of", e))?;
     let mut sidecar = Sidecar {
         child,
         address: SocketAddr::from(([0, 0, 0, 0], 0)),

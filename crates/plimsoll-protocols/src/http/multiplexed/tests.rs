@@ -451,7 +451,12 @@ fn resets_and_goaways_end_calls_and_a_cancelled_call_is_late() {
 #[test]
 fn bodies_have_the_size_that_is_expected() {
     let mut sized = call();
-    let answer = [head(1, OK, false), data(1, b"hel", false), data(1, b"lo", true)].concat();
+    let answer = [
+        head(1, OK, false),
+        data(1, b"hel", false),
+        data(1, b"lo", true),
+    ]
+    .concat();
     for (size, body, expected) in [
         (5, None, Outcome::Ok),
         (6, None, Outcome::BodyLength),
