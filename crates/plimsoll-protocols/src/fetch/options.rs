@@ -97,7 +97,9 @@ impl Section for FetchOptions {
     fn apply_defaults(&self, load: &mut LoadSpec) {
         load.read_buffer.get_or_insert(READ_BUFFER);
         if load.reuse.as_deref() != Some("never") {
-            load.calls_per_connection = load.calls_per_connection.or(self.per_connection);
+            // None at all is the mistake of this section alone.
+            let files = self.per_connection.filter(|files| *files > 0);
+            load.calls_per_connection = load.calls_per_connection.or(files);
         }
     }
 

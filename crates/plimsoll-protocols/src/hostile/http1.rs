@@ -379,7 +379,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
             b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone",
         )
     }),
-    Behaviour::new("http-301", "a redirect", O::Http3xx, |p| {
+    Behaviour::new("http-301", "a redirect", O::Http301, |p| {
         instead(
             p,
             b"HTTP/1.1 301 Moved Permanently\r\nLocation: /there\r\nContent-Length: 0\r\n\r\n",

@@ -89,15 +89,21 @@ impl Checks {
         self.size.is_none_or(|wanted| wanted == size)
     }
 
-    /// What a good body of `size` bytes makes of its call, and the text of its failure.
-    pub(super) fn judge_size(&self, size: u64) -> (Outcome, Option<String>) {
-        match self.size.filter(|wanted| *wanted != size) {
-            None => (Outcome::Ok, None),
-            Some(wanted) => {
+    /// What becomes of a call whose head was good, and the text of its failure: `ended` by what the body of `size`
+    /// bytes says, where that was looked into.
+    pub(super) fn judge(
+        &self,
+        ended: Option<(Outcome, Option<String>)>,
+        size: u64,
+    ) -> (Outcome, Option<String>) {
+        let (outcome, why) = match (ended, self.size) {
+            (None | Some((Outcome::Ok, _)), Some(wanted)) if wanted != size => {
                 let why = format!("a body of {size} bytes instead of {wanted}");
                 (Outcome::BodyLength, Some(why))
             }
-        }
+            (ended, _) => ended.unwrap_or((Outcome::Ok, None)),
+        };
+        (outcome, why.map(|why| self.text_of_body(&why)))
     }
 
     /// Bodies are only counted, whatever the answer.

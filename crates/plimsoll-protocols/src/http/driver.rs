@@ -302,17 +302,13 @@ impl Http1Driver {
             }
             return head.outcome;
         }
-        let (mut outcome, mut why) = match head.looks(checks) {
-            true => self.content.end(checks, call, events),
-            false => (Outcome::Ok, None),
-        };
-        if outcome.is_ok() {
-            (outcome, why) = checks.judge_size(self.body.seen());
-        }
-        if let Some(why) = why
+        let ended = head
+            .looks(checks)
+            .then(|| self.content.end(checks, call, events));
+        let (outcome, text) = checks.judge(ended, self.body.seen());
+        if let Some(text) = text
             && self.wants_detail(outcome)
         {
-            let text = self.shared.checks.text_of_body(&why);
             events.push(Event::Detail { outcome, text });
         }
         outcome

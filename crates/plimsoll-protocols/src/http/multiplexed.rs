@@ -446,10 +446,9 @@ impl Http2Driver {
             let why = "content-length is not the length of DATA (RFC 9113, 8.1.1)";
             return Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why));
         }
+        let fits = self.calls.shared.checks.fits(answer.received.into());
         let (outcome, text) = match stream.slot {
-            NO_SLOT if self.calls.shared.checks.fits(answer.received.into()) => {
-                (answer.outcome, None)
-            }
+            NO_SLOT if fits => (answer.outcome, None),
             _ => self.judge(id, events),
         };
         let unsent = self.end(id, outcome, text, State::Ended, events);
@@ -464,24 +463,22 @@ impl Http2Driver {
             return (Outcome::Ok, None);
         };
         let checks = &self.calls.shared.checks;
-        let outcome = stream.answer.outcome;
-        let kept = self.calls.kept.get_mut(stream.slot as usize);
-        let (mut outcome, mut why) = match kept {
-            Some(kept) if !outcome.is_ok() => {
-                let excerpt = kept.content.excerpt();
-                let text = kept.text.take();
-                return (
-                    outcome,
-                    text.map(|text| Checks::with_excerpt(text, outcome, excerpt)),
-                );
-            }
-            Some(kept) => kept.content.end(checks, stream.call, events),
-            None => (outcome, None),
+        let Answer {
+            outcome, received, ..
+        } = stream.answer;
+        let Some(kept) = self.calls.kept.get_mut(stream.slot as usize) else {
+            return checks.judge(None, received.into());
         };
-        if outcome.is_ok() {
-            (outcome, why) = checks.judge_size(stream.answer.received.into());
+        if !outcome.is_ok() {
+            let excerpt = kept.content.excerpt();
+            let text = kept.text.take();
+            return (
+                outcome,
+                text.map(|text| Checks::with_excerpt(text, outcome, excerpt)),
+            );
         }
-        (outcome, why.map(|why| checks.text_of_body(&why)))
+        let ended = kept.content.end(checks, stream.call, events);
+        checks.judge(Some(ended), received.into())
     }
 
     /// The rest of a stream has come whose call was over.

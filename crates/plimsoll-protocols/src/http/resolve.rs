@@ -191,16 +191,7 @@ fn http_call(
     let expect = expected(problems, call, &method);
     let answers = answers(problems, spec, call, payload.as_mut(), &mut texts);
     problems.users(spec);
-    let max_body = call.max_body.unwrap_or(MAX_BODY).0;
-    if !(1..=MAX_BODY.0).contains(&max_body) {
-        problems.add("call.http.max_body", "out of range: use 1B to 4294967295B");
-    }
-    if call.expect_size.is_some_and(|size| size.0 > max_body) {
-        problems.add(
-            "call.http.expect_size",
-            format!("larger than the largest body: at most {}", Size(max_body)),
-        );
-    }
+    let max_body = max_body(problems, call);
     let uses_rows =
         path.as_deref().is_some_and(template::uses_rows) || texts.uses_rows || metadata.uses_rows;
     if rows.is_some() && !uses_rows {
@@ -249,8 +240,23 @@ fn http_call(
         stream: answers.stream,
         tokenizer: answers.tokenizer,
         conversation: answers.conversation,
-        max_body: max_body as u32,
+        max_body,
     })
+}
+
+/// The largest body that an answer may have.
+fn max_body(problems: &mut Problems, call: &HttpSpec) -> u32 {
+    let max_body = call.max_body.unwrap_or(MAX_BODY).0;
+    if !(1..=MAX_BODY.0).contains(&max_body) {
+        problems.add("call.http.max_body", "out of range: use 1B to 4294967295B");
+    }
+    if call.expect_size.is_some_and(|size| size.0 > max_body) {
+        problems.add(
+            "call.http.expect_size",
+            format!("larger than the largest body: at most {}", Size(max_body)),
+        );
+    }
+    max_body as u32
 }
 
 /// What answers consist of, what counts their tokens, and which calls of a user follow from each other.
