@@ -89,10 +89,6 @@ fn idle(wire: Wire) -> &'static str {
 /// What a client of plain HTTP reports of a behaviour, where that is no gRPC, or no file.
 fn of_plain_http(behaviour: &Behaviour) -> Outcome {
     let differs = match behaviour.name {
-        "http-204" => "OK",
-        "http-404" => "HTTP_404",
-        "http-301" => "HTTP_301",
-        "http-503" => "HTTP_503_RETRY_AFTER",
         "grpc-http-503" => "HTTP_503",
         "grpc-http-302" => "HTTP_302",
         // The codes are gRPC's to interpret.
@@ -166,7 +162,6 @@ fn load(wire: Wire, name: &str, expected: Outcome, url: &str, client: Client) ->
     let plain = url.replace("grpc://", "http://");
     let mut flags: Vec<&str> = match wire {
         Wire::Http2 if client == Client::PlainHttp => vec!["http", &plain, "--http-version", "2"],
-        Wire::Http1 if client == Client::PlainHttp => vec!["http", url],
         Wire::Events => vec!["llm", url, "--model", "m"],
         Wire::Http2 => [&["grpc", url][..], &SCORE].concat(),
         Wire::Http1 => vec!["fetch", url],
@@ -288,10 +283,11 @@ fn every_behaviour_ends_is_counted_and_has_its_code() {
         .iter()
         .filter(|(_, behaviour, _)| behaviour.name.starts_with(&only))
         .flat_map(|(wire, behaviour, url)| {
-            let is_http = matches!(wire, Wire::Http1 | Wire::Http2);
+            // Files are fetched by the client of plain HTTP already.
+            let is_http2 = matches!(wire, Wire::Http2);
             let clients = [Client::Own]
                 .into_iter()
-                .chain(is_http.then_some(Client::PlainHttp));
+                .chain(is_http2.then_some(Client::PlainHttp));
             clients.map(|client| Case::new(*wire, behaviour, url, client))
         })
         .collect();
