@@ -2,7 +2,7 @@
 //!
 //! The system puts each process at random addresses (ASLR), and with them some compete for the same cache lines
 //! and branch predictors, and others do not: two processes of the very same server then differ by up to 0.6 µs a
-//! call, for as long as they live. At the same addresses they differ by a quarter of that.
+//! call, for as long as they live. At the same addresses they differ less.
 
 use nix::sys::personality::{self, Persona};
 
