@@ -1,14 +1,13 @@
-//! How processes lie in memory that are compared with each other.
+//! Where in memory processes lie whose costs are compared.
 //!
-//! The system puts each process at random addresses (ASLR), and with them some compete for the same cache lines
-//! and branch predictors, and others do not: two processes of the very same server then differ by up to 0.6 µs a
-//! call, for as long as they live. At the same addresses they differ less.
+//! The system puts each process at random addresses (ASLR), and the addresses decide what competes for the same cache
+//! lines and branch predictors: two processes of the same server then differ by half a microsecond a call, for as long
+//! as they live. At the same addresses they differ less.
 
 use nix::sys::personality::{self, Persona};
 
-/// What `start` returns, the processes that it starts lying at the addresses where any other of their program does:
-/// they inherit that from the thread that starts them. Where the system refuses, as some containers do, they lie
-/// anywhere.
+/// Returns what `start` does. Processes that it starts lie at the same addresses as all others of their program: they
+/// inherit that from the calling thread. Where the system refuses it, as some containers do, they lie at random ones.
 pub fn alike<T>(start: impl FnOnce() -> T) -> T {
     let fixed = |before: Persona| personality::set(before | Persona::ADDR_NO_RANDOMIZE);
     let before = personality::get().and_then(fixed);

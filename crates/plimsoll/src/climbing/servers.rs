@@ -325,9 +325,10 @@ impl Servers {
     }
 
     fn spawn(&self, command: &mut Command) -> io::Result<Child> {
+        let mut start = || layout::alike(|| command.spawn());
         match self.apart {
-            true => cores::for_server(|| layout::alike(|| command.spawn())),
-            false => layout::alike(|| command.spawn()),
+            true => cores::for_server(start),
+            false => start(),
         }
     }
 }
