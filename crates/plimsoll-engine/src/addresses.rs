@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn connections_are_spread_and_a_dead_address_is_left_out_for_a_while() {
-        let mut recorder = Recorder::new(1, false);
+        let mut recorder = Recorder::new(1);
         let mut addresses = three(&mut recorder);
         let firsts = |addresses: &Addresses, now| -> Vec<u32> {
             (0..6).map(|n| addresses.route(n, now)[0]).collect()
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn an_address_keeps_its_place_while_the_name_changes() {
-        let mut recorder = Recorder::new(1, false);
+        let mut recorder = Recorder::new(1);
         let mut addresses = three(&mut recorder);
         assert!(addresses.are_known(Time(999)) && !addresses.are_known(Time(1_000)));
         let found = Found {

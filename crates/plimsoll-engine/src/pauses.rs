@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn traces_are_gone_when_calls_are_as_few_as_before_and_after_ten_lengths_at_the_latest() {
-        let mut recorder = Recorder::new(1, false);
+        let mut recorder = Recorder::new(1);
         let mut pauses = Pauses::new();
         pauses.begin(80 * MS, Time(0), (0, 3, 100), &mut recorder);
         let mut look = |ms: u64, under_way, due| {

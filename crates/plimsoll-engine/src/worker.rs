@@ -232,7 +232,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
         // Connections made before the load count where the totals are taken.
         let first_counted = share.load.stages.iter().position(|stage| !stage.warmup);
-        let recorder = Recorder::new(share.load.stages.len(), share.keep_requests);
+        let recorder = Recorder::new(share.load.stages.len()).keeping_requests(share.keep_requests);
         Worker {
             network,
             rests: protocol.rests(),

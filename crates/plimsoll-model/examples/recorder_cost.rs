@@ -17,7 +17,7 @@ use plimsoll_model::{Outcome, Recorder, Sample, Time};
 const CALLS: u64 = 100_000;
 
 fn main() {
-    let mut recorder = Recorder::new(2, false);
+    let mut recorder = Recorder::new(2);
     // Response times between 0.1 and 7 ms, in no order that a predictor could learn.
     let samples: Vec<Sample> = (0..65_536u64)
         .map(|i| {

@@ -9,7 +9,13 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::input;
-use crate::run::{RunError, SCHEMA_VERSION};
+
+mod error;
+
+pub use error::RunError;
+
+/// The version of the run format that this code writes, and the only one it reads.
+pub const SCHEMA_VERSION: u32 = 1;
 
 /// Writes `document` beside its place first, then into it.
 ///

@@ -23,12 +23,11 @@ use crate::statistics::paired::{Paired, fewest_pairs, paired};
 use crate::statistics::rank::median_of;
 
 mod gate;
-mod metric;
 mod price;
 pub mod turns;
 
-pub use gate::{Gate, Gated, Passage};
-pub use metric::{Metric, Part, Unit};
+pub use crate::gate::{Gate, Metric, Part, Unit};
+pub use gate::{Gated, Passage};
 pub use price::{Percentile, Price};
 use turns::TurnsRecord;
 

@@ -5,6 +5,7 @@
 
 mod document;
 mod fingerprint;
+pub mod gate;
 pub mod input;
 pub mod ladder;
 pub mod lanes;
@@ -21,8 +22,10 @@ pub mod schedule;
 pub mod search;
 pub mod spec;
 pub mod statistics;
+mod suggest;
 pub mod template;
 pub mod time;
+mod times;
 pub mod units;
 
 pub use fingerprint::Fingerprint;

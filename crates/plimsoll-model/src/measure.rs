@@ -4,7 +4,7 @@
 //! The names are what run directories, reports and exports show, so a name is never
 //! changed. Like everything recorded, measures merge by adding.
 
-use crate::record::Times;
+use crate::times::Times;
 
 macro_rules! measures {
     ($kind:ident: $($name:ident $key:literal $explanation:literal)*) => {

@@ -219,7 +219,6 @@ fn surely_over(
         timed,
         times(timed, record),
         objective.limit as u64,
-        timed.counts_failures(),
         record,
         circumstances,
     )

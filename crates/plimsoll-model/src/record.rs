@@ -14,14 +14,13 @@ use crate::{ConnectPhases, Outcome, Sample};
 mod addresses;
 mod counts;
 mod details;
-mod times;
 mod tokens;
 
+pub use crate::times::{LONGEST_NS, SIGNIFICANT_DIGITS, Times};
 pub use addresses::{AddressCounts, AddressTally};
 pub use counts::Counts;
 pub use details::DETAILS_PER_OUTCOME;
 pub(crate) use details::{add_detail, merge_details};
-pub use times::{LONGEST_NS, SIGNIFICANT_DIGITS, Times};
 
 /// The phases of connections made. Times of phases that did not happen are left out.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -22,16 +22,23 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder for a plan of so many stages; `keep_requests`: one record a call as well.
-    pub fn new(stages: usize, keep_requests: bool) -> Recorder {
+    /// A recorder for a plan of so many stages.
+    pub fn new(stages: usize) -> Recorder {
         let mut current = Interval::default();
         current.stages.resize(stages, None);
         Recorder {
             current,
             stages,
-            keep_requests,
+            keep_requests: false,
             known_details: Vec::new(),
         }
+    }
+
+    /// Keeps one record a call as well, or does not.
+    #[must_use]
+    pub fn keeping_requests(mut self, keep: bool) -> Recorder {
+        self.keep_requests = keep;
+        self
     }
 
     /// A call over a connection that outlives it has ended.
@@ -195,14 +202,14 @@ impl Recorder {
         self.current.stage_mut(stage).expired_unsent += 1;
     }
 
-    /// A call has to wait before it can be sent: for a stream on one of the connections that are
-    /// up, or, where none is, for a connection.
-    pub fn waited(&mut self, stage: u8, is_any_up: bool) {
-        let record = self.current.stage_mut(stage);
-        match is_any_up {
-            true => record.waited_for_stream += 1,
-            false => record.waited_for_connection += 1,
-        }
+    /// A call has to wait for a stream on one of the connections that are up.
+    pub fn waited_for_stream(&mut self, stage: u8) {
+        self.current.stage_mut(stage).waited_for_stream += 1;
+    }
+
+    /// A call has to wait for a connection, since none is up.
+    pub fn waited_for_connection(&mut self, stage: u8) {
+        self.current.stage_mut(stage).waited_for_connection += 1;
     }
 
     /// An answer came after its call's deadline.

@@ -7,7 +7,6 @@
 
 mod directory;
 mod ending;
-mod error;
 pub mod header;
 pub mod health;
 pub mod interval;
@@ -18,13 +17,14 @@ pub mod merge;
 mod negotiated;
 pub mod plan_text;
 pub mod rotation;
+mod shard_totals;
 pub mod shards;
 pub mod summary;
+mod times;
 mod writer;
 
 pub use directory::Run;
 pub use ending::{Ending, Unsaved};
-pub use error::RunError;
 pub use header::{Machine, RunHeader, Source};
 pub use health::{HealthProblem, health};
 pub use interval::{IntervalRecord, Resources};
@@ -32,17 +32,17 @@ pub use machine::{MachineUse, OtherProcess};
 pub use memory::{KernelMemory, MemoryReading, MemorySummary, Moment, ProcessMemory};
 pub use negotiated::{CertificateTaken, Handshakes, NegotiatedTls};
 pub use rotation::{RotationPart, RotationSummary};
-pub use shards::{ShardFigures, ShardState, ShardTotals};
-pub use summary::{StageSummary, Summary, TimesSummary, Totals};
+pub use shard_totals::ShardTotals;
+pub use shards::{ShardFigures, ShardState};
+pub use summary::{StageSummary, Summary, Totals};
+pub use times::TimesSummary;
 pub use writer::{MANY_CONNECTIONS, RunWriter};
 
+pub use crate::document::{RunError, SCHEMA_VERSION};
 /// A time of day, UTC.
 pub use jiff::Timestamp;
 
 use serde::{Deserialize, Serialize};
-
-/// The version of the run format that this code writes, and the only one it reads.
-pub const SCHEMA_VERSION: u32 = 1;
 
 /// How a run stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -266,8 +266,8 @@ const CURVE_DISTANCE: f64 = 0.04;
 /// The next step of the search for `goal`, after `trials`.
 pub fn next(goal: &Goal, trials: &[Trial]) -> Step {
     let budget = Budget { goal, trials };
-    let estimate = Estimate::of(goal, trials, false);
-    let mut found = finding::found(goal, trials, estimate.as_ref(), false);
+    let estimate = Estimate::of(goal, trials);
+    let mut found = finding::found(goal, trials, estimate.as_ref());
     if let Some((purpose, rate)) = wanted(goal, trials, estimate.as_ref(), &found) {
         // The confirmation of what is known by now comes before knowing it better.
         let winner = winner(goal, trials, estimate.as_ref());

@@ -7,6 +7,7 @@
 //!
 //! Paths in a spec are relative to the current directory.
 
+mod arrivals;
 mod call;
 mod field_value;
 mod files;
@@ -16,14 +17,19 @@ mod goodput;
 mod keys;
 mod ladder;
 mod lanes;
+mod load;
+mod metadata;
 mod objective;
 mod problem;
 mod protocol;
+mod proxy;
 mod read;
 mod resolve;
+mod rows;
 mod saved;
 mod surroundings;
 mod target;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,6 +41,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::units::{Period, Rate, Size};
 
+pub use crate::suggest::suggest;
 pub use call::CallSpec;
 pub use field_value::MetadataSpec;
 pub use find::FindSpec;
@@ -43,18 +50,18 @@ pub use goodput::GoodputSpec;
 pub use keys::keys_of;
 pub use ladder::{LadderSpec, Library, Network, RungSpec, Secured, Via, made_by_server};
 pub use lanes::LaneSpec;
+pub use metadata::{Given, Metadata, Names, SharedValue};
 pub use problem::{Problem, Problems};
 pub use protocol::{Of, OwnArrivals, Protocol, Schemes, Section, register, sections};
+pub use proxy::proxy;
 pub use read::{locate, read};
-pub use resolve::{
-    DEADLINE, Given, Metadata, Names, SharedValue, group_named, is_printable, is_visible, proxy,
-    resolve, suite_named, target_of, tls_version_named, trust,
-};
+pub use resolve::{DEADLINE, is_printable, is_visible, resolve, target_of};
 pub use saved::{is_secret_name, secrets};
 pub use surroundings::Surroundings;
 pub use target::{
-    is_bare_socket, is_socket, parse_target, path_of, scheme_of, schemes_like, section_of, suggest,
+    is_bare_socket, is_socket, parse_target, path_of, scheme_of, schemes_like, section_of,
 };
+pub use tls::{group_named, suite_named, tls_version_named, trust};
 
 /// A plan as typed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

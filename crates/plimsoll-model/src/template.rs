@@ -19,7 +19,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use thiserror::Error;
 
-use crate::spec::suggest;
+use crate::suggest::suggest;
 pub use live::{LiveValue, MAX_LIVE};
 pub use moment::{Moment, Variation};
 pub use rows::{Column, Order, Rows, RowsError};

@@ -89,7 +89,7 @@ fn header() -> RunHeader {
 /// Second `index` of the run: 1,000 calls, every hundredth of which failed.
 fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
     let stage = if index < 2 { 0 } else { 1 };
-    let mut recorder = Recorder::new(2, true);
+    let mut recorder = Recorder::new(2).keeping_requests(true);
     let phases = ConnectPhases {
         resolve_ns: 10_000,
         connect_ns: 90_000,
@@ -121,8 +121,8 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
         if i == 0 {
             recorder.delayed(stage, 2 * MS, 3);
             recorder.expired_unsent(stage);
-            recorder.waited(stage, true);
-            recorder.waited(stage, false);
+            recorder.waited_for_stream(stage);
+            recorder.waited_for_connection(stage);
             recorder.connection_unused(stage);
             recorder.due(stage, 1);
             recorder.cut_off(stage, MS);
@@ -207,7 +207,8 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
 
 fn write(parent: &Path, seconds: u64) -> (RunWriter, PathBuf) {
     let dir = parent.join("run");
-    let mut writer = RunWriter::create(&dir, header(), "name = 'x'\n", true).unwrap();
+    let writer = RunWriter::create(&dir, header(), "name = 'x'\n").unwrap();
+    let mut writer = writer.keeping_requests(true).unwrap();
     for index in 0..seconds {
         let (interval, requests) = second(index);
         writer.interval(&interval, &requests).unwrap();
@@ -289,7 +290,7 @@ fn what_cannot_be_read_is_named() {
     assert!(problem(parent.path()).contains("not a run directory"));
 
     let (writer, dir) = write(parent.path(), 2);
-    let again = RunWriter::create(&dir, header(), "", false).err().unwrap();
+    let again = RunWriter::create(&dir, header(), "").err().unwrap();
     assert!(again.to_string().contains("not empty"));
     writer.finish(Ending::complete()).unwrap();
 
@@ -308,11 +309,8 @@ fn what_cannot_be_read_is_named() {
 
     let run = dir.join("run.json");
     let text = fs::read_to_string(&run).unwrap();
-    fs::write(
-        &run,
-        text.replace("\"schema_version\": 1", "\"schema_version\": 7"),
-    )
-    .unwrap();
+    let newer = text.replace("\"schema_version\": 1", "\"schema_version\": 7");
+    fs::write(&run, newer).unwrap();
     assert!(problem(&dir).contains("written by a newer Plimsoll, in version 7"));
     fs::write(&run, &text[..100]).unwrap();
     assert!(problem(&dir).contains("run.json: not valid: EOF"));

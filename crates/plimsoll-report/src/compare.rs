@@ -257,6 +257,28 @@ pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
             difference: rank::compare(&a, &b, judged),
         });
     }
+    let plan_differences = match (first_a.header.source, first_b.header.source) {
+        (Source::Measured, Source::Measured) => differences(&first_a.plan, &first_b.plan),
+        _ => Vec::new(),
+    };
+    let side = |runs: &[Run]| Side {
+        name: runs[0].header.name.clone(),
+        directory: runs[0].dir.display().to_string(),
+        runs: runs.len(),
+    };
+    Some(Comparison {
+        a: side(a),
+        b: side(b),
+        rows,
+        judged,
+        warnings: warnings(a, b, &plan_differences),
+        plan_differences,
+    })
+}
+
+/// Why the groups may not be what they seem; none is empty.
+fn warnings(a: &[Run], b: &[Run], plan_differences: &[PlanDifference]) -> Vec<String> {
+    let (first_a, first_b) = (&a[0], &b[0]);
     let mut warnings = Vec::new();
     warn_of_states(&mut warnings, "A", a);
     warn_of_states(&mut warnings, "B", b);
@@ -289,10 +311,6 @@ pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
             "an imported run has no plan: whether the two did the same is not known".to_owned(),
         );
     }
-    let plan_differences = match (first_a.header.source, first_b.header.source) {
-        (Source::Measured, Source::Measured) => differences(&first_a.plan, &first_b.plan),
-        _ => Vec::new(),
-    };
     let decisive: Vec<&str> = plan_differences
         .iter()
         .filter(|d| d.matters())
@@ -312,19 +330,7 @@ pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
             "the load was made on machines that differ: see `machine` in both run.json".to_owned(),
         );
     }
-    let side = |runs: &[Run]| Side {
-        name: runs[0].header.name.clone(),
-        directory: runs[0].dir.display().to_string(),
-        runs: runs.len(),
-    };
-    Some(Comparison {
-        a: side(a),
-        b: side(b),
-        rows,
-        judged,
-        warnings,
-        plan_differences,
-    })
+    warnings
 }
 
 fn warn_of_states(warnings: &mut Vec<String>, name: &str, runs: &[Run]) {

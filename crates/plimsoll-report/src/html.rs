@@ -45,6 +45,8 @@ pub struct View {
     run: Run,
     timeline: Timeline,
     judged: Vec<Judged>,
+    /// Others are shown on the same page.
+    is_one_of_several: bool,
 }
 
 impl View {
@@ -56,8 +58,17 @@ impl View {
         Ok(View {
             timeline,
             judged: objective::judge_run(&run),
+            is_one_of_several: false,
             run,
         })
+    }
+
+    /// `what`, with the name of the run before it where there are several.
+    fn named(&self, what: &str) -> String {
+        match self.is_one_of_several {
+            true => format!("{}, {what}", self.run.header.name),
+            false => what.to_owned(),
+        }
     }
 }
 
@@ -70,10 +81,10 @@ pub fn runs(views: &[View]) -> String {
         several => format!("{} runs", several.len()),
     };
     let body = html! {
-        @for view in views { (verdict(view, views.len() > 1)) }
+        @for view in views { (verdict(view)) }
         (spectrum::section(&spectrum::of(views)))
         @for view in views {
-            (heatmap::section(view, views.len() > 1))
+            (heatmap::section(view))
         }
         (tables::latency(views))
         (measures::streams(views))
@@ -94,13 +105,14 @@ pub fn runs(views: &[View]) -> String {
 
 /// Runs of one name with the directories that tell them apart in their names.
 fn told_apart(views: &[View]) -> Cow<'_, [View]> {
-    let names: Vec<&str> = views.iter().map(|v| v.run.header.name.as_str()).collect();
-    let alike = |name: &str| names.iter().filter(|n| **n == name).count();
-    if names.iter().all(|name| alike(name) == 1) {
+    if let [_] = views {
         return Cow::Borrowed(views);
     }
+    let names: Vec<&str> = views.iter().map(|v| v.run.header.name.as_str()).collect();
+    let alike = |name: &str| names.iter().filter(|n| **n == name).count();
     let renamed = views.iter().enumerate().map(|(i, view)| {
         let mut view = view.clone();
+        view.is_one_of_several = true;
         let (name, dir) = (&view.run.header.name, view.run.dir.file_name());
         if alike(name) > 1 {
             let same_dir = |v: &&View| v.run.dir.file_name() == dir;
@@ -223,7 +235,7 @@ pub fn ladder(record: &LadderRecord, plan: &str, dir: &Path) -> String {
     page(&format!("{}: the ladder", record.name), &body)
 }
 
-fn verdict(view: &View, several: bool) -> Markup {
+fn verdict(view: &View) -> Markup {
     let run = &view.run;
     let total = &run.summary.total;
     let invalid = run.summary.health.problems.iter().find(|p| p.invalidates);
@@ -279,7 +291,7 @@ fn verdict(view: &View, several: bool) -> Markup {
     if run.header.source == Source::Imported {
         sentences.push("imported: measured by another tool".to_owned());
     }
-    let heading = if several || run.header.call.is_none() {
+    let heading = if view.is_one_of_several || run.header.call.is_none() {
         run.header.name.clone()
     } else {
         run.header.call.clone().unwrap_or_default()

@@ -201,7 +201,7 @@ pub fn import(
     let file_name = path.file_name().unwrap_or(path.as_os_str());
     let mut header = imported(&file_name.to_string_lossy(), tool_version, imported_at);
     header.cold = cold;
-    let mut writer = RunWriter::create(dir, header, "", false)?;
+    let mut writer = RunWriter::create(dir, header, "")?;
     writer.interval(
         &IntervalRecord {
             length: Duration::ZERO,

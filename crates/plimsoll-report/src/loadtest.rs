@@ -100,7 +100,7 @@ pub fn import(
     }
     read.count_sessions();
     read.record.measures = Some(Box::new(read.measures));
-    let mut writer = RunWriter::create(dir, header, "", false)?;
+    let mut writer = RunWriter::create(dir, header, "")?;
     writer.interval(
         &IntervalRecord {
             length: length

@@ -248,7 +248,7 @@ pub fn import(
                     .to_owned(),
             );
         }
-        let mut writer = RunWriter::create(&dir, header, "", false)?;
+        let mut writer = RunWriter::create(&dir, header, "")?;
         writer.interval(&interval(section), &[])?;
         let run = writer
             .finish(Ending::complete())

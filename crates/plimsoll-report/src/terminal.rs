@@ -231,6 +231,14 @@ fn totals(out: &mut String, run: &Run, options: &Options) {
         calls.push(format!("{} successful", share(t.ok, settled)));
     }
     row(out, "calls", &calls.join(", "), options);
+    rates(out, run, options);
+    links(out, run, options);
+    check(out, run, options);
+    out.push('\n');
+}
+
+fn rates(out: &mut String, run: &Run, options: &Options) {
+    let t = &run.summary.total;
     if let Some(achieved) = t.achieved_per_s {
         let mut text = String::new();
         let (arriving, ending) = arriving(run).unwrap_or_default();
@@ -256,6 +264,9 @@ fn totals(out: &mut String, run: &Run, options: &Options) {
             options,
         );
     }
+}
+
+fn links(out: &mut String, run: &Run, options: &Options) {
     // Shared connections are made before the first call, mostly in warm-up: count them all.
     let stages = &run.summary.stages;
     let full: u64 = stages.iter().map(|s| s.connections_full).sum();
@@ -291,6 +302,10 @@ fn totals(out: &mut String, run: &Run, options: &Options) {
         let text = crate::rotation::sentence(rotation);
         row(out, "rotation", &text, options);
     }
+}
+
+/// Every call that was due is in exactly one count.
+fn check(out: &mut String, run: &Run, options: &Options) {
     let c = &run.summary.count_check;
     let mut sum = format!(
         "{} due = {} ok + {}",
@@ -311,17 +326,10 @@ fn totals(out: &mut String, run: &Run, options: &Options) {
     if run.summary.stages.iter().any(|s| s.warmup) {
         sum.push_str(", warm-up included");
     }
-    if c.matches {
-        row(out, "check", &sum, options);
-    } else {
-        row(
-            out,
-            "check",
-            &options.loud(&format!("{sum}: THE COUNTS DIFFER")),
-            options,
-        );
+    if !c.matches {
+        sum = options.loud(&format!("{sum}: THE COUNTS DIFFER"));
     }
-    out.push('\n');
+    row(out, "check", &sum, options);
 }
 
 /// A name and its text, wrapped under itself.
@@ -416,31 +424,36 @@ fn times(out: &mut String, run: &Run, options: &Options) {
         let _ = writeln!(out, "{STREAMS}");
     }
     if let Some(delay) = options.overhead_over {
-        let o = overhead(run, delay);
-        let what = if run.header.cold {
-            "the first call"
-        } else {
-            "response time"
-        };
-        let part = |name: &str, us: Option<f64>| us.map(|us| format!("{name} {}", signed_time(us)));
-        let parts: Vec<String> = [
-            part("mean", o.mean_us),
-            part("p50", o.p50_us),
-            part("p99", o.p99_us),
-        ]
-        .into_iter()
-        .flatten()
-        .collect();
-        let text = format!(
-            "{what} over the server's own {}: {}",
-            time(o.over_us),
-            parts.join(", ")
-        );
-        for line in wrap(&text, options.width) {
-            let _ = writeln!(out, "{line}");
-        }
+        above(out, run, delay, options);
     }
     out.push('\n');
+}
+
+/// What the link and the tool add to the server's own `delay`.
+fn above(out: &mut String, run: &Run, delay: Duration, options: &Options) {
+    let o = overhead(run, delay);
+    let what = if run.header.cold {
+        "the first call"
+    } else {
+        "response time"
+    };
+    let part = |name: &str, us: Option<f64>| us.map(|us| format!("{name} {}", signed_time(us)));
+    let parts: Vec<String> = [
+        part("mean", o.mean_us),
+        part("p50", o.p50_us),
+        part("p99", o.p99_us),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let text = format!(
+        "{what} over the server's own {}: {}",
+        time(o.over_us),
+        parts.join(", ")
+    );
+    for line in wrap(&text, options.width) {
+        let _ = writeln!(out, "{line}");
+    }
 }
 
 /// A table of columns, each with its head, beside the names of the rows.

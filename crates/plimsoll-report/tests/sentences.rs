@@ -9,7 +9,7 @@
 mod records;
 
 use plimsoll_model::search::{
-    Goal, Growth, Purpose, SearchRecord, Step, Trial, Verdict, finding, next,
+    Finding, Goal, Growth, Purpose, SearchRecord, Step, Trial, Verdict, finding, next,
 };
 use plimsoll_report::quantity::{exact_rate as rate, time};
 use plimsoll_report::search::{explanation, headline, render};
@@ -72,7 +72,10 @@ fn record() -> impl Strategy<Value = SearchRecord> {
                 .filter(|t| (goal.least_per_s..=goal.most_per_s).contains(&t.rate_per_s))
                 .collect();
             SearchRecord {
-                finding: Some(finding(&goal, &trials, spent)),
+                finding: Some(Finding {
+                    budget_spent: spent,
+                    ..finding(&goal, &trials)
+                }),
                 goal,
                 trials,
                 interrupted,
@@ -118,7 +121,10 @@ fn searched(
                 return record;
             }
             Step::Try { .. } if record.trials.len() >= ended_after => {
-                record.finding = Some(finding(&record.goal, &record.trials, true));
+                record.finding = Some(Finding {
+                    budget_spent: true,
+                    ..finding(&record.goal, &record.trials)
+                });
                 record.interrupted = true;
                 return record;
             }

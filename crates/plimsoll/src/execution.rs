@@ -420,7 +420,8 @@ fn record(
         discard(dir, true);
     }
     let existed = dir.exists();
-    let mut writer = RunWriter::create(dir, header, plan_toml, plan.keep_requests)
+    let mut writer = RunWriter::create(dir, header, plan_toml)
+        .and_then(|writer| writer.keeping_requests(plan.keep_requests))
         .map_err(|e| cannot_keep(&e, dir))?;
     let mut intervals = 0u64;
     let stop = process.stop.for_one();

@@ -133,7 +133,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             connect_deadlines: VecDeque::new(),
             timers: BinaryHeap::new(),
             unfinished: Vec::new(),
-            recorder: Recorder::new(share.load.stages.len(), share.keep_requests),
+            recorder: Recorder::new(share.load.stages.len()).keeping_requests(share.keep_requests),
             spare: None,
             buffer: vec![0; READ_BUFFER],
             plain: Vec::new(),

@@ -164,8 +164,10 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// The call cannot be sent yet.
     #[cold]
     fn wait(&mut self, arrival: Arrival) {
-        let is_any_up = self.open_connections > 0;
-        self.recorder.waited(arrival.stage, is_any_up);
+        match self.open_connections {
+            0 => self.recorder.waited_for_connection(arrival.stage),
+            _ => self.recorder.waited_for_stream(arrival.stage),
+        }
         match &mut self.backlog {
             Some(backlog) => backlog.length += 1,
             None => {

@@ -92,15 +92,15 @@ fn lengths() -> impl Iterator<Item = u64> {
 }
 
 /// How many calls surely took longer than `limit` ns, had the generator never been late. Calls
-/// that failed took longer where `failures` count.
+/// that failed took longer where this time counts failures.
 pub(super) fn surely_over(
     timed: Timed,
     times: Option<&Times>,
     limit: u64,
-    failures: bool,
     record: &StageRecord,
     circumstances: &Circumstances,
 ) -> u64 {
+    let failures = timed.counts_failures();
     let failed = match failures {
         true => Failed::of(record),
         false => Failed::default(),
@@ -169,7 +169,6 @@ mod tests {
             Timed::Response,
             times,
             limit_ms * MS,
-            true,
             record,
             &circumstances,
         )

@@ -17,7 +17,7 @@ fn sample(number: u64, outcome: Outcome) -> Sample {
 
 #[test]
 fn what_a_protocol_counts_and_sends_is_kept_and_nothing_is_nothing() {
-    let mut recorder = Recorder::new(1, false);
+    let mut recorder = Recorder::new(1);
     recorder.messages_sent(0, 0);
     assert_eq!(recorder.take(None).recorded().count(), 0);
     recorder.count(0, Count::SessionsOk, 2);
@@ -31,7 +31,7 @@ fn what_a_protocol_counts_and_sends_is_kept_and_nothing_is_nothing() {
 
 #[test]
 fn a_failed_call_does_not_enter_the_response_times() {
-    let mut recorder = Recorder::new(2, true);
+    let mut recorder = Recorder::new(2).keeping_requests(true);
     recorder.due(1, 3);
     recorder.call(&sample(0, Outcome::Ok));
     recorder.call(&sample(1, Outcome::Reset));
@@ -70,7 +70,7 @@ fn a_call_with_one_time_is_recorded_as_any_other() {
         },
     ];
     assert!(at_once.has_one_time() && others.iter().all(|other| !other.has_one_time()));
-    let mut recorder = Recorder::new(2, true);
+    let mut recorder = Recorder::new(2).keeping_requests(true);
     let mut expected = Interval::default();
     for call in [at_once, at_once].iter().chain(&others) {
         recorder.call(call);
@@ -89,7 +89,7 @@ fn a_call_with_one_time_is_recorded_as_any_other() {
 
 #[test]
 fn the_messages_of_streams_are_merged_and_cleared() {
-    let mut recorder = Recorder::new(1, false);
+    let mut recorder = Recorder::new(1);
     recorder.first_message(0, 5_000);
     recorder.inter_message(0, 700);
     recorder.inter_message(0, 900);
@@ -112,7 +112,7 @@ type Counts = fn(&mut Recorder);
 
 #[test]
 fn everything_is_counted_where_it_belongs() {
-    let mut recorder = Recorder::new(2, false);
+    let mut recorder = Recorder::new(2);
     // Each a different number of times.
     for n in 0..16 {
         let calls: [(u64, Counts); 13] = [
@@ -124,8 +124,8 @@ fn everything_is_counted_where_it_belongs() {
             (7, |r| r.not_started(1, 10)),
             (8, |r| r.cut_off(1, 5)),
             (9, |r| r.expired_unsent(1)),
-            (10, |r| r.waited(1, true)),
-            (11, |r| r.waited(1, false)),
+            (10, |r| r.waited_for_stream(1)),
+            (11, |r| r.waited_for_connection(1)),
             (12, |r| r.late(1)),
             (13, |r| r.pacing(1, 5)),
             (14, |r| r.delayed(1, 5, 2)),
@@ -170,7 +170,7 @@ fn a_cold_calls_connection_is_not_lag() {
         retried: true,
         replaced: true,
     };
-    let mut recorder = Recorder::new(1, false);
+    let mut recorder = Recorder::new(1);
     recorder.cold_call(&sample(0, Outcome::Ok), &phases);
     recorder.cold_call(
         &sample(1, Outcome::ConnectRefused),
@@ -193,7 +193,7 @@ fn a_cold_calls_connection_is_not_lag() {
 
 #[test]
 fn calls_and_connections_are_counted_at_their_address() {
-    let mut recorder = Recorder::new(2, false);
+    let mut recorder = Recorder::new(2);
     let (first, second) = (recorder.address("a"), recorder.address("b"));
     assert_eq!(recorder.address("a"), first);
     recorder.connection_at(second, 0);
@@ -202,7 +202,7 @@ fn calls_and_connections_are_counted_at_their_address() {
     recorder.call_at(second, 1, Outcome::CutOff);
     recorder.call_at(second, 1, Outcome::Reset);
     recorder.call_at(u32::MAX, 1, Outcome::Ok);
-    let mut other = Recorder::new(2, false);
+    let mut other = Recorder::new(2);
     let same = other.address("b");
     other.call_at(same, 1, Outcome::Ok);
     let mut total = Interval::default();
@@ -229,7 +229,7 @@ fn calls_and_connections_are_counted_at_their_address() {
 
 #[test]
 fn a_cleared_interval_is_reused() {
-    let mut recorder = Recorder::new(2, true);
+    let mut recorder = Recorder::new(2).keeping_requests(true);
     recorder.call(&sample(0, Outcome::Ok));
     recorder.detail(Outcome::Reset, "peer");
     let mut first = recorder.take(None);

@@ -12,8 +12,12 @@ use crate::Outcome;
 use crate::record::{Counts, StageRecord, Times};
 use crate::statistics::quantile::quantile;
 
-use super::interval::IntervalRecord;
-use super::machine::{Cause, MachineUse};
+use super::header::RunHeader;
+use super::shards::ShardFigures;
+
+mod observed;
+
+pub use observed::Observed;
 
 /// Intervals are one second.
 pub const INTERVAL: Duration = Duration::from_secs(1);
@@ -84,6 +88,21 @@ pub struct HealthProblem {
 }
 
 impl HealthProblem {
+    fn invalidating(kind: ProblemKind, text: String) -> HealthProblem {
+        HealthProblem {
+            kind,
+            invalidates: true,
+            text,
+        }
+    }
+
+    fn worth_knowing(kind: ProblemKind, text: String) -> HealthProblem {
+        HealthProblem {
+            invalidates: false,
+            ..HealthProblem::invalidating(kind, text)
+        }
+    }
+
     /// `first`: those of `full` that were a worker's first.
     pub(super) fn not_resumed(full: u64, first: u64, resumed: u64) -> HealthProblem {
         // Where nothing was resumed it is not known whether the server would have.
@@ -114,15 +133,14 @@ impl HealthProblem {
         if off <= 10.0 + 0.01 * all {
             return None;
         }
-        Some(HealthProblem {
-            kind: ProblemKind::NotResumed,
-            invalidates: true,
-            text: format!(
+        Some(HealthProblem::invalidating(
+            ProblemKind::NotResumed,
+            format!(
                 "{full} of {} handshakes were full ones, where {}% were asked for: the server refuses tickets or sends none, or the warm-up is too short for every connection in flight to have had one",
                 full + resumed,
                 share * 100.0
             ),
-        })
+        ))
     }
 
     /// `made` connections carried `calls` calls for which `wanted` were planned. `None`: not
@@ -155,14 +173,13 @@ impl HealthProblem {
             .iter()
             .map(|(outcome, n)| format!("{} ({n} times)", outcome.explanation()))
             .collect();
-        HealthProblem {
-            kind: ProblemKind::ConnectionsMissing,
-            invalidates: true,
-            text: format!(
+        HealthProblem::invalidating(
+            ProblemKind::ConnectionsMissing,
+            format!(
                 "{open} of {wanted} connections came up: {}; what was measured is the load of those, so ask for as many as the target takes",
                 why.join(", ")
             ),
-        }
+        )
     }
 
     /// A generator that was late has not changed what connections at rest hold.
@@ -175,72 +192,28 @@ impl HealthProblem {
         }
     }
 
+    /// The problems of a run that had these shards.
+    pub(super) fn of_shards(shards: &[ShardFigures]) -> impl Iterator<Item = HealthProblem> {
+        let each = shards.iter();
+        each.flat_map(|shard| shard.limits.iter().map(move |l| (shard.shard, l)))
+            .map(|(shard, text)| {
+                HealthProblem::invalidating(
+                    ProblemKind::ShardLimited,
+                    format!("shard {shard} of {}: {text}", shards.len()),
+                )
+            })
+    }
+
     pub(super) fn server_unchecked() -> HealthProblem {
-        HealthProblem {
-            kind: ProblemKind::ServerUnchecked,
-            invalidates: false,
-            text: "INSECURE: the server's certificate was not checked (tls.insecure), so anyone may have answered; a CA file or a pinned fingerprint makes sure".to_owned(),
-        }
+        HealthProblem::worth_knowing(ProblemKind::ServerUnchecked, "INSECURE: the server's certificate was not checked (tls.insecure), so anyone may have answered; a CA file or a pinned fingerprint makes sure".to_owned())
     }
 
     pub(super) fn counts_differ(due: u64, accounted: u64) -> HealthProblem {
-        HealthProblem {
-            kind: ProblemKind::CountsDiffer,
-            invalidates: true,
-            text: format!(
+        HealthProblem::invalidating(
+            ProblemKind::CountsDiffer,
+            format!(
                 "{due} calls were due but {accounted} are accounted for: an error in plimsoll; please report it with the run directory"
             ),
-        }
-    }
-}
-
-/// What the intervals showed of the generator and its machine.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Observed {
-    pub intervals: u64,
-    /// Intervals in which a worker was above [`BUSY_RATIO`].
-    pub busy_intervals: u64,
-    pub busiest_ratio: f64,
-    /// Intervals at least a quarter longer than asked.
-    pub stalled_intervals: u64,
-    pub longest_interval: Duration,
-    /// Of all intervals together, and how long those were whose machine is known.
-    pub machine: MachineUse,
-    pub watched: Duration,
-}
-
-impl Observed {
-    /// Take in an interval in which calls ran that count.
-    pub fn add(&mut self, interval: &IntervalRecord) {
-        self.intervals += 1;
-        self.longest_interval = self.longest_interval.max(interval.length);
-        if let Some(machine) = &interval.machine {
-            self.machine.add(machine);
-            self.watched += interval.length;
-        }
-        if interval.length > INTERVAL + INTERVAL / 4 {
-            self.stalled_intervals += 1;
-        }
-        // The last interval is often a few milliseconds, and a share of that means nothing.
-        if interval.length >= INTERVAL / 2 {
-            self.busiest_ratio = self.busiest_ratio.max(interval.busiest_worker_ratio);
-            if interval.busiest_worker_ratio >= BUSY_RATIO {
-                self.busy_intervals += 1;
-            }
-        }
-    }
-}
-
-impl Observed {
-    /// Why the load was late, as the end of a sentence; empty where that is not known.
-    fn cause(&self) -> String {
-        if self.watched.is_zero() {
-            return String::new();
-        }
-        let seconds = self.watched.as_secs_f64();
-        format!(
-            "; {}",
-            Cause::of(&self.machine, seconds, self.busiest_ratio)
         )
     }
 }
@@ -269,71 +242,89 @@ impl fmt::Display for Ns {
     }
 }
 
-/// What was wrong with the generator, or worth knowing, in a run whose measured stages
-/// merge to `record`. `open`: the loop was open, and calls that were due within `tick` left together.
-/// Problems that invalidate come first.
-pub fn health(
+/// What was wrong with the generator, or worth knowing, in the run of this header whose measured stages
+/// merge to `record`. Problems that invalidate come first.
+pub fn health(record: &StageRecord, header: &RunHeader, observed: &Observed) -> Vec<HealthProblem> {
+    let response = record.response.histogram();
+    let response_p50 = response.map(|h| h.value_at_quantile(0.5));
+    let mut problems: Vec<HealthProblem> = late(record, header, observed, response_p50)
+        .into_iter()
+        .chain(busy(header, observed))
+        .chain(exhausted(record))
+        .chain(stalled(observed))
+        .chain(waited(record, response_p50).filter(|_| header.is_open()))
+        .chain(unused(record))
+        .chain(not_started(record))
+        .chain(slow_failures(record))
+        .collect();
+    problems.sort_by_key(|p| !p.invalidates);
+    problems
+}
+
+/// Arrivals that the generator noticed late, and calls that left together.
+fn late(
     record: &StageRecord,
-    open: bool,
-    tick: Duration,
+    header: &RunHeader,
     observed: &Observed,
+    response_p50: Option<u64>,
 ) -> Vec<HealthProblem> {
     let mut problems = Vec::new();
-    let mut say = |kind, invalidates, text| {
-        problems.push(HealthProblem {
-            kind,
-            invalidates,
-            text,
-        });
-    };
-    let response_p50 = record
-        .response
-        .histogram()
-        .map(|h| h.value_at_quantile(0.5));
     // What calls waited for a tick is what the plan asks for, and no lateness.
-    let bundled = u64::try_from(tick.as_nanos()).unwrap_or(u64::MAX);
-    if let (true, Some((name, pacing)), Some(response)) = (open, high(&record.pacing), response_p50)
+    let bundled = u64::try_from(header.tick().as_nanos()).unwrap_or(u64::MAX);
+    if let (true, Some((name, pacing)), Some(response)) =
+        (header.is_open(), high(&record.pacing), response_p50)
         && pacing.saturating_sub(bundled) > response / 10
     {
-        say(
+        problems.push(HealthProblem::invalidating(
             ProblemKind::PacingLate,
-            true,
             format!(
                 "the generator noticed arrivals late ({name} {}), more than a tenth of the response time's p50 ({}){}: give it an idle core, more workers or a lower rate",
                 Ns(pacing),
                 Ns(response),
                 observed.cause()
             ),
-        );
+        ));
     }
     if bundled > 0 && !record.pacing.is_empty() {
-        say(
+        problems.push(HealthProblem::worth_knowing(
             ProblemKind::Bundled,
-            false,
             format!(
                 "calls that were due within {} left together (load.tick): response times hold what each waited for that, service times don't",
                 Ns(bundled)
             ),
-        );
+        ));
     }
-    if observed.busy_intervals > 0 {
-        let seen = format!(
-            "a worker used {:.0} % of a core ({} of {} intervals at {:.0} % or more)",
-            observed.busiest_ratio * 100.0,
-            observed.busy_intervals,
-            observed.intervals,
-            BUSY_RATIO * 100.0
-        );
-        // In a closed loop a generator at its limit lowers the rate, which is then not
-        // the target's; the times of the calls it did make stand.
-        let text = if open {
-            format!("{seen}: use more workers or a lower rate")
-        } else {
-            format!("{seen}: the rate achieved may be the generator's limit, not the target's")
-        };
-        say(ProblemKind::WorkerBusy, open, text);
+    problems
+}
+
+/// In a closed loop a generator at its limit lowers the rate, which is then not the target's; the times of
+/// the calls it did make stand.
+fn busy(header: &RunHeader, observed: &Observed) -> Option<HealthProblem> {
+    if observed.busy_intervals == 0 {
+        return None;
     }
-    for (outcome, kind, advice) in [
+    let seen = format!(
+        "a worker used {:.0} % of a core ({} of {} intervals at {:.0} % or more)",
+        observed.busiest_ratio * 100.0,
+        observed.busy_intervals,
+        observed.intervals,
+        BUSY_RATIO * 100.0
+    );
+    Some(match header.is_open() {
+        true => HealthProblem::invalidating(
+            ProblemKind::WorkerBusy,
+            format!("{seen}: use more workers or a lower rate"),
+        ),
+        false => HealthProblem::worth_knowing(
+            ProblemKind::WorkerBusy,
+            format!("{seen}: the rate achieved may be the generator's limit, not the target's"),
+        ),
+    })
+}
+
+/// What this machine ran out of.
+fn exhausted(record: &StageRecord) -> impl Iterator<Item = HealthProblem> {
+    let limits = [
         (
             Outcome::NoDescriptors,
             ProblemKind::NoDescriptors,
@@ -344,79 +335,68 @@ pub fn health(
             ProblemKind::NoPorts,
             "connect from several source addresses, or less often",
         ),
-    ] {
+    ];
+    limits.into_iter().filter_map(|(outcome, kind, advice)| {
         let n = record.outcomes.of(outcome) + record.connect_failures.of(outcome);
-        if n > 0 {
-            let text = format!("{}, {n} times: {advice}", outcome.explanation());
-            say(kind, true, text);
-        }
-    }
-    if observed.stalled_intervals > 0 {
-        say(
-            ProblemKind::MachineStalled,
-            false,
-            format!(
-                "the machine stood still: {} of {} intervals were longer than asked, the longest {:.2} s instead of 1 s",
-                observed.stalled_intervals,
-                observed.intervals,
-                observed.longest_interval.as_secs_f64()
-            ),
-        );
-    }
-    if open && let Some(text) = waited(record, response_p50) {
-        say(ProblemKind::WaitedForConnection, false, text);
-    }
-    if record.connections_unused > 0 {
-        say(
-            ProblemKind::ConnectionsUnused,
-            false,
-            format!(
-                "{} of {} connections ended without carrying a call: the server, or what is in front of it, accepts connections and closes them; after the second in a row there is a pause before the next",
-                record.connections_unused,
-                record.connections_full + record.connections_resumed
-            ),
-        );
-    }
-    if record.not_started > 0 {
-        say(
-            ProblemKind::NotStarted,
-            false,
-            format!(
-                "{} of {} calls that were due were given up before they were sent: the run ended, or this process came to them after their deadline; they are in no objective",
-                record.not_started, record.due
-            ),
-        );
-    }
-    if let (Some((name, ok)), false) = (high(&record.response), record.failed.is_empty()) {
-        let mut all = record.response.clone();
-        all.merge(&record.failed);
-        // The same percentile as of the calls that ended ok: more calls support no less.
-        let same = match name {
-            "p99" => 0.99,
-            "p90" => 0.9,
-            "p50" => 0.5,
-            _ => 1.0,
-        };
-        let with_failed = all.histogram().map_or(0, |h| h.value_at_quantile(same));
-        if with_failed > ok + ok / 10 {
-            say(
-                ProblemKind::SlowFailures,
-                false,
-                format!(
-                    "response times are of calls that ended ok; the failed ones took longer: with them the {name} is {}, not {}",
-                    Ns(with_failed),
-                    Ns(ok)
-                ),
-            );
-        }
-    }
-    problems.sort_by_key(|p| !p.invalidates);
-    problems
+        let text = format!("{}, {n} times: {advice}", outcome.explanation());
+        (n > 0).then(|| HealthProblem::invalidating(kind, text))
+    })
+}
+
+fn stalled(observed: &Observed) -> Option<HealthProblem> {
+    let text = format!(
+        "the machine stood still: {} of {} intervals were longer than asked, the longest {:.2} s instead of 1 s",
+        observed.stalled_intervals,
+        observed.intervals,
+        observed.longest_interval.as_secs_f64()
+    );
+    (observed.stalled_intervals > 0)
+        .then(|| HealthProblem::worth_knowing(ProblemKind::MachineStalled, text))
+}
+
+fn unused(record: &StageRecord) -> Option<HealthProblem> {
+    let text = format!(
+        "{} of {} connections ended without carrying a call: the server, or what is in front of it, accepts connections and closes them; after the second in a row there is a pause before the next",
+        record.connections_unused,
+        record.connections_full + record.connections_resumed
+    );
+    (record.connections_unused > 0)
+        .then(|| HealthProblem::worth_knowing(ProblemKind::ConnectionsUnused, text))
+}
+
+fn not_started(record: &StageRecord) -> Option<HealthProblem> {
+    let text = format!(
+        "{} of {} calls that were due were given up before they were sent: the run ended, or this process came to them after their deadline; they are in no objective",
+        record.not_started, record.due
+    );
+    (record.not_started > 0).then(|| HealthProblem::worth_knowing(ProblemKind::NotStarted, text))
+}
+
+/// Failures that took longer than the calls whose times are shown.
+fn slow_failures(record: &StageRecord) -> Option<HealthProblem> {
+    let (name, ok) = high(&record.response).filter(|_| !record.failed.is_empty())?;
+    let mut all = record.response.clone();
+    all.merge(&record.failed);
+    // The same percentile as of the calls that ended ok: more calls support no less.
+    let same = match name {
+        "p99" => 0.99,
+        "p90" => 0.9,
+        "p50" => 0.5,
+        _ => 1.0,
+    };
+    let with_failed = all.histogram().map_or(0, |h| h.value_at_quantile(same));
+    let text = format!(
+        "response times are of calls that ended ok; the failed ones took longer: with them the {name} is {}, not {}",
+        Ns(with_failed),
+        Ns(ok)
+    );
+    (with_failed > ok + ok / 10)
+        .then(|| HealthProblem::worth_knowing(ProblemKind::SlowFailures, text))
 }
 
 /// What calls waited for before they could be sent. `None` where so few waited, or for so
 /// short a time, that the percentiles up to p99 hardly show it.
-fn waited(record: &StageRecord, response_p50: Option<u64>) -> Option<String> {
+fn waited(record: &StageRecord, response_p50: Option<u64>) -> Option<HealthProblem> {
     let (for_stream, for_connection) = (record.waited_for_stream, record.waited_for_connection);
     let (name, lag) = high(&record.lag)?;
     let waited = for_stream + for_connection;
@@ -431,16 +411,21 @@ fn waited(record: &StageRecord, response_p50: Option<u64>) -> Option<String> {
             "{n} of {due} calls waited for a free stream and {m} for a connection to come up"
         ),
     };
-    Some(format!(
-        "{what} (lag {name} {}; the generator's own lateness, pacing, {}): the target is slow, or more connections are needed",
-        Ns(lag),
-        Ns(high(&record.pacing).map_or(0, |(_, ns)| ns))
+    Some(HealthProblem::worth_knowing(
+        ProblemKind::WaitedForConnection,
+        format!(
+            "{what} (lag {name} {}; the generator's own lateness, pacing, {}): the target is slow, or more connections are needed",
+            Ns(lag),
+            Ns(high(&record.pacing).map_or(0, |(_, ns)| ns))
+        ),
     ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::header::Loop;
+    use crate::run::interval::IntervalRecord;
 
     fn record(pacing_us: u64, lag_us: u64) -> StageRecord {
         let mut record = StageRecord::default();
@@ -452,6 +437,20 @@ mod tests {
         record
     }
 
+    fn judged(
+        record: &StageRecord,
+        is_open: bool,
+        tick: Duration,
+        observed: &Observed,
+    ) -> Vec<HealthProblem> {
+        let header = RunHeader {
+            load_loop: is_open.then_some(Loop::Open),
+            tick_us: Some(tick.as_micros() as u64),
+            ..RunHeader::default()
+        };
+        health(record, &header, observed)
+    }
+
     fn kinds(problems: &[HealthProblem]) -> Vec<(ProblemKind, bool)> {
         problems.iter().map(|p| (p.kind, p.invalidates)).collect()
     }
@@ -459,28 +458,28 @@ mod tests {
     #[test]
     fn late_pacing_is_the_generators_fault_and_waiting_is_not() {
         let calm = Observed::default();
-        assert_eq!(health(&record(100, 120), true, Duration::ZERO, &calm), []);
+        assert_eq!(judged(&record(100, 120), true, Duration::ZERO, &calm), []);
         assert_eq!(
-            kinds(&health(&record(600, 620), true, Duration::ZERO, &calm)),
+            kinds(&judged(&record(600, 620), true, Duration::ZERO, &calm)),
             [(ProblemKind::PacingLate, true)]
         );
         // What calls waited for a tick is asked for, and what comes on top is not.
         let tick = Duration::from_micros(550);
         assert_eq!(
-            kinds(&health(&record(600, 620), true, tick, &calm)),
+            kinds(&judged(&record(600, 620), true, tick, &calm)),
             [(ProblemKind::Bundled, false)]
         );
         assert_eq!(
-            kinds(&health(&record(1_200, 1_220), true, tick, &calm))[0],
+            kinds(&judged(&record(1_200, 1_220), true, tick, &calm))[0],
             (ProblemKind::PacingLate, true)
         );
         // A lag alone does not say what was waited for.
-        assert_eq!(health(&record(20, 90_000), true, Duration::ZERO, &calm), []);
+        assert_eq!(judged(&record(20, 90_000), true, Duration::ZERO, &calm), []);
         let mut waited = record(20, 90_000);
         (waited.due, waited.waited_for_stream) = (1_000, 9);
-        assert_eq!(health(&waited, true, Duration::ZERO, &calm), []);
+        assert_eq!(judged(&waited, true, Duration::ZERO, &calm), []);
         waited.waited_for_connection = 2;
-        let problems = health(&waited, true, Duration::ZERO, &calm);
+        let problems = judged(&waited, true, Duration::ZERO, &calm);
         assert_eq!(
             kinds(&problems),
             [(ProblemKind::WaitedForConnection, false)]
@@ -493,13 +492,13 @@ mod tests {
         // A generator that was late does not hide it.
         waited.pacing = record(60_000, 0).pacing;
         assert_eq!(
-            kinds(&health(&waited, true, Duration::ZERO, &calm)),
+            kinds(&judged(&waited, true, Duration::ZERO, &calm)),
             [
                 (ProblemKind::PacingLate, true),
                 (ProblemKind::WaitedForConnection, false)
             ]
         );
-        assert_eq!(health(&record(600, 620), false, Duration::ZERO, &calm), []);
+        assert_eq!(judged(&record(600, 620), false, Duration::ZERO, &calm), []);
     }
 
     #[test]
@@ -515,11 +514,11 @@ mod tests {
         assert_eq!((busy.busy_intervals, busy.stalled_intervals), (1, 1));
         let stalled = (ProblemKind::MachineStalled, false);
         assert_eq!(
-            kinds(&health(&record(1, 1), true, Duration::ZERO, &busy)),
+            kinds(&judged(&record(1, 1), true, Duration::ZERO, &busy)),
             [(ProblemKind::WorkerBusy, true), stalled]
         );
         assert_eq!(
-            kinds(&health(&record(1, 1), false, Duration::ZERO, &busy)),
+            kinds(&judged(&record(1, 1), false, Duration::ZERO, &busy)),
             [(ProblemKind::WorkerBusy, false), stalled]
         );
     }
@@ -531,11 +530,11 @@ mod tests {
         for _ in 0..20 {
             r.failed.record(100_000);
         }
-        assert_eq!(health(&r, true, Duration::ZERO, &calm), []);
+        assert_eq!(judged(&r, true, Duration::ZERO, &calm), []);
         for _ in 0..20 {
             r.failed.record(1_000_000_000);
         }
-        let problems = health(&r, true, Duration::ZERO, &calm);
+        let problems = judged(&r, true, Duration::ZERO, &calm);
         assert_eq!(kinds(&problems), [(ProblemKind::SlowFailures, false)]);
         assert!(
             problems[0]
@@ -550,9 +549,9 @@ mod tests {
     fn connections_that_carried_nothing_are_reported_with_their_number() {
         let mut r = record(1, 1);
         r.connections_full = 10;
-        assert_eq!(health(&r, true, Duration::ZERO, &Observed::default()), []);
+        assert_eq!(judged(&r, true, Duration::ZERO, &Observed::default()), []);
         r.connections_unused = 7;
-        let problems = health(&r, true, Duration::ZERO, &Observed::default());
+        let problems = judged(&r, true, Duration::ZERO, &Observed::default());
         assert_eq!(kinds(&problems), [(ProblemKind::ConnectionsUnused, false)]);
         let text = &problems[0].text;
         assert!(text.starts_with("7 of 10 connections ended without carrying a call:"));
@@ -563,7 +562,7 @@ mod tests {
         let mut r = record(1, 1);
         r.connect_failures.add(Outcome::NoDescriptors, 3);
         r.outcomes.add(Outcome::NoPorts, 1);
-        let problems = health(&r, true, Duration::ZERO, &Observed::default());
+        let problems = judged(&r, true, Duration::ZERO, &Observed::default());
         assert_eq!(
             kinds(&problems),
             [

@@ -350,7 +350,7 @@ mod tests {
     use crate::{ConnectPhases, Recorder, Sample, Time};
 
     pub(crate) fn interval() -> IntervalRecord {
-        let mut recorder = Recorder::new(2, false);
+        let mut recorder = Recorder::new(2);
         for i in 0..100 {
             recorder.due(1, 1);
             recorder.pacing(1, 50 + i);

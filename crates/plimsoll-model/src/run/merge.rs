@@ -154,7 +154,7 @@ mod tests {
     /// What one recorder, and what each of `of`, would have had of the same calls.
     fn recorded(of: u64) -> (IntervalRecord, Vec<IntervalRecord>) {
         let record = |numbers: &mut dyn Iterator<Item = u64>| {
-            let mut recorder = Recorder::new(3, false);
+            let mut recorder = Recorder::new(3);
             for number in numbers {
                 let stage = (number % 3) as u8;
                 recorder.due(stage, 1);

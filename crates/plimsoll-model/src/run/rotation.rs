@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::interval::{IntervalRecord, Resources};
-use super::summary::TimesSummary;
+use super::times::TimesSummary;
 use crate::record::Times;
 
 /// Intervals of a run in which certificates were replaced, those next to them, and the others;
@@ -176,7 +176,7 @@ mod tests {
 
     /// Second `index`: as many calls over new connections, whose handshakes took so many µs.
     fn second(index: u64, calls: u64, handshake_us: u64, replaced: bool) -> IntervalRecord {
-        let mut recorder = Recorder::new(1, false);
+        let mut recorder = Recorder::new(1);
         for i in 0..calls {
             let phases = ConnectPhases {
                 handshake_ns: handshake_us * 1_000,

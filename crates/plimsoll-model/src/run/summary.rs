@@ -10,81 +10,14 @@ use serde::Serialize;
 
 use crate::Outcome;
 use crate::measure::{Count, Measures, TimeMeasure};
-use crate::record::{
-    AddressCounts, Counts, MessageRecord, PhaseRecord, StageRecord, Times, add_detail,
-};
-use crate::statistics::quantile::quantile;
+use crate::record::{AddressCounts, Counts, MessageRecord, PhaseRecord, StageRecord, add_detail};
 
 use super::health::{HealthProblem, Observed, health};
 use super::interval::{IntervalRecord, Resources};
 use super::memory::{MemoryReading, MemorySummary};
 use super::rotation::{RotationSummary, Rotations};
-use super::shards::ShardFigures;
+use super::times::{TimesSummary, rounded};
 use super::{RunHeader, Source};
-
-/// Percentiles and moments of a histogram, µs. A percentile that the sample can't
-/// support ([`crate::statistics::quantile::is_supported`]) is `None`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct TimesSummary {
-    pub count: u64,
-    pub mean_us: f64,
-    pub sd_us: f64,
-    pub min_us: f64,
-    pub p50_us: Option<f64>,
-    pub p75_us: Option<f64>,
-    pub p90_us: Option<f64>,
-    pub p95_us: Option<f64>,
-    pub p99_us: Option<f64>,
-    #[serde(rename = "p99.9_us")]
-    pub p99_9_us: Option<f64>,
-    #[serde(rename = "p99.99_us")]
-    pub p99_99_us: Option<f64>,
-    pub max_us: f64,
-}
-
-fn micros(ns: u64) -> f64 {
-    ns as f64 / 1e3
-}
-
-/// To three decimals: nanoseconds, where the unit is µs.
-fn rounded(value: f64) -> f64 {
-    (value * 1e3).round() / 1e3
-}
-
-impl TimesSummary {
-    /// `None` where nothing was recorded.
-    pub fn of(times: &Times) -> Option<TimesSummary> {
-        let h = times.histogram()?;
-        let at = |p: f64| quantile(h, p).map(micros);
-        Some(TimesSummary {
-            count: h.len(),
-            mean_us: rounded(h.mean() / 1e3),
-            sd_us: rounded(h.stdev() / 1e3),
-            min_us: micros(h.min()),
-            p50_us: at(0.5),
-            p75_us: at(0.75),
-            p90_us: at(0.9),
-            p95_us: at(0.95),
-            p99_us: at(0.99),
-            p99_9_us: at(0.999),
-            p99_99_us: at(0.9999),
-            max_us: micros(h.max()),
-        })
-    }
-
-    /// The percentiles with their names, in order.
-    pub fn percentiles(&self) -> [(&'static str, Option<f64>); 7] {
-        [
-            ("p50", self.p50_us),
-            ("p75", self.p75_us),
-            ("p90", self.p90_us),
-            ("p95", self.p95_us),
-            ("p99", self.p99_us),
-            ("p99.9", self.p99_9_us),
-            ("p99.99", self.p99_99_us),
-        ]
-    }
-}
 
 /// The phases of the connections that were made. `None`: didn't happen.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -306,7 +239,7 @@ fn whole_us(time: Duration) -> Option<u64> {
 }
 
 impl StageSummary {
-    fn of(name: &str, warmup: bool, totals: &StageTotals) -> StageSummary {
+    fn of(name: String, totals: &StageTotals) -> StageSummary {
         let r = &totals.record;
         let per_second = |n: u64| {
             let seconds = totals.window.as_secs_f64();
@@ -314,8 +247,8 @@ impl StageSummary {
         };
         let settled = r.ok() + r.errors();
         StageSummary {
-            name: name.to_owned(),
-            warmup,
+            name,
+            warmup: false,
             elapsed_us: whole_us(totals.window),
             lasted_us: whole_us(totals.lasted),
             due: r.due,
@@ -386,6 +319,13 @@ pub struct CountCheck {
     pub matches: bool,
 }
 
+impl CountCheck {
+    fn accounted(&self) -> u64 {
+        let ended = self.ok + self.errors + self.cut_off;
+        ended + self.not_started + self.in_flight + self.backlog
+    }
+}
+
 /// Whether the figures describe the target.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Health {
@@ -429,6 +369,7 @@ impl Summary {
         self.total.phases.as_ref().into_iter().chain(stages).next()
     }
 
+    /// The figures of the run that `header` describes, whose intervals add up to `totals`.
     pub fn of(header: &RunHeader, totals: &Totals) -> Summary {
         let mut measured = StageTotals::default();
         let mut stages = Vec::new();
@@ -453,8 +394,9 @@ impl Summary {
                 .planned_stages
                 .get(usize::from(*stage))
                 .map_or_else(|| format!("stage {stage}"), |s| s.name.clone());
+            let summary = StageSummary::of(name, &t);
             let warmup = header.is_warmup(*stage);
-            stages.push(StageSummary::of(&name, warmup, &t));
+            stages.push(StageSummary { warmup, ..summary });
             if !warmup {
                 measured.merge(&t);
             }
@@ -464,73 +406,17 @@ impl Summary {
             measured.client.rss_bytes_before,
             measured.server.rss_bytes_before,
         ) = totals.rss_before;
-        let ended = check.ok + check.errors + check.cut_off;
-        let accounted = ended + check.not_started + check.in_flight + check.backlog;
-        check.matches = check.due == accounted;
-        // Connections that warm-up could not make are missing in what follows it.
-        let mut judged = measured.record.clone();
-        for (stage, t) in &totals.stages {
-            if header.is_warmup(*stage) {
-                judged.connect_failures.merge(&t.record.connect_failures);
-            }
-        }
-        let mut problems = match header.source {
-            Source::Measured => health(&judged, header.is_open(), header.tick(), &totals.observed),
-            Source::Imported => Vec::new(),
-        };
-        problems.splice(0..0, ShardFigures::problems(&header.shards));
-        if header.insecure {
-            problems.insert(0, HealthProblem::server_unchecked());
-        }
-        let silent = |stage| header.is_silent(stage) && !header.is_warmup(stage);
-        if !totals.memory.is_empty() && (0..=u8::MAX).any(silent) {
-            // What is measured is the silence; the calls only show who is still there.
-            problems
-                .iter_mut()
-                .for_each(HealthProblem::leaves_memory_alone);
-        }
-        let wanted = u64::from(header.connections.unwrap_or(0));
-        let every = totals.stages.values();
-        let open = every.map(|t| t.connections_open_max).max().unwrap_or(0);
-        // A run of less than an interval has closed all when its connections are counted.
-        let kept = header.source == Source::Measured && !header.cold && open > 0;
-        // As many as are wanted came up, though not at once, where the target closes them, too.
-        let made: u64 = totals
-            .stages()
-            .map(|r| r.connections_full + r.connections_resumed)
-            .sum();
-        if kept && open.max(made) < wanted && judged.connect_failures.total() > 0 {
-            let reasons = &judged.connect_failures;
-            problems.push(HealthProblem::connections_missing(wanted, open, reasons));
-        }
-        let is_kept = !header.cold
-            && header.calls_per_connection.is_none()
-            && header.connection_lifetime_us.is_none();
-        if header.source == Source::Measured && is_kept {
-            let made = judged.connections_full + judged.connections_resumed;
-            problems.extend(HealthProblem::not_reused(wanted, made, judged.ended()));
-        }
-        let full = judged.connections_full;
-        let of_both = (full, judged.connections_resumed);
-        if let Some(share) = header.full_share {
-            problems.extend(HealthProblem::not_mixed(share, of_both));
-        } else if header.cold && header.resume && full > 0 {
-            problems.push(HealthProblem::not_resumed(
-                full,
-                judged.connections_first,
-                judged.connections_resumed,
-            ));
-        }
+        check.matches = check.due == check.accounted();
+        let mut problems = problems(header, totals, &measured.record);
         if !check.matches {
-            problems.push(HealthProblem::counts_differ(check.due, accounted));
+            problems.push(HealthProblem::counts_differ(check.due, check.accounted()));
         }
+        let details = totals.details.iter();
         Summary {
             elapsed_us: whole_us(totals.end),
-            total: StageSummary::of("total", false, &measured),
+            total: StageSummary::of("total".to_owned(), &measured),
             stages,
-            details: totals
-                .details
-                .iter()
+            details: details
                 .map(|(o, text)| Detail {
                     code: o.code().to_owned(),
                     text: text.clone(),
@@ -545,6 +431,66 @@ impl Summary {
             },
         }
     }
+}
+
+/// What is wrong with the run, or worth knowing, apart from its counts. `measured`: its stages without the
+/// warm-up.
+fn problems(header: &RunHeader, totals: &Totals, measured: &StageRecord) -> Vec<HealthProblem> {
+    // Connections that warm-up could not make are missing in what follows it.
+    let mut judged = measured.clone();
+    for (stage, t) in &totals.stages {
+        if header.is_warmup(*stage) {
+            judged.connect_failures.merge(&t.record.connect_failures);
+        }
+    }
+    let is_measured = header.source == Source::Measured;
+    let mut problems: Vec<HealthProblem> = HealthProblem::of_shards(&header.shards).collect();
+    if header.insecure {
+        problems.insert(0, HealthProblem::server_unchecked());
+    }
+    if is_measured {
+        problems.extend(health(&judged, header, &totals.observed));
+    }
+    let silent = |stage| header.is_silent(stage) && !header.is_warmup(stage);
+    if !totals.memory.is_empty() && (0..=u8::MAX).any(silent) {
+        // What is measured is the silence; the calls only show who is still there.
+        problems
+            .iter_mut()
+            .for_each(HealthProblem::leaves_memory_alone);
+    }
+    let wanted = u64::from(header.connections.unwrap_or(0));
+    let every = totals.stages.values();
+    let open = every.map(|t| t.connections_open_max).max().unwrap_or(0);
+    // A run of less than an interval has closed all when its connections are counted.
+    let kept = is_measured && !header.cold && open > 0;
+    // As many as are wanted came up, though not at once, where the target closes them, too.
+    let made: u64 = totals
+        .stages()
+        .map(|r| r.connections_full + r.connections_resumed)
+        .sum();
+    if kept && open.max(made) < wanted && judged.connect_failures.total() > 0 {
+        let reasons = &judged.connect_failures;
+        problems.push(HealthProblem::connections_missing(wanted, open, reasons));
+    }
+    let is_kept = !header.cold
+        && header.calls_per_connection.is_none()
+        && header.connection_lifetime_us.is_none();
+    if is_measured && is_kept {
+        let made = judged.connections_full + judged.connections_resumed;
+        problems.extend(HealthProblem::not_reused(wanted, made, judged.ended()));
+    }
+    let full = judged.connections_full;
+    let of_both = (full, judged.connections_resumed);
+    if let Some(share) = header.full_share {
+        problems.extend(HealthProblem::not_mixed(share, of_both));
+    } else if header.cold && header.resume && full > 0 {
+        problems.push(HealthProblem::not_resumed(
+            full,
+            judged.connections_first,
+            judged.connections_resumed,
+        ));
+    }
+    problems
 }
 
 /// What one end used, added up.

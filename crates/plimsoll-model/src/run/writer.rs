@@ -196,14 +196,11 @@ impl Write for Growing {
 
 impl RunWriter {
     /// Make the directory `dir`, or take it when it is empty, and write what is known
-    /// before the first call. `plan_toml` is the resolved plan without secrets;
-    /// `keep_requests`: there will be one record a call.
-    pub fn create(
-        dir: &Path,
-        header: RunHeader,
-        plan_toml: &str,
-        keep_requests: bool,
-    ) -> Result<RunWriter, RunError> {
+    /// before the first call. `plan_toml` is the resolved plan without secrets.
+    ///
+    /// # Errors
+    /// When there is something in the directory, or it can't be written.
+    pub fn create(dir: &Path, header: RunHeader, plan_toml: &str) -> Result<RunWriter, RunError> {
         fs::create_dir_all(dir).map_err(RunError::io(dir, "making the run directory"))?;
         let mut entries = fs::read_dir(dir).map_err(RunError::io(dir, "reading it"))?;
         if entries.next().is_some() {
@@ -214,31 +211,36 @@ impl RunWriter {
         let log_path = dir.join(file::LOG);
         let log = File::create_new(&log_path).map_err(RunError::io(&log_path, "creating it"))?;
         let intervals = Growing::create(dir.join(file::INTERVALS))?;
-        let requests = if keep_requests {
-            let growing = Growing::create(dir.join(file::REQUESTS))?;
-            let path = growing.path.clone();
-            let level = 1; // a worker's second of calls must not cost a core
-            Some(
-                zstd::Encoder::new(growing, level)
-                    .map_err(RunError::io(&path, "starting to compress"))?,
-            )
-        } else {
-            None
-        };
         let writer = RunWriter {
             dir: dir.to_owned(),
             header,
             plan: plan_toml.to_owned(),
             totals: Totals::default(),
             intervals: Some(intervals),
-            requests,
-            keep_requests,
+            requests: None,
+            keep_requests: false,
             log: Some(log),
             failure: None,
         };
         let summary = writer.summary();
         write_document(dir, State::Running, None, &writer.header, &summary)?;
         Ok(writer)
+    }
+
+    /// There will be one record a call, or none. Asked before the first interval.
+    ///
+    /// # Errors
+    /// When the file of the records can't be made.
+    pub fn keeping_requests(mut self, keep: bool) -> Result<RunWriter, RunError> {
+        if keep {
+            let growing = Growing::create(self.dir.join(file::REQUESTS))?;
+            let path = growing.path.clone();
+            let level = 1; // a worker's second of calls must not cost a core
+            let encoder = zstd::Encoder::new(growing, level);
+            self.requests = Some(encoder.map_err(RunError::io(&path, "starting to compress"))?);
+        }
+        self.keep_requests = keep;
+        Ok(self)
     }
 
     pub fn dir(&self) -> &Path {

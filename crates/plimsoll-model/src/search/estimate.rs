@@ -103,9 +103,17 @@ pub(super) struct Estimate {
 }
 
 impl Estimate {
-    /// `outlasted`: trials count though longer ones contradict them. `None`: nothing is known of
-    /// one side.
-    pub(super) fn of(goal: &Goal, trials: &[Trial], outlasted: bool) -> Option<Estimate> {
+    /// `None`: nothing is known of one side.
+    pub(super) fn of(goal: &Goal, trials: &[Trial]) -> Option<Estimate> {
+        Estimate::made(goal, trials, false)
+    }
+
+    /// As [`Estimate::of`], where trials count though longer ones contradict them.
+    pub(super) fn with_outlasted(goal: &Goal, trials: &[Trial]) -> Option<Estimate> {
+        Estimate::made(goal, trials, true)
+    }
+
+    fn made(goal: &Goal, trials: &[Trial], outlasted: bool) -> Option<Estimate> {
         let dispersion = dispersion(trials);
         let evidence = evidence(goal, trials, dispersion, outlasted);
         let sides = |met| {

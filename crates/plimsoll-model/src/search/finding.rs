@@ -63,23 +63,14 @@ pub struct Finding {
     pub knee: Option<Knee>,
 }
 
-/// What `trials` have found. `budget_spent`: there was more to do.
-pub fn finding(goal: &Goal, trials: &[Trial], budget_spent: bool) -> Finding {
-    found(
-        goal,
-        trials,
-        Estimate::of(goal, trials, false).as_ref(),
-        budget_spent,
-    )
+/// What `trials` have found, as though no more were to do: a caller who stops early says so in
+/// [`Finding::budget_spent`].
+pub fn finding(goal: &Goal, trials: &[Trial]) -> Finding {
+    found(goal, trials, Estimate::of(goal, trials).as_ref())
 }
 
 /// As [`finding`], with the estimate of these trials.
-pub(super) fn found(
-    goal: &Goal,
-    trials: &[Trial],
-    estimate: Option<&Estimate>,
-    budget_spent: bool,
-) -> Finding {
+pub(super) fn found(goal: &Goal, trials: &[Trial], estimate: Option<&Estimate>) -> Finding {
     let (line_per_s, confirmed) = line(trials, estimate);
     let above = |t: &&Trial| line_per_s.is_none_or(|line| t.rate_per_s > line);
     let generator_limit_per_s = trials
@@ -106,7 +97,7 @@ pub(super) fn found(
         .iter()
         .any(|t| t.verdict == Verdict::Met && is_outlasted(trials, t));
     let highest = outlasted
-        .then(|| Estimate::of(goal, trials, true))
+        .then(|| Estimate::with_outlasted(goal, trials))
         .flatten()
         .map_or(0.0, |e| e.quantile(1.0 - tail));
     Finding {
@@ -125,7 +116,7 @@ pub(super) fn found(
             generator_limit_per_s,
         ),
         generator_limit_per_s,
-        budget_spent,
+        budget_spent: false,
         knee: knee(trials),
     }
 }

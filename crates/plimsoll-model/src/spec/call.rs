@@ -134,6 +134,6 @@ impl CallSpec {
 
     /// The scheme of a target for this call, plaintext or secured.
     pub fn scheme(&self, secured: bool) -> &'static str {
-        target::scheme_for(self.section(), secured)
+        target::schemes_for(self.section()).scheme(secured)
     }
 }

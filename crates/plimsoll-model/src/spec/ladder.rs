@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use super::target::{is_secured, path_of, scheme_for, scheme_of, section_of};
+use super::target::{is_secured, path_of, scheme_of, schemes_for, section_of};
 use super::{Problem, Spec, suggest};
-use crate::ladder::Gate;
+use crate::gate::Gate;
 use crate::units::{Period, Size, UnitError};
 
 /// The variants of a plan. Every key besides those named here is an axis: a list of values.
@@ -500,7 +500,9 @@ pub fn made_by_server(path: &str) -> Option<u64> {
 /// The URL with the scheme of a secured, or a plain, link.
 fn with_security(url: &str, secure: bool) -> String {
     match (section_of(url), scheme_of(url)) {
-        (Some(section), Some((_, rest))) => format!("{}{rest}", scheme_for(section, secure)),
+        (Some(section), Some((_, rest))) => {
+            format!("{}{rest}", schemes_for(section).scheme(secure))
+        }
         _ => url.to_owned(),
     }
 }

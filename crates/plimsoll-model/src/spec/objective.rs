@@ -1,8 +1,9 @@
 //! Objectives as typed: `"p99" = "< 10ms"`.
 
-use super::suggest;
+use super::{Problems, Spec};
 use crate::measure::TimeMeasure;
-use crate::plan::{End, Metric, Objective, Statistic, Timed};
+use crate::plan::{End, Load, Metric, Objective, Statistic, Timed};
+use crate::suggest::suggest;
 use crate::units::{Period, Rate, Size};
 
 const METRICS: &str = "p50 … p99.99, mean, errors, rate, resumed, or a percentile or mean of another time, such as lag.p99 or ttft.mean; of connections that are held client.memory and server.memory";
@@ -151,6 +152,46 @@ pub(super) fn percent(text: &str) -> Option<f64> {
 /// `of`: what it is a share of, and what would be right.
 fn share(text: &str, of: &str) -> Result<f64, String> {
     percent(text).ok_or_else(|| format!("`{text}` is not a share of the {of}"))
+}
+
+impl Problems {
+    /// `load`: where it could be resolved, to know its stages.
+    pub(super) fn objectives(&mut self, spec: &Spec, load: Option<&Load>) -> Vec<Objective> {
+        let mut objectives = Vec::new();
+        for (metric, limit) in &spec.objective {
+            let key = format!("objective.{metric}");
+            let Some(objective) = self.keep(&key, parse(metric, limit)) else {
+                continue;
+            };
+            if let (Some(stage), Some(load)) = (&objective.stage, load)
+                && !load.stages.iter().any(|s| !s.warmup && s.name == *stage)
+            {
+                let names: Vec<String> = load
+                    .stages
+                    .iter()
+                    .filter(|s| !s.warmup)
+                    .map(|s| format!("\"{}\"", s.name))
+                    .collect();
+                self.add(
+                    key,
+                    format!(
+                        "no stage is called \"{stage}\": the stages of this load are {}",
+                        names.join(", ")
+                    ),
+                );
+                continue;
+            }
+            if objective.metric == Metric::Resumed && !spec.resumes() {
+                self.add(
+                    key,
+                    "nothing is to be resumed: ask for it with tls.resume = true (fetch: --mode resumed)",
+                );
+                continue;
+            }
+            objectives.push(objective);
+        }
+        objectives
+    }
 }
 
 #[cfg(test)]

@@ -53,6 +53,42 @@ impl Problems {
         self.0.push(Problem::new(key, message));
     }
 
+    /// The value that `typed` names among `known`; the first of them where nothing is typed, or none.
+    pub(super) fn choice<T: Copy>(
+        &mut self,
+        key: &str,
+        typed: Option<&str>,
+        known: &[(&str, T)],
+    ) -> T {
+        let named = |typed| known.iter().find(|(name, _)| *name == typed);
+        let found = typed.map_or(known.first(), named);
+        found
+            .unwrap_or_else(|| {
+                let names: Vec<String> = known
+                    .iter()
+                    .map(|(name, _)| format!("\"{name}\""))
+                    .collect();
+                let (last, others) = names.split_last().expect("there is a choice");
+                let typed = typed.unwrap_or_default();
+                self.add(
+                    key,
+                    format!("`{typed}` is unknown: use {} or {last}", others.join(", ")),
+                );
+                &known[0]
+            })
+            .1
+    }
+
+    /// Adds what is wrong of `checks`: whether it is, the key, and what would be right.
+    pub(super) fn add_all<'a>(
+        &mut self,
+        checks: impl IntoIterator<Item = (bool, &'a str, &'a str)>,
+    ) {
+        let wrong = checks.into_iter().filter(|(is_wrong, ..)| *is_wrong);
+        self.0
+            .extend(wrong.map(|(_, key, message)| Problem::new(key, message)));
+    }
+
     /// The value of `result`; its problem is that of `key`.
     pub fn keep<T>(&mut self, key: &str, result: Result<T, String>) -> Option<T> {
         result.map_err(|message| self.add(key, message)).ok()

@@ -5,29 +5,18 @@ use std::time::Duration;
 use super::problem::{Problem, Problems};
 use super::surroundings::Surroundings;
 use super::target::{
-    goes_with, how_to_write, is_bare_socket, parse_target, path_of, scheme_for, scheme_of,
+    goes_with, how_to_write, is_bare_socket, parse_target, path_of, scheme_of, schemes_for,
     section_of, takes_path,
 };
 use super::{Spec, give_addresses, protocol};
 use crate::plan::{Arrivals, CallPlan, Load, Plan, Reuse, Target, TlsPlan, Watch};
 
-mod load;
-mod metadata;
-mod objectives;
-mod proxy;
-mod rows;
 #[cfg(test)]
 mod tests;
-mod tls;
-
-pub use metadata::{Given, Metadata, Names, SharedValue};
-pub use proxy::proxy;
-pub(super) use tls::{GROUPS, SUITES, VERSIONS as TLS_VERSIONS};
-pub use tls::{group_named, suite_named, tls_version_named, trust};
 
 /// Of a call, where nothing says another.
 pub const DEADLINE: Duration = Duration::from_secs(10);
-const SEED: u64 = 1;
+pub(super) const SEED: u64 = 1;
 
 /// Makes the plan that `spec` means.
 ///
@@ -247,7 +236,7 @@ impl Problems {
                         "target",
                         format!(
                             "scheme `{scheme}` goes with [call.{wanted}], and [call.{section}] is given: write {}{rest}",
-                            scheme_for(section, secured)
+                            schemes_for(section).scheme(secured)
                         ),
                     );
                 }

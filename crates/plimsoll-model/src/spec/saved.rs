@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use toml::Table;
 
 use super::protocol::Protocol;
-use super::resolve::{GROUPS, SUITES, TLS_VERSIONS};
+use super::tls::{GROUPS, SUITES, VERSIONS as TLS_VERSIONS};
 use super::{MetadataSpec, Spec, TlsSpec, WatchSpec};
 use crate::plan::{Arrivals, ChainCheck, Plan, RecordLayer, Reuse, Spacing, TlsPlan, Trust, Watch};
 use crate::units::{Period, Size};

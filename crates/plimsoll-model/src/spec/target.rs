@@ -3,28 +3,18 @@
 use super::protocol::{self, Schemes};
 use crate::plan::{Target, UnixSocket};
 
-/// The nearest of `known` to what was typed, where one is near enough to be meant.
-pub fn suggest<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
-    known
-        .iter()
-        .map(|k| {
-            (
-                strsim::damerau_levenshtein(&typed.to_lowercase(), &k.to_lowercase()),
-                *k,
-            )
-        })
-        .min()
-        .filter(|(distance, nearest)| *distance <= 1.max(nearest.len().min(typed.len()) / 3))
-        .filter(|(distance, nearest)| *distance < nearest.len())
-        .map(|(_, nearest)| nearest)
-}
-
 impl Schemes {
     /// Whether one of them is this scheme, and then whether over TLS.
     fn secures(&self, scheme: &str) -> Option<bool> {
         let is_secured = |secured| scheme.eq_ignore_ascii_case(secured);
         let secured = self.secured.is_some_and(is_secured);
         (secured || scheme.eq_ignore_ascii_case(self.plain)).then_some(secured)
+    }
+
+    /// The one of them to write, plaintext or over TLS.
+    pub(super) fn scheme(&self, secured: bool) -> &'static str {
+        let over_tls = self.secured.filter(|_| secured);
+        over_tls.unwrap_or(self.plain)
     }
 }
 
@@ -38,6 +28,11 @@ fn distinct() -> impl Iterator<Item = &'static Schemes> {
         let first = all().find(|other| other.plain == schemes.plain);
         first.is_some_and(|first| first.section == schemes.section)
     })
+}
+
+/// The schemes of targets over TLS.
+pub(super) fn secured_schemes() -> impl Iterator<Item = &'static str> {
+    distinct().filter_map(|schemes| schemes.secured)
 }
 
 /// `grpc://HOST:PORT, or grpcs://HOST:PORT for TLS`, and so on for each protocol.
@@ -138,12 +133,10 @@ pub fn schemes_like(url: &str) -> (&'static str, &'static str) {
     (schemes.plain, schemes.secured.unwrap_or(schemes.plain))
 }
 
-/// The scheme to write for `section`, plaintext or secured.
-pub(super) fn scheme_for(section: &str, secured: bool) -> &'static str {
+/// The schemes to write for `section`.
+pub(super) fn schemes_for(section: &str) -> &'static Schemes {
     let known = all().find(|schemes| schemes.section == section);
-    let schemes = known.unwrap_or(protocol::first());
-    let over_tls = schemes.secured.filter(|_| secured);
-    over_tls.unwrap_or(schemes.plain)
+    known.unwrap_or(protocol::first())
 }
 
 /// Path and query of a URL that says what to fetch, where it has one.
@@ -358,13 +351,5 @@ mod tests {
             let error = parse_target(url).expect_err(url);
             assert!(error.contains(needle), "{url}: {error}");
         }
-    }
-
-    #[test]
-    fn only_near_names_are_suggested() {
-        assert_eq!(suggest("raet", &["rate", "calls"]), Some("rate"));
-        assert_eq!(suggest("Rate", &["rate", "calls"]), Some("rate"));
-        assert_eq!(suggest("zzzzzz", &["rate", "calls"]), None);
-        assert_eq!(suggest("x", &["a"]), None);
     }
 }

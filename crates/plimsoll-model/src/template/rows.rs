@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::spec::suggest;
+use crate::suggest::suggest;
 
 /// Which row a call has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -19,7 +19,7 @@ const ROWS_NARROW: usize = 26;
 /// The rates' share of the picture.
 const RATES_HEIGHT: f64 = 92.0;
 
-pub(super) fn section(view: &View, several: bool) -> Markup {
+pub(super) fn section(view: &View) -> Markup {
     let whole = view.timeline.columns(usize::MAX);
     if whole.len() < 2 {
         return html! {};
@@ -45,7 +45,7 @@ pub(super) fn section(view: &View, several: bool) -> Markup {
         &legend(&entries),
         &table(&view.timeline.columns(60)),
     );
-    let heading = if several {
+    let heading = if view.is_one_of_several {
         format!("Over time: {}", view.run.header.name)
     } else {
         "Over time".to_owned()

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::View;
 use super::page::section;
-use super::tables::{named, times_table};
+use super::tables::times_table;
 use crate::measures::{Fact, ON_THE_LINK, STREAMS, facts, messages, times};
 
 fn facts_table(facts: &[(String, Fact)]) -> Markup {
@@ -17,11 +17,10 @@ fn facts_table(facts: &[(String, Fact)]) -> Markup {
 
 /// The messages of streams, and when they came.
 pub(super) fn streams(views: &[View]) -> Markup {
-    let several = views.len() > 1;
     let mut facts_shown = Vec::new();
     let mut rows = Vec::new();
     for view in views {
-        facts_shown.extend(messages(&view.run).map(|fact| (named(view, several, fact.name), fact)));
+        facts_shown.extend(messages(&view.run).map(|fact| (view.named(fact.name), fact)));
         let total = &view.run.summary.total;
         let Some(messages) = total.messages else {
             continue;
@@ -31,7 +30,7 @@ pub(super) fn streams(views: &[View]) -> Markup {
             ("inter-message", messages.inter_message),
             ("whole stream", total.service),
         ] {
-            rows.extend(times.map(|t| (named(view, several, what), t)));
+            rows.extend(times.map(|t| (view.named(what), t)));
         }
     }
     if facts_shown.is_empty() {
@@ -46,15 +45,14 @@ pub(super) fn streams(views: &[View]) -> Markup {
 
 /// Every token's whereabouts, and the times of sessions; early data alike.
 pub(super) fn sessions(views: &[View]) -> Markup {
-    let several = views.len() > 1;
     let mut facts_shown = Vec::new();
     let mut rows = Vec::new();
     for view in views {
         let own = facts(&view.run).into_iter();
-        facts_shown.extend(own.map(|fact| (named(view, several, fact.name), fact)));
+        facts_shown.extend(own.map(|fact| (view.named(fact.name), fact)));
         if let Some(measures) = &view.run.summary.total.measures {
             let own = times(measures).into_iter();
-            rows.extend(own.map(|(what, t)| (named(view, several, &what), t)));
+            rows.extend(own.map(|(what, t)| (view.named(&what), t)));
         }
     }
     if facts_shown.is_empty() {

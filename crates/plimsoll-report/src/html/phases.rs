@@ -9,7 +9,7 @@ use plimsoll_model::run::summary::PhasesSummary;
 use super::View;
 use super::chart::{Frame, Key, Scale, legend, px, short_time, x_axis};
 use super::page::{figure, section as part};
-use super::tables::{named, times_table};
+use super::tables::times_table;
 use crate::quantity::time;
 
 const ROW: f64 = 46.0;
@@ -66,7 +66,6 @@ impl Bar {
 }
 
 pub(super) fn section(views: &[View]) -> Markup {
-    let several = views.len() > 1;
     let mut bars = Vec::new();
     let mut rows = Vec::new();
     for view in views {
@@ -82,7 +81,7 @@ pub(super) fn section(views: &[View]) -> Markup {
             ("connection in all", phases.connection),
             ("connection and first call", phases.cold_total),
         ] {
-            rows.extend(times.map(|t| (named(view, several, what), t)));
+            rows.extend(times.map(|t| (view.named(what), t)));
         }
     }
     if bars.is_empty() {

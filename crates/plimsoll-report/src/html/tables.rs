@@ -18,15 +18,6 @@ fn dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "–".to_owned())
 }
 
-/// A name of the run before its facts, where there are several.
-pub(super) fn named(view: &View, several: bool, what: &str) -> String {
-    if several {
-        format!("{}, {what}", view.run.header.name)
-    } else {
-        what.to_owned()
-    }
-}
-
 pub(super) fn times_table(caption: &str, rows: &[(String, TimesSummary)]) -> Markup {
     html! {
         div.scroll { table {
@@ -48,7 +39,6 @@ pub(super) fn times_table(caption: &str, rows: &[(String, TimesSummary)]) -> Mar
 
 /// Times of calls, and how late the generator was.
 pub(super) fn latency(views: &[View]) -> Markup {
-    let several = views.len() > 1;
     let mut rows = Vec::new();
     for view in views {
         let total = &view.run.summary.total;
@@ -58,7 +48,7 @@ pub(super) fn latency(views: &[View]) -> Markup {
             ("first byte", &total.first_byte),
             ("failed calls", &total.failed),
         ] {
-            rows.extend(times.map(|t| (named(view, several, what), t)));
+            rows.extend(times.map(|t| (view.named(what), t)));
         }
     }
     if rows.is_empty() {
@@ -68,14 +58,13 @@ pub(super) fn latency(views: &[View]) -> Markup {
 }
 
 pub(super) fn errors(views: &[View]) -> Markup {
-    let several = views.len() > 1;
     let rows: Vec<_> = views
         .iter()
         .flat_map(|view| {
             let total = &view.run.summary.total;
             let all = total.ok + total.errors;
             let codes = total.errors_by_code.iter();
-            codes.map(move |e| CodeRow::of(named(view, several, &e.code), e, all))
+            codes.map(move |e| CodeRow::of(view.named(&e.code), e, all))
         })
         .collect();
     codes("Errors", "", &rows)
@@ -83,16 +72,14 @@ pub(super) fn errors(views: &[View]) -> Markup {
 
 /// Calls that say nothing of the target.
 pub(super) fn given_up(views: &[View]) -> Markup {
-    let several = views.len() > 1;
     let rows: Vec<_> = views
         .iter()
         .flat_map(|view| {
             let total = &view.run.summary.total;
             let cut_off = total.cut_off_by_code.iter();
-            let cut_off =
-                cut_off.map(move |e| CodeRow::of(named(view, several, &e.code), e, total.due));
+            let cut_off = cut_off.map(move |e| CodeRow::of(view.named(&e.code), e, total.due));
             let waiting = (total.not_started > 0).then(|| CodeRow {
-                code: named(view, several, "not started"),
+                code: view.named("not started"),
                 calls: total.not_started,
                 part: share(total.not_started, total.due),
                 text: "due, and never sent before the run ended".to_owned(),
@@ -143,13 +130,12 @@ fn codes(title: &str, note: &str, rows: &[CodeRow]) -> Markup {
 
 /// What the TLS handshakes agreed on.
 pub(super) fn handshakes(views: &[View]) -> Markup {
-    let several = views.len() > 1;
     let rows: Vec<_> = views
         .iter()
         .flat_map(|view| {
             let tls = view.run.header.tls.iter();
             let handshakes = tls.flat_map(|tls| &tls.handshakes);
-            handshakes.map(move |alike| (named(view, several, &alike.version), alike))
+            handshakes.map(move |alike| (view.named(&alike.version), alike))
         })
         .collect();
     if rows.is_empty() {
@@ -172,7 +158,7 @@ pub(super) fn handshakes(views: &[View]) -> Markup {
     };
     let rotations = views.iter().filter_map(|view| {
         let rotation = view.run.summary.rotation.as_ref()?;
-        Some((named(view, several, "Rotation"), sentence(rotation)))
+        Some((view.named("Rotation"), sentence(rotation)))
     });
     let content = html! {
         (table)
@@ -189,12 +175,11 @@ pub(super) fn handshakes(views: &[View]) -> Markup {
 
 /// What became of calls and connections at each of a name's addresses.
 pub(super) fn addresses(views: &[View]) -> Markup {
-    let several = views.len() > 1;
     let rows: Vec<_> = views
         .iter()
         .flat_map(|view| {
             let addresses = view.run.summary.total.addresses.iter();
-            addresses.map(move |a| (named(view, several, &a.address), a.counts))
+            addresses.map(move |a| (view.named(&a.address), a.counts))
         })
         .collect();
     if rows.is_empty() {
@@ -220,12 +205,11 @@ pub(super) fn addresses(views: &[View]) -> Markup {
 
 /// What each shard of a run on several machines did.
 pub(super) fn shards(views: &[View]) -> Markup {
-    let several = views.len() > 1;
     let rows: Vec<_> = views
         .iter()
         .flat_map(|view| {
             shards::rows(&view.run).into_iter().map(move |mut row| {
-                row[0] = named(view, several, &row[0]);
+                row[0] = view.named(&row[0]);
                 row
             })
         })
@@ -252,14 +236,13 @@ pub(super) fn shards(views: &[View]) -> Markup {
 
 /// CPU and memory of both ends.
 pub(super) fn ends(views: &[View]) -> Markup {
-    let several = views.len() > 1;
     let rows: Vec<(String, ResourcesSummary)> = views
         .iter()
         .flat_map(|view| {
             let total = &view.run.summary.total;
             [("client", total.client), ("server", total.server)]
                 .into_iter()
-                .filter_map(move |(what, r)| Some((named(view, several, what), r?)))
+                .filter_map(move |(what, r)| Some((view.named(what), r?)))
         })
         .collect();
     if rows.is_empty() {
@@ -289,12 +272,11 @@ pub(super) fn ends(views: &[View]) -> Markup {
 
 /// How well the generator did its own part.
 pub(super) fn health(views: &[View]) -> Markup {
-    let several = views.len() > 1;
     let mut rows = Vec::new();
     for view in views {
         let total = &view.run.summary.total;
         for (what, times) in [("pacing", total.pacing), ("lag", total.lag)] {
-            rows.extend(times.map(|t| (named(view, several, what), t)));
+            rows.extend(times.map(|t| (view.named(what), t)));
         }
     }
     let checks: Vec<String> = views
@@ -315,18 +297,14 @@ pub(super) fn health(views: &[View]) -> Markup {
             } else {
                 "THE COUNTS DIFFER"
             };
-            named(view, several, &format!("{verdict}: {sum}"))
+            view.named(&format!("{verdict}: {sum}"))
         })
         .collect();
     let busiest = views.iter().map(|view| {
-        named(
-            view,
-            several,
-            &format!(
-                "the busiest worker used {:.0} % of a core at most",
-                view.timeline.busiest_worker * 100.0
-            ),
-        )
+        view.named(&format!(
+            "the busiest worker used {:.0} % of a core at most",
+            view.timeline.busiest_worker * 100.0
+        ))
     });
     let content = html! {
         @if !rows.is_empty() { (times_table("", &rows)) }

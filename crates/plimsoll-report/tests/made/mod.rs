@@ -36,8 +36,7 @@ pub(crate) fn run_with(name: &str, outcome: Outcome, not_started: u64) -> (tempf
         )
     };
     let plan = "[objective]\n\"p99\" = \"< 1ms\"\n";
-    let mut writer =
-        RunWriter::create(&dir.path().join("run"), header, plan, false).expect("a run");
+    let mut writer = RunWriter::create(&dir.path().join("run"), header, plan).expect("a run");
     for index in 0..3 {
         let mut record = StageRecord {
             due: 500 + not_started,

@@ -325,10 +325,12 @@ impl Fixture {
             Of::Queries => format!("{PLAN}{GOODPUT}"),
             _ => PLAN.to_owned(),
         };
-        let mut writer = RunWriter::create(dir, self.header.clone(), &plan, true).unwrap();
+        let mut writer = RunWriter::create(dir, self.header.clone(), &plan)
+            .and_then(|writer| writer.keeping_requests(true))
+            .unwrap();
         let warmup = u64::from(self.header.planned_stages[0].warmup);
         let last = self.header.planned_stages.len() as u8 - 1;
-        let mut recorder = Recorder::new(2, true);
+        let mut recorder = Recorder::new(2).keeping_requests(true);
         let connections = self.header.connections.unwrap_or(0);
         for i in 0..u64::from(connections) {
             recorder.connection(

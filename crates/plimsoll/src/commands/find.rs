@@ -395,8 +395,11 @@ impl Hunt<'_> {
                     let trial = self.attempt(purpose, rate_per_s, length, &progress)?;
                     if self.stopped() {
                         self.record.interrupted = true;
-                        let found = search::finding(&self.record.goal, &self.record.trials, true);
-                        self.record.finding = Some(found);
+                        let found = search::finding(&self.record.goal, &self.record.trials);
+                        self.record.finding = Some(search::Finding {
+                            budget_spent: true,
+                            ..found
+                        });
                         return Ok(());
                     }
                     series.notice(self.line(&trial));
@@ -472,7 +475,7 @@ impl Hunt<'_> {
 
     /// Where the search stands when its next trial begins.
     fn standing(&self, purpose: Purpose, rate_per_s: f64, spent_s: f64) -> String {
-        let known = search::finding(&self.record.goal, &self.record.trials, true);
+        let known = search::finding(&self.record.goal, &self.record.trials);
         let bounds = match (known.low_per_s, known.high_per_s) {
             (Some(low), Some(high)) => {
                 format!("the line is between {} and {}", rate(low), rate(high))

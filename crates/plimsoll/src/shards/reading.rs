@@ -202,8 +202,9 @@ pub(crate) fn merge(
         ..
     } = reading.head.clone();
     let unsaved = |e: &plimsoll_model::run::RunError| execution::cannot_keep(e, &dir);
-    let mut writer =
-        RunWriter::create(&dir, header, &plan_toml, keep_requests).map_err(|e| unsaved(&e))?;
+    let mut writer = RunWriter::create(&dir, header, &plan_toml)
+        .and_then(|writer| writer.keeping_requests(keep_requests))
+        .map_err(|e| unsaved(&e))?;
     let mut more = true;
     while more {
         more = reading.read_on()? > 0;

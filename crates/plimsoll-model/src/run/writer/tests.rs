@@ -15,7 +15,7 @@ fn header() -> RunHeader {
 fn a_full_disk_is_reported_once_and_leaves_what_was_written() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("run");
-    let mut writer = RunWriter::create(&dir, header(), "", false).unwrap();
+    let mut writer = RunWriter::create(&dir, header(), "").unwrap();
     let interval = IntervalRecord {
         length: std::time::Duration::from_secs(1),
         ..IntervalRecord::default()
@@ -46,7 +46,7 @@ fn a_full_disk_is_reported_once_and_leaves_what_was_written() {
 fn the_figures_outlive_a_run_json_that_can_t_be_written() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("run");
-    let mut writer = RunWriter::create(&dir, header(), "", false).unwrap();
+    let mut writer = RunWriter::create(&dir, header(), "").unwrap();
     writer.interval(&IntervalRecord::default(), &[]).unwrap();
     fs::remove_dir_all(&dir).unwrap();
     let unsaved = writer.finish(Ending::complete()).unwrap_err();

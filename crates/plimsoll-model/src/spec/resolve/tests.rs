@@ -3,11 +3,10 @@ use std::io;
 use std::path::Path;
 
 use super::super::{locate, read};
-use super::load::stage;
 use super::*;
 use crate::plan::{
-    ChainCheck, Group, Metric, RecordLayer, Spacing, Statistic, Suite, Target, Timed, TlsPlan,
-    TlsVersion, Trust,
+    ChainCheck, Group, Metric, RecordLayer, Spacing, Stage, Statistic, Suite, Target, Timed,
+    TlsPlan, TlsVersion, Trust,
 };
 use crate::schedule::Schedule;
 
@@ -122,6 +121,16 @@ fn the_defaults_are_those_documented() {
         (plan.seed, plan.keep_requests, plan.watch),
         (1, false, Watch::TargetPort)
     );
+}
+
+fn stage(name: &str, warmup: bool, duration: Option<Duration>, from: f64, to: f64) -> Stage {
+    Stage {
+        name: name.into(),
+        warmup,
+        duration,
+        rate_from: from,
+        rate_to: to,
+    }
 }
 
 #[test]

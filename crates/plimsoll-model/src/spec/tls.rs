@@ -1,12 +1,12 @@
 //! `[tls]` → plan: which handshake, with which suites and groups.
 
-use super::super::objective;
-use super::Problems;
+use super::target::secured_schemes;
+use super::{Problem, Problems, TlsSpec, objective};
 use crate::fingerprint::Fingerprint;
 use crate::plan::{ChainCheck, Group, Identity, RecordLayer, Suite, TlsPlan, TlsVersion, Trust};
-use crate::spec::{Problem, TlsSpec, suggest};
+use crate::suggest::suggest;
 
-pub(in crate::spec) const SUITES: [(&str, Suite); Suite::ALL.len()] = {
+pub(super) const SUITES: [(&str, Suite); Suite::ALL.len()] = {
     let mut named = [("", Suite::Aes128GcmSha256); Suite::ALL.len()];
     let mut i = 0;
     while i < named.len() {
@@ -16,12 +16,12 @@ pub(in crate::spec) const SUITES: [(&str, Suite); Suite::ALL.len()] = {
     named
 };
 
-pub(in crate::spec) const VERSIONS: [(&str, TlsVersion); 2] = [
+pub(super) const VERSIONS: [(&str, TlsVersion); 2] = [
     (TlsVersion::V1_3.name(), TlsVersion::V1_3),
     (TlsVersion::V1_2.name(), TlsVersion::V1_2),
 ];
 
-pub(in crate::spec) const GROUPS: [(&str, Group); Group::ALL.len()] = {
+pub(super) const GROUPS: [(&str, Group); Group::ALL.len()] = {
     let mut named = [("", Group::X25519); Group::ALL.len()];
     let mut i = 0;
     while i < named.len() {
@@ -124,147 +124,80 @@ fn named<T: Copy>(name: &str, known: &[(&'static str, T)]) -> Result<T, String> 
 
 impl Problems {
     pub(super) fn tls(&mut self, spec: Option<&TlsSpec>, secured: Option<bool>) -> Option<TlsPlan> {
-        // Of a key log nothing is expected here: SSLKEYLOGFILE may be set for all programs.
-        let given = spec.is_some_and(|tls| {
-            let bare = TlsSpec {
-                key_log: None,
-                ..tls.clone()
-            };
-            bare != TlsSpec::default()
-        });
-        if secured == Some(false) && given {
-            self.0.push(
-                Problem::new("tls", "TLS settings for a plaintext target")
-                    .help("write the target with a secured scheme (grpcs://, sofas://, https://, sessions://), or take the TLS settings out"),
-            );
-        }
+        self.settings_of_plaintext(spec.filter(|_| secured == Some(false)));
         let spec = spec.cloned().unwrap_or_default();
         let trust = trust(&spec).unwrap_or_else(|problems| {
             self.0.extend(problems);
             Trust::System
         });
-        let identity = match (spec.cert, spec.key) {
-            (Some(cert), Some(key)) => Some(Identity { cert, key }),
-            (Some(_), None) => {
-                self.add(
-                    "tls.key",
-                    "missing: a client certificate (tls.cert) needs its private key",
-                );
-                None
-            }
-            (None, Some(_)) => {
-                self.add(
-                    "tls.cert",
-                    "missing: a private key (tls.key) needs its certificate",
-                );
-                None
-            }
-            (None, None) => None,
-        };
+        self.add_all([
+            (
+                spec.cert.is_some() && spec.key.is_none(),
+                "tls.key",
+                "missing: a client certificate (tls.cert) needs its private key",
+            ),
+            (
+                spec.key.is_some() && spec.cert.is_none(),
+                "tls.cert",
+                "missing: a private key (tls.key) needs its certificate",
+            ),
+        ]);
         let versions = self
             .named("tls.versions", spec.versions, &VERSIONS, "a version of TLS")
             .unwrap_or_else(|| vec![TlsVersion::V1_3]);
         let suites = self.named("tls.suites", spec.suites, &SUITES, "a cipher suite");
-        for suite in suites
-            .iter()
-            .flatten()
-            .filter(|suite| !versions.contains(&suite.version()))
-        {
-            self.0.push(
-                Problem::new(
-                    "tls.suites",
-                    format!("{} is of TLS {}", suite.name(), suite.version().name()),
-                )
-                .help("allow that version (tls.versions), or leave the suite out"),
-            );
-        }
-        let bare = versions.iter().find(|version| {
-            let mut suites = suites.iter().flatten();
-            suites.clone().next().is_some() && suites.all(|suite| suite.version() != **version)
-        });
-        if let Some(version) = bare {
-            self.0.push(
-                Problem::new(
-                    "tls.suites",
-                    format!("none of them is of TLS {}", version.name()),
-                )
-                .help("name one, or leave the version out (tls.versions)"),
-            );
-        }
+        self.suites(&versions, suites.as_deref().unwrap_or_default());
         let old = versions.contains(&TlsVersion::V1_2);
         let groups = self.named("tls.groups", spec.groups, &GROUPS, "a key-exchange group");
-        let full = spec.full.as_deref().and_then(|typed| {
-            let share = objective::percent(typed.trim());
-            if share.is_none() {
-                self.add(
-                    "tls.full",
-                    format!("`{typed}` is not a share of the connections: write \"10%\""),
-                );
-            }
-            if spec.resume == Some(false) {
-                self.add(
-                    "tls.full",
-                    "the rest resumes sessions, and tls.resume = false forbids that: leave one of them out",
-                );
-            }
-            share
-        });
+        let full = self.full(spec.full.as_deref(), spec.resume);
         let resume = spec.resume.unwrap_or(full.is_some());
         let early_data = spec.early_data.unwrap_or(false);
-        if early_data && !resume {
-            self.add(
+        let is_own = spec.records.as_deref() == Some("own");
+        self.add_all([
+            (
+                early_data && !resume,
                 "tls.early_data",
                 "0-RTT is for resumed sessions: ask for tls.resume as well",
-            );
-        }
-        if early_data && spec.records.as_deref() == Some("own") {
-            self.add(
+            ),
+            (
+                early_data && is_own,
                 "tls.records",
                 "0-RTT is sealed by the library: use \"library\", or leave it out",
-            );
-        }
-        if old && spec.records.as_deref() == Some("own") {
-            self.add(
+            ),
+            (
+                old && is_own,
                 "tls.records",
                 "records of TLS 1.2 are the library's: use \"library\", or leave it out",
-            );
-        }
-        if early_data && !versions.contains(&TlsVersion::V1_3) {
-            self.add(
+            ),
+            (
+                early_data && !versions.contains(&TlsVersion::V1_3),
                 "tls.early_data",
                 "0-RTT is of TLS 1.3: allow it (tls.versions)",
-            );
-        }
+            ),
+        ]);
         let records = match spec.records.as_deref() {
             None if early_data || old => RecordLayer::Library,
-            None | Some("own") => RecordLayer::Own,
-            Some("library") => RecordLayer::Library,
-            Some(other) => {
-                self.add(
-                    "tls.records",
-                    format!("`{other}` is unknown: use \"own\" or \"library\""),
-                );
-                RecordLayer::Library
-            }
+            typed => self.choice(
+                "tls.records",
+                typed,
+                &[("own", RecordLayer::Own), ("library", RecordLayer::Library)],
+            ),
         };
-        let chain = match spec.chain.as_deref() {
-            None | Some("each") => ChainCheck::Each,
-            Some("once") => ChainCheck::Once,
-            Some(other) => {
-                self.add(
-                    "tls.chain",
-                    format!("`{other}` is unknown: use \"each\" or \"once\""),
-                );
-                ChainCheck::Each
-            }
-        };
+        let chain = self.choice(
+            "tls.chain",
+            spec.chain.as_deref(),
+            &[("each", ChainCheck::Each), ("once", ChainCheck::Once)],
+        );
         if secured != Some(true) {
             return None;
         }
         Some(TlsPlan {
             trust,
             crl: spec.crl,
-            identity,
+            identity: spec
+                .cert
+                .zip(spec.key)
+                .map(|(cert, key)| Identity { cert, key }),
             server_name: spec.server_name,
             suites: suites.unwrap_or_else(|| {
                 let all = Suite::ALL.into_iter();
@@ -281,6 +214,74 @@ impl Problems {
             records,
             chain,
         })
+    }
+
+    fn settings_of_plaintext(&mut self, spec: Option<&TlsSpec>) {
+        // Of a key log nothing is expected here: SSLKEYLOGFILE may be set for all programs.
+        let given = spec.is_some_and(|tls| {
+            let bare = TlsSpec {
+                key_log: None,
+                ..tls.clone()
+            };
+            bare != TlsSpec::default()
+        });
+        if given {
+            let schemes: Vec<String> = secured_schemes()
+                .map(|scheme| format!("{scheme}://"))
+                .collect();
+            let schemes = schemes.join(", ");
+            self.0.push(
+                Problem::new("tls", "TLS settings for a plaintext target")
+                    .help(format!("write the target with a secured scheme ({schemes}), or take the TLS settings out")),
+            );
+        }
+    }
+
+    /// Suites and versions of TLS go together.
+    fn suites(&mut self, versions: &[TlsVersion], suites: &[Suite]) {
+        for suite in suites
+            .iter()
+            .filter(|suite| !versions.contains(&suite.version()))
+        {
+            self.0.push(
+                Problem::new(
+                    "tls.suites",
+                    format!("{} is of TLS {}", suite.name(), suite.version().name()),
+                )
+                .help("allow that version (tls.versions), or leave the suite out"),
+            );
+        }
+        let bare = versions.iter().find(|version| {
+            !suites.is_empty() && suites.iter().all(|suite| suite.version() != **version)
+        });
+        if let Some(version) = bare {
+            self.0.push(
+                Problem::new(
+                    "tls.suites",
+                    format!("none of them is of TLS {}", version.name()),
+                )
+                .help("name one, or leave the version out (tls.versions)"),
+            );
+        }
+    }
+
+    /// The part of new connections that makes a full handshake, where others resume sessions.
+    fn full(&mut self, typed: Option<&str>, resume: Option<bool>) -> Option<f64> {
+        let typed = typed?;
+        let share = objective::percent(typed.trim());
+        if share.is_none() {
+            self.add(
+                "tls.full",
+                format!("`{typed}` is not a share of the connections: write \"10%\""),
+            );
+        }
+        if resume == Some(false) {
+            self.add(
+                "tls.full",
+                "the rest resumes sessions, and tls.resume = false forbids that: leave one of them out",
+            );
+        }
+        share
     }
 
     /// Values by their names, whatever their case.

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 
-use super::is_printable;
+use super::{MetadataSpec, Problems, Spec, Surroundings, is_printable};
 use crate::plan::RequestFields;
-use crate::spec::{MetadataSpec, Problems, Spec, Surroundings};
 use crate::template::{
     self, Column, LiveValue, MetadataField, Part, Rows, Source, Template, Variation,
     VaryingMetadata,

@@ -1,9 +1,9 @@
 //! `[rows]` → the rows themselves, and whether there are enough.
 
-use super::{Load, Problems, SEED, Surroundings};
-use crate::plan::{Arrivals, CallPlan};
+use super::resolve::SEED;
+use super::{Problems, Spec, Surroundings};
+use crate::plan::{Arrivals, CallPlan, Load};
 use crate::schedule::Schedule;
-use crate::spec::Spec;
 use crate::template::{Order, Rows, Variation};
 
 impl Problems {

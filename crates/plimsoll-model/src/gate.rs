@@ -1,0 +1,143 @@
+//! Gates: how much more of a metric a rung of a ladder may take than the first one, as a build that is to be
+//! merged beside the one that it replaces. Plans name them, and [`crate::ladder`] judges by them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::Period;
+
+mod metric;
+
+pub use metric::{Metric, Part, Unit};
+
+/// The most that a rung may take more of a metric than the first: `p99 +3%`, `client_cpu +2us`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gate {
+    pub metric: Metric,
+    most: Most,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Most {
+    /// Of the first rung's figure.
+    Percent(f64),
+    /// In the metric's unit.
+    Absolute(f64),
+}
+
+impl fmt::Display for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} +", self.metric.key())?;
+        match self.most {
+            Most::Percent(percent) => write!(f, "{percent}%"),
+            Most::Absolute(bytes) if self.metric.unit() == Unit::Bytes => {
+                write!(f, "{bytes}B")
+            }
+            Most::Absolute(us) => write!(f, "{us}us"),
+        }
+    }
+}
+
+impl FromStr for Gate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Gate, String> {
+        let wrong = || {
+            let metrics: Vec<&str> = Metric::ALL.iter().map(|m| m.key()).collect();
+            format!(
+                "`{text}` is no gate: write a metric and what it may be more, such as \"p99 +3%\" or \"p50 +20us\"; metrics are {}",
+                metrics.join(", ")
+            )
+        };
+        let (name, most) = text
+            .trim()
+            .split_once(char::is_whitespace)
+            .ok_or_else(wrong)?;
+        let metric = Metric::ALL
+            .into_iter()
+            .find(|metric| metric.key() == name)
+            .ok_or_else(wrong)?;
+        let most = most.trim().strip_prefix('+').ok_or_else(wrong)?.trim();
+        let number = |digits: &str| {
+            let value = digits.trim().parse::<f64>().ok()?;
+            (value.is_finite() && value >= 0.0).then_some(value)
+        };
+        let most = match (most.strip_suffix('%'), metric.unit()) {
+            (Some(percent), _) => number(percent).map(Most::Percent),
+            (None, Unit::Bytes) => {
+                let digits = most.strip_suffix('B').unwrap_or(most);
+                number(digits).map(Most::Absolute)
+            }
+            (None, Unit::Micros) => {
+                let period = most.parse::<Period>().ok();
+                period.map(|p| Most::Absolute(p.0.as_secs_f64() * 1e6))
+            }
+        };
+        Ok(Gate {
+            metric,
+            most: most.ok_or_else(wrong)?,
+        })
+    }
+}
+
+impl Serialize for Gate {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Gate {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Gate, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl Gate {
+    /// What it allows in the metric's unit, of what the first rung takes; `None`: that is needed, and not known.
+    pub(crate) fn allowed(self, first: Option<f64>) -> Option<f64> {
+        match self.most {
+            Most::Absolute(most) => Some(most),
+            Most::Percent(percent) => first.map(|value| value * percent / 100.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gates_are_read_and_written_alike() {
+        for text in [
+            "p99 +3%",
+            "p50 +20us",
+            "client_cpu +0.5%",
+            "call_bytes +12B",
+        ] {
+            let gate: Gate = text.parse().unwrap();
+            assert_eq!(gate.to_string(), text);
+        }
+        let spaced: Gate = " p50   + 1ms ".parse().unwrap();
+        assert_eq!(spaced.to_string(), "p50 +1000us");
+    }
+
+    #[test]
+    fn what_is_no_gate_is_answered_with_what_is_one() {
+        for text in [
+            "",
+            "p99",
+            "p99 3%",
+            "p98 +3%",
+            "p99 +x",
+            "p99 +-3%",
+            "p99 +inf%",
+            "p99 +3",
+        ] {
+            let problem = text.parse::<Gate>().unwrap_err();
+            assert!(problem.contains("p99 +3%"), "{text}: {problem}");
+        }
+    }
+}

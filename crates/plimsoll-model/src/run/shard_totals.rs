@@ -1,0 +1,80 @@
+//! Adds a shard's intervals up while they are merged, for its [`ShardFigures`].
+
+use std::time::Duration;
+
+use crate::record::{StageRecord, Times};
+use crate::statistics::quantile::quantile;
+
+use super::header::RunHeader;
+use super::health::{Observed, health};
+use super::interval::IntervalRecord;
+use super::shards::{ShardFigures, ShardState};
+
+/// A shard's intervals, added up.
+#[derive(Clone, Debug, Default)]
+pub struct ShardTotals {
+    /// Of the stages that count; with the times that the figures need, and no others.
+    record: StageRecord,
+    observed: Observed,
+    lasted: Duration,
+    cpu_us: u64,
+    cpu_known: bool,
+    connections_open_max: u64,
+}
+
+impl ShardTotals {
+    pub fn add(&mut self, header: &RunHeader, interval: &IntervalRecord) {
+        self.connections_open_max = self.connections_open_max.max(interval.connections_open);
+        let mut counts = false;
+        for (stage, record) in &interval.stages {
+            if header.is_warmup(*stage) {
+                continue;
+            }
+            counts = true;
+            self.record.due += record.due;
+            self.record.not_started += record.not_started;
+            self.record.outcomes.merge(&record.outcomes);
+            self.record.connect_failures.merge(&record.connect_failures);
+            self.record.response.merge(&record.response);
+            self.record.lag.merge(&record.lag);
+            self.record.pacing.merge(&record.pacing);
+        }
+        if counts {
+            self.observed.add(interval);
+            self.lasted += interval.length;
+            if let Some(cpu) = interval.client.and_then(|c| c.cpu_us()) {
+                self.cpu_us += cpu;
+                self.cpu_known = true;
+            }
+        }
+    }
+
+    /// The figures of shard number `shard`; how it ended is the caller's to fill in.
+    pub fn figures(&self, header: &RunHeader, shard: u32) -> ShardFigures {
+        let seconds = self.lasted.as_secs_f64();
+        let per_second = |n: f64| (seconds > 0.0).then(|| (n / seconds * 1e3).round() / 1e3);
+        let p99 = |times: &Times| Some(quantile(times.histogram()?, 0.99)? as f64 / 1e3);
+        let limits = health(&self.record, header, &self.observed)
+            .into_iter()
+            .filter(|p| p.invalidates && p.kind.is_generator_limit());
+        ShardFigures {
+            shard,
+            state: ShardState::Complete,
+            reason: None,
+            due: self.record.due,
+            ok: self.record.ok(),
+            errors: self.record.errors(),
+            not_started: self.record.not_started,
+            achieved_per_s: per_second(self.record.ended() as f64),
+            response_p99_us: p99(&self.record.response),
+            lag_p99_us: p99(&self.record.lag),
+            pacing_p99_us: p99(&self.record.pacing),
+            cores_used: per_second(self.cpu_us as f64 / 1e6).filter(|_| self.cpu_known),
+            busiest_worker_ratio: self.observed.busiest_ratio,
+            connections_open_max: self.connections_open_max,
+            clock_offset_us: None,
+            clock_uncertainty_us: None,
+            limits: limits.map(|p| p.text).collect(),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Times of a run as figures, in µs.
+
+use serde::Serialize;
+
+use crate::record::Times;
+use crate::statistics::quantile::quantile;
+
+/// Percentiles and moments of a histogram, µs. A percentile that the sample can't
+/// support ([`crate::statistics::quantile::is_supported`]) is `None`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct TimesSummary {
+    pub count: u64,
+    pub mean_us: f64,
+    pub sd_us: f64,
+    pub min_us: f64,
+    pub p50_us: Option<f64>,
+    pub p75_us: Option<f64>,
+    pub p90_us: Option<f64>,
+    pub p95_us: Option<f64>,
+    pub p99_us: Option<f64>,
+    #[serde(rename = "p99.9_us")]
+    pub p99_9_us: Option<f64>,
+    #[serde(rename = "p99.99_us")]
+    pub p99_99_us: Option<f64>,
+    pub max_us: f64,
+}
+
+fn micros(ns: u64) -> f64 {
+    ns as f64 / 1e3
+}
+
+/// To three decimals: nanoseconds, where the unit is µs.
+pub(super) fn rounded(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
+}
+
+impl TimesSummary {
+    /// `None` where nothing was recorded.
+    pub fn of(times: &Times) -> Option<TimesSummary> {
+        let h = times.histogram()?;
+        let at = |p: f64| quantile(h, p).map(micros);
+        Some(TimesSummary {
+            count: h.len(),
+            mean_us: rounded(h.mean() / 1e3),
+            sd_us: rounded(h.stdev() / 1e3),
+            min_us: micros(h.min()),
+            p50_us: at(0.5),
+            p75_us: at(0.75),
+            p90_us: at(0.9),
+            p95_us: at(0.95),
+            p99_us: at(0.99),
+            p99_9_us: at(0.999),
+            p99_99_us: at(0.9999),
+            max_us: micros(h.max()),
+        })
+    }
+
+    /// The percentiles with their names, in order.
+    pub fn percentiles(&self) -> [(&'static str, Option<f64>); 7] {
+        [
+            ("p50", self.p50_us),
+            ("p75", self.p75_us),
+            ("p90", self.p90_us),
+            ("p95", self.p95_us),
+            ("p99", self.p99_us),
+            ("p99.9", self.p99_9_us),
+            ("p99.99", self.p99_99_us),
+        ]
+    }
+}

@@ -1,0 +1,258 @@
+//! `[load]` → plan: who decides when calls start, and in which stages.
+
+use std::time::Duration;
+
+use super::{LoadSpec, Problem, Problems, RampSpec, RateSpec, Spec, StepSpec};
+use crate::plan::{Arrivals, Spacing, Stage};
+use crate::units::Period;
+
+impl Problems {
+    /// Who starts calls, and the stages: the warm-up first.
+    pub(super) fn arrivals(&mut self, spec: &Spec) -> (Option<Arrivals>, Vec<Stage>) {
+        let load = &spec.load;
+        let users = spec.call.calls_in_a_row().is_some();
+        let spacing = self.spacing(load);
+        let positive = |period: &Option<Period>| period.map(|p| p.0).filter(|d| !d.is_zero());
+        if load.duration.is_some_and(|p| p.0.is_zero()) {
+            self.add(
+                "load.duration",
+                "0 measures nothing: use a duration such as \"30s\"",
+            );
+        }
+        let duration = positive(&load.duration);
+        let warmup = positive(&load.warmup);
+        let given: Vec<&str> = [
+            ("rate", load.rate.is_some()),
+            ("steps", load.steps.is_some()),
+            ("clients", load.clients.is_some()),
+        ]
+        .into_iter()
+        .filter_map(|(key, given)| given.then_some(key))
+        .collect();
+        if let [first, second, ..] = given.as_slice() {
+            self.0.push(
+                Problem::new(format!("load.{second}"), format!("given beside load.{first}: use one of the two"))
+                    .help("`rate` and `steps` are an open loop (calls are due whatever the target does), `clients` a closed one (a client waits for its answer)"),
+            );
+            return (None, Vec::new());
+        }
+        // A user that arrives pauses between its calls.
+        if load.clients.is_none() && load.think.is_some() && !users {
+            self.add(
+                "load.think",
+                "a pause between a client's calls, so it needs load.clients",
+            );
+        }
+        match (load.clients, &load.rate, &load.steps) {
+            (Some(clients), ..) => self.closed(load, clients, duration, warmup),
+            (None, None, None) => {
+                self.add("load", "neither a rate nor clients: write rate = \"1000/s\" (open loop) or clients = 100 (closed loop)");
+                (None, Vec::new())
+            }
+            (None, rate, steps) => {
+                let mut stages = Vec::new();
+                match rate {
+                    Some(RateSpec::Steady(rate)) => {
+                        let steady = self.steady(load, rate.0, duration, spacing);
+                        stages.push(match steady {
+                            Some(stage) => stage,
+                            None => return (None, stages),
+                        });
+                    }
+                    Some(RateSpec::Ramp(ramp)) => self.ramp(ramp, duration, &mut stages),
+                    None => self.steps(load, steps.as_deref().unwrap_or_default(), &mut stages),
+                }
+                if let Some(length) = warmup {
+                    // A warm-up at rate 0 would warm nothing up.
+                    let mut rates = stages.iter().flat_map(|s| [s.rate_from, s.rate_to]);
+                    let rate = rates.find(|rate| *rate > 0.0).unwrap_or(0.0);
+                    stages.insert(0, warm_up(length, rate));
+                }
+                (Some(Arrivals::Open(spacing)), stages)
+            }
+        }
+    }
+
+    /// Clients, who decide themselves when they call.
+    fn closed(
+        &mut self,
+        load: &LoadSpec,
+        clients: u32,
+        duration: Option<Duration>,
+        warmup: Option<Duration>,
+    ) -> (Option<Arrivals>, Vec<Stage>) {
+        self.add_all([
+            (
+                clients == 0,
+                "load.clients",
+                "0 clients send nothing: use 1 or more",
+            ),
+            (
+                load.arrivals.is_some(),
+                "load.arrivals",
+                "arrivals belong to an open loop (load.rate); with load.clients each client decides",
+            ),
+        ]);
+        if load.calls.is_none() && load.duration.is_none() {
+            self.missing_end();
+        }
+        let own = Stage {
+            duration,
+            ..Stage::measured("clients", Duration::ZERO, 0.0)
+        };
+        let stages = warmup.map(|length| warm_up(length, 0.0)).into_iter();
+        let think = load.think.map_or(Duration::ZERO, |p| p.0);
+        let arrivals = Arrivals::Closed { clients, think };
+        (Some(arrivals), stages.chain([own]).collect())
+    }
+
+    fn steady(
+        &mut self,
+        load: &LoadSpec,
+        rate: f64,
+        duration: Option<Duration>,
+        spacing: Spacing,
+    ) -> Option<Stage> {
+        if rate <= 0.0 {
+            self.add(
+                "load.rate",
+                "a rate of 0 sends nothing: use \"1000/s\" or the like",
+            );
+            return None;
+        }
+        let of_calls = || load.calls.map(|calls| length_of(calls, rate, spacing));
+        let length = duration.or_else(of_calls);
+        if length.is_none() && load.duration.is_none() {
+            self.missing_end();
+        }
+        Some(Stage::measured("steady", length?, rate))
+    }
+
+    fn ramp(&mut self, ramp: &RampSpec, duration: Option<Duration>, stages: &mut Vec<Stage>) {
+        let over = ramp.over.0;
+        self.add_all([
+            (
+                over.is_zero(),
+                "load.rate.over",
+                "a ramp needs time: use a duration such as \"30s\"",
+            ),
+            (
+                ramp.from.0 <= 0.0 && ramp.to.0 <= 0.0,
+                "load.rate",
+                "a ramp from 0 to 0 sends nothing: use \"1000/s\" or the like",
+            ),
+        ]);
+        stages.push(Stage {
+            rate_to: ramp.to.0,
+            ..Stage::measured("ramp", over, ramp.from.0)
+        });
+        match duration {
+            Some(length) if length < over => {
+                let problem = format!(
+                    "{} is shorter than the ramp ({})",
+                    Period(length),
+                    ramp.over
+                );
+                self.add("load.duration", problem);
+            }
+            Some(length) if length > over => {
+                stages.push(Stage::measured("hold", length - over, ramp.to.0));
+            }
+            _ => {}
+        }
+    }
+
+    /// How open-loop arrivals are spaced.
+    pub fn spacing(&mut self, load: &LoadSpec) -> Spacing {
+        self.choice(
+            "load.arrivals",
+            load.arrivals.as_deref(),
+            &[
+                ("constant", Spacing::Constant),
+                ("poisson", Spacing::Poisson),
+            ],
+        )
+    }
+
+    fn missing_end(&mut self) {
+        self.add(
+            "load.duration",
+            "missing: write duration = \"30s\", or calls = 100000",
+        );
+    }
+
+    fn steps(&mut self, load: &LoadSpec, steps: &[StepSpec], stages: &mut Vec<Stage>) {
+        if load.duration.is_some() {
+            self.add(
+                "load.duration",
+                "not used with load.steps, where each step says `for` how long",
+            );
+        }
+        if steps.is_empty() {
+            self.add(
+                "load.steps",
+                "no step: write steps = [{ rate = \"500/s\", for = \"10s\" }]",
+            );
+        }
+        if steps.len() > 250 {
+            self.add(
+                "load.steps",
+                format!("{} steps are too many: at most 250", steps.len()),
+            );
+        }
+        let mut highest = 0.0f64;
+        for (i, step) in steps.iter().enumerate() {
+            let key = format!("load.steps.{i}");
+            let (from, to) = match (step.rate, step.from, step.to) {
+                (Some(rate), None, None) => (rate.0, rate.0),
+                (None, Some(from), Some(to)) => (from.0, to.0),
+                _ => {
+                    self.add(&*key, "a step has either a `rate`, or both `from` and `to`");
+                    continue;
+                }
+            };
+            let Some(length) = step.length.filter(|p| !p.0.is_zero()) else {
+                self.add(&*key, "a step says `for` how long: for = \"10s\"");
+                continue;
+            };
+            highest = highest.max(from).max(to);
+            let name = step
+                .name
+                .clone()
+                .unwrap_or_else(|| format!("step {}", i + 1));
+            if name.trim().is_empty() || stages.iter().any(|s| s.name == name) {
+                self.add(
+                    format!("{key}.name"),
+                    format!("`{name}` is empty or taken: give every step a name of its own"),
+                );
+            }
+            stages.push(Stage {
+                rate_to: to,
+                ..Stage::measured(&name, length.0, from)
+            });
+        }
+        if !steps.is_empty() && stages.len() == steps.len() && highest <= 0.0 {
+            self.add(
+                "load.steps",
+                "a rate of 0 in every step sends nothing: use \"1000/s\" or the like",
+            );
+        }
+    }
+}
+
+fn warm_up(length: Duration, rate: f64) -> Stage {
+    Stage {
+        warmup: true,
+        ..Stage::measured("warmup", length, rate)
+    }
+}
+
+/// How long an open loop takes to issue `calls` arrivals.
+fn length_of(calls: u64, rate: f64, spacing: Spacing) -> Duration {
+    let arrivals = match spacing {
+        Spacing::Constant => calls as f64,
+        // Long enough that the count is reached but once in a thousand million runs; it ends there.
+        Spacing::Poisson => calls as f64 + 6.0 * (calls as f64).sqrt() + 20.0,
+    };
+    Duration::from_nanos((arrivals / rate * 1e9).ceil() as u64)
+}

@@ -1,0 +1,308 @@
+//! `[load]` → plan: connections, deadlines and what else calls share.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use super::{Limit, LoadSpec, Problems, Spec, objective};
+use crate::plan::{Load, Reuse};
+
+/// A connection takes about a millisecond to be made.
+const LEAST_LIFETIME: Duration = Duration::from_millis(10);
+/// What one read may take, in bytes.
+const READ_BUFFER_LEAST: u64 = 1 << 10;
+const READ_BUFFER_MOST: u64 = 16 << 20;
+/// A longer one would be another load.
+const LONGEST_TICK: Duration = Duration::from_millis(100);
+/// More would only take each other's cores.
+const MAX_PROCESSES: u16 = 256;
+const MAX_SOURCE_ADDRESSES: u32 = 65_536;
+
+impl Problems {
+    pub(super) fn load(&mut self, spec: &Spec) -> Option<Load> {
+        let load = &spec.load;
+        let unasked = Load::default();
+        let before = self.0.len();
+        let own = spec
+            .call
+            .protocols()
+            .find(|(own, _)| own.schedules_itself());
+        let (arrivals, stages) = match own {
+            Some((protocol, section)) => protocol.arrivals(section, load, self),
+            None => self.arrivals(spec),
+        };
+        let reuse = self.choice(
+            "load.reuse",
+            load.reuse.as_deref(),
+            &[("always", Reuse::Always), ("never", Reuse::Never)],
+        );
+        // A user has the connections it needs.
+        let connections = load.connections.unwrap_or(unasked.connections);
+        self.carriers(spec, reuse, connections);
+        let deadline = self.deadline(spec);
+        let connect_timeout = load
+            .connect_timeout
+            .map_or(unasked.connect_timeout, |p| p.0);
+        self.lives(spec, reuse);
+        let resolve_interval = load
+            .resolve_interval
+            .map_or(unasked.resolve_interval, |p| p.0);
+        let precision = self.precision(load);
+        let spin = load.spin.map_or(unasked.spin, |p| p.0);
+        let tick = self.tick(spec);
+        let read_buffer = load
+            .read_buffer
+            .map_or(unasked.read_buffer as u64, |size| size.0);
+        self.add_all([
+            (
+                connect_timeout.is_zero(),
+                "load.connect_timeout",
+                "0 fails every connection: use a duration such as \"10s\"",
+            ),
+            (
+                load.connect_rate.is_some_and(|rate| rate.0 <= 0.0),
+                "load.connect_rate",
+                "a rate of 0 never connects: use \"1000/s\", or leave it out",
+            ),
+            (
+                resolve_interval.is_zero(),
+                "load.resolve_interval",
+                "0 looks the name up without end: use a duration such as \"30s\"",
+            ),
+            (
+                spin > Duration::from_millis(100),
+                "load.spin",
+                "longer than 100ms: a spin only covers the inaccuracy of the timer, about \"50us\"",
+            ),
+            (
+                !(READ_BUFFER_LEAST..=READ_BUFFER_MOST).contains(&read_buffer),
+                "load.read_buffer",
+                "out of range: use 1KiB to 16MiB",
+            ),
+        ]);
+        let source_addresses =
+            self.source_addresses(load.source_addresses.as_deref().unwrap_or(&[]));
+        if self.0.len() > before {
+            return None;
+        }
+        Some(Load {
+            arrivals: arrivals?,
+            stages,
+            connections,
+            reuse,
+            calls: load.calls,
+            precision,
+            deadline,
+            connect_timeout,
+            connect_rate: load.connect_rate.map(|rate| rate.0),
+            connection_lifetime: load.connection_lifetime.map(|p| p.0),
+            calls_per_connection: load.calls_per_connection,
+            resolve_interval,
+            // A call may take its deadline.
+            drain: load
+                .drain
+                .map_or(deadline.unwrap_or(unasked.drain), |p| p.0),
+            processes: load.processes,
+            workers: load.workers,
+            spin,
+            tick,
+            read_buffer: read_buffer as usize,
+            source_addresses,
+            // A ladder deals, once it knows how many rungs there are.
+            ..unasked
+        })
+    }
+
+    /// Connections, processes and workers: enough of each, and none too many.
+    fn carriers(&mut self, spec: &Spec, reuse: Reuse, connections: u32) {
+        let load = &spec.load;
+        let early = spec.tls.as_ref().and_then(|tls| tls.early_data);
+        self.add_all([
+            (
+                reuse == Reuse::Never && load.connections.is_some(),
+                "load.connections",
+                "not used with reuse = \"never\", where every call makes its own: take one out",
+            ),
+            (
+                reuse == Reuse::Always && early == Some(true),
+                "tls.early_data",
+                "0-RTT is for connections made for one call: ask for new ones with load.reuse",
+            ),
+            (
+                load.connections == Some(0),
+                "load.connections",
+                "0 connections carry nothing: use 1 or more",
+            ),
+            (
+                load.calls == Some(0),
+                "load.calls",
+                "0 calls measure nothing: use 1 or more",
+            ),
+        ]);
+        if load.processes.is_some_and(|n| n == 0 || n > MAX_PROCESSES) {
+            self.add(
+                "load.processes",
+                format!("a load is spread over 1 to {MAX_PROCESSES} processes"),
+            );
+        }
+        if load.workers == Some(0) {
+            self.add(
+                "load.workers",
+                "0 workers do nothing: use 1 or more, or leave it out",
+            );
+        }
+        if let Some(workers) = load.workers
+            && u32::from(workers) > connections
+            && reuse == Reuse::Always
+            && spec.call.calls_in_a_row().is_none()
+        {
+            self.add(
+                "load.workers",
+                format!(
+                    "{workers} workers, and connections for {connections}: a worker without one can't send"
+                ),
+            );
+        }
+    }
+
+    /// A call's, which the load or its section gives.
+    fn deadline(&mut self, spec: &Spec) -> Option<Duration> {
+        let load = &spec.load;
+        let (section, call_deadline) = spec.call.deadline();
+        let call_key = format!("call.{section}.deadline");
+        if call_deadline.is_some() && load.deadline.is_some() {
+            self.add(
+                "load.deadline",
+                format!("given beside {call_key}: use one of the two"),
+            );
+        }
+        match load.deadline.or(call_deadline) {
+            None => spec.deadline(),
+            Some(Limit::None) => None,
+            Some(Limit::After(period)) => {
+                let key = if load.deadline.is_some() {
+                    "load.deadline"
+                } else {
+                    call_key.as_str()
+                };
+                if period.0.is_zero() {
+                    self.add(
+                        key,
+                        "a deadline of 0 fails every call: use a duration, or \"none\"",
+                    );
+                }
+                Some(period.0)
+            }
+        }
+    }
+
+    /// How long calls wait for each other.
+    fn tick(&mut self, spec: &Spec) -> Duration {
+        let Some(tick) = spec.load.tick else {
+            return Duration::ZERO;
+        };
+        if spec.load.clients.is_some() || spec.call.schedules_itself() {
+            self.add(
+                "load.tick",
+                "for calls of an open loop (load.rate): clients, sessions and held connections have no calls that could leave together",
+            );
+        } else if tick.0.is_zero() || tick.0 > LONGEST_TICK {
+            self.add(
+                "load.tick",
+                "out of range: use a time up to \"100ms\", such as \"1ms\", or leave it out",
+            );
+        }
+        tick.0
+    }
+
+    /// How long connections live.
+    fn lives(&mut self, spec: &Spec, reuse: Reuse) {
+        let load = &spec.load;
+        let asked = [
+            (
+                "load.connection_lifetime",
+                load.connection_lifetime.is_some(),
+            ),
+            (
+                "load.calls_per_connection",
+                load.calls_per_connection.is_some(),
+            ),
+        ];
+        for (key, _) in asked.into_iter().filter(|(_, asked)| *asked) {
+            if reuse == Reuse::Never {
+                self.add(key, "each call has a connection of its own: leave load.reuse = \"never\" out, or this");
+            } else if spec.call.calls_in_a_row().is_some() {
+                self.add(key, "a user's connections are its own: leave it out");
+            }
+        }
+        if load
+            .connection_lifetime
+            .is_some_and(|p| p.0 < LEAST_LIFETIME)
+        {
+            self.add(
+                "load.connection_lifetime",
+                "shorter than 10ms: use load.reuse = \"never\" for a connection a call",
+            );
+        }
+        if load.calls_per_connection == Some(0) {
+            self.add(
+                "load.calls_per_connection",
+                "0 calls are none: use 1 or more",
+            );
+        }
+    }
+
+    /// How well the rate has to be known.
+    fn precision(&mut self, load: &LoadSpec) -> Option<f64> {
+        let typed = load.precision.as_deref()?;
+        let precision = objective::percent(typed.trim()).filter(|p| (0.0001..=0.5).contains(p));
+        if precision.is_none() {
+            self.add(
+                "load.precision",
+                format!(
+                    "`{typed}` is not the precision of a rate: use 0.01% to 50%, such as \"1%\""
+                ),
+            );
+        }
+        if load.clients.is_none() {
+            self.add(
+                "load.precision",
+                "for a closed loop (load.clients), whose rate is measured: an open loop's is given",
+            );
+        }
+        if load.duration.is_none() {
+            self.add(
+                "load.precision",
+                "needs load.duration, the time after which the run ends all the same",
+            );
+        }
+        precision
+    }
+
+    fn source_addresses(&mut self, typed: &[String]) -> Vec<IpAddr> {
+        let mut addresses = Vec::new();
+        for (i, text) in typed.iter().enumerate() {
+            let key = format!("load.source_addresses.{i}");
+            match text.split_once('-') {
+                None => match text.trim().parse() {
+                    Ok(address) => addresses.push(address),
+                    Err(_) => self.add(key, format!("`{text}` is not an IP address, nor a range such as \"127.0.0.2-127.0.0.9\"")),
+                },
+                Some((first, last)) => {
+                    let (Ok(first), Ok(last)) = (first.trim().parse::<Ipv4Addr>(), last.trim().parse::<Ipv4Addr>()) else {
+                        self.add(key, format!("`{text}` is not a range of IPv4 addresses, such as \"127.0.0.2-127.0.0.9\""));
+                        continue;
+                    };
+                    let (first, last) = (u32::from(first), u32::from(last));
+                    if first > last {
+                        self.add(key, format!("`{text}` ends before it begins"));
+                    } else if last - first >= MAX_SOURCE_ADDRESSES {
+                        self.add(key, format!("`{text}` is too long: at most {MAX_SOURCE_ADDRESSES} addresses"));
+                    } else {
+                        addresses.extend((first..=last).map(|n| IpAddr::V4(Ipv4Addr::from(n))));
+                    }
+                }
+            }
+        }
+        addresses
+    }
+}
