@@ -1,4 +1,4 @@
-# `make` alone prints this help. Continuous integration calls `make check doc test test-peers`.
+# `make` alone prints this help. Continuous integration calls `make check features doc deny test test-peers`.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -21,6 +21,10 @@ demo: ## build, a steady and a cold run over mutual TLS, a ladder, a search, two
 check: ## formatting and lints, warnings as errors
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy $(CARGO_FLAGS) --workspace --all-targets --features plimsoll-relays/test-peers -- -D warnings
+
+.PHONY: features
+features: ## each crate by itself, with its default features and with none
+	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/features.sh
 
 .PHONY: test
 test: ## everything: install what is missing, all tests
@@ -133,10 +137,17 @@ release: ## the release binary, target/release/plimsoll
 doc: ## the API documentation, warnings as errors
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc $(CARGO_FLAGS) --workspace --lib --no-deps --document-private-items
 
+DENY = .peers/bin/cargo-deny
+DENY_VERSION = 0.20.2
+
 .PHONY: deny
-deny: ## licences, duplicates and unwanted crates (needs cargo-deny)
-	@command -v cargo-deny >/dev/null || { echo "make deny: cargo-deny is missing; install it: cargo install --locked cargo-deny" >&2; exit 1; }
-	$(CARGO) deny check bans licenses sources
+deny: $(DENY) ## licences, duplicates and unwanted crates
+	$(DENY) check --hide-inclusion-graph bans licenses sources
+
+# Unoptimized: it is quick enough, and sooner built.
+$(DENY):
+	CARGO_INSTALL_ROOT="$(CURDIR)/.peers" CARGO_TARGET_DIR="$(CURDIR)/target/deny-tool" CARGO_PROFILE_DEV_DEBUG=false \
+		nice -n 10 $(CARGO) install --locked --force --debug cargo-deny@$(DENY_VERSION)
 
 .PHONY: setup setup-tests setup-peers setup-bench
 setup: setup-peers setup-bench ## install what tests and benchmarks need (Debian packages, Python, Go peers)

@@ -21,6 +21,10 @@ pub struct BinaryMessage {
 pub(super) enum Messages<'a> {
     /// JSON text, which may have the fields of a [`plimsoll_model::template::Template`].
     Json(&'a str),
+    #[cfg_attr(
+        not(feature = "schema"),
+        expect(dead_code, reason = "only a schema reads them")
+    )]
     Binary(&'a [BinaryMessage]),
 }
 
