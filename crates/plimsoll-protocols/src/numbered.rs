@@ -211,23 +211,20 @@ impl Numbered {
         }
     }
 
-    /// The server has ended the connection; `in_frame`: part of a frame had come.
+    /// The server has ended the connection. `partial`: what had come of a frame.
     ///
     /// # Errors
     /// When something was still to come.
     pub(crate) fn receive_end(
         &mut self,
-        in_frame: bool,
+        partial: &[u8],
         events: &mut Vec<Event>,
     ) -> Result<(), ProtocolError> {
         self.report_over(events);
-        let when = if in_frame {
-            "in the middle of a frame".to_owned()
-        } else {
-            match self.calls.open() {
-                0 => return Ok(()),
-                open => format!("with {open} calls in flight"),
-            }
+        let when = match (partial, self.calls.open()) {
+            ([], 0) => return Ok(()),
+            ([], open) => format!("with {open} calls in flight"),
+            _ => "in the middle of a frame".to_owned(),
         };
         Err(ProtocolError {
             outcome: Outcome::ConnectionClosed,

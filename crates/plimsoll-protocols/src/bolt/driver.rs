@@ -313,7 +313,7 @@ impl Driver for BoltDriver {
     }
 
     fn receive_end(&mut self, _now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
-        self.state.receive_end(!self.partial.is_empty(), events)
+        self.state.receive_end(&self.partial, events)
     }
 
     fn deadline(&self) -> Option<Time> {

@@ -309,7 +309,7 @@ impl Driver for PluginDriver {
     }
 
     fn receive_end(&mut self, _now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
-        self.state.receive_end(!self.partial.is_empty(), events)
+        self.state.receive_end(&self.partial, events)
     }
 
     fn deadline(&self) -> Option<Time> {

@@ -98,12 +98,18 @@ pub async fn accept(
     server: impl Serve,
     shutdown: impl Future<Output = ()>,
 ) -> Result<ConnectionStats, ServeError> {
-    let acceptor = bound.tls.clone().map(TlsAcceptor::from);
-    let (drain, handshakes, proxies) = (bound.drain, bound.handshakes(), bound.proxies());
+    let (stop, stopped) = watch::channel(());
+    let connecting = Connecting {
+        proxies: bound.proxies(),
+        acceptor: bound.tls.clone().map(TlsAcceptor::from),
+        handshakes: bound.handshakes(),
+        server,
+        stopped,
+    };
+    let drain = bound.drain;
     let listener = bound.into_listener()?;
     let mut stats = ConnectionStats::default();
     let mut not_accepted = NotAccepted::default();
-    let (stop, stopped) = watch::channel(());
     let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
     loop {
@@ -114,9 +120,7 @@ pub async fn accept(
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
                     stats.accepted += 1;
-                    connections.spawn(opened(
-                        stream, peer, proxies.clone(), acceptor.clone(), handshakes.clone(), server.clone(), stopped.clone(),
-                    ));
+                    connections.spawn(connecting.clone().open(stream, peer));
                     stats.most_at_once = stats.most_at_once.max(connections.len() as u64);
                 }
                 Err(e) if is_fatal(&e) => {
@@ -132,18 +136,10 @@ pub async fn accept(
     // New connections are refused from here on.
     let take = |stream, peer| {
         stats.accepted += 1;
-        connections.spawn(opened(
-            stream,
-            peer,
-            proxies.clone(),
-            acceptor.clone(),
-            handshakes.clone(),
-            server.clone(),
-            stopped.clone(),
-        ));
+        connections.spawn(connecting.clone().open(stream, peer));
     };
     listener.close(take).await;
-    drop(stopped);
+    drop(connecting);
     let _ = stop.send(());
     let drained = tokio::time::timeout(drain, async {
         while let Some(ended) = connections.join_next().await {
@@ -181,106 +177,100 @@ fn tally(stats: &mut ConnectionStats, ended: Result<Ended, JoinError>) {
     }
 }
 
-/// A connection whose other end may be a proxy.
-async fn opened(
-    stream: TcpStream,
-    peer: Peer,
+/// What every connection is given.
+#[derive(Clone)]
+struct Connecting<S> {
     proxies: Proxies,
+    /// `None`: plaintext.
     acceptor: Option<TlsAcceptor>,
     handshakes: SharedTally,
-    server: impl Serve,
-    mut stopped: watch::Receiver<()>,
-) -> Ended {
-    if proxies == Proxies::default() {
-        let server = server.of(peer);
-        return connection(stream, peer, acceptor, handshakes, server, stopped).await;
-    }
-    let opening = Box::pin(proxies.client(&stream, peer));
-    let known = tokio::select! {
-        biased;
-        known = opening => known,
-        _ = stopped.changed() => return Ended::Well,
-    };
-    match known {
-        Ok(client) => {
-            let server = server.of(client);
-            connection(stream, client, acceptor, handshakes, server, stopped).await
-        }
-        Err(OpeningError::Socket(_)) => Ended::Well,
-        Err(why) => {
-            server.refused(peer, &why);
-            let _ = tokio::time::timeout(LINGER, linger(stream)).await;
-            Ended::HandshakeFailed
-        }
-    }
+    server: S,
+    stopped: watch::Receiver<()>,
 }
 
-async fn connection(
-    stream: TcpStream,
-    peer: Peer,
-    acceptor: Option<TlsAcceptor>,
-    handshakes: SharedTally,
-    server: impl Serve,
-    mut stopped: watch::Receiver<()>,
-) -> Ended {
-    // Answers are small and must not wait for the peer's acknowledgement.
-    let _ = stream.set_nodelay(true);
-    fault::point("connection");
-    let Some(acceptor) = acceptor else {
-        return ended(peer, server.serve(stream, stopped).await);
-    };
-    if acceptor.config().max_early_data_size > 0 {
-        return Box::pin(early(stream, peer, &acceptor, &handshakes, server, stopped)).await;
-    }
-    let handshake = acceptor.accept(stream).into_fallible();
-    let handshake = tokio::select! {
-        result = tokio::time::timeout(HANDSHAKE_LIMIT, handshake) => result,
-        _ = stopped.changed() => return Ended::Well,
-    };
-    match handshake {
-        Ok(Ok(stream)) => {
-            handshakes.add(Agreement::of(stream.get_ref().1));
-            server.secured(stream.get_ref().1);
-            // Boxed, so that a plaintext connection does not carry the room for this one.
-            ended(peer, Box::pin(server.serve(stream, stopped)).await)
+impl<S: Serve> Connecting<S> {
+    /// A connection whose other end may be a proxy.
+    async fn open(mut self, stream: TcpStream, peer: Peer) -> Ended {
+        if self.proxies == Proxies::default() {
+            return self.secure(stream, peer).await;
         }
-        Ok(Err((e, stream))) => {
+        let opening = Box::pin(self.proxies.client(&stream, peer));
+        let known = tokio::select! {
+            biased;
+            known = opening => known,
+            _ = self.stopped.changed() => return Ended::Well,
+        };
+        match known {
+            Ok(client) => self.secure(stream, client).await,
+            Err(OpeningError::Socket(_)) => Ended::Well,
+            Err(why) => {
+                self.server.refused(peer, &why);
+                let _ = tokio::time::timeout(LINGER, linger(stream)).await;
+                Ended::HandshakeFailed
+            }
+        }
+    }
+
+    async fn secure(mut self, stream: TcpStream, peer: Peer) -> Ended {
+        self.server = self.server.of(peer);
+        // Answers are small and must not wait for the peer's acknowledgement.
+        let _ = stream.set_nodelay(true);
+        fault::point("connection");
+        let Some(acceptor) = self.acceptor.take() else {
+            return ended(peer, self.server.serve(stream, self.stopped).await);
+        };
+        if acceptor.config().max_early_data_size > 0 {
+            return Box::pin(self.early(stream, peer, &acceptor)).await;
+        }
+        let handshake = acceptor.accept(stream).into_fallible();
+        let handshake = tokio::select! {
+            result = tokio::time::timeout(HANDSHAKE_LIMIT, handshake) => result,
+            _ = self.stopped.changed() => return Ended::Well,
+        };
+        match handshake {
+            Ok(Ok(stream)) => {
+                self.secured(stream.get_ref().1);
+                // Boxed, so that a plaintext connection does not carry the room for this one.
+                ended(
+                    peer,
+                    Box::pin(self.server.serve(stream, self.stopped)).await,
+                )
+            }
+            Ok(Err((e, stream))) => {
+                tracing::debug!("{peer}: tls handshake failed: {e}");
+                let _ = tokio::time::timeout(LINGER, linger(stream)).await;
+                Ended::HandshakeFailed
+            }
+            Err(_) => {
+                tracing::debug!("{peer}: no tls handshake within {HANDSHAKE_LIMIT:?}");
+                Ended::HandshakeFailed
+            }
+        }
+    }
+
+    /// A connection that is served before its handshake is over, where the client wishes.
+    async fn early(mut self, stream: TcpStream, peer: Peer, acceptor: &TlsAcceptor) -> Ended {
+        let Ok(mut stream) = EarlyStream::new(stream, acceptor.config().clone(), HANDSHAKE_LIMIT)
+        else {
+            return Ended::HandshakeFailed;
+        };
+        let ready = tokio::select! {
+            ready = stream.ready() => ready,
+            _ = self.stopped.changed() => return Ended::Well,
+        };
+        if let Err(e) = ready {
             tracing::debug!("{peer}: tls handshake failed: {e}");
-            let _ = tokio::time::timeout(LINGER, linger(stream)).await;
-            Ended::HandshakeFailed
+            let _ = tokio::time::timeout(LINGER, linger(stream.into_tcp())).await;
+            return Ended::HandshakeFailed;
         }
-        Err(_) => {
-            tracing::debug!("{peer}: no tls handshake within {HANDSHAKE_LIMIT:?}");
-            Ended::HandshakeFailed
-        }
+        self.secured(stream.session());
+        ended(peer, self.server.serve(stream, self.stopped).await)
     }
-}
 
-/// A connection that is served before its handshake is over, where the client wishes.
-async fn early(
-    stream: TcpStream,
-    peer: Peer,
-    acceptor: &TlsAcceptor,
-    handshakes: &SharedTally,
-    server: impl Serve,
-    mut stopped: watch::Receiver<()>,
-) -> Ended {
-    let Ok(mut stream) = EarlyStream::new(stream, acceptor.config().clone(), HANDSHAKE_LIMIT)
-    else {
-        return Ended::HandshakeFailed;
-    };
-    let ready = tokio::select! {
-        ready = stream.ready() => ready,
-        _ = stopped.changed() => return Ended::Well,
-    };
-    if let Err(e) = ready {
-        tracing::debug!("{peer}: tls handshake failed: {e}");
-        let _ = tokio::time::timeout(LINGER, linger(stream.into_tcp())).await;
-        return Ended::HandshakeFailed;
+    fn secured(&self, session: &ServerConnection) {
+        self.handshakes.add(Agreement::of(session));
+        self.server.secured(session);
     }
-    handshakes.add(Agreement::of(stream.session()));
-    server.secured(stream.session());
-    ended(peer, server.serve(stream, stopped).await)
 }
 
 fn ended(peer: Peer, served: io::Result<()>) -> Ended {

@@ -1,6 +1,5 @@
 //! The listening socket.
 
-use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
@@ -13,6 +12,7 @@ use plimsoll_engine::tls::rotation::RotatingCheck;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
 
+use super::peer::Peer;
 use super::unix::{self, SocketFile};
 use super::{Proxies, Renewal, ServeError, TicketSeed, Tls};
 
@@ -316,19 +316,6 @@ impl Listener {
         let end = tokio::time::Instant::now() + QUEUED;
         while let Ok(Ok((stream, peer))) = tokio::time::timeout_at(end, self.accept()).await {
             take(stream, peer);
-        }
-    }
-}
-
-/// Who connected, for the log.
-#[derive(Clone, Copy, Debug)]
-pub struct Peer(pub Option<SocketAddr>);
-
-impl fmt::Display for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(address) => address.fmt(f),
-            None => f.write_str("a client of the Unix socket"),
         }
     }
 }

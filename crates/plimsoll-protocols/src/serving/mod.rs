@@ -13,9 +13,11 @@ pub(crate) mod http2;
 mod listener;
 mod names;
 mod outliving;
+mod peer;
 pub mod proxied;
 pub mod reference;
 mod renewal;
+mod resumption;
 mod tickets;
 mod tls;
 pub mod unix;
@@ -28,11 +30,11 @@ use plimsoll_engine::Address;
 
 pub use answering::{Answers, Delay, Stall};
 pub use early::Link;
-pub use listener::{Bound, Listen, Listener, Peer, Reserved};
+pub use listener::{Bound, Listen, Listener, Reserved};
+pub use peer::Peer;
 pub use proxied::Proxies;
 pub use renewal::Renewal;
 pub use tickets::TicketSeed;
-pub(crate) use tls::Resumption;
 pub use tls::Tls;
 
 /// Why a reference server can't be started or go on.

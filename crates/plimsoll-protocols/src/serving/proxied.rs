@@ -15,7 +15,7 @@ use rustix::net::{RecvFlags, recv};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use super::Peer;
+use super::peer::Peer;
 
 /// From accept to the end of the header.
 pub const HEADER_LIMIT: Duration = Duration::from_secs(5);

@@ -6,6 +6,7 @@ use std::pin::Pin;
 
 use clap::{ArgMatches, Args, Command};
 
+use super::resumption::Resumption;
 use super::{Bound, ConnectionStats, ServeError};
 
 /// A server to try a protocol on: what it is asked for with flags, besides where it listens.
@@ -51,6 +52,15 @@ pub struct Identity {
     /// Send no session tickets: nothing can be resumed.
     #[arg(long, help_heading = "TLS")]
     pub no_tickets: bool,
+}
+
+impl Identity {
+    pub(crate) fn resumption(&self) -> Resumption {
+        match self.no_tickets {
+            true => Resumption::Off,
+            false => Resumption::On,
+        }
+    }
 }
 
 /// What flags are where none was typed.

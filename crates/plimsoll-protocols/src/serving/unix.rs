@@ -12,7 +12,7 @@ use plimsoll_model::plan::UnixSocket;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, Socket, Type};
 
-use super::listener::Peer;
+use super::peer::Peer;
 
 /// A socket's file, removed when dropped, unless another has taken its place.
 #[derive(Debug)]

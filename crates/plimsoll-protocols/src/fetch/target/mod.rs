@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use crate::serving::accepting::{self, Serve};
 use crate::serving::early::Link;
 use crate::serving::reference::{Counted, Identity, Place, Reference};
-use crate::serving::{Bound, Resumption, ServeError};
+use crate::serving::{Bound, ServeError};
 
 use content::Content;
 
@@ -57,7 +57,9 @@ impl Reference for FilesOptions {
         let tls = place.bound.presenting(
             b"http/1.1",
             self.identity.tls_certs.as_deref(),
-            Resumption::of(self.identity.no_tickets, self.max_early_data.unwrap_or(0))?,
+            self.identity
+                .resumption()
+                .with_early_data(self.max_early_data.unwrap_or(0))?,
         )?;
         let bound = Bound {
             tls: tls.map(Arc::new),

@@ -20,7 +20,7 @@ use plimsoll_engine::tls::SharedTally;
 use rustls::ServerConfig;
 
 use crate::serving::reference::{Counted, Identity, Place, Reference};
-use crate::serving::{ConnectionStats, Resumption, ServeError, joined};
+use crate::serving::{ConnectionStats, ServeError, joined};
 
 use worker::Worker;
 
@@ -67,7 +67,7 @@ impl Reference for HoldOptions {
         let tls = place.bound.presenting(
             b"",
             self.identity.tls_certs.as_deref(),
-            Resumption::of(self.identity.no_tickets, 0)?,
+            self.identity.resumption(),
         )?;
         Ok(serve(place, workers, tls))
     }

@@ -1,0 +1,17 @@
+//! Who connected.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+/// Who connected, for the log.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub Option<SocketAddr>);
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(address) => address.fmt(f),
+            None => f.write_str("a client of the Unix socket"),
+        }
+    }
+}
