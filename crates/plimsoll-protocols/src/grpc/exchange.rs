@@ -41,18 +41,11 @@ pub(super) struct Script {
 
 impl Script {
     /// `None`: the messages are longer than four gigabytes together.
-    pub(super) fn new(
-        plan: &StreamPlan,
-        varies: bool,
-        compression: Option<Compression>,
-    ) -> Option<Script> {
+    pub(super) fn new(plan: &StreamPlan, compression: Option<Compression>) -> Option<Script> {
         let mut bytes = Vec::new();
         let mut ends = Vec::new();
         let mut made = 0;
-        while !varies
-            && made < plan.count
-            && (ends.len() < plan.messages.len() || bytes.len() < WORTHWHILE)
-        {
+        while made < plan.count && (ends.len() < plan.messages.len() || bytes.len() < WORTHWHILE) {
             for message in &plan.messages {
                 u32::try_from(message.len()).ok()?;
                 write_message(&mut bytes, compression, |out| {
@@ -65,16 +58,25 @@ impl Script {
                 break;
             }
         }
-        let answers_once = plan.kind == MethodKind::ClientStreaming;
         Some(Script {
             bytes: bytes.into(),
             ends: ends.into(),
+            ..Script::varying(plan)
+        })
+    }
+
+    /// Each stream makes its own messages.
+    pub(super) fn varying(plan: &StreamPlan) -> Script {
+        let answers_once = plan.kind == MethodKind::ClientStreaming;
+        Script {
+            bytes: Box::default(),
+            ends: Box::default(),
             count: plan.count,
             pace: plan.pace,
             expect: if answers_once { Some(1) } else { plan.expect },
             cancel_after: plan.cancel_after,
             duration: plan.duration,
-        })
+        }
     }
 
     /// Bytes of the first `messages` messages of a stream.
@@ -360,7 +362,6 @@ mod tests {
                 cancel_after: None,
                 duration: None,
             },
-            false,
             None,
         )
         .unwrap()

@@ -1,10 +1,12 @@
 //! The messages inside a stream's DATA (gRPC over HTTP/2, "Length-Prefixed-Message"): a
 //! flag byte, four bytes of length, the message.
 
+use std::io::Write as _;
+
+use flate2::write::GzEncoder;
 use thiserror::Error;
 
 use super::call::Compression;
-use super::packing;
 
 /// Bytes before every message.
 pub const PREFIX_LEN: usize = 5;
@@ -38,11 +40,21 @@ pub(super) fn write_message(
     write(out);
     if compression.is_some() {
         out[start] = 1;
-        packing::pack(out, start + PREFIX_LEN);
+        pack(out, start + PREFIX_LEN);
     }
     // Callers see to it that messages are below four gigabytes.
     let length = (out.len() - start - PREFIX_LEN) as u32;
     out[start + 1..start + PREFIX_LEN].copy_from_slice(&length.to_be_bytes());
+}
+
+/// Packs what lies behind `from` in `out` (RFC 1952).
+fn pack(out: &mut Vec<u8>, from: usize) {
+    let plain = out.split_off(from);
+    let mut encoder = GzEncoder::new(&mut *out, flate2::Compression::default());
+    // A vector takes all that it is given.
+    let _ = encoder
+        .write_all(&plain)
+        .and_then(|()| encoder.try_finish());
 }
 
 /// What becomes of the messages that a [`MessageReader`] reads.

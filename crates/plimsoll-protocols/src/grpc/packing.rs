@@ -1,6 +1,6 @@
-//! Messages packed with gzip (RFC 1952; gRPC over HTTP/2, "Compressed-Flag").
+//! Answers packed with gzip (RFC 1952; gRPC over HTTP/2, "Compressed-Flag").
 //!
-//! Requests are packed where they are made. Answers are unpacked only to see that they
+//! They are unpacked only to see that they
 //! can be, and how large they are: what comes out is counted and dropped, so a message
 //! of any size takes the memory of the decoder, and one over the limit is refused as
 //! soon as it is.
@@ -9,22 +9,11 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use flate2::Compression;
-use flate2::write::{GzDecoder, GzEncoder};
+use flate2::write::GzDecoder;
 
 use super::call::Shapes;
 use super::decodable::{Walk, Walking};
 use super::message::{MessageError, Sink};
-
-/// Packs what lies behind `from` in `out`.
-pub(super) fn pack(out: &mut Vec<u8>, from: usize) {
-    let plain = out.split_off(from);
-    let mut encoder = GzEncoder::new(&mut *out, Compression::default());
-    // A vector takes all that it is given.
-    let _ = encoder
-        .write_all(&plain)
-        .and_then(|()| encoder.try_finish());
-}
 
 /// Counts a message's bytes, up to a limit, and walks through them.
 #[derive(Debug)]

@@ -53,6 +53,14 @@ pub(super) enum Form {
     Double,
 }
 
+/// Whether a field that holds its default is encoded (Protocol Buffers, "Field Presence").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Presence {
+    Explicit,
+    /// It is left out.
+    Implicit,
+}
+
 #[derive(Clone, Debug)]
 pub(super) enum Node {
     Bytes(Box<[u8]>),
@@ -62,15 +70,14 @@ pub(super) enum Node {
         field: Field,
         /// Counters begin again where the type ends.
         mask: i64,
-        /// Left out if it is zero.
-        omit: bool,
+        presence: Presence,
     },
     Text {
         tag: Tag,
         template: Template,
         /// Bytes of its length, most often.
         width: u8,
-        omit: bool,
+        presence: Presence,
     },
     /// A `bytes` field with the sixteen bytes of a UUID.
     Uuid {
@@ -127,12 +134,12 @@ impl Render for Patched {
 }
 
 impl Node {
-    pub(super) fn text(tag: Tag, template: Template, omit: bool) -> Node {
+    pub(super) fn text(tag: Tag, template: Template, presence: Presence) -> Node {
         Node::Text {
             tag,
             width: usual_width(template.bounds()),
             template,
-            omit,
+            presence,
         }
     }
 
@@ -153,10 +160,10 @@ impl Node {
                 form,
                 field,
                 mask,
-                omit,
+                presence,
             } => {
                 let number = field.number(moment) & mask;
-                if number == 0 && *omit {
+                if number == 0 && *presence == Presence::Implicit {
                     return;
                 }
                 out.extend_from_slice(tag.bytes());
@@ -166,12 +173,12 @@ impl Node {
                 tag,
                 template,
                 width,
-                omit,
+                presence,
             } => {
                 let start = out.len();
                 out.extend_from_slice(tag.bytes());
                 let length = framed(*width, out, |out| template.write(moment, out));
-                if length == 0 && *omit {
+                if length == 0 && *presence == Presence::Implicit {
                     out.truncate(start);
                 }
             }

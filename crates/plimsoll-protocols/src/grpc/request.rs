@@ -144,8 +144,9 @@ impl Prepared {
 
         let script = match &call.stream {
             None => None,
+            Some(stream) if varying.is_some() => Some(Script::varying(stream)),
             Some(stream) => Some(
-                Script::new(stream, varying.is_some(), call.compression)
+                Script::new(stream, call.compression)
                     .ok_or(RequestError::MessageTooLarge(usize::MAX))?,
             ),
         };

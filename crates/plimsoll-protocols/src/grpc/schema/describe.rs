@@ -159,3 +159,10 @@ fn kind_name(kind: &Kind) -> String {
         scalar => format!("{scalar:?}"),
     }
 }
+
+/// A field by the name it has in JSON or in its `.proto` file.
+pub(super) fn field_named(message: &MessageDescriptor, key: &str) -> Option<FieldDescriptor> {
+    message
+        .get_field_by_json_name(key)
+        .or_else(|| message.get_field_by_name(key))
+}

@@ -9,7 +9,7 @@ use prost_reflect::{
 };
 use serde_json::Value;
 
-use super::describe::type_name;
+use super::describe::{field_named, type_name};
 use super::editions::is_stand_in;
 use super::right::{fields, one, right};
 use super::{Method, Schema, SchemaError, near};
@@ -252,11 +252,4 @@ fn key_text(key: &MapKey) -> String {
         MapKey::U64(key) => key.to_string(),
         MapKey::String(key) => key.clone(),
     }
-}
-
-/// A field by the name it has in JSON or in its `.proto` file.
-pub(super) fn field_named(message: &MessageDescriptor, key: &str) -> Option<FieldDescriptor> {
-    message
-        .get_field_by_json_name(key)
-        .or_else(|| message.get_field_by_name(key))
 }

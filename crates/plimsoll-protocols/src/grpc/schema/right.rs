@@ -3,9 +3,8 @@
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde_path_to_error::{Path, Segment};
 
-use super::describe::type_name;
+use super::describe::{field_named, type_name};
 use super::editions::is_stand_in;
-use super::message::field_named;
 
 /// More fields or values than these are not listed.
 const MOST: usize = 12;

@@ -18,10 +18,10 @@ use prost_reflect::prost::Message as _;
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value};
 
-use super::message::field_named;
+use super::describe::field_named;
 use super::{Method, Schema, SchemaError};
 use crate::grpc::BinaryMessage;
-use crate::grpc::patch::{Node, Patched, Tag};
+use crate::grpc::patch::{Node, Patched, Presence, Tag};
 use filling::{Filling, typed, whole};
 use known::is_now;
 use scalar::{scalar, wire, wire_type};
@@ -334,9 +334,13 @@ impl<'a> Varied<'a> {
                 "of a whole list or map only {{row.NAME}} alone can be",
             )),
             _ => {
-                let omit = !field.supports_presence();
+                let presence = match field.supports_presence() {
+                    true => Presence::Explicit,
+                    false => Presence::Implicit,
+                };
                 let tag = Tag::new(field.number(), wire_type(field));
-                self.value(field, tree, tag, omit, path, nodes)
+                nodes.extend(self.value(field, tree, (tag, presence), path)?);
+                Ok(())
             }
         }
     }
@@ -373,7 +377,7 @@ impl<'a> Varied<'a> {
                         true => Tag::NONE,
                         false => Tag::new(field.number(), wire_type(field)),
                     };
-                    self.value(field, tree, tag, false, &path, &mut elements)?;
+                    elements.extend(self.value(field, tree, (tag, Presence::Explicit), &path)?);
                 }
             }
         }
@@ -390,31 +394,25 @@ impl<'a> Varied<'a> {
         &self,
         field: &FieldDescriptor,
         tree: &Tree,
-        tag: Tag,
-        omit: bool,
+        (tag, presence): (Tag, Presence),
         path: &str,
-        nodes: &mut Vec<Node>,
-    ) -> Result<(), SchemaError> {
+    ) -> Result<Vec<Node>, SchemaError> {
         match (field.kind(), tree) {
             (Kind::Message(message), tree) => {
                 if is_now(&message, tree) {
-                    nodes.push(Node::Timestamp { tag });
-                    return Ok(());
+                    return Ok(vec![Node::Timestamp { tag }]);
                 }
                 let mut inner = self.content(&message, tree, path)?;
-                if field.is_group() {
-                    let end = Tag::new(field.number(), wire::GROUP_END);
-                    nodes.push(Node::Bytes(tag.bytes().into()));
-                    nodes.append(&mut inner);
-                    nodes.push(Node::Bytes(end.bytes().into()));
-                } else {
-                    nodes.push(Node::nested(tag, inner));
+                if !field.is_group() {
+                    return Ok(vec![Node::nested(tag, inner)]);
                 }
-                Ok(())
+                let end = Tag::new(field.number(), wire::GROUP_END);
+                inner.insert(0, Node::Bytes(tag.bytes().into()));
+                inner.push(Node::Bytes(end.bytes().into()));
+                Ok(inner)
             }
             (Kind::String, Tree::Template(template)) => {
-                nodes.push(Node::text(tag, template.clone(), omit));
-                Ok(())
+                Ok(vec![Node::text(tag, template.clone(), presence)])
             }
             (kind, Tree::Template(template)) => {
                 let Some(only) = template.alone() else {
@@ -423,11 +421,8 @@ impl<'a> Varied<'a> {
                         "only a template alone can stand for a value that is no text",
                     ));
                 };
-                nodes.push(
-                    scalar(&kind, only, tag, omit)
-                        .map_err(|problem| self.refused(path, &problem))?,
-                );
-                Ok(())
+                let node = scalar(&kind, only, tag, presence);
+                Ok(vec![node.map_err(|problem| self.refused(path, &problem))?])
             }
             _ => Err(self.refused(path, "a list or an object is not what this field holds")),
         }

@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status};
 
 use super::generated::orders::order_service_server::{OrderService, OrderServiceServer};
 use super::generated::orders::{Order, OrderReply};
-use super::packing;
+use super::packing::Packing;
 use super::reflecting::reflecting;
 use crate::serving::answering::{Answering, Answers, Delay};
 use crate::serving::reference::{self, Counted, Place, Reference};
@@ -182,8 +182,8 @@ impl OrderService for Orders {
         let _busy = self.in_progress.enter(u64::MAX);
         self.answering.wait().await;
         self.processed.fetch_add(1, Ordering::Relaxed);
-        let packed = packing::is_packed(order.metadata());
-        Ok(packing::answer(packed, OrderReply { received: true }))
+        let packing = Packing::of(order.metadata());
+        Ok(packing.answer(OrderReply { received: true }))
     }
 }
 

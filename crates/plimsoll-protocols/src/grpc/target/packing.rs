@@ -4,18 +4,27 @@
 use tonic::Response;
 use tonic::metadata::MetadataMap;
 
-/// Whether a request's messages may be packed.
-pub(super) fn is_packed(metadata: &MetadataMap) -> bool {
-    metadata
-        .get("grpc-encoding")
-        .is_some_and(|encoding| encoding != "identity")
+/// How a request's messages may be packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Packing {
+    Plain,
+    Packed,
 }
 
-/// An answer to a request that was packed, or was not.
-pub(super) fn answer<T>(packed: bool, message: T) -> Response<T> {
-    let mut response = Response::new(message);
-    if !packed {
-        response.disable_compression();
+impl Packing {
+    pub(super) fn of(metadata: &MetadataMap) -> Packing {
+        match metadata.get("grpc-encoding") {
+            Some(encoding) if encoding != "identity" => Packing::Packed,
+            _ => Packing::Plain,
+        }
     }
-    response
+
+    /// The answer to such a request.
+    pub(super) fn answer<T>(self, message: T) -> Response<T> {
+        let mut response = Response::new(message);
+        if self == Packing::Plain {
+            response.disable_compression();
+        }
+        response
+    }
 }

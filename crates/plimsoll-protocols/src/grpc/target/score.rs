@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status};
 
 use super::generated::score::score_service_server::{ScoreService, ScoreServiceServer};
 use super::generated::score::{JsonVector, ScoreResponse};
-use super::packing;
+use super::packing::Packing;
 use super::reflecting::reflecting;
 use crate::serving::answering::{Answering, Answers, Delay};
 use crate::serving::reference::{self, Counted, Place, Reference};
@@ -143,7 +143,7 @@ impl ScoreService for Score {
         request: Request<JsonVector>,
     ) -> Result<Response<ScoreResponse>, Status> {
         self.received.fetch_add(1, Ordering::Relaxed);
-        let packed = packing::is_packed(request.metadata());
+        let packing = Packing::of(request.metadata());
         if let Err(e) = serde_json::from_str::<Vec<f64>>(&request.get_ref().json) {
             self.invalid.fetch_add(1, Ordering::Relaxed);
             return Err(Status::invalid_argument(format!(
@@ -156,7 +156,7 @@ impl ScoreService for Score {
         let answer = ScoreResponse {
             score: self.answering.fraction(),
         };
-        Ok(packing::answer(packed, answer))
+        Ok(packing.answer(answer))
     }
 }
 

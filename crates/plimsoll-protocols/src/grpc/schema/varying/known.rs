@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::scalar::{scalar, wire, wire_type};
 use super::{Tree, Varied, join};
-use crate::grpc::patch::{Node, Tag};
-use crate::grpc::schema::SchemaError;
+use crate::grpc::patch::{Node, Presence, Tag};
+use crate::grpc::schema::error::SchemaError;
 
 /// What a `google.protobuf.Duration` may be at most. Seconds, either way.
 const LONGEST: i64 = 315_576_000_000;
@@ -85,10 +85,8 @@ impl Varied<'_> {
             let problem = format!("a {} can't be a template", message.full_name());
             return Err(self.refused(path, &problem));
         };
-        let mut inner = Vec::new();
         let tag = Tag::new(value.number(), wire_type(&value));
-        self.value(&value, tree, tag, true, path, &mut inner)?;
-        Ok(inner)
+        self.value(&value, tree, (tag, Presence::Implicit), path)
     }
 
     /// `"{{random 0.1 2.5}}s"`
@@ -133,7 +131,7 @@ impl Varied<'_> {
             Tree::Keyed(entries) => entries
                 .iter()
                 .map(|(name, value)| {
-                    let node = Node::text(key, name.clone(), true);
+                    let node = Node::text(key, name.clone(), Presence::Implicit);
                     entry(Some(node), value, &join(path, "*"))
                 })
                 .collect(),
@@ -175,10 +173,13 @@ impl Varied<'_> {
                 }
                 (None, Some(only)) if only.is_number() => {
                     let tag = Tag::new(2, wire::I64);
-                    scalar(&Kind::Double, only, tag, false)
+                    scalar(&Kind::Double, only, tag, Presence::Explicit)
                         .map_err(|problem| self.refused(path, &problem))?
                 }
-                _ => Node::text(Tag::new(3, wire::LEN), template.clone(), false),
+                _ => {
+                    let tag = Tag::new(3, wire::LEN);
+                    Node::text(tag, template.clone(), Presence::Explicit)
+                }
             },
             Tree::Object(_) | Tree::Keyed(_) => {
                 Node::nested(Tag::new(5, wire::LEN), self.open_object(of, tree, path)?)

@@ -3,7 +3,7 @@
 use plimsoll_model::template::{Field, Random, Source, Unit};
 use prost_reflect::{FieldDescriptor, Kind};
 
-use crate::grpc::patch::{Form, Node, Tag};
+use crate::grpc::patch::{Form, Node, Presence, Tag};
 
 /// Wire types (Protocol Buffers, "Encoding").
 pub(super) mod wire {
@@ -16,7 +16,12 @@ pub(super) mod wire {
 }
 
 /// A field that holds one value which is no text and no message.
-pub(super) fn scalar(kind: &Kind, only: &Field, tag: Tag, omit: bool) -> Result<Node, String> {
+pub(super) fn scalar(
+    kind: &Kind,
+    only: &Field,
+    tag: Tag,
+    presence: Presence,
+) -> Result<Node, String> {
     let (form, low, high) = match kind {
         Kind::Bytes if matches!(only.source, Source::Uuid) => {
             let field = only.clone();
@@ -74,7 +79,7 @@ pub(super) fn scalar(kind: &Kind, only: &Field, tag: Tag, omit: bool) -> Result<
         form,
         field: only.clone(),
         mask: if counts && !is_real { high } else { -1 },
-        omit,
+        presence,
     })
 }
 
