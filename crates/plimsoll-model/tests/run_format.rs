@@ -1,4 +1,6 @@
 //! The run directory as others meet it: its contract page, and what is read back of runs that ended well, were killed, or were damaged.
+//!
+//! Long because each way in which a run directory can be damaged has a test of its own.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

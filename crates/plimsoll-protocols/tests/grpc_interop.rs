@@ -23,6 +23,8 @@
 //!
 //! The servers are installed by `make setup`. Their bytes are read twice: by the driver, and
 //! here to see bodies and metadata that the driver only counts.
+//!
+//! Long because each of gRPC's interop cases has a function of its own.
 #![cfg(feature = "schema")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]

@@ -3,6 +3,8 @@
 //!
 //! A sentence is taken apart as a reader would, by its words and figures, and each claim is looked
 //! up among the trials. A sentence that this test does not know fails it.
+//!
+//! Long because each sentence is read back and held against the whole table.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

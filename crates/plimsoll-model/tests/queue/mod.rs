@@ -7,6 +7,8 @@
 //!
 //! Used by `tests/search_queue.rs` and `examples/search_study.rs`. Seeds are drawn afresh and
 //! printed; `SEARCH_SEED=…` repeats them.
+//!
+//! Long because a simulated server and what is known of it by arithmetic are one thing.
 
 #![allow(
     dead_code,

@@ -1,5 +1,7 @@
 //! A scripted server breaks each rule that a client can see broken; the driver must
 //! answer with the error code that RFC 9113 names.
+//!
+//! Long because each rule of RFC 9113 that a server can break has a case of its own.
 
 use plimsoll_model::Outcome;
 use plimsoll_wire::http2::{ErrorCode, flags, kind, write};

@@ -1,4 +1,6 @@
 //! Whole conversations with a server that keeps the rules.
+//!
+//! Long because each way in which a conversation can go has a test of its own.
 
 use plimsoll_protocols::grpc::canned::{Canned, CannedOptions};
 use plimsoll_wire::http2::{flags, kind, setting};

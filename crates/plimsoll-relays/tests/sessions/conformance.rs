@@ -3,6 +3,8 @@
 //!
 //! Each case is what one side sends, and what it must see: the echoes, and how the other
 //! side closes. Every case is sent at once, a byte at a time, and cut in the middle.
+//!
+//! Long because each rule of RFC 6455 has a case of its own, on both sides.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! The load side against the stack, and against servers that lose, double and shuffle
 //! tokens, or say nothing: it must not take any of that for success.
+//!
+//! Long because each way of losing a token has a server of its own.
 
 use std::net::SocketAddr;
 use std::time::Duration;

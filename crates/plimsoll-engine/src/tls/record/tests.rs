@@ -1,3 +1,5 @@
+//! Long because each way of breaking the record protocol has a test of its own.
+
 use super::*;
 
 /// Keys that follow one another by counting.

@@ -1,3 +1,5 @@
+//! Long because each mistake in a schema or a message has its own words.
+
 use std::fs;
 use std::path::PathBuf;
 

@@ -1,3 +1,5 @@
+//! Long because what varies is held against an encoder of its own, which makes messages of every kind.
+
 use std::fmt::Write as _;
 
 use proptest::prelude::*;

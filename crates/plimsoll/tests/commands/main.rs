@@ -2,9 +2,12 @@
 //!
 //! Machines that build are busy, so nothing here depends on how fast a call is.
 
+mod exits;
+#[path = "../support/mod.rs"]
 mod support;
+mod variables;
 
-#[path = "../../plimsoll-plugin/tests/built/mod.rs"]
+#[path = "../../../plimsoll-plugin/tests/built/mod.rs"]
 mod built;
 
 use std::fs;
@@ -14,14 +17,6 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use support::{Place, SCORE, SERVER_TLS, output_of_reader, signal, stderr_of, text, wait};
-
-/// All files below a folder, as one text.
-fn everything_in(dir: &Path) -> String {
-    fs::read_dir(dir)
-        .expect("a folder")
-        .map(|entry| text(&fs::read(entry.expect("an entry").path()).expect("a file")))
-        .collect()
-}
 
 #[test]
 fn a_steady_run_over_mutual_tls_accounts_for_every_call() {
@@ -162,7 +157,7 @@ fn ready_plans_run() {
                 ],
                 50,
             ),
-            // One rung of it; a small ladder is in identity.rs.
+            // One rung of it; a small ladder is in identity/.
             "identity" | "identity-compressed" => (
                 score.tls(),
                 &[
@@ -384,210 +379,6 @@ fn cold_calls_are_kept_exported_and_read_back() {
 }
 
 #[test]
-fn objectives_decide_the_exit_code() {
-    let place = Place::new();
-    // Far above what a busy machine makes of a limit of 1 ms.
-    let server = place.serve(&["score", "--delay", "100ms"]);
-    let url = server.plaintext();
-    for (objective, code, verdict) in [
-        ("p50 < 10s", 0, "met"),
-        ("p50 < 1ms", 99, "missed"),
-        ("errors < 1%", 0, "met"),
-        ("rate > 1000000/s", 99, "missed"),
-        // 300 calls say nothing of one in ten thousand.
-        ("p99.99 < 10s", 90, "not_supported"),
-    ] {
-        let out = format!("run {}", objective.replace('/', " "));
-        let mut arguments = vec![
-            "grpc",
-            &url,
-            "--clients",
-            "100",
-            "--calls",
-            "300",
-            "--objective",
-            objective,
-            "--out",
-            &out,
-            "--json",
-            "-q",
-        ];
-        arguments.extend(SCORE);
-        let run = place.expect_json(code, &arguments);
-        assert_eq!(run["objectives"][0]["verdict"], verdict, "{objective}");
-    }
-}
-
-#[test]
-fn a_run_without_one_success_is_an_error() {
-    let place = Place::new();
-    let server = place.serve(&["orders"]);
-    let url = server.plaintext();
-    let mut arguments = vec![
-        "grpc",
-        &url,
-        "--clients",
-        "1",
-        "--calls",
-        "5",
-        "--out",
-        "run",
-        "-q",
-    ];
-    arguments.extend(SCORE);
-    let out = place.expect(1, &arguments);
-    assert!(out.contains("UNIMPLEMENTED"), "{out}");
-    // Nobody listens there any more: each cold call fails, by code.
-    drop(server);
-    let mut arguments = vec![
-        "grpc", &url, "--cold", "--rate", "50/s", "--calls", "5", "--out", "gone", "-q",
-    ];
-    arguments.extend(SCORE);
-    let out = place.expect(1, &arguments);
-    assert!(out.contains("CONNECT_REFUSED"), "{out}");
-    assert_eq!(place.run_json("gone")["total"]["errors"], 5);
-}
-
-#[test]
-fn an_interrupted_run_is_written_and_ends_with_130() {
-    for stop in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
-        let place = Place::new();
-        let server = place.serve(&["score", "--delay", "1ms"]);
-        let url = server.plaintext();
-        let mut arguments = vec![
-            "grpc",
-            &url,
-            "--rate",
-            "100/s",
-            "--duration",
-            "60s",
-            "--out",
-            "run",
-            "--requests",
-        ];
-        arguments.extend(SCORE);
-        let mut child = place
-            .command(&arguments)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("plimsoll starts");
-        // The first line of progress says that a second is over.
-        let mut progress = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
-        progress.next().expect("a line").expect("text");
-        signal(&child, stop);
-        for _rest in progress.by_ref() {}
-        assert_eq!(wait(&mut child), 130);
-        let run = place.run_json("run");
-        assert_eq!(run["state"], "aborted");
-        assert_eq!(run["count_check"]["matches"], true);
-        assert!(run["total"]["ok"].as_u64() > Some(50), "{run}");
-    }
-}
-
-#[test]
-fn a_server_stops_gracefully_and_reports_what_it_counted() {
-    let place = Place::new();
-    let server = place.serve(&["score"]);
-    let taken = place.run(&[
-        "serve",
-        "score",
-        "--listen",
-        &format!("127.0.0.1:{}", server.port),
-    ]);
-    assert_eq!(taken.status.code(), Some(1));
-    assert!(text(&taken.stderr).contains("already in use"));
-    let (code, rest) = server.stop();
-    assert_eq!(code, 0);
-    assert!(rest.contains("scored 0"), "{rest}");
-}
-
-#[test]
-fn variables_and_the_env_file_stand_in_for_flags() {
-    let place = Place::new();
-    let server = place.serve(&["score", "--delay", "1ms"]);
-    fs::write(
-        place.path(".env"),
-        format!("DF_HOST=127.0.0.1\nDF_PORT={}\nN_RPS=1\nT_DURATION_SEC=1\nT_WARMUP_SEC=0\nPLIMSOLL_OUT=run\nTOKEN=hush\n", server.port),
-    )
-    .expect("writable");
-    let mut command = place.command(&["grpc", "--quiet", "--metadata", "authorization: $TOKEN"]);
-    // The process's variable wins over .env, and a flag's own over an alias.
-    command
-        .args(SCORE)
-        .env("N_RPS", "100")
-        .env("PLIMSOLL_DURATION", "500ms");
-    let output = command.output().expect("plimsoll starts");
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert_eq!(place.run_json("run")["total"]["ok"], 50);
-}
-
-#[test]
-fn a_flag_of_several_values_has_one_a_line_in_its_variable() {
-    let place = Place::new();
-    let env = "PLIMSOLL_METADATA=\"x-one: 1\nx-two: 2, and more\"\n";
-    fs::write(place.path(".env"), env).expect("writable");
-    let mut command = place.command(&["grpc", "grpc://127.0.0.1:1", "--rate", "1/s"]);
-    command
-        .args(SCORE)
-        .args(["--calls", "1", "--dry-run"])
-        .env("PLIMSOLL_OBJECTIVE", "p99 < 20ms\nerrors < 1%");
-    let output = command.output().expect("plimsoll starts");
-    let (plan, printed) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!(output.status.code(), Some(0), "{printed}");
-    assert!(
-        printed.starts_with("from the environment: PLIMSOLL_METADATA, PLIMSOLL_OBJECTIVE\n"),
-        "{printed}"
-    );
-    for line in [
-        "x-one = \"1\"",
-        "x-two = \"2, and more\"",
-        "p99 = \"< 20ms\"",
-        "errors = \"< 1%\"",
-    ] {
-        assert!(plan.contains(line), "{line}: {plan}");
-    }
-}
-
-#[test]
-fn secrets_stay_out_of_the_run_directory() {
-    let place = Place::new();
-    let server = place.serve(&["score", "--delay", "1ms"]);
-    let url = server.plaintext();
-    let mut arguments = vec![
-        "grpc",
-        &url,
-        "--clients",
-        "1",
-        "--calls",
-        "5",
-        "--out",
-        "run",
-        "--requests",
-        "-q",
-        "--metadata",
-        "authorization: Bearer hush",
-        "--save-plan",
-        "saved.toml",
-    ];
-    arguments.extend(SCORE);
-    place.expect(0, &arguments);
-    let kept = everything_in(&place.path("run")) + &place.read("saved.toml");
-    assert!(!kept.contains("hush"), "{kept}");
-    assert!(kept.contains("PLIMSOLL_METADATA_AUTHORIZATION"), "{kept}");
-    // The saved plan asks for the secret, and then is the same.
-    let output = place.run(&["run", "saved.toml", "--out", "again", "-q"]);
-    assert_eq!(output.status.code(), Some(2));
-    let mut command = place.command(&["run", "run/plan.toml", "--out", "again", "-q"]);
-    let output = command
-        .env("PLIMSOLL_METADATA_AUTHORIZATION", "Bearer hush")
-        .output()
-        .expect("plimsoll starts");
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert_eq!(place.read("again/plan.toml"), place.read("run/plan.toml"));
-}
-
-#[test]
 fn a_fleet_reports_its_progress_by_calls() {
     let place = Place::new();
     let server = place.serve(&["orders"]);
@@ -616,54 +407,6 @@ fn a_fleet_reports_its_progress_by_calls() {
         (&run["total"]["ok"], &run["connections"], &run["clients"]),
         (&5000.into(), &50.into(), &50.into())
     );
-}
-
-#[test]
-fn what_is_no_file_is_called_what_it_is_and_not_waited_for() {
-    let place = Place::new();
-    fs::create_dir(place.path("folder")).expect("a folder");
-    let fifo = place.path("fifo.proto");
-    let made = Command::new("mkfifo").arg(fifo).status();
-    assert!(made.expect("mkfifo is there").success());
-    let imports = "syntax = \"proto3\";\nimport \"fifo.proto\";\n";
-    fs::write(place.path("imports.proto"), imports).expect("writable");
-    let load = ["--clients", "1", "--calls", "1", "-q"];
-    let grpc = ["grpc", "grpc://127.0.0.1:1", "-m", "a.B/C"];
-    let bolt = ["bolt", "sofa://127.0.0.1:1"];
-    for (command, flags, problem) in [
-        (
-            &bolt[..],
-            ["--data", "@folder"],
-            "--data: can't read folder: a folder, not a file",
-        ),
-        (&bolt, ["--content", "@folder"], "a folder, not a file"),
-        (&grpc, ["--data", "@folder"], "a folder, not a file"),
-        (&grpc, ["--proto", "imports.proto"], "a FIFO, not a file"),
-        (
-            &grpc,
-            ["--data", "@-"],
-            "@-: can't read stdin: a folder, not a file",
-        ),
-        (
-            &bolt,
-            ["--data", "@-"],
-            "@-: can't read stdin: a folder, not a file",
-        ),
-    ] {
-        let class: &[&str] = match flags[0] {
-            "--content" => &["--class", "a.B"],
-            _ => &[],
-        };
-        let mut command = place.command(&[command, &flags, class, &load].concat());
-        command.stdin(fs::File::open(place.path("folder")).expect("a folder"));
-        let output = output_of_reader(&mut command, Duration::from_secs(30));
-        let said = stderr_of(&output);
-        assert!(
-            !output.status.success() && said.contains(problem),
-            "{flags:?}: {said}"
-        );
-        assert!(!said.contains("os error"), "{said}");
-    }
 }
 
 #[test]

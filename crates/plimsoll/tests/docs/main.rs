@@ -15,6 +15,8 @@
 //! whatever figures, and a line that ends with `…` with whatever follows. Commands are those of the page but for ports, which are free ones here, and for the
 //! lengths that [`PAGES`] shortens.
 
+mod parts;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::collections::BTreeMap;
@@ -27,6 +29,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use parts::{Part, parts, plain, shape};
 use serde_json::Value;
 use support::{LONGEST, Place, output, text};
 
@@ -142,124 +145,6 @@ const PAGES: &[Page] = &[
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// What stands on a page, in order.
-#[derive(Debug)]
-enum Part {
-    Commands(Vec<String>),
-    File {
-        name: String,
-        content: String,
-    },
-    Output(String),
-    Exit(i32),
-    Prints(String),
-    Run {
-        dir: String,
-        key: String,
-        value: Value,
-    },
-}
-
-fn parts(page: &str) -> Vec<Part> {
-    let mut parts = Vec::new();
-    let mut lines = page.lines();
-    let (mut file, mut left_out) = (None, false);
-    while let Some(line) = lines.next() {
-        if let Some(language) = line.trim_start().strip_prefix("```") {
-            let indent = line.len() - line.trim_start().len();
-            let block: Vec<&str> = lines
-                .by_ref()
-                .take_while(|line| line.trim() != "```")
-                .map(|line| line.get(indent..).unwrap_or_default())
-                .collect();
-            if let Some(name) = file.take() {
-                let content = block.join("\n") + "\n";
-                parts.push(Part::File { name, content });
-            } else if language == "sh" && !left_out {
-                parts.push(Part::Commands(commands(&block)));
-            } else if language == "text" && !left_out {
-                parts.push(Part::Output(block.join("\n")));
-            }
-            left_out = false;
-            continue;
-        }
-        let Some(comment) = line.trim().strip_prefix("<!-- ") else {
-            continue;
-        };
-        let comment = comment
-            .strip_suffix(" -->")
-            .unwrap_or_else(|| panic!("{line}"));
-        if let Some(name) = comment.strip_prefix("file ") {
-            file = Some(name.to_owned());
-        } else if let Some(reason) = comment.strip_prefix("not run: ") {
-            assert!(!reason.is_empty(), "{line}: no reason");
-            left_out = true;
-        } else if let Some(code) = comment.strip_prefix("exit ") {
-            parts.push(Part::Exit(code.parse().expect(line)));
-        } else if let Some(words) = comment.strip_prefix("prints ") {
-            parts.push(Part::Prints(words.to_owned()));
-        } else if let Some(claim) = comment.strip_prefix("run ") {
-            let (dir, rest) = claim.split_once(": ").expect(line);
-            let (key, value) = rest.split_once(" = ").expect(line);
-            parts.push(Part::Run {
-                dir: dir.to_owned(),
-                key: key.to_owned(),
-                value: serde_json::from_str(value).expect(line),
-            });
-        }
-    }
-    parts
-}
-
-/// The commands of a block: a line each, or several where a backslash, a quotation mark or a here
-/// document goes on.
-fn commands(block: &[&str]) -> Vec<String> {
-    let mut commands = Vec::new();
-    let mut command = String::new();
-    let mut document: Option<&str> = None;
-    for line in block {
-        if command.is_empty() && (line.trim().is_empty() || line.starts_with('#')) {
-            continue;
-        }
-        command += line;
-        command.push('\n');
-        let is_whole = match document {
-            Some(end) => *line == end,
-            None => {
-                document = line.split_once("<<").map(|(_, end)| end.trim_matches('\''));
-                document.is_none() && !line.ends_with('\\') && quotes_are_closed(&command)
-            }
-        };
-        if is_whole {
-            document = None;
-            commands.push(std::mem::take(&mut command));
-        }
-    }
-    assert!(command.is_empty(), "has no end: {command}");
-    commands
-}
-
-fn quotes_are_closed(command: &str) -> bool {
-    let mut open = None;
-    let mut before = ' ';
-    let mut characters = command.chars();
-    while let Some(c) = characters.next() {
-        match (c, open) {
-            ('\\', None | Some('"')) => {
-                characters.next();
-            }
-            ('#', None) if before.is_whitespace() => {
-                characters.by_ref().find(|c| *c == '\n');
-            }
-            ('\'' | '"', None) => open = Some(c),
-            (c, Some(mark)) if c == mark => open = None,
-            _ => {}
-        }
-        before = c;
-    }
-    open.is_none()
 }
 
 /// Ports that nobody takes for the near end of a connection, so that a server can have them later.
@@ -517,58 +402,6 @@ impl<'a> Reader<'a> {
             assert!(used, "{}: has no `{long}` to shorten", self.page.file);
         }
     }
-}
-
-/// Words and marks with single blanks, so that neither columns nor wrapping count.
-fn plain(printed: &str) -> String {
-    printed.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// A line without its figures: each number with its unit is a `#`.
-fn shape(line: &str) -> String {
-    let mut shape = String::new();
-    let mut rest = line;
-    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
-        let before = rest[..at].trim_end_matches(['+', '−', '-']);
-        shape += before;
-        shape.push('#');
-        rest = rest[at..].trim_start_matches(|c: char| c.is_ascii_digit() || ",.".contains(c));
-        let bare = rest.strip_prefix(' ').unwrap_or(rest);
-        let after = ["ns", "µs", "ms", "s", "B", "kB", "MB", "GB", "%"]
-            .iter()
-            .filter_map(|unit| bare.strip_prefix(unit))
-            .find(|after| !after.starts_with(|c: char| c.is_alphanumeric()));
-        rest = after.unwrap_or(rest);
-    }
-    plain(&(shape + rest))
-}
-
-#[test]
-fn lines_are_compared_without_their_figures() {
-    assert_eq!(shape("p99   14.32 ms  592 µs  –"), "p# # # –");
-    assert_eq!(shape("  calls 600 due, 600 ok"), "calls # due, # ok");
-    assert_eq!(shape("3 servers"), "# servers");
-}
-
-#[test]
-fn commands_end_where_a_shell_ends_them() {
-    let block = [
-        "a \\",
-        "  b",
-        "c 'd",
-        "e' # it's",
-        "cat > f <<'END'",
-        "it's",
-        "END",
-        "g",
-    ];
-    let expected = [
-        "a \\\n  b\n",
-        "c 'd\ne' # it's\n",
-        "cat > f <<'END'\nit's\nEND\n",
-        "g\n",
-    ];
-    assert_eq!(commands(&block), expected);
 }
 
 /// A page whose commands nothing runs would have to say of each block why.

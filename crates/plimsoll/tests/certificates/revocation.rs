@@ -1,0 +1,222 @@
+//! Certificates that were revoked.
+
+use super::*;
+
+/// Three files, each over a connection of its own.
+#[test]
+fn a_server_whose_certificate_is_revoked_is_rejected_by_a_code_of_its_own() {
+    for intermediates in ["0", "2"] {
+        let place = Place::new();
+        let make = [
+            "certs",
+            "certs",
+            "--force",
+            "--intermediates",
+            intermediates,
+        ];
+        for (revoke, good) in [(&["--crl"][..], true), (&["--revoke", "server"], false)] {
+            place.expect(0, &[&make[..], revoke].concat());
+            fs::write(place.path("file"), "content").expect("a file");
+            let ours = place.serve(&[&["files"], &support::SERVER_TLS[..]].concat());
+            let chain = ["-WWW", "-cert_chain", "certs/server.crt"];
+            let theirs = s_server(&place, &chain);
+            for url in [
+                format!("https://localhost:{}/bytes/7", ours.port),
+                format!("https://localhost:{}/file", theirs.port),
+            ] {
+                for more in [
+                    &["--records", "own"][..],
+                    &["--records", "library"],
+                    &["--chain", "once"],
+                ] {
+                    let flags = [
+                        &NEW[..],
+                        &["--size", "7B", "--crl", "certs/ca.crl"],
+                        &support::CLIENT_TLS,
+                        more,
+                    ]
+                    .concat();
+                    if good {
+                        assert!(loads(&place, &["fetch", &url], &flags).is_empty());
+                    } else {
+                        let words = ["TLS_CERTIFICATE_REVOKED", "on the list of revoked ones"];
+                        fails(&place, &["fetch", &url], &flags, &words);
+                        let _ = fs::remove_dir_all(place.path("never"));
+                    }
+                }
+                // Who asks for no list checks none.
+                let unchecked = [&NEW[..], &["--size", "7B"], &support::CLIENT_TLS].concat();
+                assert!(loads(&place, &["fetch", &url], &unchecked).is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_list_that_says_nothing_of_the_certificate_does_not_pass_it() {
+    let place = Place::new();
+    place.expect(0, &["certs", "certs", "--crl", "--intermediates", "1"]);
+    place.expect(0, &["certs", "others", "--crl"]);
+    let server = place.serve(&[&["files"], &support::SERVER_TLS[..]].concat());
+    let url = format!("https://localhost:{}/bytes/7", server.port);
+    let with = |list: &'static str| [&NEW[..], &support::CLIENT_TLS, &["--crl", list]].concat();
+    let unknown = ["TLS_BAD_CERTIFICATE", "give one of every issuer"];
+    fails(&place, &["fetch", &url], &with("others/ca.crl"), &unknown);
+    // Neither does the list of the last issuer alone.
+    let all = place.read("certs/ca.crl");
+    let end = "-----END X509 CRL-----";
+    let first = all.split_once(end).expect("a list").0;
+    fs::write(place.path("first.crl"), format!("{first}{end}\n")).expect("a file");
+    let _ = fs::remove_dir_all(place.path("never"));
+    fails(&place, &["fetch", &url], &with("first.crl"), &unknown);
+    let _ = fs::remove_dir_all(place.path("never"));
+    // What is no list is named, and so is where a list is of no use.
+    for (flags, code, words) in [
+        (
+            with("certs/ca.crt"),
+            1,
+            "certs/ca.crt: holds no list of revoked certificates",
+        ),
+        (with("certs/none"), 1, "certs/none"),
+        (
+            [&NEW[..], &["--insecure", "--crl", "certs/ca.crl"]].concat(),
+            2,
+            "without a CA there is no list",
+        ),
+    ] {
+        let out = attempt(
+            &place,
+            &[&["fetch", &url, "--out", "never"], &flags[..]].concat(),
+        );
+        let said = screen_of(&out);
+        assert_eq!(out.status.code(), Some(code), "{flags:?}: {said}");
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let bare = [
+        &["serve", "files", "--tls-client-crl", "certs/ca.crl"],
+        &support::SERVER_TLS[..],
+    ];
+    let out = attempt(&place, &bare.concat());
+    assert_eq!(out.status.code(), Some(2), "{}", screen_of(&out));
+    assert!(
+        screen_of(&out).contains("--tls-client-ca"),
+        "{}",
+        screen_of(&out)
+    );
+}
+
+#[test]
+fn a_client_that_becomes_revoked_stays_out_of_servers_that_run() {
+    let place = Place::new();
+    place.expect(0, &["certs", "certs", "--crl"]);
+    let good = place.read("certs/ca.crl");
+    // The same CA revokes the client, as its operator would.
+    let config = "[ca]\ndefault_ca=own\n[own]\ndatabase=index\ncrlnumber=number\ndefault_md=sha256\n\
+        default_crl_days=1\n";
+    fs::write(place.path("ca.cnf"), config).expect("a file");
+    fs::write(place.path("index"), "").expect("a file");
+    fs::write(place.path("number"), "02\n").expect("a file");
+    let own = "ca -config ca.cnf -keyfile certs/ca.key -cert certs/ca.crt";
+    openssl(&place, &format!("{own} -revoke certs/client.crt"));
+    openssl(&place, &format!("{own} -gencrl -out revoked.crl"));
+    let bad = place.read("revoked.crl");
+    let replace = |list: &str| {
+        fs::write(place.path("new.crl"), list).expect("a file");
+        fs::rename(place.path("new.crl"), place.path("list.crl")).expect("replaced");
+    };
+    for name in ["files", "score"] {
+        replace(&good);
+        let list = ["--tls-client-crl", "list.crl"];
+        let server = place.serve(&[&[name], &support::SERVER_MTLS[..], &list].concat());
+        let load = ["--calls", "3", "--clients", "1"];
+        let (url, tls) = (
+            format!("https://localhost:{}/bytes/7", server.port),
+            server.tls(),
+        );
+        let call = match name {
+            "files" => vec!["fetch", &url],
+            _ => [&["grpc", &tls], &SCORE[..]].concat(),
+        };
+        let comes_in = || {
+            let _ = fs::remove_dir_all(place.path("run"));
+            let flags = [&call[..], &load, &support::CLIENT_MTLS, &["--out", "run"]];
+            let out = attempt(&place, &flags.concat());
+            (out.status.success(), screen_of(&out))
+        };
+        let (first, said) = comes_in();
+        assert!(first, "{name}: {said}");
+        replace(&bad);
+        let end = std::time::Instant::now() + LONGEST;
+        let said = loop {
+            let (inside, said) = comes_in();
+            if !inside {
+                break said;
+            }
+            assert!(std::time::Instant::now() < end, "{name}: never rejected");
+            thread::sleep(Duration::from_millis(50));
+        };
+        assert!(
+            said.contains("TLS_CLIENT_CERTIFICATE_REJECTED"),
+            "{name}: {said}"
+        );
+        // OpenSSL is given the reason, too.
+        let mut client = s_client(&place, &server, &SHOWN);
+        let out = output(&mut client, LONGEST);
+        let said = format!("{}{}", text(&out.stdout), text(&out.stderr));
+        assert!(said.contains("certificate revoked"), "{name}: {said}");
+        // A list that can't be used changes nothing; one without the client takes it again.
+        replace("no list");
+        thread::sleep(Duration::from_millis(1100));
+        assert!(!comes_in().0, "{name}");
+        replace(&good);
+        let end = std::time::Instant::now() + LONGEST;
+        while !comes_in().0 {
+            assert!(std::time::Instant::now() < end, "{name}: never taken again");
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+#[test]
+fn a_session_from_before_the_revocation_is_not_resumed() {
+    let place = Place::new();
+    place.expect(0, &["certs", "certs", "--crl"]);
+    let good = place.read("certs/ca.crl");
+    place.expect(0, &["certs", "others", "--crl"]);
+    fs::write(place.path("list.crl"), &good).expect("a file");
+    let list = ["--tls-client-crl", "list.crl"];
+    let server = place.serve(&[&["files"], &support::SERVER_MTLS[..], &list].concat());
+    let request = b"GET /bytes/7 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    let ask = |session: [&str; 2]| {
+        let mut client = s_client(&place, &server, &[&SHOWN[..], &session].concat());
+        let mut child = client
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .expect("openssl");
+        let written = std::io::Write::write_all(child.stdin.as_mut().expect("a pipe"), request);
+        written.expect("taken");
+        let out = child.wait_with_output().expect("an end");
+        text(&out.stdout)
+    };
+    let first = ask(["-sess_out", "session"]);
+    assert!(first.contains("New, TLSv1.3"), "{first}");
+    assert!(first.contains("200 OK"), "{first}");
+    let again = ask(["-sess_in", "session"]);
+    assert!(again.contains("Reused, TLSv1.3"), "{again}");
+    // Another list, even one that does not revoke it: what was made before is of another time.
+    let both = good + &place.read("others/ca.crl");
+    fs::write(place.path("new.crl"), both).expect("a file");
+    fs::rename(place.path("new.crl"), place.path("list.crl")).expect("replaced");
+    let end = std::time::Instant::now() + LONGEST;
+    loop {
+        let later = ask(["-sess_in", "session"]);
+        if later.contains("New, TLSv1.3") {
+            assert!(later.contains("200 OK"), "{later}");
+            break;
+        }
+        assert!(std::time::Instant::now() < end, "still resumed: {later}");
+        thread::sleep(Duration::from_millis(100));
+    }
+}

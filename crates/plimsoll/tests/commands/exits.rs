@@ -1,0 +1,122 @@
+//! What exit codes and files a command leaves: objectives, errors, signals.
+
+use super::*;
+
+#[test]
+fn objectives_decide_the_exit_code() {
+    let place = Place::new();
+    // Far above what a busy machine makes of a limit of 1 ms.
+    let server = place.serve(&["score", "--delay", "100ms"]);
+    let url = server.plaintext();
+    for (objective, code, verdict) in [
+        ("p50 < 10s", 0, "met"),
+        ("p50 < 1ms", 99, "missed"),
+        ("errors < 1%", 0, "met"),
+        ("rate > 1000000/s", 99, "missed"),
+        // 300 calls say nothing of one in ten thousand.
+        ("p99.99 < 10s", 90, "not_supported"),
+    ] {
+        let out = format!("run {}", objective.replace('/', " "));
+        let mut arguments = vec![
+            "grpc",
+            &url,
+            "--clients",
+            "100",
+            "--calls",
+            "300",
+            "--objective",
+            objective,
+            "--out",
+            &out,
+            "--json",
+            "-q",
+        ];
+        arguments.extend(SCORE);
+        let run = place.expect_json(code, &arguments);
+        assert_eq!(run["objectives"][0]["verdict"], verdict, "{objective}");
+    }
+}
+
+#[test]
+fn a_run_without_one_success_is_an_error() {
+    let place = Place::new();
+    let server = place.serve(&["orders"]);
+    let url = server.plaintext();
+    let mut arguments = vec![
+        "grpc",
+        &url,
+        "--clients",
+        "1",
+        "--calls",
+        "5",
+        "--out",
+        "run",
+        "-q",
+    ];
+    arguments.extend(SCORE);
+    let out = place.expect(1, &arguments);
+    assert!(out.contains("UNIMPLEMENTED"), "{out}");
+    // Nobody listens there any more: each cold call fails, by code.
+    drop(server);
+    let mut arguments = vec![
+        "grpc", &url, "--cold", "--rate", "50/s", "--calls", "5", "--out", "gone", "-q",
+    ];
+    arguments.extend(SCORE);
+    let out = place.expect(1, &arguments);
+    assert!(out.contains("CONNECT_REFUSED"), "{out}");
+    assert_eq!(place.run_json("gone")["total"]["errors"], 5);
+}
+
+#[test]
+fn an_interrupted_run_is_written_and_ends_with_130() {
+    for stop in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+        let place = Place::new();
+        let server = place.serve(&["score", "--delay", "1ms"]);
+        let url = server.plaintext();
+        let mut arguments = vec![
+            "grpc",
+            &url,
+            "--rate",
+            "100/s",
+            "--duration",
+            "60s",
+            "--out",
+            "run",
+            "--requests",
+        ];
+        arguments.extend(SCORE);
+        let mut child = place
+            .command(&arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("plimsoll starts");
+        // The first line of progress says that a second is over.
+        let mut progress = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
+        progress.next().expect("a line").expect("text");
+        signal(&child, stop);
+        for _rest in progress.by_ref() {}
+        assert_eq!(wait(&mut child), 130);
+        let run = place.run_json("run");
+        assert_eq!(run["state"], "aborted");
+        assert_eq!(run["count_check"]["matches"], true);
+        assert!(run["total"]["ok"].as_u64() > Some(50), "{run}");
+    }
+}
+
+#[test]
+fn a_server_stops_gracefully_and_reports_what_it_counted() {
+    let place = Place::new();
+    let server = place.serve(&["score"]);
+    let taken = place.run(&[
+        "serve",
+        "score",
+        "--listen",
+        &format!("127.0.0.1:{}", server.port),
+    ]);
+    assert_eq!(taken.status.code(), Some(1));
+    assert!(text(&taken.stderr).contains("already in use"));
+    let (code, rest) = server.stop();
+    assert_eq!(code, 0);
+    assert!(rest.contains("scored 0"), "{rest}");
+}

@@ -1,0 +1,144 @@
+//! Variables, files of variables, and secrets.
+
+use super::*;
+
+/// All files below a folder, as one text.
+fn everything_in(dir: &Path) -> String {
+    fs::read_dir(dir)
+        .expect("a folder")
+        .map(|entry| text(&fs::read(entry.expect("an entry").path()).expect("a file")))
+        .collect()
+}
+
+#[test]
+fn variables_and_the_env_file_stand_in_for_flags() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    fs::write(
+        place.path(".env"),
+        format!("DF_HOST=127.0.0.1\nDF_PORT={}\nN_RPS=1\nT_DURATION_SEC=1\nT_WARMUP_SEC=0\nPLIMSOLL_OUT=run\nTOKEN=hush\n", server.port),
+    )
+    .expect("writable");
+    let mut command = place.command(&["grpc", "--quiet", "--metadata", "authorization: $TOKEN"]);
+    // The process's variable wins over .env, and a flag's own over an alias.
+    command
+        .args(SCORE)
+        .env("N_RPS", "100")
+        .env("PLIMSOLL_DURATION", "500ms");
+    let output = command.output().expect("plimsoll starts");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(place.run_json("run")["total"]["ok"], 50);
+}
+
+#[test]
+fn a_flag_of_several_values_has_one_a_line_in_its_variable() {
+    let place = Place::new();
+    let env = "PLIMSOLL_METADATA=\"x-one: 1\nx-two: 2, and more\"\n";
+    fs::write(place.path(".env"), env).expect("writable");
+    let mut command = place.command(&["grpc", "grpc://127.0.0.1:1", "--rate", "1/s"]);
+    command
+        .args(SCORE)
+        .args(["--calls", "1", "--dry-run"])
+        .env("PLIMSOLL_OBJECTIVE", "p99 < 20ms\nerrors < 1%");
+    let output = command.output().expect("plimsoll starts");
+    let (plan, printed) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{printed}");
+    assert!(
+        printed.starts_with("from the environment: PLIMSOLL_METADATA, PLIMSOLL_OBJECTIVE\n"),
+        "{printed}"
+    );
+    for line in [
+        "x-one = \"1\"",
+        "x-two = \"2, and more\"",
+        "p99 = \"< 20ms\"",
+        "errors = \"< 1%\"",
+    ] {
+        assert!(plan.contains(line), "{line}: {plan}");
+    }
+}
+
+#[test]
+fn secrets_stay_out_of_the_run_directory() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    let url = server.plaintext();
+    let mut arguments = vec![
+        "grpc",
+        &url,
+        "--clients",
+        "1",
+        "--calls",
+        "5",
+        "--out",
+        "run",
+        "--requests",
+        "-q",
+        "--metadata",
+        "authorization: Bearer hush",
+        "--save-plan",
+        "saved.toml",
+    ];
+    arguments.extend(SCORE);
+    place.expect(0, &arguments);
+    let kept = everything_in(&place.path("run")) + &place.read("saved.toml");
+    assert!(!kept.contains("hush"), "{kept}");
+    assert!(kept.contains("PLIMSOLL_METADATA_AUTHORIZATION"), "{kept}");
+    // The saved plan asks for the secret, and then is the same.
+    let output = place.run(&["run", "saved.toml", "--out", "again", "-q"]);
+    assert_eq!(output.status.code(), Some(2));
+    let mut command = place.command(&["run", "run/plan.toml", "--out", "again", "-q"]);
+    let output = command
+        .env("PLIMSOLL_METADATA_AUTHORIZATION", "Bearer hush")
+        .output()
+        .expect("plimsoll starts");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(place.read("again/plan.toml"), place.read("run/plan.toml"));
+}
+
+#[test]
+fn what_is_no_file_is_called_what_it_is_and_not_waited_for() {
+    let place = Place::new();
+    fs::create_dir(place.path("folder")).expect("a folder");
+    let fifo = place.path("fifo.proto");
+    let made = Command::new("mkfifo").arg(fifo).status();
+    assert!(made.expect("mkfifo is there").success());
+    let imports = "syntax = \"proto3\";\nimport \"fifo.proto\";\n";
+    fs::write(place.path("imports.proto"), imports).expect("writable");
+    let load = ["--clients", "1", "--calls", "1", "-q"];
+    let grpc = ["grpc", "grpc://127.0.0.1:1", "-m", "a.B/C"];
+    let bolt = ["bolt", "sofa://127.0.0.1:1"];
+    for (command, flags, problem) in [
+        (
+            &bolt[..],
+            ["--data", "@folder"],
+            "--data: can't read folder: a folder, not a file",
+        ),
+        (&bolt, ["--content", "@folder"], "a folder, not a file"),
+        (&grpc, ["--data", "@folder"], "a folder, not a file"),
+        (&grpc, ["--proto", "imports.proto"], "a FIFO, not a file"),
+        (
+            &grpc,
+            ["--data", "@-"],
+            "@-: can't read stdin: a folder, not a file",
+        ),
+        (
+            &bolt,
+            ["--data", "@-"],
+            "@-: can't read stdin: a folder, not a file",
+        ),
+    ] {
+        let class: &[&str] = match flags[0] {
+            "--content" => &["--class", "a.B"],
+            _ => &[],
+        };
+        let mut command = place.command(&[command, &flags, class, &load].concat());
+        command.stdin(fs::File::open(place.path("folder")).expect("a folder"));
+        let output = output_of_reader(&mut command, Duration::from_secs(30));
+        let said = stderr_of(&output);
+        assert!(
+            !output.status.success() && said.contains(problem),
+            "{flags:?}: {said}"
+        );
+        assert!(!said.contains("os error"), "{said}");
+    }
+}

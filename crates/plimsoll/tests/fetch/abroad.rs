@@ -1,0 +1,153 @@
+//! OpenSSL and nginx at the other end.
+
+use super::*;
+
+#[test]
+fn openssl_s_server_is_fetched_from_with_full_and_with_resumed_handshakes() {
+    let place = Place::new();
+    place.certificates();
+    place.expect(0, &["payload", "1000B", "file.bin"]);
+    let server = s_server(&place, &["-WWW", "-tls1_3"]);
+    let load = ["--size", "1000B", "--calls", "30", "--clients", "3"];
+    for (mode, full, resumed) in [("new", 30, 0), ("resumed", 0, 30)] {
+        let flags = [&["--mode", mode, "--warmup", "300ms"], &load[..]].concat();
+        let run = fetch(&place, 0, &url(&server, "/file.bin"), &flags);
+        assert_eq!(run["total"]["ok"], 30, "{mode}: {run}");
+        assert_eq!(run["total"]["connections_full"], full, "{mode}");
+        assert_eq!(run["total"]["connections_resumed"], resumed, "{mode}");
+    }
+    // A missing file is answered with an error text and status 200 by older versions, with
+    // no status at all by others: never with what was asked for.
+    let run = fetch(
+        &place,
+        1,
+        &url(&server, "/none.bin"),
+        &[
+            "--mode",
+            "new",
+            "--size",
+            "1000B",
+            "--calls",
+            "2",
+            "--clients",
+            "1",
+        ],
+    );
+    assert_eq!(run["total"]["ok"], 0);
+}
+
+#[test]
+fn a_server_of_tls_1_2_and_an_untrusted_one_are_distinguished() {
+    let place = Place::new();
+    place.certificates();
+    place.expect(0, &["certs", "other"]);
+    let cold = ["--mode", "new", "--calls", "2", "--clients", "1"];
+    let old = s_server(&place, &["-WWW", "-tls1_2"]);
+    let run = fetch(&place, 1, &url(&old, "/x"), &cold);
+    assert_eq!(failure(&run), ("TLS_VERSION", 2));
+    let new = s_server(&place, &["-WWW", "-tls1_3"]);
+    let untrusting = [&cold[..], &["--ca", "other/ca.crt"]].concat();
+    let _ = fs::remove_dir_all(place.path("run"));
+    let url = url(&new, "/x");
+    let fixed = ["fetch", &url, "-q", "--json", "--out", "run"];
+    let run = place.expect_json(1, &[&fixed, &untrusting[..]].concat());
+    assert_eq!(failure(&run), ("TLS_UNKNOWN_CA", 2));
+}
+
+#[test]
+fn nginx_and_our_client_count_the_same_resumptions() {
+    let place = Place::new();
+    place.certificates();
+    fs::create_dir(place.path("site")).expect("a folder");
+    place.expect(0, &["payload", "50000B", "site/file.bin"]);
+    let nginx = Nginx::start(&place, "");
+    let url = format!("https://localhost:{}/file.bin", nginx.port);
+    let load = ["--size", "50000B", "--clients", "3", "--calls", "30"];
+    let mut expected = (0, 0);
+    for mode in ["new", "resumed"] {
+        let flags = [&["--mode", mode, "--warmup", "200ms"], &load[..]].concat();
+        let run = fetch(&place, 0, &url, &flags);
+        assert_eq!(run["total"]["ok"], 30, "{mode}");
+        let key = if mode == "new" {
+            "connections_full"
+        } else {
+            "connections_resumed"
+        };
+        assert_eq!(run["total"][key], 30, "{mode}");
+        let (full, resumed) = handshakes(&run);
+        expected = (expected.0 + full, expected.1 + resumed);
+    }
+    let counted = || {
+        let log = place.read("access.log");
+        let resumed = log.lines().filter(|line| *line == "r 200 50000").count() as u64;
+        let full = log.lines().filter(|line| *line == ". 200 50000").count() as u64;
+        (full, resumed)
+    };
+    // A line is written once its connection has ended.
+    let end = Instant::now() + Duration::from_secs(30);
+    while counted() != expected && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(counted(), expected, "full and resumed, as nginx saw them");
+
+    let kept = ["--size", "50000B", "--fleet", "3", "--calls", "30"];
+    let run = fetch(&place, 0, &url, &kept);
+    assert_eq!(run["total"]["ok"], 30);
+    assert_eq!(handshakes(&run), (3, 0));
+}
+
+#[test]
+fn s_client_and_s_time_are_served_and_resume() {
+    let place = Place::new();
+    place.certificates();
+    let server = place.serve(&[&["files"], &SERVER_TLS[..]].concat());
+    let address = server.address();
+    let mut client = openssl(
+        &place,
+        &[
+            "s_client",
+            "-connect",
+            &address,
+            "-CAfile",
+            "certs/ca.crt",
+            "-verify_return_error",
+            "-quiet",
+            "-servername",
+            "localhost",
+        ],
+    );
+    let mut child = client
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("openssl starts");
+    let mut stdin = child.stdin.take().expect("stdin is piped");
+    std::io::Write::write_all(&mut stdin, b"GET /bytes/5 HTTP/1.0\r\n\r\n").expect("written");
+    let answer = child.wait_with_output().expect("it ends");
+    drop(stdin);
+    let answer = text(&answer.stdout);
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.ends_with("\r\n\r\nxxxxx"), "{answer}");
+
+    for kind in ["-new", "-reuse"] {
+        let arguments = [
+            "s_time",
+            "-connect",
+            &address,
+            "-www",
+            "/bytes/1024",
+            kind,
+            "-time",
+            "1",
+        ];
+        let timed = output(&mut openssl(&place, &arguments), LONGEST);
+        assert!(timed.status.success(), "{}", text(&timed.stderr));
+        assert!(text(&timed.stdout).contains("connections in"), "{kind}");
+    }
+    let (_, printed) = server.stop();
+    let full = counted(&printed, "full handshakes");
+    let resumed = counted(&printed, "resumed handshakes");
+    assert!(full > 2 && resumed > 2, "{printed}");
+    assert_eq!(counted(&printed, "refused"), 0);
+}

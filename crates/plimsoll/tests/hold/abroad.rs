@@ -1,0 +1,208 @@
+//! OpenSSL at the other end.
+
+use super::*;
+
+/// A program that is talked to.
+struct Talk {
+    child: Child,
+    stdin: ChildStdin,
+    heard: Arc<Mutex<String>>,
+}
+
+impl Talk {
+    fn start(command: &mut Command) -> Talk {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        let heard = Arc::new(Mutex::new(String::new()));
+        let mut out = child.stdout.take().expect("it is piped");
+        let hears = Arc::clone(&heard);
+        thread::spawn(move || {
+            let mut piece = [0; 1024];
+            while let Ok(n @ 1..) = out.read(&mut piece) {
+                hears
+                    .lock()
+                    .expect("whole")
+                    .push_str(&String::from_utf8_lossy(&piece[..n]));
+            }
+        });
+        Talk {
+            stdin: child.stdin.take().expect("it is piped"),
+            child,
+            heard,
+        }
+    }
+
+    fn type_in(&mut self, text: &str) {
+        self.stdin.write_all(text.as_bytes()).expect("it listens");
+        self.stdin.flush().expect("it listens");
+        // One command a read.
+        thread::sleep(Duration::from_millis(150));
+    }
+
+    /// Waits until `needle` has been heard `times`.
+    #[track_caller]
+    fn hear(&self, needle: &str, times: usize) -> String {
+        let end = Instant::now() + LONGEST;
+        loop {
+            let heard = self.heard.lock().expect("whole").clone();
+            if heard.matches(needle).count() >= times {
+                return heard;
+            }
+            assert!(Instant::now() < end, "no {needle:?} in {heard}");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn openssl_s_client_is_echoed_across_key_updates_and_resumes() {
+    let place = Place::new();
+    place.certificates();
+    place.expect(0, &["certs", "other"]);
+    fs::create_dir(place.path("names")).expect("a folder");
+    for end in ["crt", "key"] {
+        fs::copy(
+            place.path(&format!("other/server.{end}")),
+            place.path(&format!("names/a.test.{end}")),
+        )
+        .expect("a copy");
+    }
+    let flags = [&["hold", "--tls-certs", "names"], &SERVER_MTLS[..]].concat();
+    let server = place.serve(&flags);
+    let address = server.address();
+    let mutual = [
+        "-cert",
+        "certs/client.crt",
+        "-key",
+        "certs/client.key",
+        "-verify_return_error",
+    ];
+    for (session, ca, name) in [
+        ("-sess_out", "certs/ca.crt", "localhost"),
+        ("-sess_in", "certs/ca.crt", "localhost"),
+        // Who asks for another name is shown its certificate.
+        ("-sess_out", "other/ca.crt", "a.test"),
+    ] {
+        let fixed = [
+            "s_client",
+            "-connect",
+            &address,
+            "-CAfile",
+            ca,
+            "-servername",
+            name,
+            session,
+            "session.pem",
+        ];
+        let mut client = Talk::start(&mut openssl(&place, &[&fixed[..], &mutual].concat()));
+        client.type_in("hello there\n");
+        client.hear("hello there", 1);
+        // K: new keys here, and a wish for new ones there; k: new keys here alone.
+        client.type_in("K\n");
+        client.type_in("new keys\n");
+        client.hear("new keys", 1);
+        client.type_in("k\n");
+        client.type_in("newer keys\n");
+        client.hear("newer keys", 1);
+        client.type_in("Q\n");
+        assert_eq!(wait(&mut client.child), 0);
+    }
+    let (code, printed) = server.stop();
+    assert_eq!(code, 0);
+    assert_eq!(counted(&printed, "full handshakes"), 2, "{printed}");
+    assert_eq!(counted(&printed, "resumed handshakes"), 1, "{printed}");
+    assert_eq!(counted(&printed, "connections broken"), 0, "{printed}");
+}
+
+/// `openssl s_server` on a free port.
+fn s_server(place: &Place, flags: &[&str]) -> Command {
+    let fixed = [
+        "s_server",
+        "-accept",
+        "127.0.0.1:0",
+        "-tls1_3",
+        "-cert",
+        "certs/server.crt",
+        "-key",
+        "certs/server.key",
+    ];
+    openssl(place, &[&fixed, flags].concat())
+}
+
+#[test]
+fn openssl_s_server_echoes_and_changes_its_keys_while_we_rest() {
+    let place = Place::new();
+    place.certificates();
+    // With -rev it gives every line back reversed, and ours read the same both ways.
+    for (flags, client) in [
+        (&["-rev"][..], &CLIENT_TLS[..]),
+        (
+            &["-rev", "-Verify", "2", "-CAfile", "certs/ca.crt"],
+            &CLIENT_MTLS,
+        ),
+    ] {
+        let server = Server::start(s_server(&place, flags).stderr(Stdio::null()));
+        let one = [
+            "--connections",
+            "1",
+            "--for",
+            "500ms",
+            "--keepalive",
+            "100ms",
+        ];
+        let run = hold(&place, 0, &tls(server.port), &[&one, client].concat());
+        assert_eq!(run["total"]["ok"], 5, "{run}");
+        assert_eq!(run["tls"]["version"], "TLSv1_3");
+    }
+
+    let mut server = Talk::start(&mut s_server(&place, &[]));
+    let heard = server.hear("127.0.0.1:", 1);
+    let port = heard
+        .split("127.0.0.1:")
+        .nth(1)
+        .and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+        .expect("a port");
+    let url = tls(port);
+    let fixed = [
+        "hold",
+        &url,
+        "-q",
+        "--json",
+        "--out",
+        "run",
+        "--connections",
+        "1",
+        "--for",
+        "2s",
+        "--message",
+        "8B",
+    ];
+    let _ = fs::remove_dir_all(place.path("run"));
+    let client = place
+        .command(&[&fixed[..], &CLIENT_TLS].concat())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    server.hear("...............", 1);
+    server.type_in("...............\n");
+    // New keys there, and a wish for new ones here, while the connection rests.
+    server.type_in("K\n");
+    server.hear("\n.......\n", 1);
+    server.type_in(".......\n");
+    let output = client.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(0));
+    let run = place.run_json("run");
+    assert_eq!(run["total"]["ok"], 1, "{run}");
+    assert_eq!(run["total"]["connections_lost"], 0);
+}

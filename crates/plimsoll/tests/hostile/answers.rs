@@ -1,0 +1,196 @@
+//! Servers that answer some calls, and then misbehave.
+
+use super::*;
+
+/// With an open loop, a machine that is late sends many calls at once, and all of them are in
+/// flight when a connection ends.
+const FEW_IN_FLIGHT: [&str; 4] = ["--clients", "2", "--calls", "200"];
+
+#[test]
+fn resets_after_some_calls() {
+    let place = Place::new();
+    let port = server(|stream| {
+        grpc(&stream, held(), answer_first(10));
+        // Closing without lingering resets the connection, with a call in flight.
+        let _ = rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO));
+    });
+    let run = counted(&place, 0, &score(&plaintext(port), &FEW_IN_FLIGHT));
+    assert_eq!(run["total"]["due"], 200);
+    let errors = errors(&run);
+    assert!(
+        matches!(errors[..], [("RESET", n)] if (1..=100).contains(&n)),
+        "{errors:?}"
+    );
+    assert!(run["total"]["connections_full"].as_u64() > Some(5), "{run}");
+}
+
+#[test]
+fn a_server_that_stops_talking_but_listens_on() {
+    let place = Place::new();
+    let port = server(|stream| {
+        grpc(&stream, held(), answer_first(10));
+        let _ = stream.shutdown(Shutdown::Write);
+        read_out(&stream);
+    });
+    let run = counted(&place, 0, &score(&plaintext(port), &FEW_IN_FLIGHT));
+    assert_eq!(run["total"]["due"], 200);
+    let errors = errors(&run);
+    assert!(
+        matches!(errors[..], [("CONNECTION_CLOSED", n)] if (1..=100).contains(&n)),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn garbage_between_answers() {
+    let place = Place::new();
+    static SEED: AtomicU32 = AtomicU32::new(1);
+    let port = server(|mut stream| {
+        grpc(&stream, held(), answer_first(10));
+        let _ = stream.write_all(&garbage(SEED.fetch_add(1, Ordering::Relaxed)));
+        let _ = stream.shutdown(Shutdown::Write);
+        read_out(&stream);
+    });
+    let run = counted(&place, 0, &score(&plaintext(port), &FEW_IN_FLIGHT));
+    assert!(run["total"]["ok"].as_u64() >= Some(100), "{run}");
+    let errors = errors(&run);
+    assert!(!errors.is_empty());
+    for (code, _) in errors {
+        // Garbage that looks like a short unknown frame is skipped, as RFC 9113 §5.5 asks.
+        assert!(
+            matches!(code, "PROTOCOL_ERROR" | "CONNECTION_CLOSED" | "GOAWAY"),
+            "{run}"
+        );
+    }
+}
+
+#[test]
+fn a_server_that_writes_a_byte_at_a_time() {
+    let place = Place::new();
+    let port = server(|mut stream| {
+        let drip = |bytes: &[u8]| {
+            bytes.iter().all(|byte| {
+                thread::sleep(Duration::from_millis(20));
+                stream
+                    .try_clone()
+                    .is_ok_and(|mut s| s.write_all(&[*byte]).is_ok())
+            })
+        };
+        let mut answer = answer_first(usize::MAX);
+        grpc(&stream, held(), |connection, out, held| {
+            let whole = answer(connection, out, held) && drip(out);
+            out.clear();
+            whole
+        });
+        let _ = stream.flush();
+    });
+    let url = plaintext(port);
+    // Slow is not wrong.
+    let run = counted(&place, 0, &score(&url, &["--clients", "1", "--calls", "2"]));
+    assert_eq!(run["total"]["ok"], 2, "{run}");
+    assert!(run["total"]["service"]["min_us"].as_f64() > Some(500_000.0));
+    // Unless someone says how slow it may be.
+    let flags = ["--clients", "1", "--calls", "1", "--deadline", "200ms"];
+    let run = counted(&place, 1, &score(&url, &flags));
+    assert_eq!(errors(&run), [("DEADLINE_EXCEEDED", 1)]);
+    let patience = ["--connect-timeout", "100ms"];
+    fails_as(
+        &place,
+        &url,
+        &patience,
+        "CONNECT_TIMEOUT",
+        "--connect-timeout",
+    );
+}
+
+#[test]
+fn goaway_after_every_few_calls() {
+    let place = Place::new();
+    // As servers do that want no call to be lost: announced first, and every call that
+    // comes is answered until the client has closed.
+    let port = server(|stream| {
+        let mut answer = answer_first(usize::MAX);
+        let mut announced = false;
+        grpc(&stream, held(), |connection, out, held| {
+            let goes_on = answer(connection, out, held);
+            if !announced && connection.answered() >= 5 {
+                announced = true;
+                connection.announce_goaway(out);
+            }
+            goes_on
+        });
+    });
+    let flags = ["--rate", "500/s", "--duration", "2s"];
+    let run = counted(&place, 0, &score(&plaintext(port), &flags));
+    assert_eq!(run["total"]["ok"], 1000, "{run}");
+    assert!(
+        run["total"]["connections_full"].as_u64() > Some(50),
+        "{run}"
+    );
+
+    // Abruptly: the fifth call is the last that counts, whatever is under way.
+    let port = server(|stream| {
+        let options = CannedOptions {
+            goaway_after: Some(5),
+            ..CannedOptions::default()
+        };
+        grpc(&stream, options, |_, _, _| true);
+    });
+    let run = counted(&place, 0, &score(&plaintext(port), &FEW_IN_FLIGHT));
+    assert_eq!(run["total"]["due"], 200, "{run}");
+    assert!(run["total"]["ok"].as_u64() > Some(100), "{run}");
+    for (code, _) in errors(&run) {
+        assert_eq!(code, "GOAWAY", "{run}");
+    }
+}
+
+#[test]
+fn streams_that_are_refused_or_reset() {
+    let place = Place::new();
+    for (error, code) in [
+        (ErrorCode::REFUSED_STREAM, "STREAM_REFUSED"),
+        (ErrorCode::INTERNAL_ERROR, "STREAM_RESET"),
+    ] {
+        let port = server(move |stream| {
+            let options = CannedOptions {
+                reset_every: Some((4, error)),
+                ..CannedOptions::default()
+            };
+            grpc(&stream, options, |_, _, _| true);
+        });
+        let flags = ["--clients", "1", "--calls", "100"];
+        let run = counted(&place, 0, &score(&plaintext(port), &flags));
+        assert_eq!(run["total"]["ok"], 75, "{run}");
+        assert_eq!(errors(&run), [(code, 25)]);
+    }
+}
+
+#[test]
+fn calls_that_are_never_answered() {
+    let place = Place::new();
+    let port = server(|stream| grpc(&stream, held(), |_, _, _| true));
+    let url = plaintext(port);
+    let flags = ["--rate", "100/s", "--calls", "20", "--deadline", "200ms"];
+    let run = counted(&place, 1, &score(&url, &flags));
+    assert_eq!(errors(&run), [("DEADLINE_EXCEEDED", 20)]);
+    assert!(
+        run["total"]["failed"]["min_us"].as_f64() >= Some(199_000.0),
+        "{run}"
+    );
+    // Without a deadline the end of the run ends them.
+    let flags = [
+        "--rate",
+        "100/s",
+        "--calls",
+        "20",
+        "--deadline",
+        "none",
+        "--drain",
+        "200ms",
+    ];
+    let run = counted(&place, 1, &score(&url, &flags));
+    assert_eq!(errors(&run), []);
+    let cut_off = &run["total"]["cut_off_by_code"][0];
+    assert_eq!(cut_off["code"], "CUT_OFF", "{run}");
+    assert_eq!(cut_off["count"], 20, "{run}");
+}

@@ -1,0 +1,196 @@
+//! Machines that are not up to a load: full disks, too few descriptors.
+
+use super::*;
+
+/// `plimsoll` with `arguments` under a limit that a shell sets.
+fn limited(place: &Place, limit: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &format!("{limit}; exec \"$0\" \"$@\"")])
+        .arg(env!("CARGO_BIN_EXE_plimsoll"))
+        .args(arguments)
+        .current_dir(place.path(""));
+    command
+}
+
+/// The file size limit stands for a disk that fills up: writes fail in the middle. Every
+/// user may set it, and everything else goes on.
+#[test]
+fn a_disk_that_fills_up_while_the_load_runs() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    let url = server.plaintext();
+    let flags = [
+        "--rate",
+        "1000/s",
+        "--duration",
+        "3s",
+        "--requests",
+        "--out",
+        "run",
+    ];
+    // 16 blocks of 512 bytes, and no death by signal at the limit.
+    let limit = "trap '' XFSZ; ulimit -f 16";
+    let output = attempt(&mut limited(&place, limit, &score(&url, &flags)));
+    let said = stderr_of(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("the run directory is not written"), "{said}");
+    assert!(said.contains("File too large"), "{said}");
+    // What was measured is shown, whole.
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(table.contains("3,000 due"), "{table}");
+    assert!(said.contains("run/"), "which file: {said}");
+    // What was written before is a run that can be read, and says what it is.
+    let run = place.expect_json(0, &["report", "run", "--json"]);
+    assert_eq!(run["state"], "partial", "{run}");
+}
+
+/// `plimsoll grpc`, its run directory `full/run` on a disk of 32 KiB to which `filling` is done
+/// beforehand. `None` where this user may not mount one.
+fn on_a_small_disk(place: &Place, filling: &str, url: &str, flags: &[&str]) -> Option<Output> {
+    fs::create_dir(place.path("full")).expect("a new folder");
+    let script =
+        format!("mount -t tmpfs -o size=32k tmpfs full || exit 77; {filling}; exec \"$0\" \"$@\"");
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "sh", "-c", &script])
+        .arg(env!("CARGO_BIN_EXE_plimsoll"))
+        .args(score(url, &[flags, &["--out", "full/run"]].concat()))
+        .current_dir(place.path(""));
+    let output = attempt(&mut command);
+    let printed = stderr_of(&output);
+    if output.status.code() == Some(77) || printed.contains("unshare failed") {
+        aloud(format_args!(
+            "NOT TRIED: this user may not mount a small disk ({printed}); the limit of file sizes stands for it in the test beside this one"
+        ));
+        return None;
+    }
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("No space left on device"), "{printed}");
+    assert!(printed.contains("full/run"), "{printed}");
+    assert!(
+        printed.contains("help: ") && printed.contains("--out"),
+        "{printed}"
+    );
+    Some(output)
+}
+
+/// The same with a disk that really is full: the run can't begin.
+#[test]
+fn a_full_disk_at_the_run_directory() {
+    let place = Place::new();
+    let flags = ["--clients", "1", "--calls", "1"];
+    let fill = "head -c 32768 /dev/zero >full/ballast";
+    if let Some(output) = on_a_small_disk(&place, fill, "grpc://127.0.0.1:1", &flags) {
+        assert_eq!(output.stdout, b"");
+    }
+}
+
+/// And one that somebody else fills up while the run goes on: nothing more can be written, not
+/// even the totals, and they are shown.
+#[test]
+fn a_disk_that_somebody_else_fills_up() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    let flags = ["--rate", "1000/s", "--duration", "3s", "--requests"];
+    let fill = "(sleep 1; cat /dev/zero >full/ballast) 2>/dev/null & :";
+    if let Some(output) = on_a_small_disk(&place, fill, &server.plaintext(), &flags) {
+        let table = String::from_utf8_lossy(&output.stdout);
+        // On a busy machine it may be generator-limited besides, which stands above it.
+        assert!(table.contains("PARTIAL\n"), "{table}");
+        assert!(table.contains("run.json: writing it failed"), "{table}");
+        assert!(table.contains("3,000 due"), "{table}");
+    }
+}
+
+#[test]
+fn too_few_descriptors_for_a_server_are_reported() {
+    let place = Place::new();
+    for arguments in [
+        ["serve", "score", "--listen", "127.0.0.1:0"],
+        ["relay", "gateway", "--echo", "--listen=127.0.0.1:0"],
+    ] {
+        let output = attempt(&mut limited(&place, "ulimit -n 12", &arguments));
+        let printed = stderr_of(&output);
+        assert_eq!(output.status.code(), Some(2), "{printed}");
+        assert!(
+            printed.contains("12 files may be open at once"),
+            "{printed}"
+        );
+        assert!(printed.contains("ulimit -n"), "{printed}");
+    }
+}
+
+#[test]
+fn too_few_descriptors_are_reported_before_the_load() {
+    let place = Place::new();
+    let fleet = ["--fleet", "1000", "--calls", "1", "--out", "never"];
+    let alone = [&fleet[..], &["--processes", "1"]].concat();
+    for (limit, flags, code, words) in [
+        (
+            "ulimit -n 100",
+            &alone[..],
+            2,
+            "1 hold 36 connections at most, and 1,000 are asked for",
+        ),
+        // Not even many processes hold them.
+        (
+            "ulimit -n 66",
+            &fleet[..],
+            1,
+            "1,000 connections need 500 processes",
+        ),
+        (
+            "ulimit -n 60",
+            &fleet[..],
+            1,
+            "no process may have even one of 1,000 connections",
+        ),
+    ] {
+        let arguments = score("grpc://127.0.0.1:1", flags);
+        let output = attempt(&mut limited(&place, limit, &arguments));
+        let printed = stderr_of(&output);
+        assert_eq!(output.status.code(), Some(code), "{printed}");
+        assert!(
+            printed.contains(words) && printed.contains("ulimit -n"),
+            "{printed}"
+        );
+        assert!(!place.path("never").exists());
+    }
+}
+
+/// How many connections cold calls need is not known beforehand.
+#[test]
+fn descriptors_that_run_out_are_counted_and_condemn_the_run() {
+    let place = Place::new();
+    let port = server(|stream| read_out(&stream));
+    let url = plaintext(port);
+    let flags = [
+        "--cold",
+        "--rate",
+        "200/s",
+        "--calls",
+        "200",
+        "--connect-timeout",
+        "2s",
+        "--out",
+        "run",
+    ];
+    let arguments = score(&url, &flags);
+    let output = attempt(&mut limited(&place, "ulimit -n 90", &arguments));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr_of(&output));
+    let run = place.run_json("run");
+    assert_eq!(run["count_check"]["matches"], true, "{run}");
+    let errors = errors(&run);
+    let of = |code| errors.iter().find(|e| e.0 == code).map_or(0, |e| e.1);
+    assert!(of("NO_DESCRIPTORS") > 0, "{errors:?}");
+    assert_eq!(
+        of("NO_DESCRIPTORS") + of("CONNECT_TIMEOUT"),
+        200,
+        "{errors:?}"
+    );
+    assert_eq!(run["state"], "invalid", "{run}");
+    let report = text(&output.stdout);
+    assert!(report.contains("ulimit -n"), "{report}");
+    assert!(Path::new(&place.path("run/intervals.jsonl")).exists());
+}

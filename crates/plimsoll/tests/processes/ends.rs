@@ -1,0 +1,213 @@
+//! How a load of several processes ends.
+
+use super::*;
+
+#[test]
+fn an_interrupt_reaches_all_and_everything_is_written() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    let mut command = place.command(&["grpc", &server.plaintext(), "--rate", "200/s"]);
+    command.args([
+        "--duration",
+        "60s",
+        "--connections",
+        "3",
+        "--processes",
+        "3",
+        "--out",
+        "run",
+        "-q",
+    ]);
+    command
+        .args(SCORE)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let parts = started(&place, child.id(), 3);
+    signal(&child, Signal::INT);
+    assert_eq!(wait(&mut child), 130);
+    let run = place.run_json("run");
+    assert_eq!(
+        (&run["state"], &run["reason"]),
+        (&"aborted".into(), &"interrupted by a signal".into())
+    );
+    assert_eq!(
+        run["count_check"]["matches"], true,
+        "{}",
+        run["count_check"]
+    );
+    assert!(count(&run["total"]["ok"]) > 100);
+    assert!(
+        parts.iter().all(|pid| !is_there(*pid)),
+        "a process outlived its run"
+    );
+}
+
+#[test]
+fn a_process_that_dies_ends_the_run_and_what_was_measured_stays() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    let mut command = place.command(&["grpc", &server.plaintext(), "--rate", "300/s"]);
+    command.args([
+        "--duration",
+        "60s",
+        "--connections",
+        "3",
+        "--processes",
+        "3",
+        "--out",
+        "run",
+        "-q",
+    ]);
+    command.args(["--objective", "p99 < 10s"]);
+    command
+        .args(SCORE)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let parts = started(&place, child.id(), 3);
+    kill_process(Pid::from_raw(parts[1]).unwrap(), Signal::KILL).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(90), "{}", text(&output.stderr));
+    let run = place.run_json("run");
+    assert_eq!(run["state"], "partial");
+    let reason = run["reason"].as_str().unwrap();
+    assert!(
+        reason.contains("process 2 of 3: ended by signal 9"),
+        "{reason}"
+    );
+    assert_eq!(
+        run["count_check"]["matches"], true,
+        "{}",
+        run["count_check"]
+    );
+    assert!(count(&run["total"]["ok"]) > 100);
+    assert!(
+        text(&output.stdout).contains("PARTIAL"),
+        "{}",
+        text(&output.stdout)
+    );
+    assert!(
+        stderr_of(&output).contains("the others are stopped"),
+        "{}",
+        stderr_of(&output)
+    );
+    assert!(
+        parts.iter().all(|pid| !is_there(*pid)),
+        "a process outlived its run"
+    );
+}
+
+/// A process that was stopped, swapped out, or has no core: nothing says so but its silence.
+#[test]
+fn a_process_that_stands_still_is_given_up_and_the_others_go_on() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    let mut command = place.command(&["grpc", &server.plaintext(), "--rate", "300/s"]);
+    command.args([
+        "--duration",
+        "20s",
+        "--connections",
+        "3",
+        "--processes",
+        "3",
+    ]);
+    command.args(["--out", "run", "-q"]);
+    command.args(SCORE);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let parts = started(&place, child.id(), 3);
+    kill_process(Pid::from_raw(parts[1]).unwrap(), Signal::STOP).unwrap();
+    // What the others measure is on the disk all the while, and long before the end.
+    let written = intervals(&place);
+    let end = Instant::now() + Duration::from_secs(60);
+    while intervals(&place) < written + 4 {
+        assert!(Instant::now() < end, "nothing is written any more");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let output = child.wait_with_output().unwrap();
+    let printed = stderr_of(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    for words in ["process 2 of 3: stands still", "the run goes on without it"] {
+        assert!(printed.contains(words), "{words:?} in {printed}");
+    }
+    let run = place.run_json("run");
+    assert_eq!(run["state"], "partial");
+    let reason = run["reason"].as_str().unwrap();
+    assert!(reason.contains("process 2 of 3: stands still"), "{reason}");
+    let check = &run["count_check"];
+    assert_eq!(check["matches"], true, "{check}");
+    // Two of three went on to the end: 300/s for 20 s, but for the third of most of it.
+    let ok = count(&run["total"]["ok"]);
+    assert!((3_900..5_500).contains(&ok), "{}", run["total"]);
+    assert!(parts.iter().all(|pid| !is_there(*pid)));
+}
+
+/// Two wishes to end are "at once", also where a process can't hear them.
+#[test]
+fn a_process_that_stands_still_keeps_no_run_from_ending() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    let mut command = place.command(&["grpc", &server.plaintext(), "--rate", "300/s"]);
+    command.args([
+        "--duration",
+        "600s",
+        "--connections",
+        "3",
+        "--processes",
+        "3",
+    ]);
+    command.args(["--out", "run", "-q"]);
+    command.args(SCORE);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let parts = started(&place, child.id(), 3);
+    kill_process(Pid::from_raw(parts[2]).unwrap(), Signal::STOP).unwrap();
+    // Two of one kind may arrive as one.
+    signal(&child, Signal::INT);
+    signal(&child, Signal::TERM);
+    assert_eq!(wait(&mut child), 130);
+    let run = place.run_json("run");
+    let check = &run["count_check"];
+    assert_eq!(check["matches"], true, "{check}");
+    assert!(count(&run["total"]["ok"]) > 100);
+    assert!(parts.iter().all(|pid| !is_there(*pid)));
+}
+
+fn intervals(place: &Place) -> usize {
+    fs::read_to_string(place.path("run/intervals.jsonl")).map_or(0, |text| text.lines().count())
+}
+
+#[test]
+fn processes_end_with_the_one_that_started_them() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    let mut command = place.command(&["grpc", &server.plaintext(), "--rate", "100/s"]);
+    command.args([
+        "--duration",
+        "60s",
+        "--connections",
+        "2",
+        "--processes",
+        "2",
+        "--out",
+        "run",
+        "-q",
+    ]);
+    command
+        .args(SCORE)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let parts = started(&place, child.id(), 2);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let end = Instant::now() + Duration::from_secs(60);
+    while parts.iter().any(|pid| is_there(*pid)) {
+        assert!(Instant::now() < end, "a process outlived its run");
+        thread::sleep(Duration::from_millis(20));
+    }
+    // What the killed run had written can be read.
+    let report = place.expect(0, &["report", "run"]);
+    assert!(report.contains("PARTIAL"), "{report}");
+}
