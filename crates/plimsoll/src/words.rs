@@ -22,16 +22,23 @@ pub(crate) fn ours(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
         return Ok(words);
     };
     let program = program.clone();
-    let foreign = match command {
-        "s_time" => Some(s_time(&words[2..])?),
-        "s_server" => Some(s_server(&words[2..])?),
-        "generate_html.sh" => Some(generate_html(&words[2..])?),
+    // As it is called there, too: `openssl s_time`.
+    let theirs = &words[if command == "openssl" { 2 } else { 1 }..];
+    let foreign = match theirs.first().and_then(|word| word.to_str()) {
+        Some("s_time") => Some(s_time(&theirs[1..])?),
+        Some("s_server") => Some(s_server(&theirs[1..])?),
+        Some("generate_html.sh") => Some(generate_html(&theirs[1..])?),
         _ => None,
     };
     if let Some(line) = foreign {
         console::notice(format_args!("as: plimsoll {}", line.join(" ")));
         let line = line.into_iter().map(OsString::from);
         return Ok(std::iter::once(program).chain(line).collect());
+    }
+    if let Some(line) = without_command(&words[1..])? {
+        let shown: Vec<_> = line.iter().map(|word| word.to_string_lossy()).collect();
+        console::notice(format_args!("as: plimsoll {}", shown.join(" ")));
+        return ours(std::iter::once(program).chain(line).collect());
     }
     if let [program, command, word] = &words[..]
         && word == "help"
@@ -41,10 +48,41 @@ pub(crate) fn ours(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
         return Ok(vec![program.clone(), command.clone(), "--help".into()]);
     }
     check_signs(&words)?;
-    let (is_bolt, is_http) = (command == "bolt", command == "http");
+    let (is_sofaload, is_http) = (command == SOFALOAD, command == "http");
     let words = if is_http { versions(words) } else { words };
-    Ok(numbered(live(words), is_bolt))
+    Ok(numbered(live(words), is_sofaload))
 }
+
+/// Flags of another tool without a command of ours, or behind that tool's name: the same with the command that
+/// understands them.
+fn without_command(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure> {
+    let texts: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    let has = |start: &str| {
+        let mut bare = texts.iter().map(|text| text.trim_start_matches('-'));
+        bare.any(|text| text.starts_with(start))
+    };
+    let lacks = |command: &str| texts.iter().all(|text| text != command);
+    let (command, flags): (&[&str], _) = match texts.first().map_or("", |first| first) {
+        "sofaload" => (&[SOFALOAD], &words[1..]),
+        first if !first.starts_with('-') => return Ok(None),
+        _ if has("sofarpc") && lacks(SOFALOAD) => (&[SOFALOAD], words),
+        _ if has("wsproxy-instances") && lacks("stack") => (&["stack", "run", "sessions"], words),
+        _ if has(FLEET.trim_start_matches('-'))
+            && texts.iter().all(|text| !text.contains("://")) =>
+        {
+            return Err(Failure::usage(
+                format_args!("{FLEET}: the command is missing, and the service"),
+                "write them before the flags: plimsoll grpc grpc://HOST:PORT -m PACKAGE.SERVICE/METHOD",
+            ));
+        }
+        _ => return Ok(None),
+    };
+    let command = command.iter().map(OsString::from);
+    Ok(Some(command.chain(flags.iter().cloned()).collect()))
+}
+
+/// The command that understands the flags of sofaload.
+const SOFALOAD: &str = "bolt";
 
 /// Versions of HTTP as flags of their own, as curl and others have them.
 const VERSIONS: [(&str, &str); 3] = [
@@ -106,12 +144,12 @@ fn starts_as_number(text: &str) -> bool {
 const NUMBERED: [(&str, &str, &str); 2] = [("--rps", "--rate", "/s"), ("--qps", "--rate", "/s")];
 
 /// The same of a load tool for SOFARPC: a duration in seconds, threads, and the protocol, which the command says.
-const OF_BOLT: [(&str, &str, &str); 2] = [("-D", "--duration", "s"), ("-t", "--workers", "")];
+const OF_SOFALOAD: [(&str, &str, &str); 2] = [("-D", "--duration", "s"), ("-t", "--workers", "")];
 
 /// A fleet's own two flags, and the progress that goes with them.
 const FLEET: &str = "--no-of-clients";
 
-fn numbered(words: Vec<OsString>, is_bolt: bool) -> Vec<OsString> {
+fn numbered(words: Vec<OsString>, is_sofaload: bool) -> Vec<OsString> {
     let mut left = VecDeque::from(words);
     let mut ours: Vec<OsString> = Vec::new();
     let (mut is_fleet, mut has_progress) = (false, false);
@@ -131,14 +169,16 @@ fn numbered(words: Vec<OsString>, is_bolt: bool) -> Vec<OsString> {
         };
         is_fleet |= flag == FLEET;
         has_progress |= flag == "--progress-every";
-        let mut known = NUMBERED.iter().chain(OF_BOLT.iter().filter(|_| is_bolt));
+        let mut known = NUMBERED
+            .iter()
+            .chain(OF_SOFALOAD.iter().filter(|_| is_sofaload));
         if let Some((_, own, unit)) = known.find(|(name, ..)| *name == flag) {
             let value = attached.map(OsString::from).or_else(|| left.pop_front());
             ours.push((*own).into());
             ours.extend(value.map(|value| with_unit(value, unit)));
-        } else if is_bolt && flag == "-p" && left.front().is_some_and(|v| v == "sofarpc") {
+        } else if is_sofaload && flag == "-p" && left.front().is_some_and(|v| v == "sofarpc") {
             left.pop_front();
-        } else if let Some(rest) = text.strip_prefix("sofarpc://").filter(|_| is_bolt) {
+        } else if let Some(rest) = text.strip_prefix("sofarpc://").filter(|_| is_sofaload) {
             ours.push(format!("sofa://{rest}").into());
         } else {
             ours.push(word);
@@ -387,6 +427,23 @@ mod tests {
             ),
             ("generate_html.sh f.html 10", "payload 10KiB f.html"),
             (
+                "openssl s_time -connect a:1 -www x -CAfile ca.crt -new -time 3",
+                "fetch https://a:1/x --mode new --clients 1 --duration 3s --ca ca.crt",
+            ),
+            (
+                "-D 10 --qps=2000 -c 200 -t 16 -p sofarpc 127.0.0.1:12200",
+                "bolt --duration 10s --rate 2000/s -c 200 --workers 16 127.0.0.1:12200",
+            ),
+            (
+                "sofaload -D 10 sofarpc://a:1",
+                "bolt --duration 10s sofa://a:1",
+            ),
+            (
+                "--clients 2 --queries 3 --wsproxy-instances 1",
+                "stack run sessions --clients 2 --queries 3 --wsproxy-instances 1",
+            ),
+            ("-q bolt sofarpc://a:1", "-q bolt sofarpc://a:1"),
+            (
                 "grpc URL --no-of-clients=100000 --count=1000000",
                 "grpc URL --no-of-clients=100000 --count=1000000 --progress-every 1000",
             ),
@@ -413,6 +470,10 @@ mod tests {
             ("s_server -accept 1", "without -WWW"),
             ("s_server -Verify 1 -WWW", "without -CAfile"),
             ("generate_html.sh f 1k", "takes a file and its size"),
+            (
+                "--no-of-clients=100000 --count=1000000",
+                "the command is missing, and the service",
+            ),
             (
                 "grpc URL --duration -5s",
                 "--duration: `-5s` is negative; write it without the sign, such as --duration 5s",
