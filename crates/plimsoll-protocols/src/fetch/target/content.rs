@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
+use std::sync::LazyLock;
 
 use plimsoll_model::input;
 use plimsoll_model::units::Size;
@@ -13,7 +14,7 @@ use crate::serving::ServeError;
 pub(super) const BLOCK: usize = 256 * 1024;
 
 /// Made-up bodies are cut from this, again and again.
-static MADE: [u8; BLOCK] = [b'x'; BLOCK];
+static MADE: LazyLock<Vec<u8>> = LazyLock::new(|| vec![b'x'; BLOCK]);
 
 /// A body of known length, a block at a time.
 pub(super) enum Body {

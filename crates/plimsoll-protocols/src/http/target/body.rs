@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::LazyLock;
 use std::task::{Context, Poll};
 
 use hyper::body::{Body, Bytes, Frame, SizeHint};
@@ -12,7 +13,7 @@ use tokio::sync::mpsc::Receiver;
 const BLOCK: usize = 64 * 1024;
 
 /// Made-up bodies are cut from this, again and again.
-static MADE: [u8; BLOCK] = [b'x'; BLOCK];
+static MADE: LazyLock<Vec<u8>> = LazyLock::new(|| vec![b'x'; BLOCK]);
 
 /// What is sent behind the head of an answer.
 pub(super) enum Answer {
