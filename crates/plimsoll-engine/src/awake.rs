@@ -6,7 +6,7 @@
 
 #![expect(
     unsafe_code,
-    reason = "sched_setscheduler(2) reads a structure of one number; rustix does not wrap it"
+    reason = "sched_setscheduler(2) reads a number by its address; rustix does not wrap it"
 )]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -96,9 +96,11 @@ fn spin(over: &AtomicBool) {
 
 /// The calling thread runs only where no other wants to.
 fn becomes_idle() -> bool {
-    let priority = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the structure outlives the call, which only reads it; 0 is the calling thread.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority) == 0 }
+    // The kernel's structure is this one number. musl's has more in it, and its function refuses every call.
+    let priority: libc::c_int = 0;
+    let number = libc::SYS_sched_setscheduler;
+    // SAFETY: the number outlives the call, which only reads it; 0 is the calling thread.
+    unsafe { libc::syscall(number, 0, libc::SCHED_IDLE, &raw const priority) == 0 }
 }
 
 #[cfg(test)]
