@@ -9,10 +9,11 @@ use std::io;
 use std::time::Duration;
 
 use plimsoll_model::{Outcome, Recorder, Time};
+use rustix::io::Errno;
 
 use crate::address::Address;
-use crate::network::{Found, Network, Token};
-use crate::worker::classify_connect;
+use crate::event_loop::connection::Loss;
+use crate::network::{Found, Lookup, Network, Token};
 
 /// How long an address is left out after its first failure; twice as long after the next.
 const FIRST_LEFT_OUT: Duration = Duration::from_secs(1);
@@ -32,6 +33,8 @@ pub(crate) struct Addresses {
     current: Vec<u32>,
     /// When they are to be asked for again.
     until: Time,
+    /// They are being looked up for all that want a connection.
+    asked_for: bool,
 }
 
 #[derive(Debug)]
@@ -63,8 +66,47 @@ impl Addresses {
         !self.current.is_empty()
     }
 
-    /// Takes an answer, which is good until `until`.
-    pub(crate) fn learn(&mut self, found: &Found, until: Time, recorder: &mut Recorder) {
+    /// Whether they are being looked up, for all that want a connection.
+    pub(crate) fn are_asked_for(&self) -> bool {
+        self.asked_for
+    }
+
+    pub(crate) fn ask_for_all<N: Network>(&mut self, token: Token, network: &mut N) {
+        self.asked_for = true;
+        network.resolve(self.target, token, Lookup::Shared);
+    }
+
+    /// Takes the answer to a question, which is good until `until`.
+    ///
+    /// # Errors
+    /// Where there was none, and nothing else is known that would do.
+    pub(crate) fn take(
+        &mut self,
+        found: io::Result<Found>,
+        lookup: Lookup,
+        until: Time,
+        recorder: &mut Recorder,
+    ) -> Result<(), Loss> {
+        self.asked_for = false;
+        match found {
+            Ok(found) => self.learn(&found, until, recorder),
+            // What was right half a minute ago most likely is (RFC 8767), but for a client
+            // that has just been started.
+            Err(e) if self.are_there() && lookup == Lookup::Shared => {
+                tracing::warn!("host name not resolved, its old addresses are used: {e}");
+                self.until = until;
+            }
+            Err(e) => {
+                return Err(Loss {
+                    outcome: Outcome::ResolveFailed,
+                    detail: format!("host name not resolved: {e}"),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn learn(&mut self, found: &Found, until: Time, recorder: &mut Recorder) {
         self.until = if found.may_change { until } else { Time::NEVER };
         // A single address that was typed is no news to anybody.
         let counted = found.may_change || found.addresses.len() > 1;
@@ -85,11 +127,6 @@ impl Addresses {
             });
             self.current.push(place as u32);
         }
-    }
-
-    /// Goes on with what is known: the name could not be looked up.
-    pub(crate) fn keep(&mut self, until: Time) {
-        self.until = until;
     }
 
     /// The place of the only address, where there is but one.
@@ -191,6 +228,23 @@ impl Addresses {
         let doublings = known.failures.min(5);
         known.failures += 1;
         known.left_out_until = now + (FIRST_LEFT_OUT * 2u32.pow(doublings)).min(LONGEST_LEFT_OUT);
+    }
+}
+
+/// What a failure to get a connection is counted as.
+pub fn classify_connect(e: &io::Error) -> Outcome {
+    match e.kind() {
+        io::ErrorKind::ConnectionRefused => Outcome::ConnectRefused,
+        io::ErrorKind::ConnectionReset => Outcome::Reset,
+        io::ErrorKind::TimedOut => Outcome::ConnectTimeout,
+        io::ErrorKind::AddrNotAvailable => Outcome::NoPorts,
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            Outcome::ConnectUnreachable
+        }
+        _ => match e.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::MFILE | Errno::NFILE) => Outcome::NoDescriptors,
+            _ => Outcome::ConnectFailed,
+        },
     }
 }
 

@@ -11,17 +11,20 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
+use plimsoll_model::Time;
 use plimsoll_model::plan::{Plan, Reuse, Shard, Target, TokenCounter};
 use plimsoll_model::record::{Interval, RequestRecord};
 use plimsoll_model::run::merge::InStep;
 use plimsoll_model::run::{IntervalRecord, NegotiatedTls, ShardFigures};
-use plimsoll_model::{Outcome, Time};
 
 use crate::address::Address;
 use crate::clock::Clock;
 use crate::cores;
-use crate::defect::{self, Defect};
+use crate::defect;
 use crate::driver::Protocol;
+use crate::error::EngineError;
+use crate::event_loop::client::{Client, Steps};
+use crate::event_loop::{Control, Established, EventLoop, Share, StopLevel, WorkerInterval};
 use crate::machine::MachineMeter;
 use crate::network::os::{OsNetwork, SocketOptions};
 use crate::resolver;
@@ -29,8 +32,8 @@ use crate::resources::{Meter, TurnMeter, Watched, server_of};
 use crate::script::Scripts;
 use crate::script::worker::ScriptWorker;
 use crate::stop::Stop;
-use crate::tls::{TlsClient, TlsSetupError};
-use crate::worker::{Control, Established, Share, StopLevel, Worker, WorkerInterval};
+use crate::tls::TlsClient;
+use crate::worker::Worker;
 
 mod hands;
 mod holding;
@@ -40,60 +43,6 @@ use hands::{Hands, Message, Shared};
 use holding::Holding;
 use sharing::{Whole, check_descriptors, shares, worker_count};
 pub use sharing::{connections_at_once, connections_of_scripts, most_connections};
-
-/// Why a run could not begin, or had to end.
-#[derive(Debug, thiserror::Error)]
-pub enum EngineError {
-    #[error(transparent)]
-    Tls(#[from] TlsSetupError),
-    #[error("{url}: host name {host:?} not resolved: {source}")]
-    Resolve {
-        url: String,
-        host: String,
-        source: io::Error,
-    },
-    /// Not one connection came up.
-    #[error("{url}: {detail} [{}]{}", outcome.code(), explained(*outcome))]
-    NoConnection {
-        url: String,
-        outcome: Outcome,
-        detail: String,
-    },
-    #[error(
-        "{needed} connections need {needed_descriptors} descriptors, and this process may have {limit} (ulimit -n): raise the limit, use more processes (--processes), or ask for at most {most} connections a process"
-    )]
-    Descriptors {
-        needed: u64,
-        needed_descriptors: u64,
-        limit: u64,
-        most: u64,
-    },
-    #[error("the event loop failed: {0}")]
-    Loop(io::Error),
-    #[error("interrupted before the load began")]
-    Interrupted,
-    /// A thread of the load, or its observer, panicked.
-    #[error("an error in plimsoll: {0}; please report it with the run directory")]
-    Defect(Defect),
-    /// Shards of several machines did not come together, or one of them failed.
-    #[error("{0}")]
-    Shards(String),
-    /// One of the processes that share a load failed.
-    #[error("process {} of {of}: {problem}", index + 1)]
-    Shard {
-        index: u32,
-        of: u32,
-        problem: String,
-    },
-}
-
-/// The TLS library's messages are for those who know TLS; all others need no explanation.
-fn explained(outcome: Outcome) -> String {
-    match outcome.code().starts_with("TLS_") {
-        true => format!(": {}", outcome.explanation()),
-        false => String::new(),
-    }
-}
 
 /// What a caller sees of a run while it happens.
 #[derive(Debug)]
@@ -194,14 +143,15 @@ pub fn run<P: Protocol>(
         stop,
         observe,
         move |clock, share, hands| {
-            work(
-                clock,
-                &target,
-                share,
-                Arc::clone(&protocol),
-                tls.as_ref().map(TlsClient::for_worker),
-                hands,
-            );
+            let protocol = Arc::clone(&protocol);
+            let tls = tls.as_ref().map(TlsClient::for_worker);
+            work(clock, &[&target], share, hands, |share, network, hands| {
+                protocol.clock_began(clock.unix_zero());
+                let mut worker = Worker::new(share, network, protocol, tls);
+                worker.measure_turns(hands.turn_meter.take());
+                let established = worker.establish(hands)?;
+                Ok((worker, established))
+            });
         },
     )
 }
@@ -233,7 +183,19 @@ pub fn run_scripts<C: Scripts>(
         stop,
         observe,
         move |clock, share, hands| {
-            work_scripts(clock, share, Arc::clone(&scripts), hands);
+            let scripts = Arc::clone(&scripts);
+            work(
+                clock,
+                &scripts.targets(),
+                share,
+                hands,
+                |share, network, _| {
+                    scripts.clock_began(clock.unix_zero());
+                    let worker = ScriptWorker::new(share, network, Arc::clone(&scripts));
+                    // They make their connections themselves.
+                    Ok((worker, Established::default()))
+                },
+            );
         },
     )
 }
@@ -357,15 +319,17 @@ fn end_at_once(stop: &Stop) {
     stop.request();
 }
 
-/// A worker's thread, from connecting to the last call's end.
-fn work<P: Protocol>(
+/// A worker's thread, from connecting to the last call's end. `begin` makes its loop and the connections that
+/// come before the load.
+fn work<C: Client>(
     clock: Clock,
-    target: &Target,
+    targets: &[&Target],
     share: Share,
-    protocol: Arc<P>,
-    tls: Option<TlsClient>,
     mut hands: Hands,
-) {
+    begin: impl FnOnce(Share, OsNetwork, &mut Hands) -> io::Result<Begun<C>>,
+) where
+    EventLoop<C, OsNetwork>: Steps<C::Wish>,
+{
     OsNetwork::sharpen_timers();
     if share.load.last_core && share.of == 1 {
         cores::generator();
@@ -376,11 +340,8 @@ fn work<P: Protocol>(
     };
     let index = share.index;
     let carry = |hands: &mut Hands| -> io::Result<()> {
-        let network = OsNetwork::new(clock, &[target], options, index as usize)?;
-        protocol.clock_began(clock.unix_zero());
-        let mut worker = Worker::new(share, network, protocol, tls);
-        worker.measure_turns(hands.turn_meter.take());
-        let established = worker.establish(hands)?;
+        let network = OsNetwork::new(clock, targets, options, index as usize)?;
+        let (mut worker, established) = begin(share, network, hands)?;
         // The conductor is gone only when the run is given up.
         let _ = hands.sender.send(Message::Established(established));
         if worker.await_start(hands)?
@@ -397,41 +358,8 @@ fn work<P: Protocol>(
     tracing::debug!(worker = index, "worker ended");
 }
 
-/// A worker's thread for scripts, which make their own connections.
-fn work_scripts<C: Scripts>(clock: Clock, share: Share, scripts: Arc<C>, mut hands: Hands) {
-    OsNetwork::sharpen_timers();
-    let options = SocketOptions {
-        sources: share.load.source_addresses.clone(),
-        spin: share.load.spin,
-    };
-    let index = share.index as usize;
-    let carry = |hands: &mut Hands| -> io::Result<()> {
-        let network = OsNetwork::new(clock, &scripts.targets(), options, index)?;
-        scripts.clock_began(clock.unix_zero());
-        let mut worker = ScriptWorker::new(share, network, scripts);
-        // The conductor is gone only when the run is given up.
-        let _ = hands
-            .sender
-            .send(Message::Established(Established::default()));
-        while hands.start().is_none() {
-            if hands.stop_level() != StopLevel::Run {
-                return Ok(());
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        match hands.start() {
-            Some(start) => {
-                hands.begin();
-                worker.run(start, hands)
-            }
-            None => Ok(()),
-        }
-    };
-    if let Err(e) = carry(&mut hands) {
-        let _ = hands.sender.send(Message::Failed(e));
-    }
-    tracing::debug!(worker = index, "worker ended");
-}
+/// A loop that is ready for the load, and how the connecting went.
+type Begun<C> = (EventLoop<C, OsNetwork>, Established);
 
 /// One interval, as far as workers have handed it over.
 #[derive(Default)]

@@ -9,6 +9,8 @@ pub mod conductor;
 pub mod cores;
 pub mod defect;
 pub mod driver;
+mod error;
+mod event_loop;
 pub mod fault;
 pub mod heap;
 pub mod layout;
@@ -29,10 +31,11 @@ pub mod worker;
 pub use address::Address;
 pub use clock::Clock;
 pub use conductor::{
-    EngineError, Finished, Observation, Place, connections_at_once, connections_of_scripts,
-    most_connections, resolve, run, run_scripts,
+    Finished, Observation, Place, connections_at_once, connections_of_scripts, most_connections,
+    resolve, run, run_scripts,
 };
 pub use driver::{
     CallId, Direction, Done, Driver, Event, Exchanged, Protocol, ProtocolError, Tracer,
 };
+pub use error::EngineError;
 pub use stop::Stop;

@@ -31,6 +31,18 @@ pub struct Ready {
     pub hangup: bool,
 }
 
+impl Ready {
+    /// What has not been read to its end.
+    pub(crate) fn to_be_read(token: Token) -> Ready {
+        Ready {
+            token,
+            readable: true,
+            writable: false,
+            hangup: true,
+        }
+    }
+}
+
 /// Until when to wait, and how exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wake {

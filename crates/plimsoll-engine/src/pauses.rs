@@ -100,21 +100,27 @@ impl Pauses {
         self.aftermath.is_some()
     }
 
-    /// Looks whether they are gone. `over`: the run is.
+    /// Looks whether they are gone.
     #[cold]
     pub(crate) fn look(
         &mut self,
         now: Time,
         (stage, under_way, due): (u8, u64, u64),
-        over: bool,
         recorder: &mut Recorder,
     ) {
         let is_over = |a: &mut Aftermath| {
             let since = now.since(a.ended);
             let is_back = under_way <= a.under_way && since >= a.longest_ns;
-            over || is_back || since >= LONGEST_RECOVERY * a.longest_ns
+            is_back || since >= LONGEST_RECOVERY * a.longest_ns
         };
         if let Some(aftermath) = self.aftermath.take_if(is_over) {
+            aftermath.record(due, stage, recorder);
+        }
+    }
+
+    /// The run is over, and so are its pauses.
+    pub(crate) fn end(&mut self, (stage, _, due): (u8, u64, u64), recorder: &mut Recorder) {
+        if let Some(aftermath) = self.aftermath.take() {
             aftermath.record(due, stage, recorder);
         }
     }
@@ -163,7 +169,7 @@ mod tests {
         let mut pauses = Pauses::new();
         pauses.begin(80 * MS, Time(0), (0, 3, 100), &mut recorder);
         let mut look = |ms: u64, under_way, due| {
-            pauses.look(Time(ms * MS), (0, under_way, due), false, &mut recorder);
+            pauses.look(Time(ms * MS), (0, under_way, due), &mut recorder);
             pauses.are_felt()
         };
         assert!(look(10, 40, 140));
@@ -182,9 +188,9 @@ mod tests {
         assert_eq!(delayed(&mut recorder), (73, 73, 0));
         pauses.begin(10 * MS, Time(0), (0, 3, 0), &mut recorder);
         pauses.begin(20 * MS, Time(50 * MS), (0, 9, 7), &mut recorder);
-        pauses.look(Time(249 * MS), (0, 4, 11), false, &mut recorder);
+        pauses.look(Time(249 * MS), (0, 4, 11), &mut recorder);
         assert!(pauses.are_felt());
-        pauses.look(Time(250 * MS), (0, 4, 11), false, &mut recorder);
+        pauses.look(Time(250 * MS), (0, 4, 11), &mut recorder);
         assert!(!pauses.are_felt());
         assert_eq!(delayed(&mut recorder), (17, 0, 0));
     }

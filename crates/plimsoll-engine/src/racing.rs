@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use plimsoll_model::{Outcome, Recorder, Time};
 
-use crate::addresses::Addresses;
+use crate::addresses::{Addresses, classify_connect};
 use crate::network::{Network, Token};
-use crate::worker::classify_connect;
 
 /// RFC 8305 §8: the recommended Connection Attempt Delay.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);

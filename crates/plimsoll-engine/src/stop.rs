@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::worker::StopLevel;
+use crate::event_loop::StopLevel;
 
 /// Shared with whoever may end the run: a signal handler, an objective that is missed.
 #[derive(Clone, Debug, Default)]

@@ -57,8 +57,8 @@ use trust::{Anchors, Learned, ServerCheck, Trust};
 pub use agreed::{Agreement, Chain, KeyKind, SharedTally, Tally};
 pub use lean::{ServerSession, ServerSessions, SessionError};
 
+use crate::addresses::classify_connect;
 use crate::tickets::{KeepOnly, Tickets};
-use crate::worker::classify_connect;
 
 /// A server that wants a client certificate and gets none may close without a word.
 pub(crate) const UNINVITED: &str =

@@ -10,9 +10,9 @@ use plimsoll_model::Time;
 use plimsoll_model::record::Interval;
 
 use crate::defect::Defect;
+use crate::event_loop::{Control, Established, StopLevel, WorkerInterval};
 use crate::resources::{TurnMeter, thread_cpu};
 use crate::stop::Stop;
-use crate::worker::{Control, Established, StopLevel, WorkerInterval};
 
 /// What all threads of a run share.
 pub(super) struct Shared {

@@ -6,9 +6,9 @@ use std::thread;
 
 use plimsoll_model::plan::{Plan, Reuse, Shard};
 
-use super::EngineError;
+use crate::error::EngineError;
+use crate::event_loop::Share;
 use crate::script::LINKS;
-use crate::worker::Share;
 
 /// Connections that the calls of `plan` have open at once, as far as that is known
 /// beforehand.

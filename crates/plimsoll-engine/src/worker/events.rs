@@ -11,37 +11,38 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// What the driver reported.
     #[inline]
     pub(super) fn take_events(&mut self, role: Role, phases: ConnectPhases, now: Time) {
-        if self.events.is_empty() {
+        if self.client.events.is_empty() {
             return;
         }
-        let mut events = std::mem::take(&mut self.events);
+        let mut events = std::mem::take(&mut self.client.events);
         for event in events.drain(..) {
             match event {
                 Event::Done(done) => self.call_ended(&done, role, phases, now),
-                Event::Message(call) => match self.calls.message(call, now) {
+                Event::Message(call) => match self.client.calls.message(call, now) {
                     (stage, Time::NEVER, sent) => {
                         self.recorder.first_message(stage, now.since(sent));
                     }
                     (stage, before, _) => self.recorder.inter_message(stage, now.since(before)),
                 },
                 Event::Token(id) => {
-                    let (call, recorder) = (self.calls.get(id), &mut self.recorder);
-                    self.tokens.token(id, call, now, recorder);
+                    let (call, recorder) = (self.client.calls.get(id), &mut self.recorder);
+                    self.client.tokens.token(id, call, now, recorder);
                 }
                 Event::Usage {
                     call,
                     prompt,
                     answer,
-                } => self.tokens.usage(call, prompt, answer),
+                } => self.client.tokens.usage(call, prompt, answer),
                 Event::Count { call, count, n } => {
-                    self.recorder.count(self.calls.stage_of(call), count, n);
+                    self.recorder
+                        .count(self.client.calls.stage_of(call), count, n);
                 }
                 Event::Sent { call, messages } => {
-                    let stage = self.calls.stage_of(call);
+                    let stage = self.client.calls.stage_of(call);
                     self.recorder.messages_sent(stage, u64::from(messages));
                 }
                 Event::Text { call, text } => {
-                    self.recorder.text(self.calls.stage_of(call), text);
+                    self.recorder.text(self.client.calls.stage_of(call), text);
                 }
                 // Only scripts ask for it.
                 Event::Answer { .. } => {}
@@ -49,6 +50,6 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 Event::Detail { outcome, text } => self.recorder.detail(outcome, &text),
             }
         }
-        self.events = events;
+        self.client.events = events;
     }
 }

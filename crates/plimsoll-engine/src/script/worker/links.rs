@@ -1,20 +1,26 @@
-//! The links of all scripts: made, read, written and lost.
+//! The links of all scripts: read, written and lost.
 
-use std::collections::VecDeque;
 use std::io;
 
 use plimsoll_model::{Outcome, Time};
 use rustix::io::Errno;
 
-use super::connection::{Connection, State};
 use super::{Happened, ScriptWorker};
-use crate::addresses::NOWHERE;
-use crate::network::{Lookup, Network, Ready, Token};
-use crate::racing::{Ground, Raced, Races};
+use crate::event_loop::Control;
+use crate::event_loop::connection::{Connection, Loss, State};
+use crate::event_loop::records::{self, Taker};
+use crate::network::{Network, Ready};
 use crate::script::{Link, Scripts};
-use crate::worker::{Control, classify_connect};
+use crate::tls::{CLOSED_IN_HANDSHAKE, TlsSession};
 
 const MAX_READS: usize = 4;
+
+/// Whose a connection is.
+#[derive(Clone, Copy)]
+pub struct OnLink {
+    pub(super) slot: u32,
+    pub(super) link: Link,
+}
 
 /// What reading a socket came to.
 enum Read {
@@ -24,159 +30,154 @@ enum Read {
     All(usize),
     Nothing,
     Again,
-    Lost(Outcome, String),
+    Lost(Loss),
+}
+
+impl Read {
+    fn lost(outcome: Outcome, detail: impl Into<String>) -> Read {
+        let detail = detail.into();
+        Read::Lost(Loss { outcome, detail })
+    }
+}
+
+impl<S> Connection<OnLink, S> {
+    /// Sends `bytes`, which it empties, behind what waits already; keeps what the socket
+    /// does not take. What a script sends unasked is little, so it answers what the peer sent, who is owed all
+    /// of it. A connection that fails shows when it is read.
+    fn send<N: Network<Socket = S>>(&mut self, network: &mut N, bytes: &mut Vec<u8>) {
+        if self.state != State::Open || self.write_failed {
+            return bytes.clear();
+        }
+        match self.out.is_empty() {
+            true => std::mem::swap(&mut self.out, bytes),
+            false => self.out.append(bytes),
+        }
+        self.flush(network);
+        if self.out.is_empty() {
+            std::mem::swap(&mut self.out, bytes);
+        }
+        self.owe_all();
+    }
+
+    fn read_once<N: Network<Socket = S>>(
+        &mut self,
+        network: &mut N,
+        buffer: &mut [u8],
+        ready: Ready,
+    ) -> Read {
+        match self.read(network, buffer) {
+            None => Read::Nothing,
+            Some(Ok(0)) if self.was_reset => {
+                let e = io::Error::from(Errno::CONNRESET);
+                Read::lost(Outcome::Reset, format!("the connection was lost: {e}"))
+            }
+            Some(Ok(0)) if self.state == State::Handshaking => {
+                Read::lost(Outcome::TlsFailed, CLOSED_IN_HANDSHAKE)
+            }
+            Some(Ok(0)) => Read::Lost(closed()),
+            // A short read has emptied the socket; the next bytes make a new event.
+            Some(Ok(got)) if got < buffer.len() && !ready.hangup => Read::All(got),
+            Some(Ok(got)) => Read::More(got),
+            Some(Err(e)) if e.kind() == io::ErrorKind::Interrupted => Read::Again,
+            Some(Err(e)) if e.kind() == io::ErrorKind::WouldBlock => Read::Nothing,
+            Some(Err(e)) => Read::lost(Outcome::Reset, format!("the connection was lost: {e}")),
+        }
+    }
+}
+
+fn closed() -> Loss {
+    Loss {
+        outcome: Outcome::ConnectionClosed,
+        detail: "the server closed the connection".to_owned(),
+    }
+}
+
+/// Keeps what records hold for the script, which gets it once they are all open.
+struct Kept<'a> {
+    plain: &'a mut Vec<u8>,
+    is_handshaking: bool,
+}
+
+impl Taker for Kept<'_> {
+    fn is_handshaking(&self) -> bool {
+        self.is_handshaking
+    }
+
+    fn handshaken(&mut self, _session: &TlsSession) -> Result<(), Loss> {
+        self.is_handshaking = false;
+        Ok(())
+    }
+
+    fn plaintext(&mut self, bytes: &[u8]) -> Result<(), Loss> {
+        self.plain.extend_from_slice(bytes);
+        Ok(())
+    }
 }
 
 impl<C: Scripts, N: Network> ScriptWorker<C, N> {
-    fn token(&self, index: u32, link: Link) -> Token {
-        let Some(slot) = &self.slots[index as usize] else {
-            return Token(u64::MAX - 1);
-        };
-        let connection = &slot.connections[usize::from(link.0)];
-        Token(
-            u64::from(slot.generation) << 40
-                | u64::from(connection.generation) << 32
-                | u64::from(link.0) << 31
-                | u64::from(index),
-        )
-    }
-
-    /// The live connection that a token names.
-    pub(super) fn live(&self, token: Token) -> Option<(u32, Link)> {
-        let (index, link) = (
-            token.0 as u32 & 0x7fff_ffff,
-            Link((token.0 >> 31) as u8 & 1),
-        );
-        self.slots.get(index as usize)?.as_ref()?;
-        (self.token(index, link) == token).then_some((index, link))
-    }
-
-    pub(super) fn connection(
-        &mut self,
-        index: u32,
-        link: Link,
-    ) -> Option<&mut Connection<N::Socket>> {
-        let slot = self.slots[index as usize].as_mut()?;
-        Some(&mut slot.connections[usize::from(link.0)])
-    }
-
-    pub(super) fn serve(&mut self, control: &mut impl Control, ready: Ready) {
-        let Some((index, link)) = self.live(ready.token) else {
-            return self.serve_attempt(control, ready);
-        };
-        let Some(state) = self.connection(index, link).map(|c| c.state) else {
+    pub(super) fn serve_link(&mut self, control: &mut impl Control, index: u32, ready: Ready) {
+        let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
-        if state == State::Connecting {
-            if !ready.writable {
-                return;
-            }
-            self.tcp_is_up(control, index, link);
-            // A server that speaks first, or goes at once, may have done so already, and
-            // sockets report it once.
-            let spoke = ready.readable || ready.hangup;
-            if !spoke || self.live(ready.token).is_none() {
-                return;
-            }
-        }
         let mut relieved = false;
-        if ready.writable
-            && let Some(slot) = self.slots[index as usize].as_mut()
-        {
-            let connection = &mut slot.connections[usize::from(link.0)];
+        if ready.writable {
             connection.flush(&mut self.network);
             relieved = connection.is_relieved();
         }
         if ready.readable || ready.hangup || relieved {
             let hangup = ready.hangup || relieved;
-            self.read(control, index, link, Ready { hangup, ..ready });
+            self.read(control, index, Ready { hangup, ..ready });
         }
     }
 
-    fn tcp_is_up(&mut self, control: &mut impl Control, index: u32, link: Link) {
-        let now = self.network.now();
-        let Some(slot) = self.slots[index as usize].as_mut() else {
-            return;
-        };
-        let connection = &mut slot.connections[usize::from(link.0)];
-        let Some(socket) = connection.socket.as_mut() else {
-            return;
-        };
-        if let Err(e) = self.network.connected(socket) {
-            let place = connection.place;
-            return self.connect_failed(control, index, link, place, &e, now);
-        }
-        self.transport_is_up(control, index, link, now);
-    }
-
-    fn transport_is_up(&mut self, control: &mut impl Control, index: u32, link: Link, now: Time) {
-        let Some(slot) = self.slots[index as usize].as_mut() else {
-            return;
-        };
-        let connection = &mut slot.connections[usize::from(link.0)];
-        match self.scripts.tls(link).map(|tls| tls.session()) {
-            None => self.link_is_up(control, index, link, now),
-            Some(Ok(session)) => {
-                connection.state = State::Handshaking;
-                connection.tls = Some(Box::new(session));
+    /// A link's TCP is up.
+    pub(super) fn greet(&mut self, control: &mut impl Control, index: u32, now: Time) {
+        match self.connections[index as usize].as_mut() {
+            Some(connection) if connection.state == State::Handshaking => {
                 connection.flush(&mut self.network);
             }
-            Some(Err(e)) => {
-                let text = format!("tls: {e}");
-                self.lose(control, index, link, Outcome::TlsFailed, &text, now);
-            }
+            _ => self.link_is_up(control, index, now),
         }
     }
 
-    fn link_is_up(&mut self, control: &mut impl Control, index: u32, link: Link, now: Time) {
-        let Some(connection) = self.connection(index, link) else {
+    fn link_is_up(&mut self, control: &mut impl Control, index: u32, now: Time) {
+        let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
-        connection.state = State::Up;
-        let place = connection.place;
-        let took = now.since(connection.began);
+        connection.state = State::Open;
+        let took = connection.phases.connect_ns + connection.lap(now);
         let agreement = connection.tls.as_ref().map(|tls| tls.agreement());
-        if let Some(agreement) = agreement {
-            self.handshakes.add(agreement);
-        }
-        self.connecting -= 1;
-        let stage = self.stage;
-        self.addresses[usize::from(link.0)].came_up(place, stage, &mut self.recorder);
+        let OnLink { slot, link } = connection.own;
+        self.came_up(index, agreement, self.stage);
         self.open_connections += 1;
         control.connections(1);
-        self.happen(control, index, Happened::Connected(link, took), now);
+        self.happen(control, slot, Happened::Connected(link, took), now);
     }
 
-    fn read(&mut self, control: &mut impl Control, index: u32, link: Link, ready: Ready) {
+    fn read(&mut self, control: &mut impl Control, index: u32, ready: Ready) {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut exhausted = true;
         for _ in 0..MAX_READS {
             // A script may close its connection, or end, with any bytes it is given.
-            if self.live(ready.token).is_none() {
+            let connection = match self.live(ready.token) {
+                Some(index) => self.connections[index as usize].as_mut(),
+                None => None,
+            };
+            let Some(connection) = connection else {
                 break;
-            }
-            let read = self.read_once(index, link, &mut buffer, ready.hangup);
+            };
+            let read = connection.read_once(&mut self.network, &mut buffer, ready);
             let now = self.network.now();
+            exhausted = !matches!(read, Read::More(_) | Read::Again);
             match read {
-                Read::More(n) => {
-                    self.received(control, index, link, &mut buffer[..n], now);
-                    exhausted = false;
+                Read::More(n) | Read::All(n) => {
+                    self.received(control, index, &mut buffer[..n], now);
                 }
-                Read::All(n) => {
-                    self.received(control, index, link, &mut buffer[..n], now);
-                    exhausted = true;
-                    break;
-                }
-                Read::Again => exhausted = false,
-                Read::Nothing => {
-                    exhausted = true;
-                    break;
-                }
-                Read::Lost(outcome, text) => {
-                    self.lose(control, index, link, outcome, &text, now);
-                    exhausted = true;
-                    break;
-                }
+                Read::Again | Read::Nothing => {}
+                Read::Lost(loss) => self.lose(control, index, &loss, now),
+            }
+            if exhausted {
+                break;
             }
         }
         self.buffer = buffer;
@@ -185,363 +186,90 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         }
     }
 
-    fn read_once(&mut self, index: u32, link: Link, buffer: &mut [u8], to_the_end: bool) -> Read {
-        let Some(slot) = self.slots[index as usize].as_mut() else {
-            return Read::Nothing;
-        };
-        let connection = &mut slot.connections[usize::from(link.0)];
-        if connection.is_choked() {
-            return Read::Nothing;
-        }
-        let Some(socket) = connection.socket.as_mut() else {
-            return Read::Nothing;
-        };
-        match self.network.read(socket, buffer) {
-            Ok(0) if connection.was_reset => {
-                let e = io::Error::from(Errno::CONNRESET);
-                Read::Lost(Outcome::Reset, format!("the connection was lost: {e}"))
-            }
-            Ok(0) if connection.state == State::Handshaking => Read::Lost(
-                Outcome::TlsFailed,
-                "tls: the server closed the connection during the handshake (is it a plaintext port?)"
-                    .to_owned(),
-            ),
-            Ok(0) => Read::Lost(
-                Outcome::ConnectionClosed,
-                "the server closed the connection".to_owned(),
-            ),
-            // A short read has emptied the socket; the next bytes make a new event.
-            Ok(got) if got < buffer.len() && !to_the_end => Read::All(got),
-            Ok(got) => Read::More(got),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => Read::Again,
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Read::Nothing,
-            Err(e) => Read::Lost(Outcome::Reset, format!("the connection was lost: {e}")),
-        }
-    }
-
     /// Bytes came off a socket.
-    fn received(
-        &mut self,
-        control: &mut impl Control,
-        index: u32,
-        link: Link,
-        bytes: &mut [u8],
-        now: Time,
-    ) {
-        let Some(slot) = self.slots[index as usize].as_mut() else {
+    fn received(&mut self, control: &mut impl Control, index: u32, bytes: &mut [u8], now: Time) {
+        let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
-        let connection = &mut slot.connections[usize::from(link.0)];
-        if connection.tls.is_none() {
-            return self.happen(control, index, Happened::Received(link, bytes), now);
-        }
-        let generation = connection.generation;
-        let mut plain = std::mem::take(&mut self.plain);
+        let OnLink { slot, link } = connection.own;
+        let token = connection.token(index);
+        let Some(session) = &mut connection.tls else {
+            return self.happen(control, slot, Happened::Received(link, bytes), now);
+        };
+        let mut plain = std::mem::take(&mut self.client.plain);
         plain.clear();
-        let opened = connection.open(bytes, &mut plain);
-        let is_open = connection
-            .tls
-            .as_ref()
-            .is_some_and(|tls| !tls.is_handshaking());
+        let is_handshaking = connection.state == State::Handshaking;
+        let mut kept = Kept {
+            plain: &mut plain,
+            is_handshaking,
+        };
+        let opened = records::open(session, bytes, &mut kept);
+        let came_up = is_handshaking && !session.is_handshaking() && opened.is_ok();
         // The rest of the handshake, or an alert that says what is wrong.
         connection.flush(&mut self.network);
-        if is_open && connection.state == State::Handshaking && opened.is_ok() {
-            self.link_is_up(control, index, link, now);
+        if came_up {
+            self.link_is_up(control, index, now);
         }
-        let is_same = |worker: &mut Self| {
-            let connection = worker.connection(index, link);
-            connection.is_some_and(|c| c.generation == generation && c.socket.is_some())
-        };
-        if !plain.is_empty() && is_same(self) {
-            self.happen(control, index, Happened::Received(link, &plain), now);
+        if !plain.is_empty() && self.live(token).is_some() {
+            self.happen(control, slot, Happened::Received(link, &plain), now);
         }
-        self.plain = plain;
-        let lost = match opened {
+        self.client.plain = plain;
+        let loss = match opened {
             Ok(false) => return,
-            Ok(true) => (
-                Outcome::ConnectionClosed,
-                "the server closed the connection".to_owned(),
-            ),
-            Err(lost) => lost,
+            Ok(true) => closed(),
+            Err(loss) => loss,
         };
-        if is_same(self) {
-            self.lose(control, index, link, lost.0, &lost.1, now);
+        if self.live(token).is_some() {
+            self.lose(control, index, &loss, now);
         }
     }
 
     /// A connection is gone, or never came up.
-    pub(super) fn lose(
-        &mut self,
-        control: &mut impl Control,
-        index: u32,
-        link: Link,
-        outcome: Outcome,
-        detail: &str,
-        now: Time,
-    ) {
-        let stage = self.stage;
-        if let Some(connection) = self.connection(index, link)
-            && connection.socket.is_some()
-            && connection.state != State::Up
-        {
-            let place = connection.place;
-            let addresses = &mut self.addresses[usize::from(link.0)];
-            addresses.failed(place, outcome, stage, now, &mut self.recorder);
-        }
-        self.close(control, index, link);
-        self.happen(control, index, Happened::Lost(link, outcome, detail), now);
-    }
-
-    pub(super) fn close(&mut self, control: &mut impl Control, index: u32, link: Link) {
-        let token = self.token(index, link);
-        let Some(slot) = self.slots[index as usize].as_mut() else {
+    pub(super) fn lose(&mut self, control: &mut impl Control, index: u32, loss: &Loss, now: Time) {
+        let Some(connection) = self.connections[index as usize].as_ref() else {
             return;
         };
-        let connection = &mut slot.connections[usize::from(link.0)];
-        connection.farewell(&mut self.network);
-        let is_racing = connection.is_racing;
-        let (socket, state) = connection.reset();
-        if is_racing {
-            self.races.abandon(token, &mut self.network);
+        let OnLink { slot, link } = connection.own;
+        if connection.state != State::Open {
+            self.never_came_up(index, loss.outcome, self.stage, now);
         }
-        if socket.is_none() && !is_racing {
+        self.close(control, slot, link);
+        self.happen(control, slot, Happened::Lost(link, loss), now);
+    }
+
+    /// Closes the connection of a link, if it has one.
+    pub(super) fn close(&mut self, control: &mut impl Control, slot: u32, link: Link) {
+        let at = usize::from(link.0);
+        let links = self.client.slots[slot as usize].as_mut();
+        let Some(index) = links.and_then(|slot| slot.links[at].take()) else {
             return;
+        };
+        let Some(mut connection) = self.remove(index) else {
+            return;
+        };
+        if let Some(slot) = self.client.slots[slot as usize].as_mut() {
+            slot.places[at] = connection.place;
         }
-        if let Some(socket) = socket {
-            self.network.close(socket);
-        }
-        if state == State::Up {
+        let token = connection.token(index);
+        self.races.abandon(token, &mut self.network);
+        connection.farewell(&mut self.network);
+        if connection.state == State::Open {
             self.open_connections -= 1;
             control.connections(-1);
         } else {
             self.connecting -= 1;
         }
-    }
-
-    pub(super) fn begin_connections(&mut self, control: &mut impl Control, now: Time) {
-        while self.connecting < self.share.most_connecting() && now >= self.next_connect {
-            let Some((index, generation, link)) = self.to_connect.front().copied() else {
-                return;
-            };
-            let slot = self.slots[index as usize].as_ref();
-            let Some(number) = slot
-                .filter(|slot| slot.generation == generation)
-                .map(|slot| slot.number)
-            else {
-                self.to_connect.pop_front();
-                continue;
-            };
-            if !self.is_resolved(control, link, now) {
-                return;
-            }
-            self.to_connect.pop_front();
-            if let Some(rate) = self.share.load.connect_rate {
-                let gap = (1e9 * f64::from(self.share.of) / rate) as u64;
-                self.next_connect = self.next_connect.max(now).plus_nanos(gap);
-            }
-            self.close(control, index, link);
-            self.connect(control, index, link, number, now);
-        }
-    }
-
-    /// Whether the addresses of a link's name are known, which is looked up if need be. Old
-    /// ones will do while it is.
-    fn is_resolved(&mut self, control: &mut impl Control, link: Link, now: Time) -> bool {
-        let at = usize::from(link.0);
-        if !self.addresses[at].are_known(now) && !self.resolving[at] {
-            self.resolving[at] = true;
-            self.network
-                .resolve(at, Token(u64::from(link.0)), Lookup::Shared);
-            // What needs no looking up is known at once.
-            self.take_addresses(control, now);
-        }
-        self.addresses[at].are_there()
-    }
-
-    /// Takes the addresses that have been looked up.
-    pub(super) fn take_addresses(&mut self, control: &mut impl Control, now: Time) {
-        while let Some((token, found)) = self.network.resolved() {
-            let link = Link(token.0 as u8);
-            let at = usize::from(link.0);
-            self.resolving[at] = false;
-            let until = now + self.share.load.resolve_interval;
-            match found {
-                Ok(found) => self.addresses[at].learn(&found, until, &mut self.recorder),
-                Err(e) if self.addresses[at].are_there() => {
-                    tracing::warn!("host name not resolved, its old addresses are used: {e}");
-                    self.addresses[at].keep(until);
-                }
-                Err(e) => {
-                    let text = format!("host name not resolved: {e}");
-                    let waiting = std::mem::take(&mut self.to_connect);
-                    let (lost, rest): (VecDeque<_>, VecDeque<_>) =
-                        waiting.into_iter().partition(|(.., of)| *of == link);
-                    self.to_connect = rest;
-                    for (index, generation, link) in lost {
-                        let slot = self.slots[index as usize].as_ref();
-                        if slot.is_some_and(|slot| slot.generation == generation) {
-                            self.lose(control, index, link, Outcome::ResolveFailed, &text, now);
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    /// Connects to the name's address, or begins a race to several.
-    fn connect(
-        &mut self,
-        control: &mut impl Control,
-        index: u32,
-        link: Link,
-        number: u64,
-        now: Time,
-    ) {
-        let token = self.token(index, link);
-        let addresses = &self.addresses[usize::from(link.0)];
-        let only = addresses.only();
-        let begun = match only {
-            Some(place) => (addresses.connect(place, token, &mut self.network))
-                .map(Some)
-                .map_err(|e| (place, e)),
-            None => Ok(None),
-        };
-        let socket = match begun {
-            Ok(socket) => socket,
-            Err((place, e)) => {
-                let (stage, why) = (self.stage, classify_connect(&e));
-                let addresses = &mut self.addresses[usize::from(link.0)];
-                addresses.failed(place, why, stage, now, &mut self.recorder);
-                return self.connect_failed(control, index, link, place, &e, now);
-            }
-        };
-        self.connecting += 1;
-        let deadline = now + self.share.load.connect_timeout;
-        self.connect_deadlines.push_back((deadline, token));
-        if let Some(connection) = self.connection(index, link) {
-            connection.socket = socket;
-            connection.is_racing = only.is_none();
-            connection.place = only.unwrap_or(NOWHERE);
-            connection.began = now;
-        }
-        if only.is_none() {
-            let route = self.addresses[usize::from(link.0)].route(number, now);
-            let (mut ground, races) = self.racing(link, now);
-            let raced = races.begin(token, route, &mut ground);
-            self.raced(control, raced, now);
-        }
-    }
-
-    /// What a race needs, and the races.
-    fn racing(&mut self, link: Link, now: Time) -> (Ground<'_, N>, &mut Races<N::Socket>) {
-        let ground = Ground {
-            network: &mut self.network,
-            addresses: &mut self.addresses[usize::from(link.0)],
-            recorder: &mut self.recorder,
-            stage: self.stage,
-            now,
-        };
-        (ground, &mut self.races)
-    }
-
-    /// Begins the attempts whose time has come.
-    pub(super) fn race_on(&mut self, control: &mut impl Control, now: Time) {
-        while let Some(token) = self.races.due(now) {
-            // Of a link that is gone there is no race any more.
-            let link = self.live(token).map_or(Link(0), |(_, link)| link);
-            let (mut ground, races) = self.racing(link, now);
-            let raced = races.expire(&mut ground);
-            self.raced(control, raced, now);
-        }
-    }
-
-    /// A socket that is no link's: an attempt's of a race, or of one that is gone.
-    #[cold]
-    fn serve_attempt(&mut self, control: &mut impl Control, ready: Ready) {
-        let token = self.races.connection_of(ready.token);
-        let Some((_, link)) = token.and_then(|token| self.live(token)) else {
-            return;
-        };
-        if ready.writable {
-            let now = self.network.now();
-            let (mut ground, races) = self.racing(link, now);
-            let raced = races.ready(ready.token, &mut ground);
-            self.raced(control, raced, now);
-        }
-    }
-
-    fn raced(&mut self, control: &mut impl Control, raced: Raced<N::Socket>, now: Time) {
-        match raced {
-            Raced::Running => {}
-            Raced::Won {
-                connection: token,
-                socket,
-                place,
-            } => match self.live(token) {
-                Some((index, link)) => {
-                    if let Some(connection) = self.connection(index, link) {
-                        connection.socket = Some(socket);
-                        connection.is_racing = false;
-                        connection.place = place;
-                    }
-                    self.transport_is_up(control, index, link, now);
-                }
-                None => self.network.close(socket),
-            },
-            Raced::Lost {
-                connection: token,
-                place,
-                error,
-            } => {
-                if let Some((index, link)) = self.live(token) {
-                    self.connect_failed(control, index, link, place, &error, now);
-                }
-            }
-        }
-    }
-
-    fn connect_failed(
-        &mut self,
-        control: &mut impl Control,
-        index: u32,
-        link: Link,
-        place: u32,
-        e: &io::Error,
-        now: Time,
-    ) {
-        let (outcome, text) = self.addresses[usize::from(link.0)].loss(place, e);
-        self.lose(control, index, link, outcome, &text, now);
-    }
-
-    pub(super) fn connect_timed_out(
-        &mut self,
-        control: &mut impl Control,
-        token: Token,
-        now: Time,
-    ) {
-        let Some((index, link)) = self.live(token) else {
-            return;
-        };
-        let waited_for = match self.connection(index, link).map(|c| c.state) {
-            Some(State::Connecting) => "the TCP connection",
-            Some(State::Handshaking) => "the TLS handshake",
-            _ => return,
-        };
-        let (mut ground, races) = self.racing(link, now);
-        races.time_out(token, &mut ground);
-        let text = format!(
-            "waited {:?} (load.connect_timeout) for {waited_for}",
-            self.share.load.connect_timeout
-        );
-        self.lose(control, index, link, Outcome::ConnectTimeout, &text, now);
+        self.part_with(connection.socket);
     }
 
     /// Sends what a script has put out on a link.
-    pub(super) fn send(&mut self, index: u32, link: Link) {
-        let at = usize::from(link.0);
-        match self.slots[index as usize].as_mut() {
-            None => self.outs[at].clear(),
-            Some(slot) => slot.connections[at].send(&mut self.network, &mut self.outs[at]),
+    pub(super) fn send(&mut self, slot: u32, link: usize) {
+        let out = &mut self.client.outs[link];
+        let slot = self.client.slots[slot as usize].as_ref();
+        let index = slot.and_then(|slot| slot.links[link]);
+        match index.and_then(|index| self.connections[index as usize].as_mut()) {
+            Some(connection) => connection.send(&mut self.network, out),
+            None => out.clear(),
         }
     }
 }

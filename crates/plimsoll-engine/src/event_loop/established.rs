@@ -2,7 +2,7 @@
 
 use plimsoll_model::Outcome;
 
-use crate::conductor::EngineError;
+use crate::error::EngineError;
 
 /// How the connecting went.
 #[derive(Clone, Debug, Default)]

@@ -43,13 +43,13 @@ impl Intervals {
         }
     }
 
-    /// The loop waited so long, and `found` something to do at its end.
+    /// The loop waited so long, and found so many sockets ready at its end.
     #[inline]
-    pub(crate) fn waited(&mut self, ns: u64, found: bool) {
+    pub(crate) fn waited(&mut self, ns: u64, found: usize) {
         /// Falling asleep and waking up takes longer. What was found sooner was there
         /// already, and asking for it is a part of the work.
         const AT_ONCE_NS: u64 = 4_000;
-        if !found || ns > AT_ONCE_NS {
+        if found == 0 || ns > AT_ONCE_NS {
             self.waited_ns += ns;
         }
     }

@@ -1,0 +1,339 @@
+//! Connections: begun at the plan's pace, raced where a name has several addresses, up or given up.
+
+use plimsoll_model::measure::Count;
+use plimsoll_model::{Outcome, Time};
+
+use super::EventLoop;
+use super::client::{Client, Grant, Steps};
+use super::connection::{Connection, Loss, State};
+use super::control::Control;
+use crate::network::{Network, Ready, Token};
+use crate::racing::{Ground, Raced, Races};
+use crate::tls::Agreement;
+
+impl<C: Client, N: Network> EventLoop<C, N>
+where
+    Self: Steps<C::Wish>,
+{
+    /// The live connection that a token names; `None` when it is gone.
+    #[inline]
+    pub(crate) fn live(&self, token: Token) -> Option<u32> {
+        let (index, generation) = (token.0 as u32, (token.0 >> 32) as u32);
+        match self.connections.get(index as usize) {
+            Some(Some(connection)) if connection.generation == generation => Some(index),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn token_of(&self, index: u32) -> Token {
+        let connection = self.connections[index as usize].as_ref();
+        connection.map_or(Token(u64::MAX >> 1), |c| c.token(index))
+    }
+
+    /// Gives those that want one a connection, at the plan's pace.
+    pub(crate) fn begin_connections(&mut self, control: &mut impl Control, now: Time) {
+        while self.connecting < self.share.most_connecting() && now >= self.next_connect {
+            let Some(wish) = self.to_connect.front().copied() else {
+                return;
+            };
+            let grant = self.grant(control, wish, now);
+            if let Grant::Later = grant {
+                return;
+            }
+            self.to_connect.pop_front();
+            if let Grant::Never = grant {
+                continue;
+            }
+            if let Some(rate) = self.share.load.connect_rate {
+                let gap = (1e9 * f64::from(self.share.of) / rate) as u64;
+                self.next_connect = self.next_connect.max(now).plus_nanos(gap);
+            }
+            self.begin_connection(control, wish, now);
+        }
+    }
+
+    /// A connection to a target that is to come up in time.
+    pub(crate) fn new_connection(&mut self, own: C::Own, target: u8, now: Time) -> u32 {
+        let generation = self.next_generation;
+        self.next_generation = self.next_generation.wrapping_add(1) & 0x7fff_ffff;
+        let connection = Connection::new(generation, target, own, now);
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.connections.push(None);
+            (self.connections.len() - 1) as u32
+        });
+        let deadline = now + self.share.load.connect_timeout;
+        self.connect_deadlines
+            .push_back((deadline, connection.token(index)));
+        self.connections[index as usize] = Some(connection);
+        self.connecting += 1;
+        index
+    }
+
+    /// Connects to the addresses that have been looked up.
+    pub(crate) fn take_addresses(&mut self, control: &mut impl Control) {
+        while let Some((token, found)) = self.network.resolved() {
+            self.resolved(control, token, found);
+        }
+    }
+
+    /// Connects to the name's address, or begins a race to several. `number`: over all workers and processes.
+    pub(crate) fn connect(
+        &mut self,
+        control: &mut impl Control,
+        index: u32,
+        number: u64,
+        now: Time,
+    ) {
+        let Some(connection) = self.connections[index as usize].as_mut() else {
+            return;
+        };
+        connection.resolved(now);
+        let (token, target) = (connection.token(index), connection.target);
+        let addresses = &self.addresses[usize::from(target)];
+        let Some(place) = addresses.only() else {
+            let route = addresses.route(number, now);
+            let (mut ground, races) = self.racing(target, now);
+            let raced = races.begin(token, route, &mut ground);
+            return self.raced(control, raced, now);
+        };
+        connection.place = place;
+        match addresses.connect(place, token, &mut self.network) {
+            Ok(socket) => connection.socket = Some(socket),
+            Err(e) => {
+                let loss = addresses.loss(place, &e).into();
+                self.lost(control, index, &loss, now);
+            }
+        }
+    }
+
+    /// What a race needs, and the races.
+    fn racing(&mut self, target: u8, now: Time) -> (Ground<'_, N>, &mut Races<N::Socket>) {
+        let ground = Ground {
+            network: &mut self.network,
+            addresses: &mut self.addresses[usize::from(target)],
+            recorder: &mut self.recorder,
+            stage: self.stage,
+            now,
+        };
+        (ground, &mut self.races)
+    }
+
+    /// The target of a connection; of one that is gone there is no race.
+    fn target_of(&self, token: Option<Token>) -> u8 {
+        let connection = token.and_then(|token| self.live(token));
+        connection
+            .and_then(|index| self.connections[index as usize].as_ref())
+            .map_or(0, |connection| connection.target)
+    }
+
+    /// Begins the attempts whose time has come.
+    pub(crate) fn race_on(&mut self, control: &mut impl Control, now: Time) {
+        while let Some(token) = self.races.due(now) {
+            let (mut ground, races) = self.racing(self.target_of(Some(token)), now);
+            let raced = races.expire(&mut ground);
+            self.raced(control, raced, now);
+        }
+    }
+
+    fn raced(&mut self, control: &mut impl Control, raced: Raced<N::Socket>, now: Time) {
+        match raced {
+            Raced::Running => {}
+            Raced::Won {
+                connection: token,
+                socket,
+                place,
+            } => {
+                let index = self.live(token);
+                match index.and_then(|index| self.connections[index as usize].as_mut()) {
+                    Some(connection) => {
+                        connection.socket = Some(socket);
+                        connection.place = place;
+                    }
+                    None => return self.network.close(socket),
+                }
+                if let Some(index) = index {
+                    self.tcp_is_up(control, index, now);
+                }
+            }
+            Raced::Lost {
+                connection: token,
+                place,
+                error,
+            } => {
+                if let Some(index) = self.live(token) {
+                    self.not_connected(control, index, place, &error, now);
+                }
+            }
+        }
+    }
+
+    /// A socket is ready.
+    #[inline]
+    pub(crate) fn serve_socket(&mut self, control: &mut impl Control, ready: Ready) {
+        let Some(index) = self.live(ready.token) else {
+            return self.serve_attempt(control, ready);
+        };
+        let Some(connection) = self.connections[index as usize].as_mut() else {
+            return;
+        };
+        if connection.state == State::Connecting {
+            if !ready.writable {
+                return;
+            }
+            self.socket_is_connected(control, index);
+            // A server that speaks first, or goes at once, may have done so already, and sockets
+            // report it once.
+            let spoke = ready.readable || ready.hangup;
+            if !spoke || self.live(ready.token).is_none() {
+                return;
+            }
+        }
+        self.serve(control, index, ready);
+    }
+
+    /// A socket that is no connection's: an attempt's of a race, or of one that is gone.
+    #[cold]
+    fn serve_attempt(&mut self, control: &mut impl Control, ready: Ready) {
+        if !ready.writable {
+            return;
+        }
+        let now = self.network.now();
+        let target = self.target_of(self.races.connection_of(ready.token));
+        let (mut ground, races) = self.racing(target, now);
+        let raced = races.ready(ready.token, &mut ground);
+        self.raced(control, raced, now);
+    }
+
+    fn socket_is_connected(&mut self, control: &mut impl Control, index: u32) {
+        let now = self.network.now();
+        let Some(connection) = self.connections[index as usize].as_mut() else {
+            return;
+        };
+        let Some(socket) = connection.socket.as_mut() else {
+            return;
+        };
+        match self.network.connected(socket) {
+            Ok(()) => self.tcp_is_up(control, index, now),
+            Err(e) => {
+                let place = connection.place;
+                self.not_connected(control, index, place, &e, now);
+            }
+        }
+    }
+
+    fn not_connected(
+        &mut self,
+        control: &mut impl Control,
+        index: u32,
+        place: u32,
+        e: &std::io::Error,
+        now: Time,
+    ) {
+        let target = self.target_of(Some(self.token_of(index)));
+        let loss = self.addresses[usize::from(target)].loss(place, e).into();
+        self.lost(control, index, &loss, now);
+    }
+
+    fn tcp_is_up(&mut self, control: &mut impl Control, index: u32, now: Time) {
+        let Some(connection) = self.connections[index as usize].as_mut() else {
+            return;
+        };
+        let client = self.client.tls(usize::from(connection.target));
+        match client.map(|tls| tls.session()).transpose() {
+            Ok(session) => {
+                connection.connected(session, now);
+                self.transport_is_up(control, index, now);
+            }
+            Err(e) => {
+                let loss = Loss {
+                    outcome: Outcome::TlsFailed,
+                    detail: format!("tls: {e}"),
+                };
+                self.lost(control, index, &loss, now);
+            }
+        }
+    }
+
+    /// A connection is up. `agreement`: of its TLS handshake.
+    pub(crate) fn came_up(&mut self, index: u32, agreement: Option<Agreement>, stage: u8) {
+        self.connecting -= 1;
+        if let Some(agreement) = agreement
+            && self.handshakes.add(agreement)
+        {
+            tracing::debug!(?agreement, "tls handshake");
+        }
+        if let Some(connection) = self.connections[index as usize].as_ref() {
+            let addresses = &mut self.addresses[usize::from(connection.target)];
+            addresses.came_up(connection.place, stage, &mut self.recorder);
+        }
+    }
+
+    /// A connection will not come up: that is held against the addresses that were tried.
+    pub(crate) fn never_came_up(&mut self, index: u32, why: Outcome, stage: u8, now: Time) {
+        let Some(connection) = self.connections[index as usize].as_ref() else {
+            return;
+        };
+        let (token, target, place) = (connection.token(index), connection.target, connection.place);
+        let addresses = &mut self.addresses[usize::from(target)];
+        addresses.failed(place, why, stage, now, &mut self.recorder);
+        // Where several were still being tried none of them was quick enough.
+        let (mut ground, races) = self.racing(target, now);
+        races.time_out(token, &mut ground);
+    }
+
+    /// Ends connections whose time to come up is over.
+    pub(crate) fn expire_connects(&mut self, control: &mut impl Control, now: Time) {
+        while let Some((deadline, token)) = self.connect_deadlines.front().copied() {
+            if deadline > now {
+                break;
+            }
+            self.connect_deadlines.pop_front();
+            self.connect_timed_out(control, token, now);
+        }
+    }
+
+    fn connect_timed_out(&mut self, control: &mut impl Control, token: Token, now: Time) {
+        let Some(index) = self.live(token) else {
+            return;
+        };
+        let Some(connection) = self.connections[index as usize].as_ref() else {
+            return;
+        };
+        let waits_for = match connection.state {
+            State::Open | State::Draining => self.still_waits_for(index),
+            state => Some(state.waiting_for()),
+        };
+        let Some(waiting_for) = waits_for else {
+            return;
+        };
+        let loss = Loss {
+            outcome: Outcome::ConnectTimeout,
+            detail: format!(
+                "waited {:?} (load.connect_timeout) for {waiting_for}",
+                self.share.load.connect_timeout
+            ),
+        };
+        self.lost(control, index, &loss, now);
+    }
+
+    /// Takes a connection out of the table.
+    pub(crate) fn remove(&mut self, index: u32) -> Option<Connection<C::Own, N::Socket>> {
+        let connection = self.connections[index as usize].take()?;
+        self.free.push(index);
+        Some(connection)
+    }
+
+    /// Closes the socket of a connection; what it carried is counted where the load asks for that.
+    pub(crate) fn part_with(&mut self, socket: Option<N::Socket>) {
+        let Some(socket) = socket else { return };
+        if self.share.load.count_bytes
+            && let Some(carried) = self.network.carried(&socket)
+        {
+            let mut count = |count, n| self.recorder.count(self.stage, count, n);
+            count(Count::LinkConnections, 1);
+            count(Count::LinkBytesSent, carried.sent);
+            count(Count::LinkBytesReceived, carried.received);
+        }
+        self.network.close(socket);
+    }
+}

@@ -1,0 +1,356 @@
+//! One connection of a worker: its socket, its TLS session, and how far it has come.
+//!
+//! Buffers belong to the worker; a connection keeps only what it could not write, and an
+//! idle one keeps nothing. What it owes to a peer that does not read is bounded: beyond
+//! [`MAX_OWED`] the socket is not read until that has gone.
+
+use std::io::{self, IoSlice};
+use std::time::Duration;
+
+use plimsoll_model::{ConnectPhases, Outcome, Time};
+
+use crate::addresses::NOWHERE;
+use crate::driver::{Direction, ProtocolError, Tracer};
+use crate::network::{Network, Token};
+use crate::tls::TlsSession;
+
+/// Bytes of answers to what a peer sent (acknowledgements of PING and SETTINGS, answers to
+/// heartbeats) that may wait for the socket. What one more read brings about comes on top.
+pub(crate) const MAX_OWED: u32 = 64 << 10;
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Resolving,
+    Connecting,
+    Handshaking,
+    /// The transport is up; the protocol's greeting has not been answered.
+    Greeting,
+    Open,
+    /// Takes no more calls; ends with its last one.
+    Draining,
+}
+
+impl State {
+    /// What a call that has no other connection waits for.
+    pub(crate) fn waiting_for(self) -> &'static str {
+        match self {
+            State::Resolving => "the host name to resolve",
+            State::Connecting => "the TCP connection",
+            State::Handshaking => "the TLS handshake",
+            State::Greeting => {
+                "the server's greeting (it accepted the connection and sent nothing)"
+            }
+            State::Open | State::Draining => "the server to allow a call",
+        }
+    }
+}
+
+/// Whether a request goes out with the first bytes of TLS (0-RTT).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Early {
+    No,
+    /// It may; so many bytes of the outbox have been sealed for it.
+    Sent(usize),
+    Accepted,
+    /// It had to be sent again after the handshake.
+    Rejected,
+}
+
+/// Why a connection ended.
+#[derive(Clone, Debug)]
+pub struct Loss {
+    pub(crate) outcome: Outcome,
+    pub(crate) detail: String,
+}
+
+impl From<ProtocolError> for Loss {
+    fn from(e: ProtocolError) -> Loss {
+        Loss {
+            outcome: e.outcome,
+            detail: e.detail,
+        }
+    }
+}
+
+impl From<(Outcome, String)> for Loss {
+    fn from((outcome, detail): (Outcome, String)) -> Loss {
+        Loss { outcome, detail }
+    }
+}
+
+pub(crate) struct Connection<O, S> {
+    /// What the client keeps with it.
+    pub(crate) own: O,
+    pub(crate) generation: u32,
+    pub(crate) state: State,
+    /// By the number that the network has for it.
+    pub(crate) target: u8,
+    /// Of its address, among those of its target. [`NOWHERE`] before it has one.
+    pub(crate) place: u32,
+    pub(crate) socket: Option<S>,
+    /// `None` over plain TCP.
+    pub(crate) tls: Option<Box<TlsSession>>,
+    /// Bytes of the protocol that have not been written (or sealed) yet.
+    pub(crate) out: Vec<u8>,
+    written: usize,
+    traced: usize,
+    pub(crate) write_failed: bool,
+    /// By a reset. The kernel reports that once, and an end to whoever reads after it.
+    pub(crate) was_reset: bool,
+    /// Not read for the time being: it owes the peer too much.
+    choked: bool,
+    /// Of the unsent bytes, at most so many answer what the peer sent.
+    owed: u32,
+    pub(crate) early: Early,
+    phase_began: Time,
+    pub(crate) phases: ConnectPhases,
+    pub(crate) tracer: Option<Box<dyn Tracer>>,
+}
+
+impl<O, S> Connection<O, S> {
+    pub(crate) fn new(generation: u32, target: u8, own: O, now: Time) -> Connection<O, S> {
+        Connection {
+            own,
+            generation,
+            state: State::Resolving,
+            target,
+            place: NOWHERE,
+            socket: None,
+            tls: None,
+            out: Vec::new(),
+            written: 0,
+            traced: 0,
+            write_failed: false,
+            was_reset: false,
+            choked: false,
+            owed: 0,
+            early: Early::No,
+            phase_began: now,
+            phases: ConnectPhases::default(),
+            tracer: None,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn token(&self, index: u32) -> Token {
+        Token(u64::from(self.generation) << 32 | u64::from(index))
+    }
+
+    /// Nanoseconds since the last phase ended, and the next one begins.
+    pub(crate) fn lap(&mut self, now: Time) -> u64 {
+        let nanos = now.since(self.phase_began);
+        self.phase_began = now;
+        nanos
+    }
+
+    pub(crate) fn resolved(&mut self, now: Time) {
+        self.phases.resolve_ns = self.lap(now);
+        self.state = State::Connecting;
+    }
+
+    /// TCP is up. Over TLS the handshake begins.
+    pub(crate) fn connected(&mut self, tls: Option<TlsSession>, now: Time) {
+        self.phases.connect_ns = self.lap(now);
+        if let Some(session) = tls {
+            self.tls = Some(Box::new(session));
+            self.state = State::Handshaking;
+        }
+    }
+
+    /// How long it has been open.
+    pub(crate) fn age(&self, now: Time) -> Duration {
+        Duration::from_nanos(now.since(self.phase_began))
+    }
+
+    /// Bytes that wait for the socket. What the TLS library holds is not counted: it takes
+    /// no more while it holds any.
+    pub(crate) fn unsent(&self) -> usize {
+        let sealed = self.tls.as_ref().map_or(0, |session| session.outgoing());
+        self.out.len() - self.written + sealed
+    }
+
+    /// What was owed has gone, or most of it: there may be something to read that nobody
+    /// reports again. True once.
+    pub(crate) fn is_relieved(&mut self) -> bool {
+        self.choked && self.owed <= MAX_OWED / 2 && std::mem::take(&mut self.choked)
+    }
+
+    /// The peer is owed so many bytes more.
+    #[inline]
+    pub(crate) fn owe(&mut self, bytes: usize) {
+        self.owed = self.owed.saturating_add(bytes as u32);
+    }
+
+    /// The peer is owed all that waits. What cannot be sent is owed no longer.
+    pub(crate) fn owe_all(&mut self) {
+        self.owed = 0;
+        if !self.write_failed {
+            self.owe(self.unsent());
+        }
+    }
+
+    /// Takes bytes off the socket; `None`: it has none, or is not read for the time being.
+    #[inline]
+    pub(crate) fn read<N: Network<Socket = S>>(
+        &mut self,
+        network: &mut N,
+        buffer: &mut [u8],
+    ) -> Option<io::Result<usize>> {
+        if self.owed > MAX_OWED {
+            self.choked = true;
+            return None;
+        }
+        let socket = self.socket.as_mut()?;
+        Some(network.read(socket, buffer))
+    }
+
+    /// Write what is waiting: everything in one system call where the socket takes it.
+    #[inline]
+    pub(crate) fn flush<N: Network<Socket = S>>(&mut self, network: &mut N) {
+        self.write(network);
+        if self.write_failed {
+            // What cannot be sent is no longer owed, and what can be read may show why.
+            self.owed = 0;
+        } else if self.owed > 0 {
+            self.owed = self
+                .owed
+                .min(u32::try_from(self.unsent()).unwrap_or(u32::MAX));
+        }
+    }
+
+    #[inline]
+    fn write<N: Network<Socket = S>>(&mut self, network: &mut N) {
+        if self.write_failed {
+            return;
+        }
+        if self.tracer.is_some() {
+            self.trace_sent();
+        }
+        let Some(socket) = &mut self.socket else {
+            return;
+        };
+        let flushed = match &mut self.tls {
+            None => {
+                while self.written < self.out.len() {
+                    match network.write(socket, &[IoSlice::new(&self.out[self.written..])]) {
+                        Ok(n) => self.written += n,
+                        Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                        Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                            return self.forget_written();
+                        }
+                        Err(e) => return self.write_failed(&e),
+                    }
+                }
+                Ok(())
+            }
+            Some(session) => {
+                // It stays in the outbox until the server has taken it.
+                if let (State::Handshaking, Early::Sent(sealed)) = (self.state, self.early) {
+                    let more = session.seal_early(&self.out[sealed..]);
+                    self.early = Early::Sent(sealed + more);
+                }
+                // Sealing more while the socket is full would only move the backlog.
+                let ready = self.state != State::Handshaking && session.has_room();
+                if ready && !self.out.is_empty() {
+                    session.seal(&self.out);
+                    self.out.clear();
+                    self.traced = 0;
+                }
+                let mut writer = SocketWriter { network, socket };
+                let mut flushed = session.flush(&mut writer);
+                if flushed.is_ok() && self.state != State::Handshaking && !self.out.is_empty() {
+                    session.seal(&self.out);
+                    self.out.clear();
+                    self.traced = 0;
+                    flushed = session.flush(&mut writer);
+                }
+                flushed
+            }
+        };
+        match flushed {
+            Ok(()) => {
+                // During a TLS handshake the outbox waits for the keys.
+                if self.state != State::Handshaking {
+                    self.out.clear();
+                    self.written = 0;
+                    self.traced = 0;
+                }
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(e) => self.write_failed(&e),
+        }
+    }
+
+    #[cold]
+    fn write_failed(&mut self, e: &io::Error) {
+        self.write_failed = true;
+        self.was_reset = e.kind() == io::ErrorKind::ConnectionReset;
+    }
+
+    /// An outbox that is never quite empty must not keep all that went through it. Rare
+    /// enough that each byte is moved once at most.
+    fn forget_written(&mut self) {
+        if self.written > self.out.len() / 2 {
+            self.out.drain(..self.written);
+            self.traced = self.traced.saturating_sub(self.written);
+            self.written = 0;
+        }
+    }
+
+    /// Sends what is left as far as the socket takes it without waiting, and a last word over TLS
+    /// (RFC 8446 §6.1).
+    pub(crate) fn farewell<N: Network<Socket = S>>(&mut self, network: &mut N) {
+        self.flush(network);
+        if let (State::Greeting | State::Open | State::Draining, Some(session)) =
+            (self.state, &mut self.tls)
+        {
+            session.close_notify();
+            self.flush(network);
+        }
+    }
+
+    /// Explain what the driver has put into the outbox since the last call.
+    fn trace_sent(&mut self) {
+        let Some(tracer) = &mut self.tracer else {
+            return;
+        };
+        let mut lines = Vec::new();
+        tracer.bytes(Direction::Sent, &self.out[self.traced..], &mut lines);
+        self.traced = self.out.len();
+        for line in lines {
+            tracing::trace!(target: "plimsoll::wire", connection = self.generation, "> {line}");
+        }
+    }
+
+    pub(crate) fn trace_received(&mut self, bytes: &[u8]) {
+        let Some(tracer) = &mut self.tracer else {
+            return;
+        };
+        let mut lines = Vec::new();
+        tracer.bytes(Direction::Received, bytes, &mut lines);
+        for line in lines {
+            tracing::trace!(target: "plimsoll::wire", connection = self.generation, "< {line}");
+        }
+    }
+}
+
+/// A socket as the TLS library wants to see it.
+pub(crate) struct SocketWriter<'a, N: Network> {
+    pub(crate) network: &'a mut N,
+    pub(crate) socket: &'a mut N::Socket,
+}
+
+impl<N: Network> io::Write for SocketWriter<'_, N> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.network.write(self.socket, &[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.network.write(self.socket, slices)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,404 @@
+//! What is due, and when: the open loop follows the schedule, the closed loop its clients.
+//!
+//! An arrival is noticed when the loop first sees that it is due; the time from due to
+//! noticed is the generator's own lateness (pacing). It starts when a connection has
+//! capacity; the time from due to started is the lag. The two differ when calls have to
+//! wait for a connection, which is not the generator's fault.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use plimsoll_model::Time;
+use plimsoll_model::plan::Arrivals as ArrivalsPlan;
+use plimsoll_model::schedule::{Arrival, Arrivals};
+
+use super::EventLoop;
+use super::client::{Client, Steps};
+use super::control::{Control, StopLevel};
+use super::share::Share;
+use crate::network::Network;
+use crate::resources::TurnMeter;
+
+/// After an interrupt, how long calls in flight may take.
+const GRACE: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// No load yet: connections come up.
+    Connecting,
+    Loading,
+    /// No more arrivals; calls in flight end.
+    Draining,
+    Ended,
+}
+
+/// Where calls come from.
+#[expect(clippy::large_enum_variant, reason = "there is one a worker")]
+pub(crate) enum Issue {
+    Open(Open),
+    Closed(Closed),
+}
+
+/// The schedule's arrivals.
+pub(crate) struct Open {
+    arrivals: Arrivals,
+    /// `None` before the load, and after its last arrival.
+    next: Option<Arrival>,
+    /// What was due and could not start.
+    backlog: Option<Backlog>,
+    /// The last arrival stands for the time up to here, so the run lasts as long.
+    end: Time,
+    /// Calls leave together at multiples of this; 0: each when it is due. Nanoseconds.
+    tick_ns: u64,
+    /// From then on nothing waits for a tick.
+    ticks_end: Time,
+    /// Where the load takes turns and CPU is read for them.
+    pub(crate) turn_meter: Option<TurnMeter>,
+}
+
+/// Clients, each with its next call once the last one is over.
+pub(crate) struct Closed {
+    left: Option<u64>,
+    issued: u64,
+    /// Clients that keep no connection and are to begin.
+    pub(crate) idle: u32,
+    /// When others of them are.
+    pausing: BinaryHeap<Reverse<Time>>,
+    stage_end: Time,
+}
+
+impl Issue {
+    pub(crate) fn of(share: &Share) -> Issue {
+        match share.load.arrivals {
+            ArrivalsPlan::Open(_) => Issue::Open(Open {
+                arrivals: share.schedule.share(share.index, share.of),
+                next: None,
+                backlog: None,
+                end: Time(0),
+                tick_ns: (Time::ZERO + share.load.tick).0,
+                ticks_end: Time::NEVER,
+                turn_meter: None,
+            }),
+            ArrivalsPlan::Closed { .. } => Issue::Closed(Closed {
+                left: share.calls,
+                issued: 0,
+                idle: 0,
+                pausing: BinaryHeap::new(),
+                stage_end: Time::NEVER,
+            }),
+        }
+    }
+
+    /// An arrival of a load that began at `start` is due.
+    #[inline]
+    pub(crate) fn is_due(&self, start: Time, now: Time) -> bool {
+        match self {
+            Issue::Open(open) => open.next.is_some_and(|next| start.0 + next.at <= now.0),
+            Issue::Closed(_) => false,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn backlog(&self) -> Option<&Backlog> {
+        match self {
+            Issue::Open(open) => open.backlog.as_ref(),
+            Issue::Closed(_) => None,
+        }
+    }
+
+    /// Takes what waits out, to be changed; [`Issue::put_back`] follows.
+    pub(crate) fn take_backlog(&mut self) -> Option<Backlog> {
+        match self {
+            Issue::Open(open) => open.backlog.take(),
+            Issue::Closed(_) => None,
+        }
+    }
+
+    pub(crate) fn put_back(&mut self, backlog: Backlog) {
+        if let Issue::Open(open) = self
+            && !backlog.is_empty()
+        {
+            open.backlog = Some(backlog);
+        }
+    }
+
+    /// Arrivals that are due and not started.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.backlog().map_or(0, |backlog| backlog.length)
+    }
+
+    /// Closed loop: there may be calls left to begin.
+    pub(crate) fn has_calls_left(&self) -> bool {
+        matches!(self, Issue::Closed(closed) if closed.left != Some(0))
+    }
+
+    /// A client that keeps no connection begins again after `pause`.
+    pub(crate) fn client_free(&mut self, pause: Duration, now: Time) {
+        if let Issue::Closed(closed) = self {
+            match pause.is_zero() {
+                true => closed.idle += 1,
+                false => closed.pausing.push(Reverse(now + pause)),
+            }
+        }
+    }
+}
+
+impl Open {
+    /// What was due by then leaves at `now`: where calls leave together, the last tick that has passed.
+    fn last_tick(&self, start: Time, now: Time) -> Time {
+        match self.tick_ns {
+            0 => now,
+            // The last calls wait for no tick that would come after the load's end.
+            _ if now >= self.ticks_end => now,
+            tick => Time(now.0 - now.since(start) % tick),
+        }
+    }
+
+    /// When the call that is due at `at`, from the load's start, leaves.
+    fn leaves_at(&self, start: Time, at: u64) -> Time {
+        let due = start.plus_nanos(at);
+        match self.tick_ns {
+            0 => due,
+            tick => start
+                .plus_nanos(at.div_ceil(tick).saturating_mul(tick))
+                .min(self.ticks_end.max(due)),
+        }
+    }
+
+    /// The call cannot be sent yet.
+    pub(crate) fn wait(&mut self, arrival: Arrival) {
+        match &mut self.backlog {
+            Some(backlog) => backlog.length += 1,
+            None => {
+                self.backlog = Some(Backlog {
+                    head: arrival,
+                    second: self.next,
+                    rest: self.arrivals.clone(),
+                    length: 1,
+                });
+            }
+        }
+    }
+}
+
+/// Arrivals that were due when no connection had capacity, in order. The schedule itself
+/// is the queue: only its position is kept, however long the backlog grows.
+#[derive(Clone, Debug)]
+pub(crate) struct Backlog {
+    pub(crate) head: Arrival,
+    second: Option<Arrival>,
+    rest: Arrivals,
+    length: u64,
+}
+
+impl Backlog {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// When the first of them was due, in a load that began at `start`.
+    pub(crate) fn due(&self, start: Time) -> Time {
+        start.plus_nanos(self.head.at)
+    }
+
+    pub(crate) fn advance(&mut self) {
+        self.length -= 1;
+        if self.length > 0
+            && let Some(next) = self.second.take().or_else(|| self.rest.next())
+        {
+            self.head = next;
+        }
+    }
+}
+
+impl<C: Client, N: Network> EventLoop<C, N>
+where
+    Self: Steps<C::Wish>,
+{
+    pub(super) fn begin_issue(&mut self) {
+        match &mut self.issue {
+            Issue::Open(open) => {
+                open.next = open.arrivals.next();
+                let length = self.share.schedule.end();
+                open.end = self.start.plus_nanos(length.unwrap_or(0));
+                open.ticks_end = length.map_or(Time::NEVER, |_| open.end);
+            }
+            Issue::Closed(_) => self.enter_stage(self.start),
+        }
+        self.phase = Phase::Loading;
+    }
+
+    /// Closed loop: which stage it is, and when that changes.
+    fn enter_stage(&mut self, now: Time) {
+        let stage = self.share.schedule.stage_at(now.since(self.start));
+        let bounds = self.share.schedule.stage_bounds();
+        if let Issue::Closed(closed) = &mut self.issue {
+            let end = stage.and_then(|stage| bounds[stage as usize].end);
+            closed.stage_end = end.map_or(Time::NEVER, |end| self.start.plus_nanos(end));
+        }
+        match stage {
+            Some(stage) => self.stage = stage,
+            None => self.stop_issuing(now),
+        }
+    }
+
+    /// Start what is due.
+    #[inline]
+    pub(super) fn issue_due(&mut self, control: &mut impl Control, now: Time) {
+        if self.phase == Phase::Connecting || now < self.start {
+            return;
+        }
+        match &self.issue {
+            Issue::Open(_) => self.issue_open(control, now),
+            Issue::Closed(closed) => {
+                if now >= closed.stage_end {
+                    self.enter_stage(now);
+                }
+                self.issue_closed(control, now);
+            }
+        }
+    }
+
+    fn issue_open(&mut self, control: &mut impl Control, now: Time) {
+        self.start_backlog(now);
+        let leaving = match &self.issue {
+            Issue::Open(open) => open.last_tick(self.start, now),
+            Issue::Closed(_) => return,
+        };
+        while let Issue::Open(open) = &mut self.issue
+            && let Some(arrival) = open.next
+        {
+            let due = self.start.plus_nanos(arrival.at);
+            if due > leaving || self.phase != Phase::Loading {
+                break;
+            }
+            self.stage = arrival.stage;
+            if let Some(meter) = &open.turn_meter
+                && let Some(turn) = meter.began(arrival.number)
+            {
+                self.recorder.turn_began(turn);
+            }
+            self.recorder.pacing(arrival.stage, now.since(due));
+            open.next = open.arrivals.next();
+            match now.since(due) >= self.deadline_ns {
+                true => self.came_too_late(arrival.stage),
+                false => self.arrived(control, arrival, now),
+            }
+        }
+    }
+
+    fn issue_closed(&mut self, control: &mut impl Control, now: Time) {
+        self.issue_on_lanes(now);
+        let Issue::Closed(closed) = &mut self.issue else {
+            return;
+        };
+        while closed.pausing.peek().is_some_and(|at| at.0 <= now) {
+            closed.pausing.pop();
+            closed.idle += 1;
+        }
+        // A failure at once gives the client back: only those idle now start in this turn.
+        for _ in 0..closed.idle {
+            let Some(number) = self.take_call() else {
+                break;
+            };
+            if let Issue::Closed(closed) = &mut self.issue {
+                closed.idle -= 1;
+            }
+            self.begin(control, number, now);
+        }
+    }
+
+    /// Closed loop: takes one from the calls that are left, where their number is limited. Returns its
+    /// number in the run.
+    #[inline]
+    pub(crate) fn take_call(&mut self) -> Option<u64> {
+        if self.phase != Phase::Loading {
+            return None;
+        }
+        let Issue::Closed(closed) = &mut self.issue else {
+            return None;
+        };
+        let counts = C::WARMUP_COUNTS || !self.share.load.stages[self.stage as usize].warmup;
+        match &mut closed.left {
+            Some(0) if counts => return None,
+            Some(left) if counts => *left -= 1,
+            _ => {}
+        }
+        let number = closed.issued * u64::from(self.share.of) + u64::from(self.share.index);
+        closed.issued += 1;
+        Some(number)
+    }
+
+    /// When the next arrival's call leaves.
+    pub(super) fn next_arrival(&self) -> Time {
+        match &self.issue {
+            Issue::Open(open) if self.phase == Phase::Loading => {
+                (open.next).map_or(Time::NEVER, |next| open.leaves_at(self.start, next.at))
+            }
+            _ => Time::NEVER,
+        }
+    }
+
+    /// When something is to be issued without anything else happening, but for arrivals.
+    pub(super) fn next_issue(&self) -> Time {
+        let is_loading = self.phase == Phase::Loading;
+        match &self.issue {
+            Issue::Open(open) if is_loading && open.next.is_none() => open.end,
+            Issue::Open(_) => Time::NEVER,
+            Issue::Closed(closed) => {
+                let begins = is_loading && closed.idle > 0 && closed.left != Some(0);
+                let begin = if begins { self.start } else { Time::NEVER };
+                let back = closed.pausing.peek().map_or(Time::NEVER, |at| at.0);
+                closed.stage_end.min(back).min(begin)
+            }
+        }
+    }
+
+    fn stop_issuing(&mut self, now: Time) {
+        if self.phase == Phase::Loading {
+            self.phase = Phase::Draining;
+            self.stopped_at = now;
+        }
+    }
+
+    /// Nothing more will be issued.
+    fn is_exhausted(&self, now: Time) -> bool {
+        match &self.issue {
+            Issue::Open(open) => open.next.is_none() && now >= open.end,
+            Issue::Closed(closed) => {
+                let stages = &self.share.load.stages;
+                let is_counted = !stages[self.stage as usize].warmup
+                    && stages.last().is_some_and(|last| !last.warmup);
+                closed.left == Some(0) && (C::WARMUP_COUNTS || is_counted)
+            }
+        }
+    }
+
+    /// When to give up on what is in flight.
+    pub(super) fn drain_end(&self) -> Time {
+        match self.phase {
+            Phase::Draining if self.client.is_given_up(&self.share) => {
+                self.stopped_at + self.share.load.drain
+            }
+            _ => Time::NEVER,
+        }
+    }
+
+    /// Is it over?
+    pub(super) fn progress(&mut self, control: &mut impl Control, now: Time) {
+        let level = control.stop_level();
+        self.interrupted = level != StopLevel::Run;
+        let was_draining = self.phase == Phase::Draining;
+        if self.phase == Phase::Loading && (self.interrupted || self.is_exhausted(now)) {
+            self.stop_issuing(now);
+        }
+        if self.phase == Phase::Draining {
+            let grace_over = self.interrupted && now >= self.stopped_at + GRACE;
+            let is_over = self.is_idle() || now >= self.drain_end() || grace_over;
+            if level == StopLevel::Now || is_over && (was_draining || !C::LINGERS) {
+                self.phase = Phase::Ended;
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What of a run is one worker's.
+
+use std::sync::Arc;
+
+use plimsoll_model::plan::{Load, Shard};
+use plimsoll_model::schedule::Schedule;
+
+/// Connections that may be coming up at once, over all workers of a run: fewer than any
+/// listen backlog holds, since a dropped SYN costs a second.
+const MAX_CONNECTING: usize = 256;
+
+/// So many of them are a worker's own at least.
+const FEWEST_CONNECTING: usize = 8;
+
+/// One worker's part of a run.
+#[derive(Clone, Debug)]
+pub struct Share {
+    /// This worker's place among all workers of all shards.
+    pub index: u32,
+    pub of: u32,
+    /// Connections to keep.
+    pub connections: u32,
+    /// Closed loop: clients of this worker.
+    pub clients: u32,
+    /// Closed loop: calls of this worker that are not warm-up.
+    pub calls: Option<u64>,
+    pub load: Arc<Load>,
+    pub schedule: Schedule,
+    pub keep_requests: bool,
+    pub trace: bool,
+}
+
+impl Share {
+    /// What is `place`'s of a load.
+    pub fn at(place: Shard, load: Arc<Load>, seed: u64) -> Share {
+        Share {
+            index: place.index,
+            of: place.of,
+            connections: place.part(u64::from(load.connections)) as u32,
+            clients: place.part(load.arrivals.clients().map_or(0, u64::from)) as u32,
+            calls: load.calls.map(|calls| place.part(calls)),
+            schedule: Schedule::new(&load, seed),
+            load,
+            keep_requests: false,
+            trace: false,
+        }
+    }
+
+    /// Connections of this worker that may be coming up at once.
+    pub(crate) fn most_connecting(&self) -> usize {
+        (MAX_CONNECTING / self.of.max(1) as usize).max(FEWEST_CONNECTING)
+    }
+}
