@@ -1,4 +1,4 @@
-# `make` alone prints this help. Continuous integration calls `make check features doc deny test test-peers`.
+# `make` alone prints this help. Continuous integration calls `make check features doc deny test test-peers icount`.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -20,7 +20,7 @@ demo: ## build, a steady and a cold run over mutual TLS, a ladder, a search, two
 .PHONY: check
 check: ## formatting and lints, warnings as errors
 	$(CARGO) fmt --all -- --check
-	$(CARGO) clippy $(CARGO_FLAGS) --workspace --all-targets --features plimsoll-relays/test-peers -- -D warnings
+	$(CARGO) clippy $(CARGO_FLAGS) --workspace --all-targets --features plimsoll-relays/test-peers,plimsoll-protocols/icount -- -D warnings
 
 .PHONY: features
 features: ## each crate by itself, with its default features and with none
@@ -72,6 +72,13 @@ bench: setup-bench release ## side by side with h2load, ghz, k6, grpc.aio, wrk, 
 	bench/hold.py
 	bench/tls.py
 	bench/shards.py
+
+# Of make icount: 1 records what calls take now.
+BLESS ?=
+
+.PHONY: icount
+icount: ## instructions of a call on the hot path, under valgrind: fails over 3 % above bench/icount.json (BLESS=1 rewrites it)
+	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" bench/icount.py $(if $(BLESS),--bless)
 
 # Of make mutants: files, or patterns of them; how many changes to draw, with which seed; which
 # changes, by a pattern of their names; whose tests.

@@ -84,6 +84,8 @@ if [[ $scope == peers ]]; then
     PATH=$PATH:/usr/sbin want slurmd slurmd
     PATH=$PATH:/usr/sbin want munged munge
     want zstd zstd
+    # `make icount`
+    want valgrind valgrind
 fi
 if [[ $scope == kubernetes ]]; then
     want containerd containerd

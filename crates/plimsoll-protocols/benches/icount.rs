@@ -1,0 +1,290 @@
+//! One load over a network in memory, for `make icount`: worker, driver and recorder as they run in production,
+//! and nothing of the operating system, so that the same build takes the same instructions every time.
+//!
+//! `icount CASE CALLS` makes so many calls, 100 at a time over one connection. What the server does is inside of
+//! [`serve`], which bench/icount.py leaves out of its count by that name.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Read};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_engine::address::Address;
+use plimsoll_engine::driver::Protocol;
+use plimsoll_engine::network::{Found, Lookup, Network, Ready, Token, Wake};
+use plimsoll_engine::worker::{Control, Share, StopLevel, Worker, WorkerInterval};
+use plimsoll_model::Time;
+use plimsoll_model::plan::{Arrivals, Load, Shard, Spacing, Stage};
+use plimsoll_model::record::Interval;
+use plimsoll_protocols::bolt::frame::MAX_CONTENT;
+use plimsoll_protocols::bolt::{BoltProtocol, BoltRequest, Frame, Status};
+use plimsoll_protocols::grpc::canned::{Canned, CannedConnection, CannedOptions};
+use plimsoll_protocols::grpc::{GrpcCall, GrpcProtocol, GrpcRequest};
+use plimsoll_protocols::http::{Http2Protocol, HttpCall, HttpRequest};
+
+const START: Time = Time(1_000_000_000);
+const AT_ONCE: u32 = 100;
+
+/// The far end of the connection.
+enum Server {
+    Http2(Box<CannedConnection>),
+    Bolt,
+}
+
+/// Answers everything that the client has sent. It has a name in the binary, and is never part of another function.
+#[inline(never)]
+fn serve(server: &mut Server, requests: &mut Vec<u8>, answers: &mut Vec<u8>) -> io::Result<()> {
+    match server {
+        Server::Http2(connection) => connection
+            .receive(requests, answers, &mut Vec::new())
+            .map_err(io::Error::other)?,
+        Server::Bolt => {
+            let mut at = 0;
+            while let Some((frame, length)) =
+                Frame::parse(&requests[at..], MAX_CONTENT).map_err(io::Error::other)?
+            {
+                Frame::bare_response(frame.form, frame.id, frame.codec, Status::Success)
+                    .write(answers);
+                at += length;
+            }
+        }
+    }
+    requests.clear();
+    Ok(())
+}
+
+/// One connection. Time passes when the worker waits.
+struct Memory {
+    server: Server,
+    now: Time,
+    token: Token,
+    is_connecting: bool,
+    requests: Vec<u8>,
+    answers: Vec<u8>,
+    read: usize,
+    names: VecDeque<Token>,
+}
+
+impl Network for Memory {
+    type Socket = ();
+
+    fn now(&mut self) -> Time {
+        self.now
+    }
+
+    fn connect(&mut self, _to: &Address, token: Token) -> io::Result<()> {
+        (self.token, self.is_connecting) = (token, true);
+        if let Server::Http2(connection) = &mut self.server {
+            connection.open(&mut self.answers);
+        }
+        Ok(())
+    }
+
+    fn connected(&mut self, (): &mut ()) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn rename(&mut self, (): &(), token: Token) -> io::Result<()> {
+        self.token = token;
+        Ok(())
+    }
+
+    fn read(&mut self, (): &mut (), buffer: &mut [u8]) -> io::Result<usize> {
+        let read = (&self.answers[self.read..]).read(buffer)?;
+        self.read += read;
+        match read {
+            0 => Err(io::ErrorKind::WouldBlock.into()),
+            _ => Ok(read),
+        }
+    }
+
+    fn write(&mut self, (): &mut (), slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let before = self.requests.len();
+        for slice in slices {
+            self.requests.extend_from_slice(slice);
+        }
+        Ok(self.requests.len() - before)
+    }
+
+    fn close(&mut self, (): ()) {}
+
+    fn wait(&mut self, wake: Option<Wake>, ready: &mut Vec<Ready>) -> io::Result<()> {
+        self.now = self.now.plus_nanos(20_000);
+        ready.clear();
+        if self.read == self.answers.len() && !self.requests.is_empty() {
+            self.answers.clear();
+            self.read = 0;
+            serve(&mut self.server, &mut self.requests, &mut self.answers)?;
+        }
+        let readable = self.read < self.answers.len();
+        if readable || self.is_connecting {
+            self.is_connecting = false;
+            ready.push(Ready {
+                token: self.token,
+                readable,
+                writable: true,
+                hangup: false,
+            });
+        } else if self.names.is_empty() {
+            let wake = wake.ok_or_else(|| io::Error::other("the worker waits for nothing"))?;
+            self.now = self.now.max(wake.at);
+        }
+        Ok(())
+    }
+
+    fn resolve(&mut self, _target: usize, token: Token, _lookup: Lookup) {
+        self.names.push_back(token);
+    }
+
+    fn resolved(&mut self) -> Option<(Token, io::Result<Found>)> {
+        let found = Found {
+            addresses: Arc::new([Address::Tcp(([127, 0, 0, 1], 1).into())]),
+            may_change: false,
+        };
+        self.names.pop_front().map(|token| (token, Ok(found)))
+    }
+}
+
+/// The only worker of its load.
+#[derive(Default)]
+struct Alone {
+    start: Option<Time>,
+    total: Interval,
+}
+
+impl Control for Alone {
+    fn stop_level(&self) -> StopLevel {
+        StopLevel::Run
+    }
+    fn start(&self) -> Option<Time> {
+        self.start
+    }
+    fn connections(&self, _change: i64) {}
+    fn interval(&mut self, interval: WorkerInterval) -> Option<Interval> {
+        self.total.merge(&interval.recorded);
+        None
+    }
+}
+
+/// How many of `calls` calls succeeded.
+fn run<P: Protocol>(
+    arrivals: Arrivals,
+    calls: u64,
+    protocol: P,
+    server: Server,
+) -> io::Result<u64> {
+    let load = Load {
+        arrivals,
+        stages: vec![Stage::measured("steady", Duration::from_secs(3600), 1e6)],
+        calls: Some(calls),
+        deadline: Some(Duration::from_secs(10)),
+        spin: Duration::ZERO,
+        ..Load::default()
+    };
+    let network = Memory {
+        server,
+        now: START,
+        token: Token(0),
+        is_connecting: false,
+        requests: Vec::new(),
+        answers: Vec::new(),
+        read: 0,
+        names: VecDeque::new(),
+    };
+    let share = Share::at(Shard::WHOLE, Arc::new(load), 1);
+    let mut worker = Worker::new(share, network, Arc::new(protocol), None);
+    let mut alone = Alone::default();
+    worker.establish(&mut alone)?;
+    let start = START.plus_nanos(1_000_000_000);
+    alone.start = Some(start);
+    worker.run(start, &mut alone)?;
+    Ok(alone.total.stage_mut(0).ok())
+}
+
+fn grpc() -> io::Result<GrpcProtocol> {
+    let call = GrpcCall {
+        method: "score.ScoreService/GetScore".into(),
+        message: b"\x0a\x10[0.1, 0.2, 0.35]".to_vec(),
+        max_message: 1 << 22,
+        ..GrpcCall::default()
+    };
+    let request = GrpcRequest {
+        call: &call,
+        authority: "localhost:50051",
+        secure: false,
+        deadline: None,
+    };
+    GrpcProtocol::new(&request).map_err(io::Error::other)
+}
+
+fn http2() -> Http2Protocol {
+    let call = HttpCall {
+        method: "GET".to_owned(),
+        path: "/score".to_owned(),
+        expect: vec![(200, 299)],
+        max_body: 1 << 22,
+        ..HttpCall::default()
+    };
+    let request = HttpRequest {
+        call: &call,
+        authority: "localhost:8080",
+        closes: false,
+    };
+    Http2Protocol::new(&request, false)
+}
+
+fn bolt() -> io::Result<BoltProtocol> {
+    let request = BoltRequest {
+        class: b"com.alipay.sofa.rpc.core.request.SofaRequest",
+        content: &[7; 400],
+        ..BoltRequest::default()
+    };
+    BoltProtocol::new(&request).map_err(io::Error::other)
+}
+
+/// How many of `calls` calls of a case succeeded; `None`: there is no such case.
+fn case(name: &str, calls: u64) -> Option<io::Result<u64>> {
+    let closed = Arrivals::Closed {
+        clients: AT_ONCE,
+        think: Duration::ZERO,
+    };
+    let canned = || {
+        let options = CannedOptions {
+            check_requests: false,
+            ..CannedOptions::default()
+        };
+        Server::Http2(Box::new(Canned::new(options).connection()))
+    };
+    Some(match name {
+        "grpc" => grpc().and_then(|grpc| run(closed, calls, grpc, canned())),
+        "grpc-open" => {
+            grpc().and_then(|grpc| run(Arrivals::Open(Spacing::Constant), calls, grpc, canned()))
+        }
+        "http2" => run(closed, calls, http2(), canned()),
+        "bolt" => bolt().and_then(|bolt| run(closed, calls, bolt, Server::Bolt)),
+        _ => return None,
+    })
+}
+
+fn main() -> ExitCode {
+    let words: Vec<_> = std::env::args().collect();
+    let asked = match &words[..] {
+        [_, name, calls] => calls
+            .parse()
+            .ok()
+            .and_then(|calls| Some((calls, case(name, calls)?))),
+        _ => None,
+    };
+    match asked {
+        Some((calls, Ok(succeeded))) if calls == succeeded => ExitCode::SUCCESS,
+        Some((calls, succeeded)) => {
+            eprintln!("icount: of {calls} calls succeeded: {succeeded:?}");
+            ExitCode::FAILURE
+        }
+        None => {
+            eprintln!("usage: icount grpc|grpc-open|http2|bolt CALLS");
+            ExitCode::FAILURE
+        }
+    }
+}
