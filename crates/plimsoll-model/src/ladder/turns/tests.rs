@@ -1,3 +1,5 @@
+use rand_chacha::rand_core::RngCore;
+
 use super::*;
 use crate::ladder::ALPHA;
 use crate::outcome::Outcome;
