@@ -242,9 +242,19 @@ pub struct Rung {
     pub connection_p99: BTreeMap<Part, Percentile>,
     /// In the order of the rounds.
     pub slices: Vec<Slice>,
+    /// Over all sittings and stretches; left out where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_turns: Option<InTurns>,
     /// What was measured besides, where rungs take turns.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parts: BTreeMap<Part, Vec<Slice>>,
+}
+
+/// Service times of all turns together, µs: percentiles of sittings are not averaged. `None`: too few calls.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct InTurns {
+    pub p50_us: Option<f64>,
+    pub p99_us: Option<f64>,
 }
 
 impl Rung {
@@ -290,6 +300,11 @@ impl Rung {
 
     /// The median over the slices, in the metric's unit.
     pub fn median(&self, metric: Metric) -> Option<f64> {
+        match (metric, self.in_turns) {
+            (Metric::P50, Some(all)) => return all.p50_us,
+            (Metric::P99, Some(all)) => return all.p99_us,
+            _ => {}
+        }
         match metric {
             Metric::ConnectionBytes => return self.bytes(Part::Connections).map(|(new, _)| new),
             Metric::ResumedBytes => return self.bytes(Part::Resumed).map(|(new, _)| new),
@@ -344,7 +359,7 @@ pub struct LadderRecord {
     /// What the machine can do in memory, where links are compared with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
-    /// Where all rungs were up together and took turns; each then has one slice, the whole run.
+    /// Where all rungs were up together and took turns; each then has a slice for every sitting or stretch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<TurnsRecord>,
     /// What rungs may take more than the first one.

@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_model::ladder::{Added, Gated, LadderRecord, Metric, Part, Passage, Rung, Unit};
+use plimsoll_model::ladder::turns::FEWEST_SITTINGS;
+use plimsoll_model::ladder::{
+    Added, Gated, LadderRecord, Metric, Part, Passage, Rung, Slice, Unit,
+};
 use plimsoll_model::limits::Handshake;
 use plimsoll_model::objective::Verdict;
 use plimsoll_model::statistics::paired::Paired;
@@ -44,6 +47,16 @@ pub fn added(metric: Metric, added: Added) -> String {
 /// What made some slices worth less, in sentences.
 pub fn notes(ladder: &LadderRecord) -> Vec<String> {
     let mut notes: Vec<String> = resolution(ladder).into_iter().collect();
+    if let Some(turns) = ladder
+        .turns
+        .as_ref()
+        .filter(|t| t.sittings < FEWEST_SITTINGS)
+    {
+        notes.push(format!(
+            "{}: these intervals hold for the processes that were measured; others of the same programs may differ by some tenths of a microsecond more",
+            plural(turns.sittings as u64, "sitting")
+        ));
+    }
     notes.extend(libraries(ladder));
     notes.extend(limits(ladder));
     for rung in &ladder.rungs {
@@ -56,8 +69,8 @@ pub fn notes(ladder: &LadderRecord) -> Vec<String> {
             ));
         }
     }
-    let slices = || ladder.rungs.iter().flat_map(|r| &r.slices);
-    if slices().any(|s| s.p50_us.is_some()) && slices().all(|s| s.p99_us.is_none()) {
+    let has = |metric| ladder.rungs.iter().any(|r| r.median(metric).is_some());
+    if has(Metric::P50) && !has(Metric::P99) {
         let what = match ladder.turns {
             Some(_) => {
                 "too few calls for a p99: make the run longer (--duration), or the rate higher"
@@ -172,9 +185,11 @@ pub(crate) fn limits(ladder: &LadderRecord) -> Vec<String> {
         .collect();
     let invalid = slices().filter(|s| s.is_generator_limited()).count();
     if invalid > 0 && ladder.turns.is_some() {
+        let is_late = |rung: &&Rung| rung.slices.iter().any(Slice::is_generator_limited);
         notes.push(format!(
-            "{invalid} of {} generator-limited: what a call waited for the generator is in no figure here, but answers may have waited for it, too",
-            plural(all as u64, "rung")
+            "{} of {} generator-limited: what a call waited for the generator is in no figure here, but answers may have waited for it, too",
+            ladder.rungs.iter().filter(is_late).count(),
+            plural(ladder.rungs.len() as u64, "rung")
         ));
     } else if invalid > 0 {
         notes.push(format!(
@@ -318,10 +333,14 @@ pub fn groups(ladder: &LadderRecord) -> Vec<Group> {
 fn how(ladder: &LadderRecord) -> String {
     match &ladder.turns {
         Some(turns) => format!(
-            "{} of turns of {} calls in random order, in {} s",
+            "{} of turns of {} calls in random order, in {} s{}",
             plural(rounds(ladder), "round"),
             turns.calls,
-            ladder.slice_s * ladder.rungs.first().map_or(1, |rung| rung.slices.len()) as f64
+            lasted(ladder),
+            match turns.sittings {
+                1 => String::new(),
+                n => format!(" and {n} sittings"),
+            }
         ),
         None => format!(
             "{} of {} s in random order",
@@ -329,6 +348,12 @@ fn how(ladder: &LadderRecord) -> String {
             ladder.slice_s
         ),
     }
+}
+
+/// How long the load was, in all sittings and stretches, in seconds without binary noise.
+fn lasted(ladder: &LadderRecord) -> f64 {
+    let slices = ladder.rungs.first().map_or(1, |rung| rung.slices.len());
+    (ladder.slice_s * slices as f64 * 1e3).round() / 1e3
 }
 
 /// The rounds that were measured: in each, every rung once.
@@ -460,8 +485,7 @@ fn about(shift: f64, d: Paired) -> String {
 pub(crate) fn resolution(ladder: &LadderRecord) -> Option<String> {
     let turns = ladder.turns.as_ref()?;
     let resolution = turns.resolution_us()?;
-    let stretches = ladder.rungs.first().map_or(1, |rung| rung.slices.len());
-    let lasted = ladder.slice_s * stretches as f64;
+    let lasted = lasted(ladder);
     // Widths shrink with the square root of the time.
     let more = |wanted: f64| lasted * ((resolution / wanted).powi(2) - 1.0);
     let mut left_out = match turns.left_out {

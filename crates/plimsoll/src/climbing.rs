@@ -60,8 +60,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) rounds: Option<u32>,
     /// Where the number is not given: the rounds that so many rungs need.
     pub(crate) default_rounds: fn(usize) -> usize,
-    /// A line a round, for progress: the record so far, the round, of how many.
-    pub(crate) round_line: fn(&LadderRecord, usize, usize) -> String,
+    /// What has been measured so far, to stand behind what has been done.
+    pub(crate) so_far: fn(&LadderRecord) -> String,
     pub(crate) slice: Option<Period>,
     /// Calls a turn.
     pub(crate) turn: Option<u32>,
@@ -86,7 +86,7 @@ pub(crate) struct Climb {
     pub(crate) dir: PathBuf,
     rungs: Vec<RungSpec>,
     plans: Vec<Plan>,
-    round_line: fn(&LadderRecord, usize, usize) -> String,
+    so_far: fn(&LadderRecord) -> String,
     /// Of slices.
     rounds: usize,
     /// `None`: slices.
@@ -157,7 +157,9 @@ impl Outline {
         (spec.load.duration, spec.load.calls) = (Some(Period(length)), None);
         let mut rungs = listed(&spec)?;
         for rung in &mut rungs {
-            let warmup = Period((length / 4).min(LONGEST_WARMUP));
+            let of_it = length / turning.map_or(1, |turning| turning.sittings);
+            rung.spec.load.duration = Some(Period(of_it));
+            let warmup = Period((of_it / 4).min(LONGEST_WARMUP));
             let warmup = rung.spec.call.leaves_warmup().then_some(warmup);
             rung.spec.load.warmup = rung.spec.load.warmup.or(warmup);
         }
@@ -216,6 +218,9 @@ impl fmt::Display for Outline {
                     turning.calls,
                     Period(self.length)
                 )?;
+                if turning.sittings > 1 {
+                    write!(f, " in {} sittings", turning.sittings)?;
+                }
                 if turning.stretches > 1 {
                     let most = self.length * turning.stretches;
                     write!(
@@ -224,8 +229,9 @@ impl fmt::Display for Outline {
                         Period(most)
                     )?;
                 }
-                writeln!(f, ", after a warm-up of {}", Period(longest))?;
-                (longest + self.length) * turning.stretches
+                let each = if turning.sittings > 1 { "each " } else { "" };
+                writeln!(f, ", {each}after a warm-up of {}", Period(longest))?;
+                (longest * turning.sittings + self.length) * turning.stretches
             }
             None => {
                 write!(
@@ -323,7 +329,7 @@ impl Climb {
             name,
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
             started_at: Timestamp::now(),
-            slice_s: length.as_secs_f64(),
+            slice_s: length.as_secs_f64() / f64::from(turning.map_or(1, |t| t.sittings)),
             seed: spec.seed.unwrap_or(1),
             client_tls: plans
                 .iter()
@@ -353,7 +359,7 @@ impl Climb {
             rungs,
             plans,
             rounds,
-            round_line: asked.round_line,
+            so_far: asked.so_far,
             turning,
             awake: false,
             parts,

@@ -23,7 +23,7 @@ use crate::protocols::Load;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// How often progress is reported.
-const NOTICE: Duration = Duration::from_secs(5);
+pub(crate) const NOTICE: Duration = Duration::from_secs(5);
 
 /// From the last one's arrival to the start: far enough ahead that all see it in time.
 const AHEAD: Duration = Duration::from_millis(200);

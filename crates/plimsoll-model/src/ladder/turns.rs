@@ -8,6 +8,9 @@
 //! A busy machine can treat one rung worse than another for longer than a round (its server waits
 //! behind another process). Rounds next to each other are then alike, and show less than as many that
 //! are independent: intervals are wider by what that adds to the variance ([`crate::statistics::autocorrelation`]).
+//!
+//! Where servers are started afresh several times, intervals are also as wide as what differs between
+//! their processes asks for ([`sittings`]).
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -23,8 +26,11 @@ use crate::statistics::quantile::is_supported;
 use crate::statistics::rank::median_of;
 
 mod differences;
+mod sittings;
 
-use differences::{cpu, mean, p50, p99};
+use differences::{cpu, p50, p99};
+pub use sittings::FEWEST_SITTINGS;
+use sittings::mean;
 
 /// Calls a turn, unless the plan says otherwise: a server that is called a third as often sleeps
 /// deeper, so turns of single calls come out dearer; from some twenty on the costs stay the same.
@@ -50,6 +56,10 @@ pub struct TurnsRecord {
     pub left_out: u32,
     /// In which every rung had its turn, and most of its calls ended well.
     pub rounds: usize,
+    /// In as many, each with servers that were started afresh; 1: differences are those of the processes that
+    /// were measured.
+    #[serde(default = "one")]
+    pub sittings: usize,
     /// The machine's cores were kept from falling asleep between calls.
     #[serde(default)]
     pub kept_awake: bool,
@@ -58,6 +68,10 @@ pub struct TurnsRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted_us: Option<f64>,
     pub differences: Vec<Difference>,
+}
+
+fn one() -> usize {
+    1
 }
 
 /// What one rung adds to another, in the metric's unit. The intervals of a ladder hold together.
@@ -80,6 +94,8 @@ pub struct Measured {
     warmup: Vec<bool>,
     /// Service times in nanoseconds of the calls that count and ended well, by round.
     rounds: Vec<Vec<u64>>,
+    /// The first round of each sitting.
+    sittings: Vec<usize>,
     /// Readings of CPU clocks in this stretch, in the order of its turns.
     began: Vec<TurnBegan>,
     /// CPU by round.
@@ -101,6 +117,7 @@ impl Measured {
             left_out,
             warmup,
             rounds: Vec::new(),
+            sittings: vec![0],
             began: Vec::new(),
             used: Vec::new(),
         }
@@ -108,7 +125,7 @@ impl Measured {
 
     /// Adds what the rungs came to in another stretch of turns, rung by rung.
     pub fn extend(all: &mut [Measured], more: Vec<Measured>) {
-        let rounds = all.iter().map(|m| m.rounds.len()).max().unwrap_or(0);
+        let rounds = longest(all);
         for (before, after) in all.iter_mut().zip(more) {
             // So that a round is the same one of every rung.
             before.rounds.resize(rounds, Vec::new());
@@ -116,6 +133,15 @@ impl Measured {
             before.used.resize(rounds, None);
             before.used.extend(after.used);
         }
+    }
+
+    /// The same, with servers that were started afresh: another sitting.
+    pub fn extend_afresh(all: &mut [Measured], more: Vec<Measured>) {
+        let first = longest(all);
+        for measured in &mut *all {
+            measured.sittings.push(first);
+        }
+        Measured::extend(all, more);
     }
 
     /// All turns of a stretch are over: what each used is what the clocks went on by until the next turn of
@@ -231,6 +257,26 @@ impl Measured {
     }
 }
 
+fn longest(rungs: &[Measured]) -> usize {
+    rungs.iter().map(|m| m.rounds.len()).max().unwrap_or(0)
+}
+
+/// The rounds that every rung has, by sitting. What a sitting came to that was ended before its half says too
+/// little to stand beside the others.
+fn rounds_by_sitting(rungs: &[Measured]) -> Vec<Vec<usize>> {
+    let starts: &[usize] = rungs.first().map_or(&[], |rung| &rung.sittings);
+    let ends = starts.iter().skip(1).copied().chain([longest(rungs)]);
+    let has = |round: &usize| rungs.iter().all(|rung| rung.has(*round));
+    let mut all: Vec<Vec<usize>> = starts
+        .iter()
+        .zip(ends)
+        .map(|(start, end)| (*start..end).filter(has).collect())
+        .collect();
+    let most = all.iter().map(Vec::len).max().unwrap_or(0);
+    all.retain(|rounds| 2 * rounds.len() >= most.max(1));
+    all
+}
+
 impl TurnsRecord {
     /// What the rungs add to each other: each to the one below it and to the first.
     ///
@@ -238,10 +284,7 @@ impl TurnsRecord {
     /// metrics than turns have. `seed`: of the bootstrap.
     pub fn of(rungs: &[Measured], alpha: f64, besides: usize, seed: u64) -> TurnsRecord {
         let (calls, left_out) = rungs.first().map_or((0, 0), |r| (r.calls, r.left_out));
-        let longest = rungs.iter().map(|r| r.rounds.len()).max().unwrap_or(0);
-        let rounds: Vec<usize> = (0..longest)
-            .filter(|round| rungs.iter().all(|rung| rung.has(*round)))
-            .collect();
+        let rounds = rounds_by_sitting(rungs);
         let pairs: Vec<(usize, usize)> = LadderRecord::pairs(rungs.len()).collect();
         // `alpha` is half of what a ladder may claim in all. Its metrics share that equally; the other half
         // is for those that turns are taken for: half of it for the p50, half for the CPU of both ends.
@@ -270,7 +313,8 @@ impl TurnsRecord {
         TurnsRecord {
             calls,
             left_out,
-            rounds: rounds.len(),
+            rounds: rounds.iter().map(Vec::len).sum(),
+            sittings: rounds.len().max(1),
             kept_awake: false,
             wanted_us: None,
             differences,

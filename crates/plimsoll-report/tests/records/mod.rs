@@ -130,6 +130,7 @@ pub(crate) fn turns() -> LadderRecord {
         calls: 20,
         left_out: 2,
         rounds: 666,
+        sittings: 1,
         wanted_us: None,
         differences: vec![
             difference(1, 0, Metric::P50, 9.6, 2.4),

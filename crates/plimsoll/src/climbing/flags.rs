@@ -106,18 +106,18 @@ impl ClimbFlags {
         Ok((spec, text))
     }
 
-    /// `kind`, `default_rounds`, `round_line`: as in [`Asked`].
+    /// `kind`, `default_rounds`, `so_far`: as in [`Asked`].
     pub(crate) fn asked(
         &self,
         kind: &'static str,
         default_rounds: fn(usize) -> usize,
-        round_line: fn(&LadderRecord, usize, usize) -> String,
+        so_far: fn(&LadderRecord) -> String,
     ) -> Asked<'_> {
         Asked {
             kind,
             rounds: self.rounds,
             default_rounds,
-            round_line,
+            so_far,
             slice: self.slice,
             turn: self.turn,
             parts: self.parts.as_deref(),

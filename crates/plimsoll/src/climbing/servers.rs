@@ -1,7 +1,7 @@
 //! The servers that a climb starts for its rungs: one for each way in which rungs are
 //! secured and each network they are reached through.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -116,10 +116,11 @@ pub(super) fn start(
         let place = match started.get(&key) {
             Some(known) => *known,
             None => {
-                let server = servers.launch(key.0.clone(), None)?;
+                let place = servers.running.len();
+                let server = servers.launch(key.0.clone(), place, None)?;
                 servers.running.push(server);
-                started.insert(key, servers.running.len() - 1);
-                servers.running.len() - 1
+                started.insert(key, place);
+                place
             }
         };
         servers.by_rung.push(place);
@@ -211,15 +212,37 @@ impl Servers {
         let Some(&place) = self.by_rung.get(rung) else {
             return Ok(None);
         };
-        let old = &mut self.running[place];
-        old.end();
-        let (wanted, address) = (old.wanted.clone(), old.address.clone());
-        let server = self.launch(wanted, Some(&address))?;
-        let pid = server.child.id();
-        self.running[place] = server;
+        self.running[place].end();
+        let pid = self.start_again(place)?;
         Ok(Watched::pid(pid)
             .usage()
             .map(|usage| (pid, usage.rss_bytes)))
+    }
+
+    /// Starts all servers afresh, where they were, those of the rungs in the order that is given.
+    ///
+    /// # Errors
+    /// When one does not start again.
+    pub(super) fn renew_all(&mut self, order: &[u32]) -> Result<(), Failure> {
+        self.running.iter_mut().for_each(Server::end);
+        let mut left: BTreeSet<usize> = (0..self.running.len()).collect();
+        for rung in order {
+            let place = self.by_rung.get(*rung as usize).copied();
+            if let Some(place) = place.filter(|place| left.remove(place)) {
+                self.start_again(place)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// In place of one that has ended; its process.
+    fn start_again(&mut self, place: usize) -> Result<u32, Failure> {
+        let old = &self.running[place];
+        let (wanted, address) = (old.wanted.clone(), old.address.clone());
+        let server = self.launch(wanted, place, Some(&address))?;
+        let pid = server.child.id();
+        self.running[place] = server;
+        Ok(pid)
     }
 
     /// The process that serves a rung; `None` where it is not ours.
@@ -259,14 +282,14 @@ impl Servers {
     }
 
     /// Starts one, at an address that is free or at `again`.
-    fn launch(&self, wanted: Wanted, again: Option<&str>) -> Result<Server, Failure> {
+    fn launch(&self, wanted: Wanted, place: usize, again: Option<&str>) -> Result<Server, Failure> {
         let set = self.sets.get(&wanted.kind);
         let set = set.filter(|_| wanted.secured != Secured::Off);
         if let (Some(asked), Some(set)) = (&wanted.openssl, set) {
             let (command, host) = self.placed("openssl", wanted.network);
             let at = again.map_or_else(|| format!("{host}:0"), str::to_owned);
             let mutual = wanted.secured == Secured::Mutual;
-            let log = format!("openssl-{}", self.running.len() + 1);
+            let log = format!("openssl-{}", place + 1);
             let log = self.dir.join(log).with_extension("log");
             let command = asked.command(command, &at, set, mutual, &self.dir)?;
             let (child, address) = openssl::start(command, &log, |c| self.spawn(c))?;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
-use std::path::Path;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use plimsoll_engine::resources::{Usage, Watched};
@@ -29,13 +29,22 @@ pub(super) struct Sidecars {
 struct Sidecar {
     child: Child,
     address: SocketAddr,
+    /// Its configuration.
+    file: PathBuf,
+    route: String,
+}
+
+impl Sidecar {
+    fn end(&mut self) {
+        // It may have ended by itself: a failure here changes nothing.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 impl Drop for Sidecar {
     fn drop(&mut self) {
-        // It may have ended by itself: a failure here changes nothing.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.end();
     }
 }
 
@@ -71,6 +80,20 @@ pub(super) fn start(rungs: &mut [RungSpec], dir: &Path) -> Result<Sidecars, Fail
 }
 
 impl Sidecars {
+    /// Starts all of them afresh, where they were.
+    ///
+    /// # Errors
+    /// When one does not start again.
+    pub(super) fn renew(&mut self) -> Result<(), Failure> {
+        let mut all: Vec<&mut Sidecar> = self.ways.values_mut().flatten().collect();
+        all.iter_mut().for_each(|sidecar| sidecar.end());
+        for old in all {
+            let (file, route) = (old.file.clone(), old.route.clone());
+            *old = one(file, route, old.address)?;
+        }
+        Ok(())
+    }
+
     /// The CPU, in µs, that the sidecars of a rung have used so far; `None` where it has none.
     pub(super) fn cpu_us(&self, rung: usize) -> Option<u64> {
         let way = self.by_rung.get(rung)?.as_ref()?;
@@ -95,11 +118,12 @@ fn way_to(
     // What is encrypted from end to end is bytes to a sidecar.
     let bolt = rung.spec.call.sections.contains_key("bolt") && rung.secured == Secured::Off;
     let protocol = if bolt { "bolt" } else { "tcp" };
+    let file = |end: &str| dir.join(format!("way-{n}{end}.toml"));
     let route = |upstream: SocketAddr, tls: &str| {
         format!("protocol = \"{protocol}\"\nupstream = [\"{upstream}\"]\n{tls}")
     };
     match (via, set) {
-        (Via::OneSidecar, _) => Ok(vec![one(dir, &format!("way-{n}"), &route(end, ""))?]),
+        (Via::OneSidecar, _) => Ok(vec![one(file(""), route(end, ""), ANY)?]),
         (Via::TwoSidecars, Some(set)) => {
             let files = |cert: &Path, key: &Path| {
                 let [ca, cert, key] = [&set.ca_cert, cert, key].map(toml_path);
@@ -107,24 +131,28 @@ fn way_to(
             };
             let listen = files(&set.server_cert, &set.server_key);
             let far = route(end, &format!("listen_tls = {{ {listen} }}\n"));
-            let far = one(dir, &format!("way-{n}-far"), &far)?;
+            let far = one(file("-far"), far, ANY)?;
             let upstream = files(&set.client_cert, &set.client_key);
             let tls = format!("upstream_tls = {{ {upstream}, server_name = \"localhost\" }}\n");
-            let near = one(dir, &format!("way-{n}-near"), &route(far.address, &tls))?;
+            let near = one(file("-near"), route(far.address, &tls), ANY)?;
             Ok(vec![far, near])
         }
         _ => Ok(Vec::new()),
     }
 }
 
-/// Starts a sidecar with one route, whose file is `NAME.toml` in `dir`.
-fn one(dir: &Path, name: &str, route: &str) -> Result<Sidecar, Failure> {
-    let file = dir.join(format!("{name}.toml"));
+/// A port that is free.
+const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// Starts a sidecar with one route, which it listens for `at`.
+fn one(file: PathBuf, route: String, at: SocketAddr) -> Result<Sidecar, Failure> {
+    let shown = file.display().to_string();
     let wrong = |what: &str, e: std::io::Error| {
-        Failure::error(format_args!("ladder.via: {what} {}: {e}", file.display()))
+        Failure::error(format_args!("ladder.via: {what} {shown}: {e}"))
     };
-    let text = format!("[[route]]\nname = \"{name}\"\nlisten = \"127.0.0.1:0\"\n{route}");
-    std::fs::create_dir_all(dir)
+    let name = file.file_stem().unwrap_or_default().display();
+    let text = format!("[[route]]\nname = \"{name}\"\nlisten = \"{at}\"\n{route}");
+    std::fs::create_dir_all(file.parent().unwrap_or(Path::new("")))
         .and_then(|()| std::fs::write(&file, text))
         .map_err(|e| wrong("can't write", e))?;
     let program = std::env::current_exe().map_err(|e| wrong("can't find this program for", e))?;
@@ -137,7 +165,9 @@ fn one(dir: &Path, name: &str, route: &str) -> Result<Sidecar, Failure> {
         layout::alike(|| command.spawn()).map_err(|e| wrong("can't start a sidecar of", e))?;
     let mut sidecar = Sidecar {
         child,
-        address: SocketAddr::from(([0, 0, 0, 0], 0)),
+        address: at,
+        file,
+        route,
     };
     let mut line = String::new();
     if let Some(stdout) = sidecar.child.stdout.take() {
@@ -151,8 +181,7 @@ fn one(dir: &Path, name: &str, route: &str) -> Result<Sidecar, Failure> {
         .and_then(|address| address.trim().parse().ok())
         .ok_or_else(|| {
             Failure::error(format_args!(
-                "ladder.via: the sidecar of {} did not start; its message is above",
-                file.display()
+                "ladder.via: the sidecar of {shown} did not start; its message is above"
             ))
         })?;
     Ok(sidecar)

@@ -135,7 +135,8 @@ impl Climb {
                 self.keep()?;
             }
             if all.part.is_none() {
-                series.notice((self.round_line)(&self.record, round + 1, all.rounds));
+                let (n, so_far) = (round + 1, (self.so_far)(&self.record));
+                series.notice(format_args!("round {n} of {}{so_far}", all.rounds));
             }
         }
         Ok(())

@@ -66,6 +66,15 @@ impl Testbed {
         })
     }
 
+    /// Starts servers and sidecars afresh, where they were; the servers in the order of these rungs.
+    ///
+    /// # Errors
+    /// When one does not start again.
+    pub(super) fn renew(&mut self, order: &[u32]) -> Result<(), Failure> {
+        self.servers.renew_all(order)?;
+        self.sidecars.renew()
+    }
+
     /// The ladder has started every rung's server, so that no call of another rung reaches it unseen, as one
     /// through a proxy would.
     pub(super) fn serves_all(&self, rungs: usize) -> bool {

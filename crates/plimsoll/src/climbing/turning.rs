@@ -3,13 +3,17 @@
 
 use std::time::Duration;
 
+use plimsoll_engine::Clock;
 use plimsoll_engine::awake::Awake;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::Plan;
-use plimsoll_model::ladder::turns::{self, CALLS, LEFT_OUT, Measured, TurnsRecord};
-use plimsoll_model::ladder::{ALPHA, Gated, Passage, Slice};
+use plimsoll_model::ladder::turns::{
+    self, CALLS, FEWEST_SITTINGS, LEFT_OUT, Measured, TurnsRecord,
+};
+use plimsoll_model::ladder::{ALPHA, Gated, InTurns, Passage, Slice};
 use plimsoll_model::plan::Turns;
 use plimsoll_model::run::{MANY_CONNECTIONS, Run};
+use plimsoll_model::schedule::turns::order;
 use plimsoll_model::spec::{LadderSpec, RateSpec, RungSpec, Spec};
 use plimsoll_report::quantity::time;
 
@@ -17,7 +21,7 @@ use super::{Asked, Climb, prices};
 use crate::execution::Process;
 use crate::failure::Failure;
 use crate::progress::Series;
-use crate::together::{self, Part};
+use crate::together::{self, NOTICE, Part};
 
 /// How long rungs take turns: enough rounds at usual rates, and enough seconds that differences in
 /// CPU, which are those of seconds, hold together.
@@ -29,6 +33,15 @@ const LONGEST: Duration = Duration::from_secs(120);
 /// Of stretches together, where something is to be known.
 const BUDGET: Duration = Duration::from_secs(120);
 const MAX_STRETCHES: u32 = 60;
+
+/// A stretch is divided into as many sittings: so many that the interval of their values is hardly wider than
+/// that of turns where processes do not differ, and each long enough that starting servers takes less.
+const MAX_SITTINGS: u32 = 20;
+const SHORTEST_SITTING: Duration = Duration::from_millis(500);
+/// Of turns, in a sitting.
+const FEWEST_ROUNDS: f64 = 10.0;
+/// A stretch of fewer is not divided: it resolves less than what processes differ by.
+const FEWEST_ROUNDS_TO_DIVIDE: f64 = 100.0;
 
 /// Each rung is a thread, and has its servers.
 const MAX_RUNGS: usize = 16;
@@ -46,6 +59,10 @@ pub(super) struct Turning {
     resolution_us: Option<f64>,
     /// As many stretches at most, one after another, until what is asked for is known.
     pub(super) stretches: u32,
+    /// Of a stretch.
+    pub(super) sittings: u32,
+    /// Servers are the ladder's, and each sitting starts them afresh.
+    renews: bool,
 }
 
 impl Turning {
@@ -143,7 +160,39 @@ impl Turning {
             keep_awake: asked.keep_awake.or(options.keep_awake).unwrap_or(false),
             resolution_us: resolution.map(|p| p.0.as_secs_f64() * 1e6),
             stretches: (stretches as u32).clamp(1, MAX_STRETCHES),
+            sittings: sittings(spec, rungs, options, calls, stretch),
+            renews: options.serve.is_some(),
         }))
+    }
+}
+
+/// How many sittings a stretch has. One, where servers are not the ladder's or objectives are judged, which
+/// are of whole runs.
+fn sittings(
+    spec: &Spec,
+    rungs: &[RungSpec],
+    options: &LadderSpec,
+    calls: u32,
+    stretch: Duration,
+) -> u32 {
+    let Some(RateSpec::Steady(rate)) = &spec.load.rate else {
+        return 1;
+    };
+    let are_judged = rungs.iter().any(|rung| !rung.spec.objective.is_empty());
+    if options.serve.is_none() || are_judged {
+        return 1;
+    }
+    // Fresh servers are warmed up as the plan says.
+    let warmup = spec.load.warmup.map_or(Duration::ZERO, |p| p.0);
+    let shortest = SHORTEST_SITTING.max(warmup);
+    let rounds = rate.0 * stretch.as_secs_f64() / (rungs.len() as f64 * f64::from(calls));
+    if rounds < FEWEST_ROUNDS_TO_DIVIDE {
+        return 1;
+    }
+    let most = (rounds / FEWEST_ROUNDS).min(stretch.as_secs_f64() / shortest.as_secs_f64());
+    match most as u32 {
+        too_few if too_few < FEWEST_SITTINGS as u32 => 1,
+        most => most.min(MAX_SITTINGS),
     }
 }
 
@@ -219,12 +268,31 @@ impl Climb {
         // Looking several times would claim a difference more often than looking once.
         let alpha = ALPHA / f64::from(turning.stretches);
         let mut all: Vec<Measured> = Vec::new();
-        for stretch in 0..turning.stretches {
-            let more = self.stretch(turning, stretch, process, slice)?;
-            if all.is_empty() {
-                all = more;
-            } else {
-                Measured::extend(&mut all, more);
+        let (clock, mut due) = (Clock::new(), NOTICE);
+        let series = Series::new(process.progress);
+        let sittings = turning.stretches * turning.sittings;
+        for sitting in 1..=sittings {
+            let more = self.sitting(turning, sitting, process, slice)?;
+            match turning.renews {
+                _ if all.is_empty() => all = more,
+                true => Measured::extend_afresh(&mut all, more),
+                false => Measured::extend(&mut all, more),
+            }
+            if !sitting.is_multiple_of(turning.sittings) && !self.record.interrupted {
+                let elapsed = Duration::from_nanos(clock.now().0);
+                if elapsed >= due {
+                    due = elapsed + NOTICE;
+                    let so_far = (self.so_far)(&self.record);
+                    series.notice(format_args!("sitting {sitting} of {sittings}{so_far}"));
+                }
+                continue;
+            }
+            for (rung, measured) in self.record.rungs.iter_mut().zip(&all) {
+                let quantile = |q| measured.quantile_us(q);
+                rung.in_turns = (sitting > 1).then(|| InTurns {
+                    p50_us: quantile(0.5),
+                    p99_us: quantile(0.99),
+                });
             }
             let mut turns = TurnsRecord::of(&all, alpha, besides, self.record.seed);
             turns.wanted_us = turning.resolution_us;
@@ -234,15 +302,15 @@ impl Climb {
             if self.record.interrupted || self.is_decided() {
                 break;
             }
-            if stretch + 1 < turning.stretches {
+            if sitting < sittings {
                 self.keep()?;
                 let found = reached.map_or_else(
                     || "nothing is resolved yet".to_owned(),
                     |us| format!("resolved to ±{}", time(us)),
                 );
-                Series::new(process.progress).notice(format_args!(
+                series.notice(format_args!(
                     "{found} after {} s: going on",
-                    u64::from(stretch + 1) * turning.length.as_secs()
+                    (f64::from(sitting) * self.record.slice_s).round()
                 ));
             }
         }
@@ -260,21 +328,27 @@ impl Climb {
         decided && self.record.turns.as_ref().is_some_and(resolved)
     }
 
-    fn stretch(
+    /// `sitting`: from 1.
+    fn sitting(
         &mut self,
         turning: Turning,
-        stretch: u32,
+        sitting: u32,
         process: &Process,
         slice: &impl Fn(&Plan, &Run, String) -> Slice,
     ) -> Result<Vec<Measured>, Failure> {
+        let of = self.rungs.len() as u32;
+        let seed = self.record.seed.wrapping_add(u64::from(sitting - 1));
         let turns = |index| Turns {
-            of: self.rungs.len() as u32,
+            of,
             index,
             share: 1,
             calls: turning.calls,
-            seed: self.record.seed.wrapping_add(u64::from(stretch)),
+            seed,
             read_cpu: true,
         };
+        if turning.renews && sitting > 1 {
+            self.testbed.renew(&order(of, 0, seed))?;
+        }
         let mut plans = self.plans.clone();
         let mut before = Vec::new();
         for (rung, plan) in plans.iter_mut().enumerate() {
@@ -289,7 +363,7 @@ impl Climb {
                 name: &spec.name,
                 plan,
                 spec: &spec.spec,
-                dir: self.dir.join(directory(rung, stretch)),
+                dir: self.dir.join(directory(rung, sitting)),
             })
             .collect();
         let what = format!("{} rungs, in turns", plans.len());
@@ -312,7 +386,7 @@ impl Climb {
                 measured.interval(&interval);
             })
             .map_err(Failure::error)?;
-            let mut slice = slice(plan, run, directory(rung, stretch));
+            let mut slice = slice(plan, run, directory(rung, sitting));
             self.testbed.after(rung, &before[rung], run, &mut slice);
             slice.p50_us = measured.quantile_us(0.5).or(slice.p50_us);
             slice.p99_us = measured.quantile_us(0.99);
@@ -334,10 +408,10 @@ impl Climb {
     }
 }
 
-/// `rung-1`, and of further stretches `rung-1-02`.
-fn directory(rung: usize, stretch: u32) -> String {
-    match stretch {
-        0 => format!("rung-{}", rung + 1),
-        more => format!("rung-{}-{:02}", rung + 1, more + 1),
+/// `rung-1`, and of further sittings and stretches `rung-1-02`.
+fn directory(rung: usize, sitting: u32) -> String {
+    match sitting {
+        1 => format!("rung-{}", rung + 1),
+        more => format!("rung-{}-{more:02}", rung + 1),
     }
 }

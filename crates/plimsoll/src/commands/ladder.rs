@@ -83,7 +83,7 @@ pub(crate) fn execute(
         },
         false => Source::Flags,
     };
-    let mut asked = flags.asked("ladder", ladder::fewest_rounds, summary);
+    let mut asked = flags.asked("ladder", ladder::fewest_rounds, so_far);
     if flags.dry_run {
         Outline::of(&spec, &asked, &source)?.show(flags.documents.json())?;
         return Ok(Exit::Done);
@@ -159,17 +159,14 @@ impl Arguments {
     }
 }
 
-/// A line a round: the medians so far.
-fn summary(record: &LadderRecord, round: usize, rounds: usize) -> String {
+/// The medians so far.
+fn so_far(record: &LadderRecord) -> String {
     let medians: Vec<String> = record
         .rungs
         .iter()
         .filter_map(|rung| Some(format!("{} {}", rung.name, time(rung.median(Metric::P50)?))))
         .collect();
-    format!(
-        "round {round} of {rounds}  p50 so far: {}",
-        medians.join(", ")
-    )
+    format!("  p50 so far: {}", medians.join(", "))
 }
 
 fn conclude(

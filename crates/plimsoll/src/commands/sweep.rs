@@ -60,7 +60,7 @@ pub(crate) fn execute(
         name: arguments.plan.display().to_string(),
         text: &text,
     };
-    let mut asked = flags.asked("sweep", |_| 1, round_line);
+    let mut asked = flags.asked("sweep", |_| 1, |_| String::new());
     if flags.dry_run {
         check_call(&spec, asked.kind)?;
         Outline::of(&spec, &asked, &source)?.show(flags.documents.json())?;
@@ -80,11 +80,6 @@ pub(crate) fn execute(
     })
 }
 
-/// The line at a round's end.
-fn round_line(_: &LadderRecord, round: usize, rounds: usize) -> String {
-    format!("round {round} of {rounds}")
-}
-
 /// Measures the rungs of a ladder that was typed as flags.
 ///
 /// # Errors
@@ -102,7 +97,7 @@ pub(crate) fn typed(
         kind: "both",
         rounds: None,
         default_rounds: |_| 1,
-        round_line,
+        so_far: |_| String::new(),
         slice: None,
         turn: None,
         parts: None,

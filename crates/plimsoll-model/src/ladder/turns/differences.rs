@@ -2,9 +2,9 @@
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::RngCore;
-use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::Measured;
+use super::sittings::{FEWEST_SITTINGS, mean, over, students};
 use crate::ladder::Metric;
 use crate::statistics::autocorrelation::widening;
 use crate::statistics::paired::{Paired, paired};
@@ -28,23 +28,47 @@ const RESAMPLES: usize = 8_000;
 pub(super) fn p50(
     upper: &Measured,
     lower: &Measured,
-    rounds: &[usize],
+    rounds: &[Vec<usize>],
     alpha: f64,
 ) -> Option<Paired> {
-    let differences: Vec<f64> = rounds
-        .iter()
-        .filter_map(|round| Some(upper.median_us(*round)? - lower.median_us(*round)?))
-        .collect();
-    dependent(&differences, alpha)
+    let differences = by_sitting(rounds, |round| {
+        Some(upper.median_us(round)? - lower.median_us(round)?)
+    });
+    typical(&differences, alpha)
+}
+
+fn by_sitting(rounds: &[Vec<usize>], of: impl Fn(usize) -> Option<f64>) -> Vec<Vec<f64>> {
+    let sittings = rounds.iter();
+    sittings
+        .map(|rounds| rounds.iter().filter_map(|round| of(*round)).collect())
+        .collect()
+}
+
+/// The differences of typical turns.
+fn typical(differences: &[Vec<f64>], alpha: f64) -> Option<Paired> {
+    let found = dependent(&differences.concat(), alpha)?;
+    let most = MAX_PAIRS / differences.len().max(1);
+    let value = |sitting: &Vec<f64>| Some(paired(&thinned(sitting, most), 1.0)?.shift);
+    let values: Vec<f64> = match differences.len() {
+        // Nobody asks for them.
+        ..FEWEST_SITTINGS => Vec::new(),
+        _ => differences.iter().filter_map(value).collect(),
+    };
+    over(found, differences.len(), &values, alpha)
+}
+
+/// At most so many values: of more, the medians of neighbours.
+fn thinned(values: &[f64], most: usize) -> Vec<f64> {
+    let block = values.len().div_ceil(most.max(1)).max(1);
+    let blocks = values.chunks_exact(block);
+    blocks
+        .filter_map(|block| median_of(block.to_vec()))
+        .collect()
 }
 
 /// The interval of differences that may be alike when they are near each other.
 fn dependent(differences: &[f64], alpha: f64) -> Option<Paired> {
-    let block = differences.len().div_ceil(MAX_PAIRS).max(1);
-    let medians: Vec<f64> = differences
-        .chunks_exact(block)
-        .filter_map(|block| median_of(block.to_vec()))
-        .collect();
+    let medians = thinned(differences, MAX_PAIRS);
     let found = paired(&medians, alpha)?;
     let wider = widening(&medians, medians.len() / PAIRS_A_LAG, alpha);
     Some(Paired {
@@ -58,17 +82,14 @@ pub(super) fn cpu(
     upper: &Measured,
     lower: &Measured,
     metric: Metric,
-    rounds: &[usize],
+    rounds: &[Vec<usize>],
     alpha: f64,
 ) -> Option<Paired> {
-    let differences: Vec<f64> = rounds
-        .iter()
-        .filter_map(|round| {
-            let above = upper.cpu_us_per_call(metric, *round)?;
-            Some(above - lower.cpu_us_per_call(metric, *round)?)
-        })
-        .collect();
-    let typical = dependent(&differences, alpha)?;
+    let differences = by_sitting(rounds, |round| {
+        let above = upper.cpu_us_per_call(metric, round)?;
+        Some(above - lower.cpu_us_per_call(metric, round)?)
+    });
+    let typical = typical(&differences, alpha)?;
     let average = average(&differences, alpha)?;
     // Bursts of work that few turns have, such as a garbage collector's, are a cost that ranks leave out.
     let bursts = typical.shift < average.low || typical.shift > average.high;
@@ -79,25 +100,17 @@ pub(super) fn cpu(
 
 /// The mean of differences, with the interval of the means of blocks (Law, *Simulation Modeling and
 /// Analysis*, 9.5.3). `None`: too few for blocks.
-fn average(differences: &[f64], alpha: f64) -> Option<Paired> {
-    let block = differences.len() / FEWEST_BLOCKS;
+fn average(differences: &[Vec<f64>], alpha: f64) -> Option<Paired> {
+    let all = differences.concat();
+    let block = all.len() / FEWEST_BLOCKS;
     if block == 0 {
         return None;
     }
-    let means: Vec<f64> = differences.chunks_exact(block).map(mean).collect();
-    let (n, shift) = (means.len() as f64, mean(&means));
-    let squares: f64 = means.iter().map(|m| (m - shift).powi(2)).sum();
-    let students = StudentsT::new(0.0, 1.0, n - 1.0).ok()?;
-    let half = students.inverse_cdf(1.0 - alpha / 2.0) * (squares / (n - 1.0) / n).sqrt();
-    Some(Paired {
-        shift,
-        low: shift - half,
-        high: shift + half,
-    })
-}
-
-pub(super) fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
+    let means: Vec<f64> = all.chunks_exact(block).map(mean).collect();
+    let found = students(&means, alpha)?;
+    let of_sittings = differences.iter().filter(|sitting| !sitting.is_empty());
+    let of_sittings: Vec<f64> = of_sittings.map(|sitting| mean(sitting)).collect();
+    over(found, differences.len(), &of_sittings, alpha)
 }
 
 /// All calls of a rung, the longest first, each with the block of rounds that it is of.
@@ -107,10 +120,10 @@ struct Pooled {
 }
 
 impl Pooled {
-    fn of(rung: &Measured, rounds: &[usize], block: usize) -> Pooled {
+    fn of(rung: &Measured, blocks: &[&[usize]]) -> Pooled {
         let mut longest = Vec::new();
         let mut calls_by_block = Vec::new();
-        for (n, block) in rounds.chunks(block).enumerate() {
+        for (n, block) in blocks.iter().enumerate() {
             let before = longest.len();
             let times = block.iter().flat_map(|round| &rung.rounds[*round]);
             longest.extend(times.map(|ns| (*ns, n)));
@@ -144,20 +157,21 @@ impl Pooled {
 pub(super) fn p99(
     upper: &Measured,
     lower: &Measured,
-    rounds: &[usize],
+    rounds: &[Vec<usize>],
     alpha: f64,
     random: &mut ChaCha8Rng,
 ) -> Option<Paired> {
     // Long enough that blocks are nearly independent of each other.
-    let block = (rounds.len() / (FEWEST_BLOCKS * 3 / 2)).max((rounds.len() as f64).cbrt() as usize);
+    let all: usize = rounds.iter().map(Vec::len).sum();
+    let block = (all / (FEWEST_BLOCKS * 3 / 2)).max((all as f64).cbrt() as usize);
     if block == 0 {
         return None;
     }
-    let (upper, lower) = (
-        Pooled::of(upper, rounds, block),
-        Pooled::of(lower, rounds, block),
-    );
-    let blocks = upper.calls_by_block.len();
+    let divided = rounds.iter().map(|sitting| sitting.chunks(block));
+    let blocks_by_sitting: Vec<usize> = divided.clone().map(|blocks| blocks.len()).collect();
+    let divided: Vec<&[usize]> = divided.flatten().collect();
+    let (upper, lower) = (Pooled::of(upper, &divided), Pooled::of(lower, &divided));
+    let blocks = divided.len();
     let supported = |pooled: &Pooled| is_supported(pooled.longest.len() as u64, 0.99);
     // With fewer blocks a resample is hardly another sample.
     if blocks < FEWEST_BLOCKS || !supported(&upper) || !supported(&lower) {
@@ -176,9 +190,22 @@ pub(super) fn p99(
         .collect();
     resampled.sort_by(f64::total_cmp);
     let beyond = (RESAMPLES as f64 * alpha / 2.0) as usize;
-    Some(Paired {
+    let found = Paired {
         shift,
         low: resampled[beyond].min(shift),
         high: resampled[RESAMPLES - 1 - beyond].max(shift),
-    })
+    };
+    // One sitting alone has too few calls for its own: the jackknife has that of all but one (Efron and
+    // Tibshirani, *An Introduction to the Bootstrap*, 11.5).
+    let sittings = rounds.len();
+    let mut first = 0;
+    let values = blocks_by_sitting.iter().map(|blocks_of_it| {
+        let mut times = vec![1; blocks];
+        times[first..first + blocks_of_it].fill(0);
+        first += blocks_of_it;
+        let n = sittings as f64;
+        n * shift - (n - 1.0) * difference(&times)
+    });
+    let values: Vec<f64> = values.collect();
+    over(found, sittings, &values, alpha)
 }
