@@ -1,17 +1,19 @@
 //! A ladder on the terminal: each rung's figures, and what it adds to the others.
 
+mod notes;
+
 use std::fmt::Write as _;
 
-use plimsoll_model::ladder::turns::FEWEST_SITTINGS;
-use plimsoll_model::ladder::{
-    Added, Gated, LadderRecord, Metric, Part, Passage, Rung, Slice, Unit,
-};
+use plimsoll_model::ladder::{Added, Gated, LadderRecord, Metric, Part, Passage, Rung, Unit};
 use plimsoll_model::limits::Handshake;
 use plimsoll_model::objective::Verdict;
 use plimsoll_model::statistics::paired::Paired;
 
 use crate::quantity::{bytes, plural, signed, time};
 use crate::terminal::{Options, Table};
+use notes::lasted;
+pub use notes::notes;
+pub(crate) use notes::{libraries, limits, resolution};
 
 /// A value of `metric` with its unit.
 pub fn show(metric: Metric, value: f64) -> String {
@@ -42,71 +44,6 @@ pub fn added(metric: Metric, added: Added) -> String {
         Added::Counted(more) => signed(more.round()),
         Added::TooFew => "too few rounds to tell".to_owned(),
     }
-}
-
-/// What made some slices worth less, in sentences.
-pub fn notes(ladder: &LadderRecord) -> Vec<String> {
-    let mut notes: Vec<String> = resolution(ladder).into_iter().collect();
-    if let Some(turns) = ladder
-        .turns
-        .as_ref()
-        .filter(|t| t.sittings < FEWEST_SITTINGS)
-    {
-        notes.push(format!(
-            "{}: these intervals hold for the processes that were measured; others of the same programs may differ by some tenths of a microsecond more",
-            plural(turns.sittings as u64, "sitting")
-        ));
-    }
-    notes.extend(libraries(ladder));
-    notes.extend(limits(ladder));
-    for rung in &ladder.rungs {
-        let full = rung.slices.iter().filter(|s| s.not_resumed).count();
-        if full > 0 {
-            notes.push(format!(
-                "{}: full handshakes in {full} of {}, though sessions were to be resumed",
-                rung.name,
-                plural(rung.slices.len() as u64, "slice")
-            ));
-        }
-    }
-    let has = |metric| ladder.rungs.iter().any(|r| r.median(metric).is_some());
-    if has(Metric::P50) && !has(Metric::P99) {
-        let what = match ladder.turns {
-            Some(_) => {
-                "too few calls for a p99: make the run longer (--duration), or the rate higher"
-            }
-            None => "a slice has too few calls for a p99: make slices longer, or the rate higher",
-        };
-        notes.push(what.to_owned());
-    }
-    notes
-}
-
-/// Whose TLS, and whose cryptography, the rungs' figures are those of.
-pub(crate) fn libraries(ladder: &LadderRecord) -> Option<String> {
-    let client = ladder.client_tls.as_deref()?;
-    let mut servers: Vec<(&str, u64)> = Vec::new();
-    for library in ladder.rungs.iter().filter_map(|r| r.server_tls.as_deref()) {
-        match servers.iter_mut().find(|(known, _)| *known == library) {
-            Some((_, rungs)) => *rungs += 1,
-            None => servers.push((library, 1)),
-        }
-    }
-    Some(match servers.as_slice() {
-        [] => format!("TLS at the client is {client}"),
-        [(library, _)] if *library == client => format!("TLS at both ends is {client}"),
-        [(library, _)] => format!("TLS at the client is {client}, at the server {library}"),
-        several => {
-            let several: Vec<String> = several
-                .iter()
-                .map(|(library, rungs)| format!("{library} in {}", plural(*rungs, "rung")))
-                .collect();
-            format!(
-                "TLS at the client is {client}, at the server {}",
-                several.join(" and ")
-            )
-        }
-    })
 }
 
 /// What new connections cost at each rung: the head of the table, and a row a kind of connection. `None`
@@ -171,41 +108,6 @@ pub fn prices(ladder: &LadderRecord) -> Option<(&'static [&'static str], Vec<Vec
         }
     }
     Some((HEAD, rows))
-}
-
-/// Of these [`notes`], what holds for sweeps too: those have no rate to be late for, bulk no
-/// p99, and they count full handshakes themselves.
-pub(crate) fn limits(ladder: &LadderRecord) -> Vec<String> {
-    let slices = || ladder.rungs.iter().flat_map(|r| &r.slices);
-    let all = slices().count();
-    let mut notes: Vec<String> = ladder
-        .skipped
-        .iter()
-        .map(|s| format!("{} was not measured: {}", s.name, s.reason))
-        .collect();
-    let invalid = slices().filter(|s| s.is_generator_limited()).count();
-    if invalid > 0 && ladder.turns.is_some() {
-        let is_late = |rung: &&Rung| rung.slices.iter().any(Slice::is_generator_limited);
-        notes.push(format!(
-            "{} of {} generator-limited: what a call waited for the generator is in no figure here, but answers may have waited for it, too",
-            ladder.rungs.iter().filter(is_late).count(),
-            plural(ladder.rungs.len() as u64, "rung")
-        ));
-    } else if invalid > 0 {
-        notes.push(format!(
-            "{invalid} of {all} slices were generator-limited: give the generator an idle core, or a lower rate"
-        ));
-    }
-    for rung in &ladder.rungs {
-        let errors: u64 = rung.slices.iter().map(|s| s.errors).sum();
-        if errors > 0 {
-            notes.push(format!("{}: {} failed", rung.name, plural(errors, "call")));
-        }
-    }
-    if ladder.interrupted {
-        notes.push("interrupted: the rounds measured until then are shown".to_owned());
-    }
-    notes
 }
 
 /// Objectives that slices did not meet, and the verdict on all of them; empty where the plan has none.
@@ -350,12 +252,6 @@ fn how(ladder: &LadderRecord) -> String {
     }
 }
 
-/// How long the load was, in all sittings and stretches, in seconds without binary noise.
-fn lasted(ladder: &LadderRecord) -> f64 {
-    let slices = ladder.rungs.first().map_or(1, |rung| rung.slices.len());
-    (ladder.slice_s * slices as f64 * 1e3).round() / 1e3
-}
-
 /// The rounds that were measured: in each, every rung once.
 pub fn rounds(ladder: &LadderRecord) -> u64 {
     let rounds = match &ladder.turns {
@@ -479,37 +375,6 @@ fn about(shift: f64, d: Paired) -> String {
     }
     let shift = signed(shift, time);
     format!("{} ± {}", shift.trim_start_matches('+'), time(off))
-}
-
-/// How small a difference could have been seen, of rungs that took turns.
-pub(crate) fn resolution(ladder: &LadderRecord) -> Option<String> {
-    let turns = ladder.turns.as_ref()?;
-    let resolution = turns.resolution_us()?;
-    let lasted = lasted(ladder);
-    // Widths shrink with the square root of the time.
-    let more = |wanted: f64| lasted * ((resolution / wanted).powi(2) - 1.0);
-    let mut left_out = match turns.left_out {
-        0 => String::new(),
-        n => format!(
-            "; the first {} of each turn left out",
-            plural(u64::from(n), "call")
-        ),
-    };
-    if turns.kept_awake {
-        left_out.push_str("; cores kept awake");
-    }
-    let resolution = time(resolution);
-    Some(match turns.wanted_us {
-        Some(wanted) if !turns.is_resolved() => format!(
-            "NOT RESOLVED to ±{} at the p50, but to ±{resolution} after {lasted} s: needs about {} s more (--budget){left_out}",
-            time(wanted),
-            more(wanted).ceil()
-        ),
-        Some(_) => format!("resolved to ±{resolution} at the p50, after {lasted} s{left_out}"),
-        None => format!(
-            "resolved to ±{resolution} at the p50: a longer run (--duration) sees smaller differences{left_out}"
-        ),
-    })
 }
 
 /// The ladder, with a line's end at its end.

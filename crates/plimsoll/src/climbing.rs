@@ -1,12 +1,10 @@
-//! Variants of one plan (rungs), measured in turn: what `ladder`, `sweep` and `fetch --mode both`
-//! have in common.
+//! Variants of one plan (rungs), measured in turn: what `ladder`, `sweep` and `fetch --mode both` have in common.
 //!
 //! Rungs that can be up together take turns of tens of calls ([`turning`]), each with one run for
 //! all its turns. Others have rounds of short slices, every rung once a round in random order; each
 //! slice is a run of its own in one directory. On several machines rungs have slices ([`slices`]).
 //!
-//! Servers of ours are child processes of the same program, so that both
-//! ends' CPU can be told apart; they end with the climb, however it ends.
+//! Servers of ours are child processes of this program, so that each end has its own CPU; they end with the climb.
 
 mod flags;
 mod openssl;
