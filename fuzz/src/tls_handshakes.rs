@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use plimsoll_engine::tls::record::Cipher;
 use plimsoll_engine::tls::shapes::{
-    Choices, Conversation, Long, Setup, Shape, Whose, client_text, server_text,
+    Asks, Choices, Conversation, Long, Setup, Shape, Whose, client_text, server_text,
 };
 use rcgen::{CertificateParams, KeyPair, PKCS_ED25519};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -26,7 +26,8 @@ static SETUPS: LazyLock<Vec<Setup>> = LazyLock::new(|| {
     [(false, false), (true, false), (false, true), (true, true)]
         .into_iter()
         .map(|(mutual, retried)| {
-            Setup::new(&certificate, &key, Cipher::Aes128Gcm, mutual, retried, long)
+            let asks = Asks { mutual, retried };
+            Setup::new(&certificate, &key, Cipher::Aes128Gcm, asks, long)
                 .expect("the settings make sense")
         })
         .collect()
@@ -51,7 +52,10 @@ fuzz_target!(|input: &[u8]| {
     let settings = "the settings make sense";
     let resume = what & 4 != 0;
     let clients = [Whose::Library, Whose::Own, Whose::Lean].map(|whose| {
-        let client = setup.client(whose, resume && whose != Whose::Lean);
+        let client = match resume && whose != Whose::Lean {
+            true => setup.resuming_client(whose),
+            false => setup.client(whose),
+        };
         if resume {
             let whole = [
                 Choices::fixed(1 << 14, 1 << 20),

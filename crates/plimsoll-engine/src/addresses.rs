@@ -12,7 +12,7 @@ use plimsoll_model::{Outcome, Recorder, Time};
 use rustix::io::Errno;
 
 use crate::address::Address;
-use crate::event_loop::connection::Loss;
+use crate::loss::Loss;
 use crate::network::{Found, Lookup, Network, Token};
 
 /// How long an address is left out after its first failure; twice as long after the next.

@@ -14,16 +14,15 @@ mod event_loop;
 pub mod fault;
 pub mod heap;
 pub mod layout;
+mod loss;
 mod machine;
 pub mod memory;
 pub mod network;
 mod pauses;
 mod racing;
-mod resolver;
 pub mod resources;
 pub mod script;
 pub mod stop;
-mod tickets;
 pub mod tls;
 pub mod tunnel;
 pub mod worker;
@@ -31,8 +30,8 @@ pub mod worker;
 pub use address::Address;
 pub use clock::Clock;
 pub use conductor::{
-    Finished, Observation, Place, connections_at_once, connections_of_scripts, most_connections,
-    resolve, run, run_scripts,
+    Finished, Observation, Place, Trace, connections_at_once, connections_of_scripts,
+    most_connections, resolve, run, run_scripts,
 };
 pub use driver::{
     CallId, Direction, Done, Driver, Event, Exchanged, Protocol, ProtocolError, Tracer,

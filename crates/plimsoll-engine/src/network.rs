@@ -13,9 +13,11 @@ use crate::address::Address;
 
 mod low_water;
 pub mod os;
+pub(crate) mod resolver;
 pub mod simulated;
 mod tcp_info;
 mod tunnels;
+mod waker;
 
 /// Names a socket to the network; the network hands it back when the socket is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -3,7 +3,7 @@
 //! The rest of the engine sees [`TlsClient`] (one a run, shared) and [`TlsSession`] (one
 //! a connection) and no other part of the TLS library.
 
-use std::io::{self, BufRead, Write};
+use std::io;
 use std::sync::Arc;
 
 use plimsoll_model::Outcome;
@@ -12,20 +12,18 @@ use plimsoll_model::plan::{
 };
 use plimsoll_model::run::CertificateTaken;
 use rustls::client::danger::ServerCertVerifier;
-use rustls::client::{ResolvesClientCert, Resumption, UnbufferedClientConnection};
+use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::crypto::aws_lc_rs::{cipher_suite, kx_group};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::ServerName;
 use rustls::sign::CertifiedKey;
-use rustls::{
-    AlertDescription, CertificateError, ClientConfig, ClientConnection, InvalidMessage,
-    PeerIncompatible, PeerMisbehaved, SignatureScheme, SupportedProtocolVersion,
-};
+use rustls::{ClientConfig, ClientConnection, SignatureScheme, SupportedProtocolVersion};
 
 mod agreed;
 mod bare;
 mod chain;
 mod der;
+mod failures;
 pub mod files;
 mod handshake;
 mod hybrid;
@@ -35,30 +33,33 @@ pub mod limits;
 pub mod record;
 pub mod rotation;
 mod secrets;
+mod session;
 #[cfg(any(test, fuzzing))]
 pub mod shapes;
+mod tickets;
 pub mod trust;
 pub mod validity;
 mod version_1;
 mod whole;
 
-use agreed::noted_signature;
-use bare::{BareError, BareSession};
+use bare::BareSession;
 use chain::CheckedOnce;
+use failures::explained;
 use files::{FileError, Named};
-use handshake::Agreed;
 use key_log::KeyLogFile;
 use lean::LeanSession;
-use record::RecordError;
 use rotation::Rotating;
 use secrets::Heard;
+use session::Layer;
+use tickets::{KeepOnly, Tickets};
 use trust::{Anchors, Learned, ServerCheck, Trust};
 
 pub use agreed::{Agreement, Chain, KeyKind, SharedTally, Tally};
-pub use lean::{ServerSession, ServerSessions, SessionError};
+pub use lean::{ServerSession, ServerSessions};
+pub(crate) use session::TlsSession;
+pub use whole::SessionError;
 
 use crate::addresses::classify_connect;
-use crate::tickets::{KeepOnly, Tickets};
 
 /// A server that wants a client certificate and gets none may close without a word.
 pub(crate) const UNINVITED: &str =
@@ -392,370 +393,4 @@ pub fn trust(plan: &plan::Trust) -> Result<Trust, TlsSetupError> {
         plan::Trust::Pinned(known) => Trust::Pinned(known.clone()),
         plan::Trust::Unchecked => Trust::Unchecked,
     })
-}
-
-/// The client's end of one TLS connection. Owns no socket.
-pub(crate) struct TlsSession {
-    layer: Layer,
-    /// There was a HelloRetryRequest, where it is the library that knows.
-    retried: bool,
-    /// By which the server proved its identity, likewise.
-    signature: Option<SignatureScheme>,
-    has_identity: bool,
-    learned: Arc<Learned>,
-}
-
-/// The record layer ([`RecordLayer`]): whose it is.
-enum Layer {
-    Library(Box<ClientConnection>),
-    Own(Box<BareSession>),
-    /// Our own, and next to nothing at rest.
-    Lean(LeanSession<UnbufferedClientConnection>),
-}
-
-impl Layer {
-    /// What the handshake agreed on, where it is not the library that keeps it.
-    fn agreed(&self) -> Option<&Agreed> {
-        match self {
-            Layer::Library(_) => None,
-            Layer::Own(session) => session.agreed(),
-            Layer::Lean(session) => session.agreed(),
-        }
-    }
-}
-
-impl TlsSession {
-    pub(crate) fn is_handshaking(&self) -> bool {
-        match &self.layer {
-            Layer::Library(connection) => connection.is_handshaking(),
-            Layer::Own(session) => session.agreed().is_none(),
-            Layer::Lean(session) => session.is_handshaking(),
-        }
-    }
-
-    /// What the handshake agreed on; meaningful once it is over.
-    pub(crate) fn agreement(&self) -> Agreement {
-        match &self.layer {
-            Layer::Library(connection) => Agreement {
-                retried: self.retried,
-                signature: self.signature,
-                early_data: connection.is_early_data_accepted(),
-                ..Agreement::of(connection)
-            },
-            own => own.agreed().map(|agreed| agreed.on).unwrap_or_default(),
-        }
-    }
-
-    /// Bytes that may go out with the `ClientHello` (0-RTT, RFC 8446 §2.3): what the plan wants
-    /// and the ticket allows.
-    pub(crate) fn early_room(&mut self) -> usize {
-        match &mut self.layer {
-            Layer::Library(connection) => connection.early_data().map_or(0, |e| e.bytes_left()),
-            Layer::Own(_) | Layer::Lean(_) => 0,
-        }
-    }
-
-    /// Seals plaintext for that, as far as there is room; returns how much.
-    pub(crate) fn seal_early(&mut self, plaintext: &[u8]) -> usize {
-        match &mut self.layer {
-            Layer::Library(connection) => connection
-                .early_data()
-                .and_then(|mut early| early.write(plaintext).ok())
-                .unwrap_or(0),
-            Layer::Own(_) | Layer::Lean(_) => 0,
-        }
-    }
-
-    /// Whether the server took it; meaningful once the handshake is over.
-    pub(crate) fn early_accepted(&self) -> bool {
-        match &self.layer {
-            Layer::Library(connection) => connection.is_early_data_accepted(),
-            Layer::Own(_) | Layer::Lean(_) => false,
-        }
-    }
-
-    /// The server asked for a client certificate, and there was none to show.
-    pub(crate) fn lacks_certificate(&self) -> bool {
-        !self.has_identity && self.learned.asked()
-    }
-
-    /// Since this was asked last, of any connection, a certificate was met that no earlier one had.
-    pub(crate) fn took_replacement(&self) -> bool {
-        self.learned.took_replacement()
-    }
-
-    /// Whether the server took up the protocol asked for.
-    pub(crate) fn alpn(&self) -> Option<&[u8]> {
-        match &self.layer {
-            Layer::Library(connection) => connection.alpn_protocol(),
-            own => own.agreed()?.alpn.as_deref(),
-        }
-    }
-
-    /// Go on with the handshake, where the records are our own. `false`: they are the
-    /// library's, and [`TlsSession::read`] takes everything.
-    ///
-    /// # Errors
-    /// The problem with it, as an outcome and as a sentence.
-    pub(crate) fn handshake(&mut self, bytes: &[u8]) -> Result<bool, (Outcome, String)> {
-        let done = match &mut self.layer {
-            Layer::Library(_) => return Ok(false),
-            Layer::Own(session) => session.handshake(bytes),
-            Layer::Lean(session) => session.handshake(bytes),
-        };
-        match done {
-            Ok(()) => Ok(true),
-            Err(BareError::Handshake(e)) => Err(explained(&e, self.has_identity, &self.learned)),
-            Err(BareError::Record(e)) => Err(classify_record(&e, self.has_identity)),
-        }
-    }
-
-    /// Open records in place, where they are our own, and hand on what they hold; `None`:
-    /// they are the library's. `Some(true)`: the peer has closed its side.
-    ///
-    /// # Errors
-    /// That of `take`, or what is wrong with the records.
-    pub(crate) fn open<E: From<(Outcome, String)>>(
-        &mut self,
-        bytes: &mut [u8],
-        take: &mut impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<Option<bool>, E> {
-        let received = match &mut self.layer {
-            Layer::Library(_) => return Ok(None),
-            Layer::Own(session) => session.receive(bytes, take),
-            Layer::Lean(session) => session.receive(bytes, take),
-        };
-        match received {
-            Ok(closed) => Ok(Some(closed)),
-            Err(record::Failure::Taker(e)) => Err(e),
-            Err(record::Failure::Record(e)) => Err(classify_record(&e, self.has_identity).into()),
-        }
-    }
-
-    /// Take bytes from the socket, as many as the library has room for. What they hold
-    /// is then in [`TlsSession::plaintext`], also where a later record is bad.
-    ///
-    /// `Ok(true)`: the peer has closed its side (close_notify, RFC 8446 §6.1).
-    ///
-    /// # Errors
-    /// What is wrong with the records, as an outcome and as a sentence.
-    pub(crate) fn read(&mut self, bytes: &mut &[u8]) -> Result<bool, (Outcome, String)> {
-        let Layer::Library(connection) = &mut self.layer else {
-            *bytes = &[];
-            return Ok(false);
-        };
-        match connection.read_tls(bytes) {
-            Ok(0) => *bytes = &[],
-            Ok(_) => {}
-            // All plaintext is taken after every call, so it is the other buffer that is full.
-            Err(_) => {
-                return Err((
-                    Outcome::TlsFailed,
-                    "tls: the server's handshake is longer than the 64 KiB that the TLS library \
-                     buffers; tls.records = \"own\" buffers 256 KiB"
-                        .to_owned(),
-                ));
-            }
-        }
-        let handshaking = connection.is_handshaking();
-        let state = connection.process_new_packets();
-        if handshaking {
-            self.retried |= handshake::is_retried(connection.handshake_kind());
-            self.signature = noted_signature().or(self.signature);
-        }
-        match state {
-            Ok(state) => Ok(state.peer_has_closed()),
-            Err(e) => Err(explained(&e, self.has_identity, &self.learned)),
-        }
-    }
-
-    /// The next piece of plaintext; [`TlsSession::consume`] it before asking again.
-    pub(crate) fn plaintext(&mut self) -> Option<&[u8]> {
-        let Layer::Library(connection) = &mut self.layer else {
-            return None;
-        };
-        match connection.reader().into_first_chunk() {
-            Ok(chunk) if !chunk.is_empty() => Some(chunk),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn consume(&mut self, bytes: usize) {
-        if let Layer::Library(connection) = &mut self.layer {
-            connection.reader().consume(bytes);
-        }
-    }
-
-    /// Seal plaintext. Records wait in the session until [`TlsSession::flush`].
-    pub(crate) fn seal(&mut self, plaintext: &[u8]) {
-        match &mut self.layer {
-            // Into memory, without a limit: can't fail.
-            Layer::Library(connection) => {
-                let _ = connection.writer().write_all(plaintext);
-            }
-            Layer::Own(session) => session.seal(plaintext),
-            Layer::Lean(session) => session.seal(plaintext),
-        }
-    }
-
-    /// The fewest bytes that the socket must still give before `plaintext` bytes have come.
-    pub(crate) fn fewest_to_come(&self, plaintext: u64) -> u64 {
-        match &self.layer {
-            // The library doesn't report how much of a record it holds: at most all of one.
-            Layer::Library(_) => plaintext.saturating_sub(record::MAX_RECORD as u64),
-            Layer::Own(session) => session.fewest_to_come(plaintext),
-            // It is held, not hurried: every byte wakes.
-            Layer::Lean(_) => 0,
-        }
-    }
-
-    /// Whether more may be sealed before what waits has been written. The end of a handshake
-    /// and the first request then leave in one write.
-    pub(crate) fn has_room(&self) -> bool {
-        match &self.layer {
-            Layer::Library(connection) => !connection.wants_write(),
-            Layer::Own(session) => session.outgoing().len() < record::MAX_PLAINTEXT,
-            Layer::Lean(session) => session.outgoing().is_empty(),
-        }
-    }
-
-    pub(crate) fn wants_write(&self) -> bool {
-        match &self.layer {
-            Layer::Library(connection) => connection.wants_write(),
-            Layer::Own(session) => !session.outgoing().is_empty(),
-            Layer::Lean(session) => !session.outgoing().is_empty(),
-        }
-    }
-
-    /// Bytes of sealed records that wait, where they are our own.
-    pub(crate) fn outgoing(&self) -> usize {
-        match &self.layer {
-            Layer::Library(_) => 0,
-            Layer::Own(session) => session.outgoing().len(),
-            Layer::Lean(session) => session.outgoing().len(),
-        }
-    }
-
-    /// Write waiting records to `socket` until it takes no more.
-    pub(crate) fn flush(&mut self, socket: &mut impl io::Write) -> io::Result<()> {
-        while self.wants_write() {
-            let wrote = match &mut self.layer {
-                Layer::Library(connection) => connection.write_tls(socket)?,
-                Layer::Own(session) => {
-                    let wrote = socket.write(session.outgoing())?;
-                    session.sent(wrote);
-                    wrote
-                }
-                Layer::Lean(session) => {
-                    let wrote = socket.write(session.outgoing())?;
-                    session.sent(wrote);
-                    wrote
-                }
-            };
-            if wrote == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
-        }
-        Ok(())
-    }
-
-    pub(crate) fn close_notify(&mut self) {
-        match &mut self.layer {
-            Layer::Library(connection) => connection.send_close_notify(),
-            Layer::Own(session) => session.close_notify(),
-            Layer::Lean(session) => session.close_notify(),
-        }
-    }
-
-    /// Nothing is under way: give up what can be made again.
-    pub(crate) fn rest(&mut self) {
-        if let Layer::Lean(session) = &mut self.layer {
-            session.rest();
-        }
-    }
-}
-
-/// What is wrong with a record, counted as the same failure is where the library sees it.
-fn classify_record(error: &RecordError, has_identity: bool) -> (Outcome, String) {
-    match error {
-        RecordError::Alerted(alert) => classify(
-            &rustls::Error::AlertReceived(AlertDescription::from(*alert)),
-            has_identity,
-        ),
-        other => (Outcome::TlsFailed, format!("tls: {other}")),
-    }
-}
-
-/// [`classify`], with what is known besides the error.
-fn explained(error: &rustls::Error, has_identity: bool, learned: &Learned) -> (Outcome, String) {
-    let (outcome, text) = classify(error, has_identity);
-    match learned.why(error) {
-        Some(why) => (outcome, format!("{text}: {why}")),
-        None => (outcome, text),
-    }
-}
-
-/// What a TLS failure is counted as, and the message about it.
-///
-/// A TLS 1.3 client is done before the server has judged its certificate (RFC 8446
-/// §4.4.2), so the server's verdict can come as an alert on an open connection: what it
-/// means depends on whether we showed a certificate.
-fn classify(error: &rustls::Error, has_identity: bool) -> (Outcome, String) {
-    use AlertDescription as Alert;
-    let outcome = match error {
-        rustls::Error::InvalidCertificate(problem) => match problem {
-            CertificateError::UnknownIssuer => Outcome::TlsUnknownCa,
-            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-                Outcome::TlsCertificateExpired
-            }
-            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-                Outcome::TlsCertificateNotYetValid
-            }
-            CertificateError::Revoked => Outcome::TlsCertificateRevoked,
-            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                Outcome::TlsNameMismatch
-            }
-            _ => Outcome::TlsBadCertificate,
-        },
-        rustls::Error::AlertReceived(alert) => match alert {
-            Alert::CertificateRequired => Outcome::TlsClientCertificateRequired,
-            // OpenSSL-based servers answer a missing certificate with handshake_failure.
-            Alert::BadCertificate
-            | Alert::CertificateExpired
-            | Alert::CertificateRevoked
-            | Alert::CertificateUnknown
-            | Alert::UnsupportedCertificate
-            | Alert::DecryptError
-            | Alert::UnknownCA
-            | Alert::AccessDenied
-                if has_identity =>
-            {
-                Outcome::TlsClientCertificateRejected
-            }
-            Alert::BadCertificate | Alert::CertificateUnknown | Alert::UnknownCA => {
-                Outcome::TlsClientCertificateRequired
-            }
-            Alert::ProtocolVersion => Outcome::TlsVersion,
-            Alert::HandshakeFailure | Alert::InsufficientSecurity => Outcome::TlsNoCommonParameters,
-            Alert::NoApplicationProtocol => Outcome::TlsAlpn,
-            _ => Outcome::TlsAlert,
-        },
-        rustls::Error::PeerIncompatible(problem) => match problem {
-            PeerIncompatible::ServerDoesNotSupportTls12Or13
-            | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig
-            | PeerIncompatible::Tls12NotOffered
-            | PeerIncompatible::Tls12NotOfferedOrEnabled => Outcome::TlsVersion,
-            _ => Outcome::TlsNoCommonParameters,
-        },
-        rustls::Error::NoApplicationProtocol => Outcome::TlsAlpn,
-        rustls::Error::PeerMisbehaved(PeerMisbehaved::SelectedUnofferedApplicationProtocol) => {
-            Outcome::TlsAlpn
-        }
-        // The header of a record decides: a bad message in a good record is still TLS.
-        rustls::Error::InvalidMessage(
-            InvalidMessage::InvalidContentType | InvalidMessage::UnknownProtocolVersion,
-        ) => Outcome::TlsNotTls,
-        _ => Outcome::TlsFailed,
-    };
-    (outcome, format!("tls: {}", validity::failure(error)))
 }

@@ -1,7 +1,7 @@
 //! Drivers as clients of an event loop: connections of which each carries many calls.
 //!
-//! [`issue`] starts calls on connections that have room, [`connection`] and [`lifecycle`] serve and
-//! replace connections.
+//! [`issue`] starts calls on connections that have room, [`connection`] and [`lifecycle`] serve
+//! connections, [`lanes`] replaces them.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -15,9 +15,10 @@ use plimsoll_model::{Outcome, Time};
 use crate::driver::{Event, Protocol};
 use crate::event_loop::EventLoop;
 use crate::event_loop::client::{Client, Grant, Steps};
-use crate::event_loop::connection::{Loss, State};
+use crate::event_loop::connection::State;
 use crate::event_loop::issue::{Issue, Phase};
 use crate::heap;
+use crate::loss::Loss;
 use crate::network::{Found, Lookup, Network, Ready, Token};
 use crate::resources::TurnMeter;
 use crate::tls::TlsClient;
@@ -26,6 +27,7 @@ mod calls;
 mod connection;
 mod events;
 mod issue;
+mod lanes;
 mod lifecycle;
 mod tokens;
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, Command};
 use plimsoll_engine::tls::TlsSetupError;
-use plimsoll_engine::{EngineError, Finished, Observation, Place, Protocol, Stop};
+use plimsoll_engine::{EngineError, Finished, Observation, Place, Protocol, Stop, Trace};
 use plimsoll_model::spec::{self, CallSpec, Of, Section, Spec};
 use plimsoll_model::{Plan, input};
 
@@ -241,6 +241,7 @@ where
     P::Driver: Send,
 {
     let Asked { plan, trace } = asked;
+    let trace = if trace { Trace::Frames } else { Trace::Nothing };
     Box::new(move |place, stop, observe| {
         plimsoll_engine::run(plan, protocol, place, trace, stop, observe)
     })

@@ -6,6 +6,7 @@ use std::thread;
 
 use plimsoll_model::plan::{Plan, Reuse, Shard};
 
+use crate::address::Address;
 use crate::error::EngineError;
 use crate::event_loop::Share;
 use crate::script::LINKS;
@@ -40,7 +41,7 @@ pub(super) struct Whole {
 
 /// How many loops each process has: as many as there are connections and clients to spread,
 /// and cores to run on. A target on this machine keeps half of the cores.
-pub(super) fn worker_count(plan: &Plan, most: u32, shard: Shard, local: bool) -> u32 {
+pub(super) fn worker_count(plan: &Plan, most: u32, shard: Shard, target: &[Address]) -> u32 {
     let clients = plan.load.arrivals.clients().unwrap_or(u32::MAX);
     // A worker with no connection, or no client, would wait for ever for its calls' end.
     let most = (most.min(clients) / shard.of).max(1);
@@ -52,7 +53,10 @@ pub(super) fn worker_count(plan: &Plan, most: u32, shard: Shard, local: bool) ->
         return 1;
     }
     let cores = thread::available_parallelism().map_or(1, |n| n.get() as u32);
-    let usable = if local { (cores / 2).max(1) } else { cores };
+    let usable = match target.iter().all(Address::is_local) {
+        true => (cores / 2).max(1),
+        false => cores,
+    };
     match plan.load.reuse {
         Reuse::Always => plan.load.connections.clamp(1, usable.min(most)),
         Reuse::Never => 1,

@@ -9,9 +9,9 @@ use std::io;
 use plimsoll_model::schedule::Arrival;
 use plimsoll_model::{Outcome, Time};
 
-use super::connection::Loss;
 use super::control::Control;
 use super::share::Share;
+use crate::loss::Loss;
 use crate::network::{Found, Ready, Token};
 use crate::tls::TlsClient;
 

@@ -5,8 +5,9 @@ use plimsoll_model::{Outcome, Time};
 
 use super::EventLoop;
 use super::client::{Client, Grant, Steps};
-use super::connection::{Connection, Loss, State};
+use super::connection::{Connection, State};
 use super::control::Control;
+use crate::loss::Loss;
 use crate::network::{Network, Ready, Token};
 use crate::racing::{Ground, Raced, Races};
 use crate::tls::Agreement;

@@ -7,10 +7,10 @@
 use std::io::{self, IoSlice};
 use std::time::Duration;
 
-use plimsoll_model::{ConnectPhases, Outcome, Time};
+use plimsoll_model::{ConnectPhases, Time};
 
 use crate::addresses::NOWHERE;
-use crate::driver::{Direction, ProtocolError, Tracer};
+use crate::driver::{Direction, Tracer};
 use crate::network::{Network, Token};
 use crate::tls::TlsSession;
 
@@ -55,28 +55,6 @@ pub(crate) enum Early {
     Accepted,
     /// It had to be sent again after the handshake.
     Rejected,
-}
-
-/// Why a connection ended.
-#[derive(Clone, Debug)]
-pub struct Loss {
-    pub(crate) outcome: Outcome,
-    pub(crate) detail: String,
-}
-
-impl From<ProtocolError> for Loss {
-    fn from(e: ProtocolError) -> Loss {
-        Loss {
-            outcome: e.outcome,
-            detail: e.detail,
-        }
-    }
-}
-
-impl From<(Outcome, String)> for Loss {
-    fn from((outcome, detail): (Outcome, String)) -> Loss {
-        Loss { outcome, detail }
-    }
 }
 
 pub(crate) struct Connection<O, S> {

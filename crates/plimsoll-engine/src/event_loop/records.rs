@@ -1,6 +1,6 @@
 //! TLS records of a connection: opened, and handed on.
 
-use super::connection::Loss;
+use crate::loss::Loss;
 use crate::tls::TlsSession;
 
 /// Takes what records hold.

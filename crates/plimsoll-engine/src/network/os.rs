@@ -19,11 +19,12 @@ use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::resolver::Resolver;
 use super::tunnels::Tunnels;
+pub use super::waker::Waker;
 use super::{Carried, Found, Lookup, Network, Ready, Token, Wake, low_water, tcp_info};
 use crate::address::{Address, socket_address};
 use crate::clock::Clock;
-use crate::resolver::Resolver;
 use crate::tunnel::Tunnel;
 
 const WAKER: u64 = u64::MAX;
@@ -34,18 +35,6 @@ const SOCKET_EVENTS: epoll::EventFlags = epoll::EventFlags::IN
     .union(epoll::EventFlags::OUT)
     .union(epoll::EventFlags::RDHUP)
     .union(epoll::EventFlags::ET);
-
-/// Wakes a worker from another thread.
-#[derive(Clone, Debug)]
-pub struct Waker(Arc<OwnedFd>);
-
-impl Waker {
-    /// Make the worker's [`Network::wait`] return soon.
-    pub fn wake(&self) {
-        // A full eventfd counter means the worker has a wake-up waiting already.
-        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
-    }
-}
 
 /// How sockets are made.
 #[derive(Clone, Debug, Default)]

@@ -4,6 +4,8 @@
 //! the latency that the [`Weather`] gives, arrive in pieces of its choosing, in order,
 //! and meet its faults: refused and unanswered connects, resets, stalls, full buffers.
 //! A low-water mark is honoured to the letter: who waits for more than comes, waits.
+//!
+//! Long because the network, its clock and what happens on its connections are one state machine.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};

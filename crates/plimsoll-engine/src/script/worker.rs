@@ -17,10 +17,10 @@ use plimsoll_model::{Outcome, Time};
 use super::turn::{Action, LINKS, Link, Origin, Script, Scripts, Turn};
 use crate::addresses::NOWHERE;
 use crate::event_loop::client::{Client, Grant, Steps};
-use crate::event_loop::connection::Loss;
 use crate::event_loop::issue::{Issue, Phase};
 use crate::event_loop::{Control, EventLoop, Share};
 use crate::fault;
+use crate::loss::Loss;
 use crate::network::{Found, Lookup, Network, Ready, Token};
 use crate::tls::TlsClient;
 

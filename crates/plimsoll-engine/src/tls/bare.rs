@@ -11,10 +11,9 @@ use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::kernel::KernelConnection;
 use rustls::pki_types::ServerName;
 
-use crate::tickets::Tickets;
-
 use super::handshake::{Agreed, Handshake, Over, key};
 use super::record::{Failure, Key, KeySchedule, RecordError, Records};
+use super::tickets::Tickets;
 
 /// The library behind an open connection, and what becomes of tickets.
 struct Schedule {

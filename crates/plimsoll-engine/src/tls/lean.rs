@@ -19,7 +19,7 @@ use super::bare::BareError;
 use super::handshake::{Agreed, End, Handshake, Over};
 use super::record::{AtRest, Failure, RecordError, Records};
 use super::secrets::{First, Heard, Ours, TrafficSecrets};
-use super::whole::WholeSession;
+use super::whole::{SessionError, WholeSession};
 
 struct Handshaking<E> {
     handshake: Handshake<E>,
@@ -223,26 +223,6 @@ pub struct ServerSessions {
     config: Arc<ServerConfig>,
     /// `None`: the records are the library's.
     heard: Option<Arc<Heard>>,
-}
-
-/// What is wrong with a connection.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum SessionError {
-    #[error("tls handshake: {0}")]
-    Handshake(rustls::Error),
-    #[error("tls: {0}")]
-    Library(rustls::Error),
-    #[error("tls: {0}")]
-    Record(#[from] RecordError),
-}
-
-impl From<BareError> for SessionError {
-    fn from(e: BareError) -> SessionError {
-        match e {
-            BareError::Handshake(e) => SessionError::Handshake(e),
-            BareError::Record(e) => SessionError::Record(e),
-        }
-    }
 }
 
 impl ServerSessions {

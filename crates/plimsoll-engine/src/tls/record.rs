@@ -6,6 +6,8 @@
 //! first error nothing is opened any more. The handshake, the key schedule and tickets
 //! stay with the TLS library, behind [`KeySchedule`]. [`super::bare`] and the fuzz target
 //! call this.
+//!
+//! Long because opening and sealing are one layer, and share what is known of a record.
 
 mod rest;
 

@@ -22,8 +22,8 @@ use rustls::{
 
 use super::record::Cipher;
 use super::secrets::Heard;
+use super::tickets::Tickets;
 use super::{ServerSession, ServerSessions, TlsClient, TlsSession};
-use crate::tickets::Tickets;
 
 mod path;
 
@@ -102,10 +102,18 @@ pub struct Long {
     pub authorities: usize,
 }
 
+/// What the server asks for.
+#[derive(Clone, Copy)]
+pub struct Asks {
+    /// The client's certificate.
+    pub mutual: bool,
+    /// A group that the client does not guess.
+    pub retried: bool,
+}
+
 impl Setup {
     /// Both ends show `certificate`, for localhost and of a kind whose signatures are always as
-    /// long: the same choices then are the same shape. `retried`: the server takes no group that
-    /// the client guesses.
+    /// long: the same choices then are the same shape.
     ///
     /// # Errors
     /// When the settings make no sense.
@@ -113,8 +121,7 @@ impl Setup {
         certificate: &CertificateDer<'static>,
         key: &PrivateKeyDer<'static>,
         cipher: Cipher,
-        mutual: bool,
-        retried: bool,
+        Asks { mutual, retried }: Asks,
         long: Long,
     ) -> Result<Setup, rustls::Error> {
         let mut roots = RootCertStore::empty();
@@ -176,9 +183,17 @@ impl Setup {
         })
     }
 
-    pub fn client(&self, whose: Whose, resume: bool) -> Client {
+    pub fn client(&self, whose: Whose) -> Client {
+        self.client_with(whose, None)
+    }
+
+    /// One that keeps tickets.
+    pub fn resuming_client(&self, whose: Whose) -> Client {
+        self.client_with(whose, Some(Arc::new(Tickets::new(Arc::default()))))
+    }
+
+    fn client_with(&self, whose: Whose, tickets: Option<Arc<Tickets>>) -> Client {
         let mut config = self.client.clone();
-        let tickets = resume.then(|| Arc::new(Tickets::new(Arc::default())));
         config.resumption = match &tickets {
             Some(tickets) => Resumption::store(Arc::clone(tickets) as _),
             None => Resumption::disabled(),
@@ -192,7 +207,7 @@ impl Setup {
             config: Arc::new(config),
             server_name: self.name.clone(),
             has_identity: self.client.client_auth_cert_resolver.has_certs(),
-            resume,
+            resume: tickets.is_some(),
             full: None,
             identity: None,
             logs_keys: false,

@@ -6,6 +6,8 @@
 //! version 1 that a certificate of the CA file signed; one whose only name is the common name; one
 //! with a known fingerprint; on request any. None that has expired is taken, but on that request.
 //! What was taken in such a way is kept in [`Learned`], for the report.
+//!
+//! Long because every way in which a certificate is taken is here, so that none is taken in another.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +33,8 @@ use super::agreed::note_signature;
 use super::files::{self, FileError, Named};
 use super::validity::{not_after, now};
 use super::version_1::{
-    check_held, check_in_time, check_signed, common_name, constrains_names, is_version_1, parse,
+    Matters, check_held, check_in_time, check_signed, common_name, constrains_names, is_version_1,
+    parse,
 };
 
 /// Why a certificate is refused, where the TLS library has no words for it.
@@ -591,12 +594,12 @@ impl ServerCertVerifier for ServerCheck {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let bare = match &self.trust {
-            Trust::Anchors(anchors) => anchors.holds(certificate),
-            Trust::Pinned(_) | Trust::Unchecked => true,
+        let matters = match &self.trust {
+            Trust::Anchors(anchors) => Matters::of(anchors.holds(certificate)),
+            Trust::Pinned(_) | Trust::Unchecked => Matters::Key,
         };
         note_signature(signature.scheme);
-        check_held(message, certificate, signature, &self.algorithms, bare)
+        check_held(message, certificate, signature, &self.algorithms, matters)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -698,9 +701,9 @@ impl ClientCertVerifier for ClientCheck {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let bare = self.anchors.holds(certificate);
+        let matters = Matters::of(self.anchors.holds(certificate));
         note_signature(signature.scheme);
-        check_held(message, certificate, signature, &self.algorithms, bare)
+        check_held(message, certificate, signature, &self.algorithms, matters)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

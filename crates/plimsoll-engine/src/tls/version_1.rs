@@ -125,8 +125,25 @@ pub(super) fn check_in_time(certificate: &X509Certificate<'_>, now: UnixTime) ->
     Err(problem.into())
 }
 
-/// Whether the peer holds the key of `certificate`. `bare`: nothing but its key matters, so it need
-/// not be one that the TLS library would read.
+/// What of a certificate matters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Matters {
+    /// Its key alone, so it need not be one that the TLS library would read.
+    Key,
+    All,
+}
+
+impl Matters {
+    /// Of a certificate that was given itself (`is_given`), or of one that others vouch for.
+    pub(super) fn of(is_given: bool) -> Matters {
+        match is_given {
+            true => Matters::Key,
+            false => Matters::All,
+        }
+    }
+}
+
+/// Whether the peer holds the key of `certificate`.
 ///
 /// # Errors
 /// When it does not.
@@ -135,9 +152,9 @@ pub(super) fn check_held(
     certificate: &CertificateDer<'_>,
     signature: &DigitallySignedStruct,
     algorithms: &WebPkiSupportedAlgorithms,
-    bare: bool,
+    matters: Matters,
 ) -> Result<HandshakeSignatureValid, Error> {
-    if !bare && !is_version_1(certificate) {
+    if matters == Matters::All && !is_version_1(certificate) {
         return verify_tls13_signature(message, certificate, signature, algorithms);
     }
     let key = SubjectPublicKeyInfoDer::from(parse(certificate)?.tbs_certificate.subject_pki.raw);

@@ -7,8 +7,29 @@ use std::sync::Arc;
 use rustls::{ServerConfig, ServerConnection, SignatureScheme};
 
 use super::agreed::{Agreement, noted_signature};
+use super::bare::BareError;
 use super::handshake::is_retried;
-use super::lean::SessionError;
+use super::record::RecordError;
+
+/// What is wrong with a connection.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum SessionError {
+    #[error("tls handshake: {0}")]
+    Handshake(rustls::Error),
+    #[error("tls: {0}")]
+    Library(rustls::Error),
+    #[error("tls: {0}")]
+    Record(#[from] RecordError),
+}
+
+impl From<BareError> for SessionError {
+    fn from(e: BareError) -> SessionError {
+        match e {
+            BareError::Handshake(e) => SessionError::Handshake(e),
+            BareError::Record(e) => SessionError::Record(e),
+        }
+    }
+}
 
 pub(super) struct WholeSession {
     connection: ServerConnection,

@@ -7,8 +7,9 @@ use plimsoll_model::{Outcome, Time};
 use rustix::io::Errno;
 
 use crate::driver::{Driver, Event, MAX_UNSENT};
-use crate::event_loop::connection::{self, Early, Loss, State};
+use crate::event_loop::connection::{self, Early, State};
 use crate::event_loop::records::{self, Taker};
+use crate::loss::Loss;
 use crate::network::{Network, Ready};
 use crate::tls::{CLOSED_IN_HANDSHAKE, TlsSession, UNINVITED};
 

@@ -17,9 +17,10 @@ use super::connection::{Attempt, Role};
 use crate::driver::{CallId, Done, Driver, Protocol};
 use crate::event_loop::Control;
 use crate::event_loop::client::Steps;
-use crate::event_loop::connection::{Early, Loss};
+use crate::event_loop::connection::Early;
 use crate::event_loop::issue::{Issue, Phase};
 use crate::fault;
+use crate::loss::Loss;
 use crate::network::{Network, Token};
 
 /// A closed-loop client whose connection failed pauses this long at least, so that a

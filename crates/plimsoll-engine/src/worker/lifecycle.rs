@@ -1,8 +1,4 @@
-//! Connections: made, served, lost and replaced.
-//!
-//! A lane is one of the plan's connections; whichever connection serves it can be lost
-//! or drained and is then replaced, with growing pauses while the target refuses, or takes
-//! connections and ends them before they have carried a call.
+//! Connections of drivers: begun, served, written and lost.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -12,14 +8,13 @@ use plimsoll_model::{Outcome, Time};
 use super::Worker;
 use super::connection::{Attempt, Driven, Reading, Received, Role, Until};
 use crate::driver::{Driver, Protocol};
+use crate::event_loop::Control;
 use crate::event_loop::client::Steps;
-use crate::event_loop::connection::{Loss, State};
-use crate::event_loop::{Control, Established};
+use crate::event_loop::connection::State;
+use crate::loss::Loss;
 use crate::network::{Lookup, Network, Ready, Token};
 use crate::tls::Agreement;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Bytes that don't reach a socket's mark are looked at after once to twice as long. A bulk
 /// transfer reaches it a hundred times in that, so that looking costs it nothing.
 const MARK_TIME: Duration = Duration::from_millis(10);
@@ -346,110 +341,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// How long a connection that has come up may live, where the plan says so. The first ones of the
-    /// lanes end one after another, over the time of one life, so that their successors do, too.
-    fn begin_life(&mut self, index: u32, lane: u32) {
-        let load = &self.share.load;
-        let (lifetime, calls) = (load.connection_lifetime, load.calls_per_connection);
-        if lifetime.is_none() && calls.is_none() {
-            return;
-        }
-        let part = match self.client.lanes[lane as usize].settled {
-            true => 1.0,
-            false => f64::from(lane + 1) / self.client.lanes.len() as f64,
-        };
-        let now = self.network.now();
-        let token = self.token_of(index);
-        let Some(connection) = self.connections[index as usize].as_mut() else {
-            return;
-        };
-        if let Some(calls) = calls {
-            connection.own.calls_left = ((f64::from(calls) * part) as u64).max(1);
-        }
-        if let Some(lifetime) = lifetime {
-            connection.own.until = now + lifetime.mul_f64(part);
-            // At rest nothing else would look at it then.
-            self.client
-                .driver_timers
-                .push(Reverse((connection.own.until, token)));
-        }
-    }
-
-    /// The lane's connection takes no more calls: it finishes its own and another takes over.
-    fn drain_lane(&mut self, control: &mut impl Control, index: u32, lane: u32, now: Time) {
-        let mut served = true;
-        if let Some(connection) = self.connections[index as usize].as_mut() {
-            connection.state = State::Draining;
-            tracing::debug!(connection = connection.generation, "connection draining");
-            // One with calls in flight may still carry them.
-            served = connection.own.in_flight > 0 || self.has_served(index, now);
-        }
-        self.unqueue(index);
-        self.client.lanes[lane as usize].connection = None;
-        self.open_connections -= 1;
-        control.connections(-1);
-        let loss = Loss {
-            outcome: Outcome::Goaway,
-            detail: "the server went away before the connection's first call".to_owned(),
-        };
-        self.replace(lane, served, true, &loss, now);
-    }
-
-    /// Whether a lane's connection that is about to end was of use: it carried a call, or
-    /// lasted. One that carried none is counted.
-    fn has_served(&mut self, index: u32, now: Time) -> bool {
-        let Some(connection) = self.connections[index as usize].as_mut() else {
-            return true;
-        };
-        // Those that are to rest are of use while they are there.
-        let is_to_carry = matches!(connection.own.role, Role::Lane(_)) && !self.client.rests;
-        let carried = std::mem::replace(&mut connection.own.has_carried, true);
-        let lasted = connection.age(now) >= LONGEST_PAUSE;
-        if is_to_carry && !carried {
-            self.recorder.connection_unused(self.stage);
-        }
-        carried || lasted
-    }
-
-    /// A lane's connection that was up is gone: another follows, at once where this one was
-    /// of use (`served`). `idle`: it had no call in flight, so no client has noticed.
-    fn replace(&mut self, lane: u32, served: bool, idle: bool, loss: &Loss, now: Time) {
-        let entry = &mut self.client.lanes[lane as usize];
-        if served {
-            entry.failures = 0;
-        }
-        if served || entry.failures == 0 {
-            entry.failures += u32::from(!served);
-            self.to_connect.push_back(lane);
-            return self.top_up(lane, now);
-        }
-        self.pause(lane, loss.outcome, now);
-        if idle {
-            self.fail_idle_clients(lane, loss.outcome, now);
-        } else {
-            self.top_up(lane, now);
-        }
-    }
-
-    /// The lane is down, and tried again after a pause: doubling ones, so spread that lanes
-    /// don't return in step.
-    fn pause(&mut self, lane: u32, outcome: Outcome, now: Time) {
-        let entry = &mut self.client.lanes[lane as usize];
-        if entry.down.replace(outcome).is_none() {
-            self.client.lanes_down += 1;
-        }
-        let doublings = entry.failures.min(7);
-        entry.failures += 1;
-        let pause = (FIRST_PAUSE * 2u32.pow(doublings)).min(LONGEST_PAUSE);
-        let mixed = (lane ^ entry.failures << 20).wrapping_mul(0x9e37_79b9);
-        let spread = 0.75 + f64::from(mixed >> 16) / 131_072.0;
-        self.client
-            .reconnects
-            .push(Reverse((now + pause.mul_f64(spread), lane)));
-    }
-
     /// Take a connection out of the queue of those with capacity.
-    fn unqueue(&mut self, index: u32) {
+    pub(super) fn unqueue(&mut self, index: u32) {
         if let Some(connection) = self.connections[index as usize].as_mut()
             && std::mem::take(&mut connection.own.queued)
         {
@@ -527,22 +420,6 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             }
             _ => self.lane_failed(lane, loss, now),
         }
-    }
-
-    /// A lane's connection did not come up.
-    fn lane_failed(&mut self, lane: u32, loss: &Loss, now: Time) {
-        let entry = &mut self.client.lanes[lane as usize];
-        if !entry.settled {
-            entry.settled = true;
-            let Established {
-                failed, failure, ..
-            } = &mut self.client.established;
-            *failed += 1;
-            failure.get_or_insert_with(|| (loss.outcome, loss.detail.clone()));
-        }
-        self.pause(lane, loss.outcome, now);
-        self.recorder.connect_failure(self.stage, loss.outcome);
-        self.fail_idle_clients(lane, loss.outcome, now);
     }
 
     pub(super) fn driver_expired(&mut self, control: &mut impl Control, token: Token, now: Time) {

@@ -7,8 +7,9 @@ use rustix::io::Errno;
 
 use super::{Happened, ScriptWorker};
 use crate::event_loop::Control;
-use crate::event_loop::connection::{Connection, Loss, State};
+use crate::event_loop::connection::{Connection, State};
 use crate::event_loop::records::{self, Taker};
+use crate::loss::Loss;
 use crate::network::{Network, Ready};
 use crate::script::{Link, Scripts};
 use crate::tls::{CLOSED_IN_HANDSHAKE, TlsSession};

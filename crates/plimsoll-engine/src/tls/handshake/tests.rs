@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use super::*;
 use crate::tls::record::MAX_PLAINTEXT;
 use crate::tls::shapes::{
-    Came, Choices, Conversation, Long, Setup, Shape, Whose, client_text, server_text,
+    Asks, Came, Choices, Conversation, Long, Setup, Shape, Whose, client_text, server_text,
 };
 
 /// One certificate for both ends.
@@ -19,7 +19,7 @@ fn setup(cipher: Cipher, mutual: bool, retried: bool, long: Long) -> Setup {
     let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
     let certificate = CertificateDer::from(params.self_signed(&key).unwrap().der().to_vec());
     let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-    Setup::new(&certificate, &key, cipher, mutual, retried, long).unwrap()
+    Setup::new(&certificate, &key, cipher, Asks { mutual, retried }, long).unwrap()
 }
 
 fn shape(seed: u64) -> Shape<'static> {
@@ -96,7 +96,10 @@ fn a_client_takes_handshakes_of_every_shape_as_the_library_does() {
             let [library, own, lean] = [Whose::Library, Whose::Own, Whose::Lean].map(|whose| {
                 // Who rests keeps no tickets.
                 let resumed = resumed && whose != Whose::Lean;
-                let client = setup.client(whose, resumed);
+                let client = match resumed {
+                    true => setup.resuming_client(whose),
+                    false => setup.client(whose),
+                };
                 if resumed {
                     let first = setup.converse(&client, uncut()).unwrap();
                     assert_whole(&first, false, retried, seed);
@@ -152,7 +155,7 @@ fn a_flight_is_taken_whatever_place_its_reads_are_cut_at() {
     let kinds = kinds().into_iter().filter(|(_, resumed, _)| !resumed);
     for (kind, (setup, _, retried)) in kinds.enumerate() {
         for whose in [Whose::Own, Whose::Lean] {
-            let client = setup.client(whose, false);
+            let client = setup.client(whose);
             // A byte at a time, and with as much as can be behind it.
             for (record, read) in [(1, 1), (100, 1), (MAX_PLAINTEXT, 1), (1, 1 << 20)] {
                 let came = setup.converse(&client, fixed(record, read)).unwrap();
@@ -182,7 +185,7 @@ fn long_chains_and_requests_are_taken_in_small_records() {
         (100, 16_406),
     ] {
         for whose in [Whose::Own, Whose::Lean] {
-            let client = setup.client(whose, false);
+            let client = setup.client(whose);
             let came = setup.converse(&client, fixed(record, read)).unwrap();
             assert_whole(&came, false, false, record as u64);
         }
@@ -222,11 +225,11 @@ fn the_library_says_so_when_its_own_buffer_is_full() {
         authorities: 300,
     };
     let setup = setup(Cipher::Aes128Gcm, true, false, long);
-    let client = setup.client(Whose::Library, false);
+    let client = setup.client(Whose::Library);
     let came = setup.converse(&client, fixed(10, 1_000)).unwrap();
     assert_eq!(came.client.error.as_deref(), Some("TLS_FAILED"));
     // Ours has room for it.
-    let client = setup.client(Whose::Own, false);
+    let client = setup.client(Whose::Own);
     let came = setup.converse(&client, fixed(10, 1_000)).unwrap();
     assert_whole(&came, false, false, 10);
 }
@@ -250,7 +253,7 @@ impl std::io::Write for Narrow {
 fn who_does_not_speak_tls_is_answered_once_and_as_a_whole() {
     let setup = setup(Cipher::Aes128Gcm, false, false, Long::default());
     for whose in [Whose::Own, Whose::Lean, Whose::Library] {
-        let mut session = setup.client(whose, false).session();
+        let mut session = setup.client(whose).session();
         let mut hello = Narrow(Vec::new());
         session.flush(&mut hello).unwrap();
         assert_eq!(hello.0[..3], [22, 3, 1], "{whose:?}");
@@ -279,7 +282,7 @@ fn a_broken_record_is_still_tls() {
             &[21, 3, 3, 0, 1, 2],
             &[22, 3, 3, 0x50, 0],
         ] {
-            let mut session = setup.client(whose, false).session();
+            let mut session = setup.client(whose).session();
             let mut bytes = record;
             let error = match session.handshake(bytes) {
                 Ok(false) => session.read(&mut bytes).unwrap_err(),
@@ -318,7 +321,7 @@ fn new_and_resumed_connections_offer_the_same_key_shares() {
     const X25519: u16 = 0x001d;
     let setup = setup(Cipher::Aes128Gcm, false, true, Long::default());
     for whose in [Whose::Own, Whose::Library] {
-        let client = setup.client(whose, true);
+        let client = setup.resuming_client(whose);
         for resumed in [false, true, true] {
             let came = setup.converse(&client, uncut()).unwrap();
             // The server's group is not guessed, whatever is known of the server by now.
@@ -335,7 +338,7 @@ fn new_and_resumed_connections_offer_the_same_key_shares() {
 #[test]
 fn an_open_session_knows_the_fewest_bytes_to_come() {
     let setup = setup(Cipher::Aes128Gcm, false, false, Long::default());
-    let mut session = setup.client(Whose::Own, false).session();
+    let mut session = setup.client(Whose::Own).session();
     let mut server = rustls::ServerConnection::new(Arc::new(setup.server.clone())).unwrap();
     assert_eq!(session.fewest_to_come(100_000), 0, "no record yet");
     while server.is_handshaking() {
@@ -356,7 +359,7 @@ fn an_open_session_knows_the_fewest_bytes_to_come() {
 #[test]
 fn data_behind_the_handshake_comes_before_what_is_read_later() {
     let setup = setup(Cipher::Aes128Gcm, false, false, Long::default());
-    let mut session = setup.client(Whose::Own, false).session();
+    let mut session = setup.client(Whose::Own).session();
     let mut config = setup.server.clone();
     config.send_half_rtt_data = true;
     let mut server = rustls::ServerConnection::new(Arc::new(config)).unwrap();

@@ -1,7 +1,7 @@
 //! Host names to addresses, off the worker's thread.
 //!
 //! `getaddrinfo` blocks, so a helper thread calls it and wakes the worker
-//! ([why not a DNS library](../../../docs/decisions/0005-names-as-the-system-resolves-them.md)).
+//! ([why not a DNS library](../../../../docs/decisions/0005-names-as-the-system-resolves-them.md)).
 //! Addresses that are known beforehand need no thread and are answered at once.
 
 use std::io;
@@ -11,9 +11,9 @@ use std::sync::mpsc;
 
 use plimsoll_model::plan::Target;
 
+use super::waker::Waker;
+use super::{Found, Lookup, Token};
 use crate::address::Address;
-use crate::network::os::Waker;
-use crate::network::{Found, Lookup, Token};
 
 pub(crate) struct Resolver {
     name: Name,

@@ -13,8 +13,8 @@ use rustls::NamedGroup;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::ServerName;
 
-use crate::tls::trust::Learned;
-use crate::tls::validity::now;
+use super::trust::Learned;
+use super::validity::now;
 
 /// A server may send several tickets a connection, so the oldest have to go.
 const MAX_TICKETS: usize = 32_768;

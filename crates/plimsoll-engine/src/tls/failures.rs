@@ -1,0 +1,99 @@
+//! What a TLS failure is counted as, and the message about it.
+
+use plimsoll_model::Outcome;
+use rustls::{
+    AlertDescription, CertificateError, InvalidMessage, PeerIncompatible, PeerMisbehaved,
+};
+
+use super::record::RecordError;
+use super::trust::Learned;
+use super::validity::failure;
+
+/// What is wrong with a record, counted as the same failure is where the library sees it.
+pub(super) fn classify_record(error: &RecordError, has_identity: bool) -> (Outcome, String) {
+    match error {
+        RecordError::Alerted(alert) => classify(
+            &rustls::Error::AlertReceived(AlertDescription::from(*alert)),
+            has_identity,
+        ),
+        other => (Outcome::TlsFailed, format!("tls: {other}")),
+    }
+}
+
+/// [`classify`], with what is known besides the error.
+pub(super) fn explained(
+    error: &rustls::Error,
+    has_identity: bool,
+    learned: &Learned,
+) -> (Outcome, String) {
+    let (outcome, text) = classify(error, has_identity);
+    match learned.why(error) {
+        Some(why) => (outcome, format!("{text}: {why}")),
+        None => (outcome, text),
+    }
+}
+
+/// What a TLS failure is counted as, and the message about it.
+///
+/// A TLS 1.3 client is done before the server has judged its certificate (RFC 8446
+/// §4.4.2), so the server's verdict can come as an alert on an open connection: what it
+/// means depends on whether we showed a certificate.
+pub(super) fn classify(error: &rustls::Error, has_identity: bool) -> (Outcome, String) {
+    use AlertDescription as Alert;
+    let outcome = match error {
+        rustls::Error::InvalidCertificate(problem) => match problem {
+            CertificateError::UnknownIssuer => Outcome::TlsUnknownCa,
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                Outcome::TlsCertificateExpired
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                Outcome::TlsCertificateNotYetValid
+            }
+            CertificateError::Revoked => Outcome::TlsCertificateRevoked,
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                Outcome::TlsNameMismatch
+            }
+            _ => Outcome::TlsBadCertificate,
+        },
+        rustls::Error::AlertReceived(alert) => match alert {
+            Alert::CertificateRequired => Outcome::TlsClientCertificateRequired,
+            // OpenSSL-based servers answer a missing certificate with handshake_failure.
+            Alert::BadCertificate
+            | Alert::CertificateExpired
+            | Alert::CertificateRevoked
+            | Alert::CertificateUnknown
+            | Alert::UnsupportedCertificate
+            | Alert::DecryptError
+            | Alert::UnknownCA
+            | Alert::AccessDenied
+                if has_identity =>
+            {
+                Outcome::TlsClientCertificateRejected
+            }
+            Alert::BadCertificate | Alert::CertificateUnknown | Alert::UnknownCA => {
+                Outcome::TlsClientCertificateRequired
+            }
+            Alert::ProtocolVersion => Outcome::TlsVersion,
+            Alert::HandshakeFailure | Alert::InsufficientSecurity => Outcome::TlsNoCommonParameters,
+            Alert::NoApplicationProtocol => Outcome::TlsAlpn,
+            _ => Outcome::TlsAlert,
+        },
+        rustls::Error::PeerIncompatible(problem) => match problem {
+            PeerIncompatible::ServerDoesNotSupportTls12Or13
+            | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig
+            | PeerIncompatible::Tls12NotOffered
+            | PeerIncompatible::Tls12NotOfferedOrEnabled => Outcome::TlsVersion,
+            _ => Outcome::TlsNoCommonParameters,
+        },
+        rustls::Error::NoApplicationProtocol => Outcome::TlsAlpn,
+        rustls::Error::PeerMisbehaved(PeerMisbehaved::SelectedUnofferedApplicationProtocol) => {
+            Outcome::TlsAlpn
+        }
+        // The header of a record decides: a bad message in a good record is still TLS.
+        rustls::Error::InvalidMessage(
+            InvalidMessage::InvalidContentType | InvalidMessage::UnknownProtocolVersion,
+        ) => Outcome::TlsNotTls,
+        _ => Outcome::TlsFailed,
+    };
+    (outcome, format!("tls: {}", failure(error)))
+}
