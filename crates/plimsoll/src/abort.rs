@@ -2,15 +2,20 @@
 
 use std::time::Duration;
 
+use plimsoll_engine::Observation;
 use plimsoll_model::Plan;
 use plimsoll_model::objective::{self, LOST, SoFar};
 use plimsoll_model::run::IntervalRecord;
+
+use crate::reporter::Reporter;
 
 /// Watches a run's intervals for an objective that can no longer be met.
 pub(crate) struct Abort<'a> {
     plan: &'a Plan,
     after: Duration,
     so_far: SoFar,
+    /// Why it ended the run.
+    pub(crate) lost: Option<String>,
 }
 
 impl<'a> Abort<'a> {
@@ -20,11 +25,12 @@ impl<'a> Abort<'a> {
             plan,
             after,
             so_far: SoFar::begun(plan),
+            lost: None,
         }
     }
 
     /// Why the run ends here, where it does.
-    pub(crate) fn interval(&mut self, interval: &IntervalRecord) -> Option<String> {
+    fn interval(&mut self, interval: &IntervalRecord) -> Option<String> {
         self.so_far.add(interval);
         let end = interval.end_offset();
         if end < self.after {
@@ -37,6 +43,19 @@ impl<'a> Abort<'a> {
             end.as_secs_f64(),
             lost.text
         ))
+    }
+}
+
+impl Reporter for Abort<'_> {
+    fn observe(&mut self, event: &Observation<'_>) -> Option<String> {
+        let Observation::Interval(interval, _) = event else {
+            return None;
+        };
+        if self.lost.is_none() {
+            self.lost = self.interval(interval);
+            return self.lost.clone();
+        }
+        None
     }
 }
 

@@ -1,33 +1,38 @@
 //! One plan carried out: run directory, engine, progress, report, exit code.
 
 mod output;
+mod recording;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Once};
+use std::sync::Once;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use plimsoll_engine::worker::StopLevel;
-use plimsoll_engine::{EngineError, Finished, Observation, Place, Stop, defect, fault};
+use plimsoll_engine::{EngineError, Finished, Observation, Place, Stop, defect};
 use plimsoll_model::Plan;
 use plimsoll_model::objective::{self, Conclusion, Judged};
 use plimsoll_model::plan::{Shard, TlsPlan, Trust};
-use plimsoll_model::run::{self, Ending, Run, RunHeader, RunWriter, State};
+use plimsoll_model::run::{self, Ending, Run, State};
 use plimsoll_model::spec::Spec;
 
 use crate::abort::Abort;
 use crate::console;
 use crate::descriptors;
 use crate::documents::{self, Made, Screen};
-use crate::failure::{Exit, Failure, chain};
+use crate::failure::{Exit, Failure};
 use crate::precision::PrecisionMonitor;
 use crate::presentation;
-use crate::progress::{Progress, SoFar, Style};
+use crate::progress::{Progress, Style};
 use crate::protocols;
+use crate::reporter::{self, Reporter};
 use crate::spread::{self, Spread};
 use crate::stopping;
+use crate::telemetry;
 use crate::together::Barrier;
 pub(crate) use output::OutputFlags;
+pub(crate) use recording::cannot_keep;
+use recording::{Recording, never_began};
 
 /// What holds for the whole process.
 pub(crate) struct Process {
@@ -125,11 +130,9 @@ fn execute_by(
     then: impl FnOnce(&Run) -> Result<(), Failure>,
 ) -> Result<Exit, Failure> {
     output.save(spec)?;
-    let filled_in = spec.filled_in(plan);
-    let plan_toml = filled_in.to_toml().map_err(Failure::error)?;
     if output.dry_run {
         if !output.saves_to_stdout() {
-            presentation::show_plan(&filled_in, "", output.documents.json())?;
+            presentation::show_plan(&spec.filled_in(plan), "", output.documents.json())?;
         }
         return Ok(Exit::Done);
     }
@@ -138,8 +141,14 @@ fn execute_by(
         None => default_dir(&plan.name),
     };
     let progress = Progress::new(plan, process.progress, output.progress_every);
-    let abort_after = spec.load.abort_after.map(|p| p.0);
-    let run = match carry(plan, &plan_toml, &dir, progress, abort_after, process, by) {
+    let job = Job {
+        spec,
+        plan,
+        dir: &dir,
+        progress,
+        abort_after: spec.load.abort_after.map(|p| p.0),
+    };
+    let run = match carry(job, process, by) {
         // What was measured is shown all the same.
         Err(ExecutionError::Unsaved(run, failure)) => {
             presentation::show(&run, output.screen())?;
@@ -219,45 +228,36 @@ impl From<ExecutionError> for Failure {
     }
 }
 
-/// Measures `plan`, whose text without secrets is `plan_toml`, into the run directory `dir`.
-/// Where `abort_after` is given, the run ends when after that time an objective can no longer be met.
+/// A plan to be measured.
+pub(crate) struct Job<'a> {
+    /// What the plan was resolved from.
+    pub(crate) spec: &'a Spec,
+    pub(crate) plan: &'a Plan,
+    /// Of its run.
+    pub(crate) dir: &'a Path,
+    pub(crate) progress: Progress,
+    /// The run ends when after that time an objective can no longer be met.
+    pub(crate) abort_after: Option<Duration>,
+}
+
+/// Measures a plan into its run directory.
 ///
 /// # Errors
 /// When the load could not begin, or its results can't be kept.
-pub(crate) fn carry_out(
-    plan: &Plan,
-    plan_toml: &str,
-    dir: &Path,
-    progress: Progress,
-    abort_after: Option<Duration>,
-    process: &Process,
-) -> Result<Run, ExecutionError> {
-    carry(
-        plan,
-        plan_toml,
-        dir,
-        progress,
-        abort_after,
-        process,
-        By::Machine,
-    )
+pub(crate) fn carry_out(job: Job<'_>, process: &Process) -> Result<Run, ExecutionError> {
+    carry(job, process, By::Machine)
 }
 
-/// The same with a load that `carry` makes, as [`execute_led`] has it.
+/// The same with a load that `load` makes, as [`execute_led`] has it.
 ///
 /// # Errors
 /// As [`carry_out`].
 pub(crate) fn carry_out_led(
-    plan: &Plan,
-    plan_toml: &str,
-    dir: &Path,
-    progress: Progress,
-    abort_after: Option<Duration>,
+    job: Job<'_>,
     process: &Process,
     load: &mut Carry<'_>,
 ) -> Result<Run, ExecutionError> {
-    let by = By::Other(load);
-    carry(plan, plan_toml, dir, progress, abort_after, process, by)
+    carry(job, process, By::Other(load))
 }
 
 /// The same for one of several loads of this process, which begin together at `barrier`.
@@ -265,22 +265,11 @@ pub(crate) fn carry_out_led(
 /// # Errors
 /// As [`carry_out`], and where one process can't make the load.
 pub(crate) fn carry_out_together(
-    plan: &Plan,
-    plan_toml: &str,
-    dir: &Path,
+    job: Job<'_>,
     process: &Process,
-    (barrier, so_far): (&Barrier, &Arc<SoFar>),
+    barrier: &Barrier,
 ) -> Result<Run, ExecutionError> {
-    let progress = Progress::together(plan, so_far);
-    carry(
-        plan,
-        plan_toml,
-        dir,
-        progress,
-        None,
-        process,
-        By::Beside(barrier),
-    )
+    carry(job, process, By::Beside(barrier))
 }
 
 /// Who makes the load.
@@ -292,17 +281,11 @@ enum By<'a> {
     Other(&'a mut Carry<'a>),
 }
 
-fn carry(
-    plan: &Plan,
-    plan_toml: &str,
-    dir: &Path,
-    progress: Progress,
-    abort_after: Option<Duration>,
-    process: &Process,
-    by: By<'_>,
-) -> Result<Run, ExecutionError> {
+fn carry(job: Job<'_>, process: &Process, by: By<'_>) -> Result<Run, ExecutionError> {
+    let plan_toml = job.spec.filled_in(job.plan).to_toml();
+    let plan_toml = &plan_toml.map_err(Failure::error)?;
     let unchecked = |tls: &TlsPlan| tls.trust == Trust::Unchecked;
-    if plan.tls.as_ref().is_some_and(unchecked) {
+    if job.plan.tls.as_ref().is_some_and(unchecked) {
         // Once for all the runs of a search or a ladder.
         static WARNED: Once = Once::new();
         WARNED.call_once(|| console::notice("INSECURE: the server's certificate is not checked"));
@@ -310,32 +293,17 @@ fn carry(
     let barrier = match by {
         By::Machine => None,
         By::Beside(barrier) => Some(barrier),
-        By::Other(carry) => {
-            let spread = Spread::elsewhere();
-            let kept = Kept {
-                plan_toml,
-                dir,
-                spread: &spread,
-            };
-            let abort = abort_after.map(|after| Abort::new(plan, after));
-            return record(plan, &kept, progress, abort, process, carry);
-        }
+        By::Other(carry) => return record(job, plan_toml, &Spread::elsewhere(), process, carry),
     };
-    let spread = Spread::of(plan, Shard::WHOLE)?;
-    let plan = &spread.laid_over(plan);
-    let kept = Kept {
-        plan_toml,
-        dir,
-        spread: &spread,
-    };
-    let abort = abort_after.map(|after| Abort::new(plan, after));
+    let spread = Spread::of(job.plan, Shard::WHOLE)?;
+    let plan = &spread.laid_over(job.plan);
+    let job = Job { plan, ..job };
     let load = protocols::prepare(plan, process.trace)?;
     if spread.processes == 1 {
         return record(
-            plan,
-            &kept,
-            progress,
-            abort,
+            job,
+            plan_toml,
+            &spread,
             process,
             |stop, observe| match barrier {
                 None => load(Place::Alone, stop, observe),
@@ -355,8 +323,8 @@ fn carry(
     }
     // Each process prepares its own part; here it was only checked.
     drop(load);
-    record(plan, &kept, progress, abort, process, |stop, observe| {
-        let plan_file = dir.join(run::file::PLAN);
+    let plan_file = job.dir.join(run::file::PLAN);
+    record(job, plan_toml, &spread, process, |stop, observe| {
         spread::run(
             plan,
             &spread,
@@ -390,205 +358,60 @@ fn exit_of(interrupted: bool, ok: u64, state: State, conclusion: Option<Conclusi
     }
 }
 
-/// Where a run is kept, and what is known of it beforehand.
-struct Kept<'a> {
-    /// Without secrets.
-    plan_toml: &'a str,
-    dir: &'a Path,
-    spread: &'a Spread,
-}
-
-/// Carries the plan out with `carry`, everything observed going to the run directory.
+/// Carries the plan out with `carry`, while reporters read what happens.
 fn record(
-    plan: &Plan,
-    kept: &Kept<'_>,
-    mut progress: Progress,
-    mut abort: Option<Abort<'_>>,
+    job: Job<'_>,
+    plan_toml: &str,
+    spread: &Spread,
     process: &Process,
     carry: impl FnOnce(&Stop, &mut dyn FnMut(Observation<'_>)) -> Result<Finished, EngineError>,
 ) -> Result<Run, ExecutionError> {
-    let &Kept {
-        plan_toml,
-        dir,
-        spread,
-    } = kept;
-    let mut header = RunHeader::of(plan, plan_toml, env!("CARGO_PKG_VERSION"), Timestamp::now());
-    header.processes = Some(spread.processes).filter(|&n| n > 1);
-    header.notes.clone_from(&spread.notes);
-    if never_began(dir) {
-        // So that the same command can be given again.
-        discard(dir, true);
-    }
-    let existed = dir.exists();
-    let mut writer = RunWriter::create(dir, header, plan_toml)
-        .and_then(|writer| writer.keeping_requests(plan.keep_requests))
-        .map_err(|e| cannot_keep(&e, dir))?;
-    let mut intervals = 0u64;
+    let plan = job.plan;
+    let mut recording = Recording::begin(plan, plan_toml, job.dir, spread)?;
     let stop = process.stop.for_one();
-    crate::telemetry::begin(plan);
-    let mut lost = None;
+    let mut telemetry = telemetry::OneRun::begin(plan);
+    let mut progress = job.progress;
     let mut precision = PrecisionMonitor::new(plan);
-    let mut known = None;
-    let mut observe = |seen: Observation<'_>| match seen {
-        Observation::Connecting { open, wanted } => progress.connecting(open, wanted),
-        Observation::Started {
+    let mut abort = job.abort_after.map(|after| Abort::new(plan, after));
+    let mut reporters: [&mut dyn Reporter; 5] = [
+        &mut telemetry,
+        &mut recording,
+        &mut progress,
+        &mut precision,
+        &mut abort,
+    ];
+    let mut observe = |event: Observation<'_>| {
+        reporter::report(&event, &mut reporters, &stop);
+        if let Observation::Started {
             workers,
             connections,
-        } => {
-            progress.started();
-            writer.log(&format!(
-                "started: {workers} workers, {connections} connections"
-            ));
+        } = event
+        {
             tracing::debug!(workers, connections, "the load begins");
-        }
-        Observation::Shards(shards) => writer.shards(shards.to_vec()),
-        Observation::Interval(interval, requests) => {
-            intervals += 1;
-            crate::telemetry::interval(plan, interval);
-            fault::point("interval");
-            if let Err(e) = writer.interval(interval, requests) {
-                let text = format!(
-                    "from here on the run directory is not written, and the totals are in memory: {}",
-                    chain(&e)
-                );
-                writer.log(&text);
-                console::notice(&text);
-            }
-            progress.interval(interval);
-            if known.is_none()
-                && let Some(text) = precision.as_mut().and_then(|p| p.interval(interval))
-            {
-                progress.lost(&text);
-                known = Some(text);
-                stop.request();
-            }
-            if lost.is_none()
-                && let Some(reason) = abort.as_mut().and_then(|a| a.interval(interval))
-            {
-                progress.lost(&reason);
-                lost = Some(reason);
-                stop.request();
-            }
         }
     };
     let carried = defect::caught(|| carry(&stop, &mut observe));
-    let result = carried.unwrap_or_else(|defect| Err(EngineError::Defect(defect)));
     if let Some(cpu) = progress.finish() {
-        writer.live_view(cpu);
+        recording.live_view(cpu);
     }
-    let ending = match result {
-        Ok(finished) => {
-            note(&finished, &mut writer);
-            let signalled = process.stop.level() != StopLevel::Run;
-            match (signalled, lost, known) {
-                (true, ..) => Ending::aborted("interrupted by a signal"),
-                (false, Some(reason), _) => Ending::aborted(reason),
-                (false, None, Some(text)) => {
-                    writer.log(&text);
-                    Ending::complete()
-                }
-                (false, None, None) => {
-                    if let Some(precision) = &precision {
-                        let text = precision.not_reached();
-                        writer.log(&text);
-                        console::notice(&text);
-                    }
-                    Ending::complete()
-                }
-            }
-        }
-        Err(error) if intervals == 0 && is_the_targets(&error) => {
-            let failure = protocols::could_not_begin(error, protocols::versions(plan));
-            let reason = format!("{NOT_BEGUN}{failure}");
-            writer.log(&reason);
-            // What can't be kept either is the lesser problem.
-            let _ = writer.finish(Ending::partial(reason));
-            return Err(failure.into());
-        }
-        Err(error) if intervals == 0 => {
-            // Nothing was measured, so nothing is kept, and the same command can be given again.
-            drop(writer);
-            discard(dir, existed);
-            return Err(protocols::could_not_begin(error, protocols::versions(plan)).into());
-        }
-        Err(error) => Ending::partial(error.to_string()),
+    let finished = match carried.unwrap_or_else(|defect| Err(EngineError::Defect(defect))) {
+        Ok(finished) => finished,
+        Err(error) => return recording.failed(error, plan),
     };
-    if let Some(reason) = &ending.reason {
-        writer.log(reason);
-    }
-    writer
-        .finish(ending)
-        .map_err(|unsaved| ExecutionError::Unsaved(unsaved.run, cannot_keep(&unsaved.error, dir)))
-}
-
-/// How the reason begins of a run without a load.
-const NOT_BEGUN: &str = "the load did not begin: ";
-
-/// The target was not to be reached: a result, though there is nothing to measure.
-fn is_the_targets(error: &EngineError) -> bool {
-    matches!(
-        error,
-        EngineError::NoConnection { .. } | EngineError::Resolve { .. }
-    )
-}
-
-/// The directory is that of a run whose target was not to be reached.
-fn never_began(dir: &Path) -> bool {
-    Run::load(dir).is_ok_and(|run| run.reason.is_some_and(|r| r.starts_with(NOT_BEGUN)))
-}
-
-/// Keeps what was learned on the way.
-fn note(finished: &Finished, writer: &mut RunWriter) {
-    let established = &finished.established;
-    if let Some(tls) = finished.negotiated.clone() {
-        writer.negotiated(tls);
-    }
-    writer.connecting_took(established.open, established.heap_bytes);
-    if established.failed > 0 {
-        let why = established
-            .failure
-            .as_ref()
-            .map_or_else(String::new, |(outcome, detail)| {
-                format!(": {} ({detail})", outcome.code())
-            });
-        let text = format!(
-            "{} of {} connections did not come up{why}",
-            established.failed,
-            established.failed + established.open,
-        );
-        writer.log(&text);
-        console::notice(&text);
-    }
-    writer.server_processes(&finished.watched_pids);
-}
-
-/// Takes away the files of a run that never began.
-fn discard(dir: &Path, existed: bool) {
-    for name in [
-        run::file::PLAN,
-        run::file::RUN,
-        run::file::INTERVALS,
-        run::file::REQUESTS,
-        run::file::LOG,
-        run::file::REPORT,
-    ] {
-        let _ = std::fs::remove_file(dir.join(name));
-    }
-    if !existed {
-        let _ = std::fs::remove_dir(dir);
-    }
-}
-
-/// The run directory can't be written.
-pub(crate) fn cannot_keep(error: &run::RunError, dir: &Path) -> Failure {
-    let text = format!("can't keep the run in {}: {}", dir.display(), chain(error));
-    match error {
-        run::RunError::Io { .. } => Failure::error_with_help(
-            text,
-            "give a directory on a disk with room, which this user may write to, with --out",
-        ),
-        _ => Failure::error(text),
-    }
+    recording.note(&finished);
+    let ending = match abort.and_then(|abort| abort.lost) {
+        _ if process.stop.level() != StopLevel::Run => Ending::aborted("interrupted by a signal"),
+        Some(reason) => Ending::aborted(reason),
+        None => {
+            match precision.map(|precision| precision.conclusion()) {
+                Some(Ok(reached)) => recording.log(&reached),
+                Some(Err(missed)) => recording.log_and_show(&missed),
+                None => {}
+            }
+            Ending::complete()
+        }
+    };
+    recording.finish(ending)
 }
 
 /// The letters and digits of a name, in lower case, with `-` between its words.

@@ -32,6 +32,7 @@ mod processor;
 mod progress;
 mod protocols;
 mod quick;
+mod reporter;
 mod shards;
 mod spread;
 mod stopping;

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use plimsoll_engine::Observation;
 use plimsoll_model::Plan;
 use plimsoll_model::run::IntervalRecord;
 use plimsoll_model::statistics::rate::relative_half_width;
+
+use crate::reporter::Reporter;
 
 /// A shorter interval is the rest at a run's end, and its rate means little.
 const SHORTEST: Duration = Duration::from_millis(500);
@@ -16,6 +19,8 @@ pub(crate) struct PrecisionMonitor {
     wanted: f64,
     /// Calls a second of each interval that counts.
     rates: Vec<f64>,
+    /// Why it ended the run.
+    ended: Option<String>,
 }
 
 impl PrecisionMonitor {
@@ -25,11 +30,12 @@ impl PrecisionMonitor {
             warmup: plan.load.stages.iter().map(|s| s.warmup).collect(),
             wanted: plan.load.precision?,
             rates: Vec::new(),
+            ended: None,
         })
     }
 
     /// Why the run may end here, where it may.
-    pub(crate) fn interval(&mut self, interval: &IntervalRecord) -> Option<String> {
+    fn interval(&mut self, interval: &IntervalRecord) -> Option<String> {
         let warming = interval
             .stages
             .iter()
@@ -44,8 +50,12 @@ impl PrecisionMonitor {
         Some(format!("the rate {}", known(width, self.rates.len())))
     }
 
-    /// The note on a run that ended without reaching it.
-    pub(crate) fn not_reached(&self) -> String {
+    /// The note on a run: why it ended, or (`Err`) that it ended too early.
+    pub(crate) fn conclusion(&self) -> Result<String, String> {
+        self.ended.clone().ok_or_else(|| self.not_reached())
+    }
+
+    fn not_reached(&self) -> String {
         match relative_half_width(&self.rates) {
             Some(width) => format!(
                 "load.precision: not reached, the rate {}: measure longer",
@@ -56,6 +66,19 @@ impl PrecisionMonitor {
                 self.rates.len()
             ),
         }
+    }
+}
+
+impl Reporter for PrecisionMonitor {
+    fn observe(&mut self, event: &Observation<'_>) -> Option<String> {
+        let Observation::Interval(interval, _) = event else {
+            return None;
+        };
+        if self.ended.is_none() {
+            self.ended = self.interval(interval);
+            return self.ended.clone();
+        }
+        None
     }
 }
 
@@ -88,6 +111,7 @@ mod tests {
             warmup: vec![true, false],
             wanted: 0.02,
             rates: Vec::new(),
+            ended: None,
         };
         // Warm-up is another rate.
         assert_eq!(precision.interval(&interval(0, 5)), None);

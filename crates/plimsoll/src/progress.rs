@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use plimsoll_engine::Observation;
 use plimsoll_model::Plan;
 use plimsoll_model::record::{StageRecord, Times};
 use plimsoll_model::run::{IntervalRecord, RunHeader};
@@ -18,6 +19,7 @@ use rustix::termios::tcgetpgrp;
 use crate::console;
 use crate::failure::Failure;
 use crate::live::Live;
+use crate::reporter::Reporter;
 
 /// `--progress`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -242,7 +244,7 @@ impl Progress {
         };
     }
 
-    pub(crate) fn connecting(&mut self, open: u64, wanted: u64) {
+    fn connecting(&mut self, open: u64, wanted: u64) {
         self.take_terminal();
         match &self.shown {
             Shown::Live(live) => live.connecting(open, wanted),
@@ -250,18 +252,6 @@ impl Progress {
                 console::notice(format_args!("connecting: {open} of {wanted}"));
             }
             Shown::Lines | Shown::No | Shown::Soon | Shown::Together(_) => {}
-        }
-    }
-
-    /// The load begins.
-    pub(crate) fn started(&mut self) {
-        self.take_terminal();
-    }
-
-    /// The run ends early; not reported of one run among many.
-    pub(crate) fn lost(&self, reason: &str) {
-        if !matches!(self.shown, Shown::No | Shown::Together(_)) {
-            console::notice(reason);
         }
     }
 
@@ -358,6 +348,25 @@ impl Progress {
         match self.shown {
             Shown::Live(live) => Some(live.cpu().saturating_sub(self.used_before)),
             Shown::Lines | Shown::No | Shown::Soon | Shown::Together(_) => None,
+        }
+    }
+}
+
+impl Reporter for Progress {
+    fn observe(&mut self, event: &Observation<'_>) -> Option<String> {
+        match event {
+            Observation::Connecting { open, wanted } => self.connecting(*open, *wanted),
+            Observation::Started { .. } => self.take_terminal(),
+            Observation::Interval(interval, _) => self.interval(interval),
+            Observation::Shards(_) => {}
+        }
+        None
+    }
+
+    /// Not reported of one run among many.
+    fn ending(&mut self, reason: &str) {
+        if !matches!(self.shown, Shown::No | Shown::Together(_)) {
+            console::notice(reason);
         }
     }
 }

@@ -15,6 +15,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use jiff::Timestamp;
+use plimsoll_engine::Observation;
 use plimsoll_model::Plan;
 use plimsoll_model::run::IntervalRecord;
 use plimsoll_protocols::serving::runtime;
@@ -25,6 +26,7 @@ use tokio::sync::watch;
 
 use crate::console;
 use crate::failure::{Failure, chain};
+use crate::reporter::Reporter;
 
 /// Of the thread, on the scale of nice(2).
 const PRIORITY: i32 = 10;
@@ -64,13 +66,24 @@ pub(crate) fn start(wanted: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A run of `plan` begins.
-pub(crate) fn begin(plan: &Plan) {
-    told().iter().for_each(|t| t.begin(plan));
+/// What is reported of one run, where telemetry was asked for.
+pub(crate) struct OneRun<'a>(&'a Plan);
+
+impl OneRun<'_> {
+    /// A run of `plan` begins.
+    pub(crate) fn begin(plan: &Plan) -> OneRun<'_> {
+        told().iter().for_each(|t| t.begin(plan));
+        OneRun(plan)
+    }
 }
 
-pub(crate) fn interval(plan: &Plan, interval: &IntervalRecord) {
-    told().iter().for_each(|t| t.interval(plan, interval));
+impl Reporter for OneRun<'_> {
+    fn observe(&mut self, event: &Observation<'_>) -> Option<String> {
+        if let Observation::Interval(interval, _) = event {
+            told().iter().for_each(|t| t.interval(self.0, interval));
+        }
+        None
+    }
 }
 
 /// Tells what is left to be told.

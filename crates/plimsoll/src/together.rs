@@ -16,7 +16,7 @@ use plimsoll_report::quantity;
 
 use crate::execution::{self, Process};
 use crate::failure::{Exit, Failure};
-use crate::progress::{Series, SoFar};
+use crate::progress::{Progress, Series, SoFar};
 use crate::protocols::Load;
 
 /// How often a load that waits looks whether it is to end.
@@ -140,10 +140,14 @@ impl Part<'_> {
             barrier,
             begun: false,
         };
-        let spec = self.spec.filled_in(self.plan);
-        let toml = spec.to_toml().map_err(Failure::error)?;
-        let run =
-            execution::carry_out_together(self.plan, &toml, &self.dir, process, (barrier, so_far))?;
+        let job = execution::Job {
+            spec: self.spec,
+            plan: self.plan,
+            dir: &self.dir,
+            progress: Progress::together(self.plan, so_far),
+            abort_after: None,
+        };
+        let run = execution::carry_out_together(job, process, barrier)?;
         guard.begun = true;
         Ok(run)
     }

@@ -15,7 +15,7 @@ use crate::failure::{Exit, Failure};
 use crate::planning;
 use crate::problems::Source;
 use crate::progress::Series;
-use crate::shards::{self, Team};
+use crate::shards::Team;
 
 /// What distinguishes a slice: of this all shards make the same plan.
 #[derive(Debug, Serialize, Deserialize)]
@@ -101,22 +101,16 @@ impl Climb {
                 );
                 let progress = series.one(plan, vec![context]);
                 let dir = self.dir.join(&name);
+                let job = execution::Job {
+                    spec: &spec,
+                    plan,
+                    dir: &dir,
+                    progress,
+                    abort_after: None,
+                };
                 let run = match team {
-                    None => {
-                        let toml = spec.filled_in(plan).to_toml().map_err(Failure::error)?;
-                        execution::carry_out(plan, &toml, &dir, progress, None, process)
-                            .map_err(Failure::from)
-                    }
-                    Some(team) => {
-                        let load = shards::Load {
-                            spec: &spec,
-                            plan,
-                            dir: &dir,
-                            progress,
-                            abort_after: None,
-                        };
-                        team.lead(Step { rung }, load)
-                    }
+                    None => execution::carry_out(job, process).map_err(Failure::from),
+                    Some(team) => team.lead(Step { rung }, job),
                 };
                 if process.stop.level() != StopLevel::Run {
                     self.record.interrupted = true;

@@ -36,8 +36,8 @@ use crate::planning;
 use crate::presentation;
 use crate::problems::{self, Source};
 use crate::progress::{Progress, Series};
+use crate::shards::Team;
 use crate::shards::identity::ShardFlags;
-use crate::shards::{self, Team};
 use judging::{drain, errors_share, growth, judge, limited_us, warmup};
 
 /// Find the load line: the highest rate that meets the objectives.
@@ -426,21 +426,16 @@ impl Hunt<'_> {
         let name = format!("{number:03}-{}-{rate_per_s}", shown::purpose(purpose));
         let (dir, progress) = (self.dir.join(&name), progress(&plan));
         let abort_after = Some(plan.load.warmup() + LOST_AFTER);
+        let job = execution::Job {
+            spec: &spec,
+            plan: &plan,
+            dir: &dir,
+            progress,
+            abort_after,
+        };
         let run = match self.team {
-            None => {
-                let plan_toml = spec.filled_in(&plan).to_toml().map_err(Failure::error)?;
-                execution::carry_out(&plan, &plan_toml, &dir, progress, abort_after, self.process)?
-            }
-            Some(team) => team.lead(
-                attempt,
-                shards::Load {
-                    spec: &spec,
-                    plan: &plan,
-                    dir: &dir,
-                    progress,
-                    abort_after,
-                },
-            )?,
+            None => execution::carry_out(job, self.process)?,
+            Some(team) => team.lead(attempt, job)?,
         };
         if !self.stopped() {
             thread::sleep(SETTLE);

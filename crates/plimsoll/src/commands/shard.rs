@@ -12,7 +12,7 @@ use std::thread;
 
 use clap::Args;
 use plimsoll_engine::worker::Established;
-use plimsoll_engine::{Clock, Observation, Place};
+use plimsoll_engine::{Clock, Place};
 use plimsoll_model::plan::{Shard, Watch};
 
 use crate::commands::run::read;
@@ -22,7 +22,7 @@ use crate::failure::{Exit, Failure};
 use crate::planning;
 use crate::problems::Source;
 use crate::protocols;
-use crate::spread::wire::{End, HEARTBEAT, Message, Order, Ready};
+use crate::spread::wire::{End, HEARTBEAT, Message, Order, Ready, messages};
 
 /// One of several processes that share a load. Other commands start it where they need it.
 #[derive(Debug, Args)]
@@ -114,15 +114,8 @@ fn carry(
         clock: Clock::of_origin(arguments.origin),
         start: &mut start,
     };
-    let finished = load(place, &process.stop, &mut |seen| match seen {
-        Observation::Connecting { open, .. } => send(&Message::Connecting(open)),
-        Observation::Started { .. } | Observation::Shards(_) => {}
-        Observation::Interval(interval, requests) => {
-            for request in requests {
-                send(&Message::Request(request.clone()));
-            }
-            send(&Message::Interval(Box::new(interval.clone())));
-        }
+    let finished = load(place, &process.stop, &mut |event| {
+        messages(&event, |message| send(&message));
     })
     .map_err(|e| protocols::could_not_begin(e, protocols::versions(&plan)))?;
     Ok(End {

@@ -44,7 +44,7 @@ use crate::console;
 use crate::execution::{self, Carry, OutputFlags, Process};
 use crate::failure::{Exit, Failure};
 use crate::protocols;
-use crate::spread::wire::{End, Message, Ready};
+use crate::spread::wire::{End, Message, Ready, messages};
 use crate::spread::{self, Spread};
 use exchange::{Closing, Leading, Rendezvous};
 use identity::Identity;
@@ -54,7 +54,7 @@ use objects::Arrival;
 use store::Store;
 
 pub(crate) use reading::{ask_to_end, merge, watch};
-pub(crate) use team::{Load, Team};
+pub(crate) use team::Team;
 
 /// How often a shard that waits for the others looks whether it is to stop.
 const TURN: Duration = Duration::from_millis(100);
@@ -274,16 +274,13 @@ impl Part<'_> {
             clock: self.clock,
             start: &mut start,
         };
-        let mut observe = |seen: Observation<'_>| match seen {
-            Observation::Connecting { open, .. } => rendezvous.send(Message::Connecting(open)),
-            Observation::Started { .. } | Observation::Shards(_) => {}
-            Observation::Interval(interval, requests) => {
-                for request in requests {
-                    rendezvous.send(Message::Request(since(begun.get(), request)));
-                }
-                rendezvous.send(Message::Interval(Box::new(interval.clone())));
-            }
+        let send = |message| {
+            rendezvous.send(match message {
+                Message::Request(request) => Message::Request(since(begun.get(), request)),
+                message => message,
+            });
         };
+        let mut observe = |event: Observation<'_>| messages(&event, send);
         let result = self.load(place, stop, &mut observe);
         if let Some(over) = over.into_inner() {
             return Some(over);
@@ -393,8 +390,7 @@ impl Part<'_> {
 }
 
 /// A call, whose times count from the beginning: machines have that in common, and no clock.
-fn since(begin: Time, request: &RequestRecord) -> RequestRecord {
-    let mut request = request.clone();
+fn since(begin: Time, mut request: RequestRecord) -> RequestRecord {
     let sample = &mut request.sample;
     for time in [
         &mut sample.arrival,

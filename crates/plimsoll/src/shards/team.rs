@@ -5,7 +5,6 @@
 //! with all that a run of shards has: another plan is refused, and one that is lost is named.
 
 use std::cell::Cell;
-use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -22,9 +21,8 @@ use super::identity::Identity;
 use super::member::LEADER_PATIENCE;
 use super::objects::{self, from_json, to_json};
 use super::store::{Answer, Ask, Store};
-use crate::execution::{self, Process};
+use crate::execution::{self, Job, Process};
 use crate::failure::{Exit, Failure};
-use crate::progress::Progress;
 
 /// How often shards look for what comes next.
 const SOON: Duration = Duration::from_millis(500);
@@ -36,16 +34,6 @@ enum Next<S> {
     Load(S),
     /// There is no more; all end with this exit code.
     Ended(u8),
-}
-
-/// One load of a series, as shard 0 has it measured.
-pub(crate) struct Load<'a> {
-    pub(crate) spec: &'a Spec,
-    pub(crate) plan: &'a Plan,
-    /// Its run directory.
-    pub(crate) dir: &'a Path,
-    pub(crate) progress: Progress,
-    pub(crate) abort_after: Option<Duration>,
 }
 
 /// This process among the shards of a series.
@@ -99,24 +87,13 @@ impl<'a> Team<'a> {
     ///
     /// # Errors
     /// When the load could not begin, a shard was lost, or results can't be kept.
-    pub(crate) fn lead(&self, step: impl Serialize, load: Load<'_>) -> Result<Run, Failure> {
+    pub(crate) fn lead(&self, step: impl Serialize, job: Job<'_>) -> Result<Run, Failure> {
         let number = self.begun.get() + 1;
         self.announce(number, &Next::Load(step))?;
         self.begun.set(number);
-        let part = self.part(number, load.spec, load.plan)?;
-        let plan_toml = part.plan_toml.clone();
+        let part = self.part(number, job.spec, job.plan)?;
         let run = part.lead(
-            |carry| {
-                Ok(execution::carry_out_led(
-                    load.plan,
-                    &plan_toml,
-                    load.dir,
-                    load.progress,
-                    load.abort_after,
-                    self.process,
-                    carry,
-                )?)
-            },
+            |carry| Ok(execution::carry_out_led(job, self.process, carry)?),
             |_| Exit::Done,
         )?;
         match run.state {

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use plimsoll_engine::Observation;
 use plimsoll_engine::worker::Established;
 use plimsoll_model::record::RequestRecord;
 use plimsoll_model::run::{IntervalRecord, NegotiatedTls};
@@ -36,6 +37,20 @@ pub(crate) enum Message {
     Defect(String),
     /// It is there, and has nothing else to report: see [`HEARTBEAT`].
     Alive,
+}
+
+/// Reports a load to the process that leads it: what it sends.
+pub(crate) fn messages(event: &Observation<'_>, mut send: impl FnMut(Message)) {
+    match event {
+        Observation::Connecting { open, .. } => send(Message::Connecting(*open)),
+        Observation::Started { .. } | Observation::Shards(_) => {}
+        Observation::Interval(interval, requests) => {
+            for request in *requests {
+                send(Message::Request(request.clone()));
+            }
+            send(Message::Interval(Box::new((*interval).clone())));
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
