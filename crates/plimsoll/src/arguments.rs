@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use clap::builder::BoolishValueParser;
@@ -13,6 +14,7 @@ use clap::{
 
 use plimsoll_engine::Address;
 use plimsoll_model::plan::UnixSocket;
+use serde_json::Value;
 
 use crate::commands;
 use crate::console;
@@ -185,6 +187,19 @@ pub(crate) struct Json {
     /// Print the result as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl Json {
+    /// Prints `document` where JSON is wanted, and `text` elsewhere.
+    ///
+    /// # Errors
+    /// When stdout can't be written to.
+    pub(crate) fn result(&self, document: &Value, text: impl Display) -> Result<(), Failure> {
+        match self.json {
+            true => console::result(format_args!("{document}\n")),
+            false => console::result(format_args!("{text}\n")),
+        }
+    }
 }
 
 /// How much a value means, the strongest last.

@@ -30,6 +30,7 @@ use plimsoll_model::spec::{LadderSpec, RungSpec, Secured, Spec, Via};
 use plimsoll_model::units::Period;
 
 use crate::console;
+use crate::documents::DocumentFlags;
 use crate::environment::Environment;
 use crate::execution::{self, Process, cannot_keep};
 use crate::failure::Failure;
@@ -188,8 +189,8 @@ impl Outline {
     ///
     /// # Errors
     /// When stdout can't be written.
-    pub(crate) fn show(&self, as_json: bool) -> Result<(), Failure> {
-        presentation::show_plan(&self.spec.without_secrets(), &self.to_string(), as_json)
+    pub(crate) fn show(&self, documents: &DocumentFlags) -> Result<(), Failure> {
+        presentation::show_plan(&self.spec.without_secrets(), &self.to_string(), documents)
     }
 
     /// Metrics whose intervals hold together.

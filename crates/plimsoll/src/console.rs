@@ -74,7 +74,7 @@ pub(crate) fn line(text: String) {
 }
 
 /// From here on lines are kept, because the terminal shows something else.
-pub(crate) fn hold() {
+pub(crate) fn keep_lines() {
     lines().get_or_insert_default();
 }
 

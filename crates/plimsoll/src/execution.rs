@@ -46,32 +46,31 @@ pub(crate) struct Process {
     pub(crate) made: Made,
 }
 
+/// What signals pull. `loads`: the command makes a load, which it stops.
+///
+/// # Errors
+/// When signals can't be listened to.
+pub(crate) fn stopped_by_signals(loads: bool) -> Result<Stop, Failure> {
+    descriptors::raise_limit()?;
+    let stop = Stop::new();
+    let pulled = stop.clone();
+    match loads {
+        true => stopping::on_signal(move |_| pulled.request())?,
+        // What goes on elsewhere does not stop by itself.
+        false => stopping::on_signal_reported("", move |_| pulled.request())?,
+    }
+    Ok(stop)
+}
+
 impl Process {
-    /// `load`: it makes one, which a signal stops.
+    /// A load of `plan`, ready to be put on its target.
     ///
     /// # Errors
-    /// When signals can't be listened to.
-    pub(crate) fn start(
-        progress: Style,
-        verbose: bool,
-        trace: bool,
-        made: Made,
-        load: bool,
-    ) -> Result<Process, Failure> {
-        descriptors::raise_limit()?;
-        let stop = Stop::new();
-        let pulled = stop.clone();
-        match load {
-            true => stopping::on_signal(move |_| pulled.request())?,
-            // What goes on elsewhere does not stop by itself.
-            false => stopping::on_signal_reported("", move |_| pulled.request())?,
-        }
-        Ok(Process {
-            progress,
-            verbose,
-            trace,
-            stop,
-            made,
+    /// As [`protocols::prepare`].
+    pub(crate) fn prepare<'a>(&self, plan: &'a Plan) -> Result<protocols::Load<'a>, Failure> {
+        protocols::prepare(protocols::Asked {
+            plan,
+            trace: self.trace,
         })
     }
 }
@@ -132,7 +131,7 @@ fn execute_by(
     output.save(spec)?;
     if output.dry_run {
         if !output.saves_to_stdout() {
-            presentation::show_plan(&spec.filled_in(plan), "", output.documents.json())?;
+            presentation::show_plan(&spec.filled_in(plan), "", &output.documents)?;
         }
         return Ok(Exit::Done);
     }
@@ -163,15 +162,9 @@ fn execute_by(
         }
         carried_out => carried_out?,
     };
-    let judged = objective::judge_run(&run);
-    let screen = output.screen();
-    presentation::show(&run, screen)?;
-    let page = write_page(&dir, &process.made)?;
-    if screen == Screen::Tables {
-        console::result(format_args!("\nThe report is {}\n", page.display()))?;
-    }
+    show(&run, &dir, output.screen(), &process.made)?;
     then(&run)?;
-    Ok(exit(&run, &judged, process))
+    Ok(exit(&run, &objective::judge_run(&run), process))
 }
 
 /// Shows and judges a run that others made, and writes its page.
@@ -184,14 +177,19 @@ pub(crate) fn conclude(
     screen: Screen,
     made: &Made,
 ) -> Result<Exit, Failure> {
-    let judged = objective::judge_run(run);
+    show(run, dir, screen, made)?;
+    let conclusion = Conclusion::of(&objective::judge_run(run));
+    Ok(exit_of(false, run.summary.total.ok, run.state, conclusion))
+}
+
+/// Shows a run, and writes its page.
+fn show(run: &Run, dir: &Path, screen: Screen, made: &Made) -> Result<(), Failure> {
     presentation::show(run, screen)?;
     let page = write_page(dir, made)?;
     if screen == Screen::Tables {
         console::result(format_args!("\nThe report is {}\n", page.display()))?;
     }
-    let conclusion = Conclusion::of(&judged);
-    Ok(exit_of(false, run.summary.total.ok, run.state, conclusion))
+    Ok(())
 }
 
 /// Writes the HTML page of what `dir` holds beside what it is made from: it is there when somebody asks
@@ -298,7 +296,7 @@ fn carry(job: Job<'_>, process: &Process, by: By<'_>) -> Result<Run, ExecutionEr
     let spread = Spread::of(job.plan, Shard::WHOLE)?;
     let plan = &spread.laid_over(job.plan);
     let job = Job { plan, ..job };
-    let load = protocols::prepare(plan, process.trace)?;
+    let load = process.prepare(plan)?;
     if spread.processes == 1 {
         return record(
             job,

@@ -14,7 +14,7 @@ use crate::commands::run;
 use crate::execution::slug;
 use crate::failure::Failure;
 
-pub(crate) use apply::Job;
+pub(crate) use apply::{Job, LAST_LINES};
 pub(crate) use kubernetes::{Meeting, Objects};
 pub(crate) use slurm::Script;
 

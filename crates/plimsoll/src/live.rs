@@ -74,7 +74,7 @@ impl Live {
         restore_on_panic();
         enable_raw_mode()?;
         TAKEN.store(true, Ordering::SeqCst);
-        console::hold();
+        console::keep_lines();
         let opened = execute!(io::stderr(), EnterAlternateScreen, Hide).and_then(|()| {
             // One write a frame: stderr itself has no buffer.
             let out = BufWriter::with_capacity(32 * 1024, io::stderr());

@@ -31,13 +31,8 @@ pub(crate) enum Format {
 const MOST: u64 = 10;
 const WHILE: Duration = Duration::from_secs(5);
 
-/// Warnings always; connections and decisions with `verbose`; frames and TLS events with `trace`.
-pub(crate) fn start(verbose: bool, trace: bool, format: Format) {
-    let level = match (trace, verbose) {
-        (true, _) => LevelFilter::TRACE,
-        (_, true) => LevelFilter::DEBUG,
-        _ => LevelFilter::WARN,
-    };
+/// Writes messages of this level and above.
+pub(crate) fn start(level: LevelFilter, format: Format) {
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(|| console::LogWriter)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))

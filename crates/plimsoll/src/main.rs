@@ -46,6 +46,7 @@ use std::process::ExitCode;
 
 use failure::{Exit, Failure};
 use plimsoll_engine::defect;
+use tracing_subscriber::filter::LevelFilter;
 
 fn main() -> ExitCode {
     defects::watch();
@@ -71,6 +72,12 @@ fn run() -> Result<Exit, Failure> {
     if cli.quiet {
         console::keep_quiet();
     }
-    logging::start(cli.verbose, cli.trace, cli.log_format);
+    // Connections and decisions with --verbose; frames and TLS events with --trace.
+    let level = match (cli.trace, cli.verbose) {
+        (true, _) => LevelFilter::TRACE,
+        (_, true) => LevelFilter::DEBUG,
+        _ => LevelFilter::WARN,
+    };
+    logging::start(level, cli.log_format);
     commands::execute(cli, &origins, &environment)
 }

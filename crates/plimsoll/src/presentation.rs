@@ -8,7 +8,7 @@ use plimsoll_report::{bolt, json, terminal};
 use serde::Serialize;
 
 use crate::console;
-use crate::documents::Screen;
+use crate::documents::{DocumentFlags, Screen};
 use crate::failure::Failure;
 
 /// Shows `run`, where stdout is for that.
@@ -39,8 +39,12 @@ pub(crate) fn print_json(document: &impl Serialize) -> Result<(), Failure> {
 ///
 /// # Errors
 /// When stdout can't be written.
-pub(crate) fn show_plan(spec: &Spec, outline: &str, as_json: bool) -> Result<(), Failure> {
-    if as_json {
+pub(crate) fn show_plan(
+    spec: &Spec,
+    outline: &str,
+    documents: &DocumentFlags,
+) -> Result<(), Failure> {
+    if documents.json() {
         return print_json(spec);
     }
     let toml = spec.to_toml().map_err(Failure::error)?;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::LazyLock;
 
 use miette::{Diagnostic, LabeledSpan, NamedSource, Report, SourceCode};
@@ -73,6 +74,14 @@ pub(crate) enum Source<'a> {
         text: &'a str,
     },
     Flags,
+}
+
+impl<'a> Source<'a> {
+    /// The plan file at `path`.
+    pub(crate) fn of(path: &Path, text: &'a str) -> Source<'a> {
+        let name = path.display().to_string();
+        Source::File { name, text }
+    }
 }
 
 /// The failure that shows `problems`.

@@ -48,9 +48,8 @@ impl Wish {
     ///
     /// # Errors
     /// When the live view is asked for where it can't be.
-    pub(crate) fn style(self, quiet: bool, logging: bool) -> Result<Style, Failure> {
+    pub(crate) fn style(self, logging: bool) -> Result<Style, Failure> {
         match self {
-            _ if quiet => Ok(Style::None),
             Wish::None => Ok(Style::None),
             Wish::Lines => Ok(Style::Lines),
             Wish::Auto if logging || no_live_view().is_some() => Ok(Style::Lines),

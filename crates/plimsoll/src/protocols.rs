@@ -5,10 +5,10 @@ use plimsoll_model::Plan;
 use plimsoll_model::plan::{Reuse, Shard};
 use plimsoll_protocols::grpc::GrpcCall;
 use plimsoll_protocols::http::HttpCall;
-use plimsoll_protocols::registry::{self, Asked, Unmade};
+use plimsoll_protocols::registry::{self, Unmade};
 use plimsoll_protocols::session::SessionCall;
 
-pub(crate) use plimsoll_protocols::registry::Load;
+pub(crate) use plimsoll_protocols::registry::{Asked, Load};
 
 use crate::advice::{self, Versions};
 use crate::credentials;
@@ -18,9 +18,9 @@ use crate::failure::{Exit, Failure};
 ///
 /// # Errors
 /// Where the protocol can't make the calls that the plan asks for.
-pub(crate) fn prepare(plan: &Plan, trace: bool) -> Result<Load<'_>, Failure> {
+pub(crate) fn prepare(asked: Asked<'_>) -> Result<Load<'_>, Failure> {
+    let plan = asked.plan;
     credentials::keep_fresh(plan);
-    let asked = Asked { plan, trace };
     let unknown = || Err(Unmade::Call("this program has no such protocol".to_owned()));
     let load = registry::load(asked).unwrap_or_else(unknown);
     load.map_err(|unmade| failed(unmade, versions(plan)))

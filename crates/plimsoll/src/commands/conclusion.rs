@@ -1,8 +1,9 @@
 //! What servers and relays print when they have ended.
 
 use plimsoll_engine::defect;
+use serde_json::Value;
 
-use crate::console;
+use crate::arguments::Json;
 use crate::defects;
 use crate::failure::Failure;
 
@@ -10,19 +11,26 @@ use crate::failure::Failure;
 ///
 /// # Errors
 /// When stdout can't be written to.
-pub(super) fn conclude(json: bool, counts: &[(&str, u64)]) -> Result<(), Failure> {
+pub(super) fn conclude(json: &Json, counts: &[(&str, u64)]) -> Result<(), Failure> {
     let panics = Some((defects::COUNT, defect::seen())).filter(|(_, n)| *n > 0);
     let counts: Vec<(&str, u64)> = counts.iter().copied().chain(panics).collect();
-    if json {
-        let object: serde_json::Map<_, _> = counts
-            .iter()
-            .map(|(name, n)| (name.replace(' ', "_"), (*n).into()))
-            .collect();
-        return console::result(format_args!("{}\n", serde_json::Value::Object(object)));
-    }
-    let words: Vec<String> = counts
+    print(json, &counts, |_| true)
+}
+
+/// Prints counts; as words those that `is_shown`, which is given their places.
+///
+/// # Errors
+/// When stdout can't be written to.
+pub(super) fn print(
+    json: &Json,
+    counts: &[(&str, u64)],
+    is_shown: impl Fn((usize, u64)) -> bool,
+) -> Result<(), Failure> {
+    let object = counts
         .iter()
-        .map(|(name, n)| format!("{name} {n}"))
-        .collect();
-    console::result(format_args!("{}\n", words.join(", ")))
+        .map(|(name, n)| (name.replace(' ', "_"), (*n).into()));
+    let words = counts.iter().enumerate();
+    let words = words.filter(|(i, (_, n))| is_shown((*i, *n)));
+    let words: Vec<String> = words.map(|(_, (name, n))| format!("{name} {n}")).collect();
+    json.result(&Value::Object(object.collect()), words.join(", "))
 }

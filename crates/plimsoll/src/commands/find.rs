@@ -124,10 +124,7 @@ pub(crate) fn execute(
     process: &Process,
 ) -> Result<Exit, Failure> {
     let (mut spec, text) = read(&arguments.plan)?;
-    let source = Source::File {
-        name: arguments.plan.display().to_string(),
-        text: &text,
-    };
+    let source = Source::of(&arguments.plan, &text);
     arguments.apply(&mut spec, origins)?;
     let start_per_s = begin(&mut spec);
     let plan = planning::plan(&spec, environment, &source)?;
@@ -137,11 +134,7 @@ pub(crate) fn execute(
         .map_err(|problem| problems::failure(vec![problem], &source))?;
     if arguments.dry_run {
         let filled_in = spec.filled_in(&plan);
-        presentation::show_plan(
-            &filled_in,
-            &outline(&plan, &goal),
-            arguments.documents.json(),
-        )?;
+        presentation::show_plan(&filled_in, &outline(&plan, &goal), &arguments.documents)?;
         return Ok(Exit::Done);
     }
     let variable = |name: &str| environment.get(name).map(|found| found.value);

@@ -9,7 +9,7 @@ use crate::console;
 use crate::documents::{Made, Screen};
 use crate::execution::Process;
 use crate::failure::{Exit, Failure};
-use crate::launching::{Job, Load, Meeting, Objects};
+use crate::launching::{Job, LAST_LINES, Load, Meeting, Objects};
 use crate::shards;
 use crate::shards::identity::{AccessFlags, check_run_id};
 
@@ -176,7 +176,7 @@ pub(crate) fn execute(
     let exit = outcome.exit().map(Exit::from_code);
     if let Some(pod) = outcome.first().filter(|_| exit != Some(Exit::Done)) {
         // What it says is worth more than that it failed.
-        console::notice(job.log(pod, false).unwrap_or_default().trim_end());
+        console::notice(job.log(pod, &[LAST_LINES]).unwrap_or_default().trim_end());
     }
     match meeting {
         Meeting::Url(url) => {
@@ -187,7 +187,7 @@ pub(crate) fn execute(
         }
         Meeting::Claim(claim) => {
             if let Some(pod) = outcome.first().filter(|_| exit == Some(Exit::Done)) {
-                console::result(job.log(pod, true)?)?;
+                console::result(job.log(pod, &[])?)?;
             }
             console::notice(format_args!(
                 "the run directory is {} of the claim {claim}",

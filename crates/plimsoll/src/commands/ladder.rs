@@ -85,7 +85,7 @@ pub(crate) fn execute(
     };
     let mut asked = flags.asked("ladder", ladder::fewest_rounds, so_far);
     if flags.dry_run {
-        Outline::of(&spec, &asked, &source)?.show(flags.documents.json())?;
+        Outline::of(&spec, &asked, &source)?.show(&flags.documents)?;
         return Ok(Exit::Done);
     }
     let variable = |name: &str| environment.get(name).map(|found| found.value);

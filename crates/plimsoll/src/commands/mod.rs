@@ -30,8 +30,9 @@ pub(crate) mod watch;
 use crate::arguments::{Chosen, Cli, Origins};
 use crate::documents::Made;
 use crate::environment::Environment;
-use crate::execution::Process;
+use crate::execution::{Process, stopped_by_signals};
 use crate::failure::{Exit, Failure};
+use crate::progress::Style;
 use crate::telemetry;
 
 /// Does what was chosen, and writes the documents that were asked for, also of what was measured
@@ -86,13 +87,16 @@ fn carry_out(
         if let Some(wanted) = cli.telemetry.as_deref().filter(|_| leads) {
             telemetry::start(wanted)?;
         }
-        Process::start(
-            cli.progress.style(cli.quiet, logging)?,
-            cli.verbose,
-            cli.trace,
-            made.clone(),
-            loads,
-        )
+        Ok(Process {
+            progress: match cli.quiet {
+                true => Style::None,
+                false => cli.progress.style(logging)?,
+            },
+            verbose: cli.verbose,
+            trace: cli.trace,
+            stop: stopped_by_signals(loads)?,
+            made: made.clone(),
+        })
     };
     match cli.command {
         Chosen::Run(arguments) => run::execute(&arguments, origins, environment, &process()?),

@@ -488,7 +488,7 @@ fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Ex
                 None => Bus::embedded(arguments.bus.session_ttl.0),
             };
             bus.ready(WAIT_FOR_BUS).await.map_err(Failure::error)?;
-            announce(arguments.json.json, "gateway", &bound)?;
+            announce(&arguments.json, "gateway", &bound)?;
             let stopped = async {
                 let _ = stopped.await;
             };
@@ -497,20 +497,17 @@ fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Ex
                 .await
                 .map_err(Failure::error)
         })?;
-    conclude(arguments.json.json, &gateway_counts(&metrics))?;
+    conclude(&arguments.json, &gateway_counts(&metrics))?;
     Ok(Exit::Done)
 }
 
 /// Prints, on stdout and before the first connection, where the server can be reached.
-pub(super) fn announce(json: bool, name: &str, bound: &Bound) -> Result<(), Failure> {
+pub(super) fn announce(json: &Json, name: &str, bound: &Bound) -> Result<(), Failure> {
     let address = bound.address();
-    if json {
-        return console::result(format_args!(
-            "{}\n",
-            serde_json::json!({ "server": name, "address": address.to_string() })
-        ));
-    }
-    console::result(format_args!("{name}: listening on {address}\n"))
+    json.result(
+        &serde_json::json!({ "server": name, "address": address.to_string() }),
+        format_args!("{name}: listening on {address}"),
+    )
 }
 
 pub(super) fn gateway_counts(metrics: &Metrics) -> [(&'static str, u64); 5] {

@@ -67,10 +67,7 @@ pub(crate) fn execute(
         }
         arguments.rows.apply(&mut spec);
         arguments.load.apply(&mut spec, origins)?;
-        let source = Source::File {
-            name: path.display().to_string(),
-            text: &text,
-        };
+        let source = Source::of(path, &text);
         let asked = match Lanes::of(&spec, environment, &source)? {
             Some(lanes) => Asked::Lanes(lanes),
             None => Asked::One(Box::new(planning::plan(&spec, environment, &source)?)),

@@ -89,16 +89,13 @@ fn carry(
 ) -> Result<End, Failure> {
     let orders = listen(process)?;
     let (spec, text) = read(&arguments.plan)?;
-    let source = Source::File {
-        name: arguments.plan.display().to_string(),
-        text: &text,
-    };
+    let source = Source::of(&arguments.plan, &text);
     let mut plan = planning::plan(&spec, environment, &source)?;
     plan.watch = Watch::Nothing;
     plan.load.processes = None;
     plan.load.workers = Some(arguments.workers);
     plan.load.source_addresses.clone_from(&arguments.source);
-    let load = protocols::prepare(&plan, process.trace)?;
+    let load = process.prepare(&plan)?;
     let mut start = |established: &Established, workers: u32| {
         send(&Message::Ready(Ready::of(established, workers)));
         match orders.recv() {

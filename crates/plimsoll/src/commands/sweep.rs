@@ -56,14 +56,11 @@ pub(crate) fn execute(
 ) -> Result<Exit, Failure> {
     let flags = &arguments.climb;
     let (spec, text) = flags.spec(&arguments.plan, origins)?;
-    let source = Source::File {
-        name: arguments.plan.display().to_string(),
-        text: &text,
-    };
+    let source = Source::of(&arguments.plan, &text);
     let mut asked = flags.asked("sweep", |_| 1, |_| String::new());
     if flags.dry_run {
         check_call(&spec, asked.kind)?;
-        Outline::of(&spec, &asked, &source)?.show(flags.documents.json())?;
+        Outline::of(&spec, &asked, &source)?.show(&flags.documents)?;
         return Ok(Exit::Done);
     }
     check_call(&spec, asked.kind)?;

@@ -22,7 +22,7 @@ const EVERY: Duration = Duration::from_secs(2);
 const TRIES: u32 = 30;
 
 /// Lines of a pod's log that are shown where it failed.
-const LAST_LINES: &str = "--tail=20";
+pub(crate) const LAST_LINES: &str = "--tail=20";
 
 /// A job of a cluster.
 pub(crate) struct Job<'a> {
@@ -188,13 +188,12 @@ impl Job<'_> {
         }
     }
 
-    /// What the pod has printed: all of it, or the last lines.
+    /// What the pod has printed; `options`: of kubectl, such as [`LAST_LINES`].
     ///
     /// # Errors
     /// Where the cluster does not answer.
-    pub(crate) fn log(&self, pod: &str, whole: bool) -> Result<String, Failure> {
-        let words = ["logs", pod, LAST_LINES];
-        let words = &words[..if whole { 2 } else { 3 }];
+    pub(crate) fn log(&self, pod: &str, options: &[&str]) -> Result<String, Failure> {
+        let words = &[&["logs", pod], options].concat();
         let output = self.kubectl(words).output().map_err(|e| unstarted(&e))?;
         check(words, &output)?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())

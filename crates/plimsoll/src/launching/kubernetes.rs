@@ -227,6 +227,22 @@ impl Objects<'_> {
         (mount, text)
     }
 
+    /// Where a shard takes secrets from.
+    fn variables(&self) -> String {
+        match self.secrets {
+            [] => String::new(),
+            secrets => {
+                let each = secrets.iter().map(|secret| {
+                    format!(
+                        "            - secretRef:\n                name: {}\n",
+                        json(secret)
+                    )
+                });
+                format!("          envFrom:\n{}", each.collect::<String>())
+            }
+        }
+    }
+
     fn job(&self, name: &str, plan: &str, data: &Files, secret: &Files) -> String {
         let shards = self.shards.to_string();
         let (url, out) = (self.url(), self.out());
@@ -246,18 +262,7 @@ impl Objects<'_> {
             .iter()
             .map(|word| format!("            - {}\n", json(word)))
             .collect();
-        let variables: String = match self.secrets {
-            [] => String::new(),
-            secrets => {
-                let each = secrets.iter().map(|secret| {
-                    format!(
-                        "            - secretRef:\n                name: {}\n",
-                        json(secret)
-                    )
-                });
-                format!("          envFrom:\n{}", each.collect::<String>())
-            }
-        };
+        let variables = self.variables();
         let (mount, volumes) = self.volumes(name, data, secret);
         let account = self.service_account.map_or_else(|| name.to_owned(), json);
         format!(

@@ -43,7 +43,6 @@ use plimsoll_model::{Plan, Time};
 use crate::console;
 use crate::execution::{self, Carry, OutputFlags, Process};
 use crate::failure::{Exit, Failure};
-use crate::protocols;
 use crate::spread::wire::{End, Message, Ready, messages};
 use crate::spread::{self, Spread};
 use exchange::{Closing, Leading, Rendezvous};
@@ -75,7 +74,7 @@ pub(crate) fn execute(
         return execution::execute(spec, plan, output, process);
     }
     // A plan that can't be carried out fails before anybody waits.
-    drop(protocols::prepare(plan, process.trace)?);
+    drop(process.prepare(plan)?);
     let store = Store::open(&identity.rendezvous, &identity.access, identity.leads())?;
     let part = Part::new(
         spec,
@@ -310,7 +309,9 @@ impl Part<'_> {
     ) -> Result<Finished, EngineError> {
         let plan = &self.spread.laid_over(&self.plan);
         if self.spread.processes == 1 {
-            let load = protocols::prepare(plan, self.process.trace)
+            let load = self
+                .process
+                .prepare(plan)
                 .map_err(|e| EngineError::Shards(e.to_string()))?;
             return load(place, stop, observe);
         }

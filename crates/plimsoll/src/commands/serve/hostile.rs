@@ -70,7 +70,7 @@ pub(super) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     };
     let server = Hostile::bind(&served, first, tls.as_ref()).map_err(Failure::error)?;
     for listening in server.listening() {
-        announce(listening, arguments.json.json)?;
+        announce(listening, &arguments.json)?;
     }
     if !left_out.is_empty() && !arguments.json.json {
         console::result(format_args!(
@@ -175,11 +175,11 @@ fn list(chosen: &[(Wire, &'static Behaviour)], json: bool) -> Result<(), Failure
     Ok(())
 }
 
-fn announce(listening: &Listening, json: bool) -> Result<(), Failure> {
+fn announce(listening: &Listening, json: &Json) -> Result<(), Failure> {
     let url = listening.url();
     let name = listening.behaviour.name;
-    console::result(match json {
-        true => format!("{}\n", serde_json::json!({ "name": name, "url": url })),
-        false => format!("hostile: {url} {name}\n"),
-    })
+    json.result(
+        &serde_json::json!({ "name": name, "url": url }),
+        format_args!("hostile: {url} {name}"),
+    )
 }

@@ -10,8 +10,8 @@ use plimsoll_protocols::serving::reference::Counted;
 use plimsoll_protocols::serving::{Bound, Listen, Reserved, TicketSeed};
 
 use crate::arguments::{Json, listening_address};
+use crate::commands::conclusion;
 use crate::commands::tls_flags::ServerTlsFlags;
-use crate::console;
 use crate::defects;
 use crate::descriptors;
 use crate::failure::Failure;
@@ -93,20 +93,15 @@ impl ListenFlags {
 
     /// Prints, on stdout and before the first connection, where the server can be reached.
     pub(super) fn announce(&self, name: &str, address: &Address) -> Result<(), Failure> {
-        if self.json.json {
-            return console::result(format_args!(
-                "{}\n",
-                serde_json::json!({ "server": name, "address": address.to_string(), "tls": self.tls.is_given() })
-            ));
-        }
         let link = self.tls.link();
         let processes = match self.processes {
             0 | 1 => String::new(),
             n => format!(", {n} processes"),
         };
-        console::result(format_args!(
-            "{name}: listening on {address} ({link}){processes}\n"
-        ))
+        self.json.result(
+            &serde_json::json!({ "server": name, "address": address.to_string(), "tls": self.tls.is_given() }),
+            format_args!("{name}: listening on {address} ({link}){processes}"),
+        )
     }
 
     /// Prints what the server counted.
@@ -126,19 +121,7 @@ impl ListenFlags {
 
     /// Prints counts, the first in any case.
     pub(super) fn print(&self, all: &[(&str, u64)]) -> Result<(), Failure> {
-        let all = all.iter().copied();
-        if self.json.json {
-            let object: serde_json::Map<_, _> = all
-                .map(|(name, n)| (name.replace(' ', "_"), n.into()))
-                .collect();
-            return console::result(format_args!("{}\n", serde_json::Value::Object(object)));
-        }
         // What did not happen is not worth a word, but for the calls themselves.
-        let words: Vec<String> = all
-            .enumerate()
-            .filter(|(i, (_, n))| *i == 0 || *n > 0)
-            .map(|(_, (name, n))| format!("{name} {n}"))
-            .collect();
-        console::result(format_args!("{}\n", words.join(", ")))
+        conclusion::print(&self.json, all, |(i, n)| i == 0 || n > 0)
     }
 }

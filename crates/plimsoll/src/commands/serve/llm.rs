@@ -163,7 +163,7 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
                 None => Bus::embedded(arguments.bus.session_ttl.0),
             };
             bus.ready(WAIT_FOR_BUS).await.map_err(Failure::error)?;
-            announce(arguments, "llm", &bound)?;
+            relay::announce(&arguments.json, "llm", &bound)?;
             let gateway = gateway_bound.map(|bound| {
                 let options = GatewayOptions {
                     request_timeout: arguments.service.request_timeout.0,
@@ -175,7 +175,7 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
                 (gateway, bound)
             });
             if let Some((_, bound)) = &gateway {
-                announce(arguments, "gateway", bound)?;
+                relay::announce(&arguments.json, "gateway", bound)?;
             }
             // The gateway outlives the runs: their tokens are to arrive.
             let ended = tokio::sync::watch::Sender::new(false);
@@ -233,10 +233,6 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
     if let Some(metrics) = &relayed {
         counts.extend(gateway_counts(metrics));
     }
-    conclude(arguments.json.json, &counts)?;
+    conclude(&arguments.json, &counts)?;
     Ok(Exit::Done)
-}
-
-fn announce(arguments: &Arguments, name: &str, bound: &Bound) -> Result<(), Failure> {
-    relay::announce(arguments.json.json, name, bound)
 }

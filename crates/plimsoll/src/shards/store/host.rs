@@ -17,7 +17,7 @@ use plimsoll_stack::certificates::CertificateSet;
 use tokio::runtime::Handle;
 use tokio_rustls::TlsAcceptor;
 
-use super::link::{Access, Address, Head, Stream, admit, read, server, write};
+use super::link::{Access, Address, FIRST_FRAME, FRAME, Head, Stream, admit, read, server, write};
 use super::{LONGEST, answer};
 use crate::console;
 
@@ -151,7 +151,7 @@ async fn enter(
         None => Box::new(stream),
         Some(tls) => Box::new(tls.accept(stream).await?),
     };
-    let Some((head, _)) = read(&mut *stream, true).await? else {
+    let Some((head, _)) = read(&mut *stream, FIRST_FRAME).await? else {
         return Ok(None);
     };
     if let Err(problem) = admit(&head, &serving.token) {
@@ -167,7 +167,7 @@ async fn enter(
 }
 
 async fn converse(stream: &mut dyn Stream, serving: &Serving) -> std::io::Result<()> {
-    while let Some((head, body)) = read(stream, false).await? {
+    while let Some((head, body)) = read(stream, FRAME).await? {
         let Some(ask) = head.into_ask(body) else {
             return Err(std::io::ErrorKind::InvalidData.into());
         };

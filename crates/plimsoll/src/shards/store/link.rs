@@ -36,6 +36,11 @@ const MAX_HELLO: u32 = 4 << 10;
 /// Bytes of a body: of a part of a log, compressed.
 const MAX_BODY: u32 = 256 << 20;
 
+/// Bytes of head and body of a frame by somebody who has not shown the token yet.
+pub(super) const FIRST_FRAME: (u32, u32) = (MAX_HELLO, 0);
+/// The same of all others.
+pub(super) const FRAME: (u32, u32) = (MAX_HEAD, MAX_BODY);
+
 /// What is written to `tcp://` besides its address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Access {
@@ -146,14 +151,14 @@ pub(super) async fn write(
     stream.flush().await
 }
 
-/// The next frame; `None`: the other side has closed the connection between two. `is_first`: of
-/// somebody who has not shown the token yet.
+/// The next frame; `None`: the other side has closed the connection between two. `limits`: [`FIRST_FRAME`] or
+/// [`FRAME`].
 ///
 /// # Errors
 /// When the connection fails, or carries something else.
 pub(super) async fn read(
     stream: &mut (impl AsyncRead + Unpin + ?Sized),
-    is_first: bool,
+    (max_head, max_body): (u32, u32),
 ) -> std::io::Result<Option<(Head, Vec<u8>)>> {
     let mut lengths = [0; 8];
     let begun = stream.read(&mut lengths).await?;
@@ -164,10 +169,6 @@ pub(super) async fn read(
     let length = |at: usize| {
         let bytes = [0, 1, 2, 3].map(|i| lengths[at + i]);
         u32::from_be_bytes(bytes)
-    };
-    let (max_head, max_body) = match is_first {
-        true => (MAX_HELLO, 0),
-        false => (MAX_HEAD, MAX_BODY),
     };
     if length(0) > max_head || length(4) > max_body {
         return Err(invalid("a frame longer than any"));
@@ -282,7 +283,7 @@ async fn exchange(
     (head, body): (Head, Vec<u8>),
 ) -> std::io::Result<(Head, Vec<u8>)> {
     write(stream, &head, &body).await?;
-    read(stream, false).await?.ok_or_else(|| {
+    read(stream, FRAME).await?.ok_or_else(|| {
         std::io::Error::new(
             std::io::ErrorKind::ConnectionReset,
             "the connection was closed without an answer: give all shards the same --rendezvous-certs, or none of them",
@@ -422,25 +423,25 @@ mod tests {
             create: true,
         };
         let bytes = frame(&head, b"body");
-        let found = on_a_runtime(read(&mut &bytes[..], false)).unwrap();
+        let found = on_a_runtime(read(&mut &bytes[..], FRAME)).unwrap();
         assert_eq!(found, Some((head, b"body".to_vec())));
-        assert_eq!(on_a_runtime(read(&mut &bytes[..0], false)).unwrap(), None);
+        assert_eq!(on_a_runtime(read(&mut &bytes[..0], FRAME)).unwrap(), None);
         for end in 1..bytes.len() {
             assert!(
-                on_a_runtime(read(&mut &bytes[..end], false)).is_err(),
+                on_a_runtime(read(&mut &bytes[..end], FRAME)).is_err(),
                 "cut at {end}"
             );
         }
         // Whoever has not shown the token sends no body, and a short head.
-        assert!(on_a_runtime(read(&mut &bytes[..], true)).is_err());
+        assert!(on_a_runtime(read(&mut &bytes[..], FIRST_FRAME)).is_err());
         let long = Head::Hello {
             version: VERSION,
             token: "x".repeat(MAX_HELLO as usize),
         };
         let bytes = frame(&long, b"");
-        assert!(on_a_runtime(read(&mut &bytes[..], true)).is_err());
+        assert!(on_a_runtime(read(&mut &bytes[..], FIRST_FRAME)).is_err());
         let lengths = [[0xff; 4], [0; 4]].concat();
-        assert!(on_a_runtime(read(&mut &lengths[..], false)).is_err());
+        assert!(on_a_runtime(read(&mut &lengths[..], FRAME)).is_err());
     }
 
     #[test]
