@@ -1,8 +1,7 @@
 //! Variants of one plan (rungs), measured in turn: what `ladder`, `sweep` and `fetch --mode both` have in common.
 //!
-//! Rungs that can be up together take turns of tens of calls ([`turning`]), each with one run for
-//! all its turns. Others have rounds of short slices, every rung once a round in random order; each
-//! slice is a run of its own in one directory. On several machines rungs have slices ([`slices`]).
+//! Rungs that can be up together take turns of tens of calls ([`turning`]), each with a run for every sitting. Others
+//! have rounds of short slices, every rung once a round in random order, as rungs on several machines have ([`slices`]).
 //!
 //! Servers of ours are child processes of this program, so that each end has its own CPU; they end with the climb.
 
