@@ -20,6 +20,7 @@ mod numbered;
 mod owned;
 pub mod plugin;
 pub mod registry;
+pub mod relayed;
 #[cfg(feature = "targets")]
 pub mod serving;
 pub mod session;

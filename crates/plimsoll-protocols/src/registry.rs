@@ -1,8 +1,10 @@
 //! The protocols and the commands that put load on them, a line each. The binary makes the commands.
 
+use std::ops::Deref;
+
 use plimsoll_model::spec;
 
-use crate::bolt::{BoltFlags, BoltOptions};
+use crate::bolt::{self, BoltFlags, BoltOptions};
 use crate::fetch::{FetchFlags, FetchOptions};
 use crate::grpc::{GrpcCommand, GrpcSpec};
 use crate::hold::{HoldFlags, HoldOptions};
@@ -11,7 +13,8 @@ use crate::owned::Kind;
 pub use crate::owned::{
     Asked, Entry, Export, Load, Owned, Quick, Unmade, Usage, Variables, driven,
 };
-use crate::plugin::{PluginFlags, PluginOptions};
+use crate::plugin::{self, PluginFlags, PluginOptions};
+use crate::relayed::{Broken, Carriage, CodecOptions, FrameCodec, Manner, Relayed, Seen, Sender};
 #[cfg(feature = "targets")]
 use crate::serving::reference::Server;
 use crate::session::{SessionFlags, SessionSection};
@@ -54,6 +57,32 @@ pub static SERVERS: [Server; 9] = [
     Server::of::<crate::plugin::target::PluginOptions>(),
 ];
 
+/// What relays carry, in the order in which messages list it.
+pub static RELAYED: [Relayed<Codec>; 4] = [
+    Relayed {
+        name: "bolt",
+        carriage: Carriage::Frames {
+            open: |options| Ok(Codec::Bolt(FrameCodec::open(options)?)),
+            has_file: false,
+        },
+    },
+    Relayed {
+        name: "grpc",
+        carriage: Carriage::Streams { title: "gRPC" },
+    },
+    Relayed {
+        name: "plugin",
+        carriage: Carriage::Frames {
+            open: |options| Ok(Codec::Plugin(FrameCodec::open(options)?)),
+            has_file: true,
+        },
+    },
+    Relayed {
+        name: "tcp",
+        carriage: Carriage::Bytes,
+    },
+];
+
 /// Makes plans know the protocols of this crate. To be called before the first plan is read.
 pub fn register() {
     spec::register(KINDS.iter().map(|kind| kind.protocol));
@@ -70,4 +99,60 @@ pub fn flags() -> impl Iterator<Item = (String, String)> {
 /// Where the protocol can't make the calls that the plan asks for, or has no way to a target.
 pub fn load(asked: Asked<'_>) -> Option<Result<Load<'_>, Unmade>> {
     KINDS.iter().find_map(|kind| (kind.load)(asked))
+}
+
+/// The codec of a protocol whose frames relays carry. What they ask for with each frame is called directly.
+#[derive(Clone, Debug)]
+pub enum Codec {
+    Bolt(bolt::relayed::Codec),
+    Plugin(plugin::relayed::Codec),
+}
+
+macro_rules! each {
+    ($of:ident, $codec:ident => $does:expr) => {
+        match $of {
+            Codec::Bolt($codec) => $does,
+            Codec::Plugin($codec) => $does,
+        }
+    };
+}
+
+impl Codec {
+    #[inline]
+    pub fn layout(&self, manner: Manner) -> usize {
+        each!(self, codec => codec.layout(manner))
+    }
+
+    #[inline]
+    pub fn read(&self, from: Sender, bytes: &[u8]) -> Result<Option<Seen>, Broken> {
+        each!(self, codec => codec.read(from, bytes))
+    }
+
+    #[inline]
+    pub fn renumber(
+        &self,
+        frame: &[u8],
+        manner: Manner,
+        id: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Broken> {
+        each!(self, codec => codec.renumber(frame, manner, id, out))
+    }
+
+    /// The same, for the thread of one worker.
+    #[must_use]
+    pub fn of_worker(&self, options: &CodecOptions<'_>) -> Codec {
+        match self {
+            Codec::Bolt(codec) => Codec::Bolt(codec.of_worker(options)),
+            Codec::Plugin(codec) => Codec::Plugin(codec.of_worker(options)),
+        }
+    }
+}
+
+impl Deref for Codec {
+    type Target = dyn FrameCodec;
+
+    fn deref(&self) -> &Self::Target {
+        each!(self, codec => codec)
+    }
 }

@@ -6,6 +6,7 @@ pub mod frame;
 pub mod header;
 pub mod hessian;
 mod options;
+pub(crate) mod relayed;
 mod request;
 pub mod sofa;
 pub mod status;

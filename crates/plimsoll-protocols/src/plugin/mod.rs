@@ -3,6 +3,7 @@
 
 mod driver;
 mod options;
+pub(crate) mod relayed;
 mod request;
 #[cfg(feature = "targets")]
 pub mod target;

@@ -4,8 +4,7 @@
 //! finds its call without a search, and an id is not used again for a long time.
 
 use plimsoll_model::Time;
-
-use super::codec::Manner;
+use plimsoll_protocols::relayed::Manner;
 
 /// Whom the answer goes to.
 #[derive(Clone, Copy, Debug)]
@@ -76,9 +75,10 @@ impl Calls {
     }
 
     /// Every call whose time is over at `now` ([`Time::NEVER`]: every call).
-    pub(super) fn take_due(&mut self, now: Time, due: &mut Vec<Call>) {
+    pub(super) fn take_due(&mut self, now: Time) -> Vec<Call> {
+        let mut due = Vec::new();
         if self.open == 0 {
-            return;
+            return due;
         }
         for (place, slot) in self.slots.iter_mut().enumerate() {
             if slot.call.is_some_and(|call| call.deadline <= now) {
@@ -87,22 +87,19 @@ impl Calls {
                 self.free.push(place as u32);
             }
         }
+        due
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_protocols::bolt::Form;
 
     fn call(id: u64, deadline: u64) -> Call {
         Call {
             from: 0,
             id,
-            manner: Manner::Bolt {
-                form: Form::V1,
-                codec: 1,
-            },
+            manner: Manner::default(),
             began: Time::ZERO,
             deadline: Time(deadline),
             bytes: 0,
@@ -123,11 +120,10 @@ mod tests {
         let c = calls.insert(call(9, 3)).unwrap();
         assert_ne!(c, b);
         assert!(calls.take(b).is_none());
-        let mut due = Vec::new();
-        calls.take_due(Time(1), &mut due);
+        let due = calls.take_due(Time(1));
         assert_eq!((due.len(), due[0].id, calls.open()), (1, 7, 1));
         assert!(calls.take(a).is_none());
-        calls.take_due(Time::NEVER, &mut due);
-        assert_eq!((due.len(), calls.open()), (2, 0));
+        let due = calls.take_due(Time::NEVER);
+        assert_eq!((due.len(), calls.open()), (1, 0));
     }
 }

@@ -2,14 +2,18 @@
 //!
 //! Long because each key stands with its default, its check and its description.
 
+mod checks;
+
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll_engine::Address;
 use plimsoll_model::plan::Trust;
 use plimsoll_model::spec::{self, TlsSpec};
 use plimsoll_model::units::{Period, Size};
+use plimsoll_protocols::registry::{Codec, RELAYED};
+use plimsoll_protocols::relayed::{CodecOptions, Relayed, Watchdog};
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
 
@@ -47,7 +51,8 @@ pub struct Config {
 #[serde(deny_unknown_fields)]
 pub struct Route {
     pub name: String,
-    pub protocol: Protocol,
+    #[serde(deserialize_with = "protocol")]
+    pub protocol: &'static Relayed<Codec>,
     /// `IP:PORT`, or `unix:/PATH`.
     #[serde(deserialize_with = "listen")]
     pub listen: Address,
@@ -132,27 +137,18 @@ fn listen<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Address, D::Erro
     text.parse().map_err(de::Error::custom)
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Protocol {
-    /// Requests and answers are distinguished; many connections share few.
-    Bolt,
-    /// HTTP/2: streams of many connections share few.
-    Grpc,
-    /// As with Bolt, in a protocol that a codec plugin brings.
-    Plugin,
-    /// A stream of bytes.
-    Tcp,
-}
-
-impl Protocol {
-    /// What TLS agrees on for it.
-    pub(super) fn alpn(self) -> Option<&'static [u8]> {
-        match self {
-            Protocol::Grpc => Some(b"h2"),
-            Protocol::Bolt | Protocol::Plugin | Protocol::Tcp => None,
-        }
-    }
+fn protocol<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<&'static Relayed<Codec>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let known = RELAYED.iter().find(|protocol| protocol.name == text);
+    known.ok_or_else(|| {
+        let names = RELAYED.each_ref().map(|protocol| protocol.name);
+        let names = names.join("`, `");
+        de::Error::custom(format!(
+            "unknown variant `{text}`, expected one of `{names}`"
+        ))
+    })
 }
 
 /// What those who connect are shown, and held to: files that are looked at again every two
@@ -294,181 +290,12 @@ impl Config {
     }
 
     pub(super) fn check(&self) -> Result<(), SidecarError> {
-        let wrong = |key: String, problem: &str| {
-            Err(SidecarError::Config {
-                key,
-                problem: problem.to_owned(),
-            })
-        };
-        if self.route.is_empty() {
-            return wrong("route".to_owned(), "none: write at least one [[route]]");
-        }
-        if !(1..=MAX_WORKERS).contains(&self.workers()) {
-            return wrong("workers".to_owned(), "out of range: use 1 to 64");
-        }
-        if self
-            .admin
-            .is_some_and(|address| !address.ip().is_loopback())
-        {
-            return wrong(
-                "admin".to_owned(),
-                "not a loopback address: metrics are for this machine, use 127.0.0.1:PORT",
-            );
-        }
-        if self.lookup() < SHORTEST_LOOKUP {
-            return wrong("lookup".to_owned(), "too often: use 100ms or more");
-        }
+        let mistake = |(key, problem)| SidecarError::Config { key, problem };
+        self.check_itself().map_err(mistake)?;
         for (i, route) in self.route.iter().enumerate() {
-            let key = |name: &str| format!("route {}: {name}", route.name);
-            if self.route[..i].iter().any(|other| other.name == route.name) {
-                return wrong(key("name"), "used twice: give each route its own");
-            }
-            if route
-                .listen_tls
-                .as_ref()
-                .is_some_and(|tls| tls.server_name.is_some())
-            {
-                return wrong(
-                    key("listen_tls.server_name"),
-                    "means nothing here: the names of clients are not checked; leave it out (in upstream_tls it is what the upstream's certificate must be for)",
-                );
-            }
-            if let Some(other) = self.taken(i) {
-                return wrong(
-                    key("listen"),
-                    &format!("{} is {other}'s already: give each its own", route.listen),
-                );
-            }
-            if let Some(way) = self.way_back(i) {
-                return wrong(
-                    key("upstream"),
-                    &format!(
-                        "leads back into the route itself ({way}): name the service's address"
-                    ),
-                );
-            }
-            if route.proxy_protocol.as_ref().is_some_and(Vec::is_empty) {
-                return wrong(
-                    key("proxy_protocol"),
-                    "empty: name the addresses that send PROXY headers, such as \"127.0.0.1\", or leave it out",
-                );
-            }
-            if route.upstream.is_empty() {
-                return wrong(
-                    key("upstream"),
-                    "empty: name at least one address, such as \"127.0.0.1:12200\"",
-                );
-            }
-            if let Some(tls) = &route.upstream_tls {
-                let trust = tls
-                    .trust()
-                    .map_err(|(name, problem)| SidecarError::Config {
-                        key: key(&name),
-                        problem,
-                    })?;
-                let is_named = tls.server_name.is_some()
-                    || !matches!(trust, Trust::System | Trust::Ca(_))
-                    || !route.upstream.iter().any(Upstream::is_socket);
-                match (&tls.cert, &tls.key) {
-                    (Some(_), None) => {
-                        return wrong(
-                            key("upstream_tls.key"),
-                            "missing: a certificate (cert) needs its private key",
-                        );
-                    }
-                    (None, Some(_)) => {
-                        return wrong(
-                            key("upstream_tls.cert"),
-                            "missing: a private key (key) needs its certificate",
-                        );
-                    }
-                    _ if is_named => {}
-                    _ => {
-                        return wrong(
-                            key("upstream_tls.server_name"),
-                            "missing: a Unix socket has no name for the upstream's certificate to be checked against; give the one that it is for, such as \"localhost\"",
-                        );
-                    }
-                }
-            }
-            if route.protocol == Protocol::Tcp {
-                for (name, given) in [
-                    ("connections", route.connections.is_some()),
-                    ("max_in_flight", route.max_in_flight.is_some()),
-                    ("max_frame", route.max_frame.is_some()),
-                    ("timeout", route.timeout.is_some()),
-                    ("heartbeat", route.heartbeat.is_some()),
-                    ("eject_after", route.eject_after.is_some()),
-                    ("eject_for", route.eject_for.is_some()),
-                ] {
-                    if given {
-                        return wrong(
-                            key(name),
-                            "only for \"bolt\", \"grpc\" and \"plugin\": tcp knows no calls",
-                        );
-                    }
-                }
-            }
-            for (name, given) in [
-                ("max_streams", route.max_streams.is_some()),
-                ("request_timeout", route.request_timeout.is_some()),
-            ] {
-                if given && route.protocol != Protocol::Grpc {
-                    return wrong(key(name), "only for \"grpc\"");
-                }
-            }
-            if route.codec_timeout.is_some() && route.protocol != Protocol::Plugin {
-                return wrong(key("codec_timeout"), "only for \"plugin\"");
-            }
-            if route.max_frame.is_some() && route.protocol == Protocol::Grpc {
-                return wrong(
-                    key("max_frame"),
-                    "only for \"bolt\" and \"plugin\": gRPC's messages pass frame by frame, of any length",
-                );
-            }
-            if route
-                .max_frame
-                .is_some_and(|size| !(1024..=LARGEST_MAX_FRAME).contains(&size.0))
-            {
-                return wrong(key("max_frame"), "out of range: use 1KiB to 1GiB");
-            }
-            if let Some((name, problem)) = route.fault.and_then(|fault| fault.problem()) {
-                return wrong(key(name), problem);
-            }
-            if route.max_streams() == 0 {
-                return wrong(key("max_streams"), "out of range: use 1 or more");
-            }
-            match (route.protocol, &route.plugin) {
-                (Protocol::Plugin, None) => {
-                    return wrong(
-                        key("plugin"),
-                        "missing: protocol = \"plugin\" needs the shared object that brings it, such as \"x_example.so\"",
-                    );
-                }
-                (Protocol::Bolt | Protocol::Grpc | Protocol::Tcp, Some(_)) => {
-                    return wrong(key("plugin"), "only for protocol = \"plugin\"");
-                }
-                _ => {}
-            }
-            if !(1..=1024).contains(&route.connections()) {
-                return wrong(key("connections"), "out of range: use 1 to 1024");
-            }
-            if !(1..1 << 20).contains(&route.max_in_flight()) {
-                return wrong(key("max_in_flight"), "out of range: use 1 to 1048575");
-            }
-            if route.eject_after == Some(0) {
-                return wrong(key("eject_after"), "out of range: use 1 or more");
-            }
-            if route.timeout().is_zero()
-                || route.heartbeat().is_zero()
-                || route.request_timeout().is_zero()
-                || route.codec_timeout().is_zero()
-            {
-                return wrong(
-                    key("timeout, heartbeat, request_timeout, codec_timeout"),
-                    "0 is no time: use a duration such as \"15s\"",
-                );
-            }
+            let checked = self.check_place(i).and_then(|()| route.check());
+            let of_route = |(key, problem)| (format!("route {}: {key}", route.name), problem);
+            checked.map_err(of_route).map_err(mistake)?;
         }
         Ok(())
     }
@@ -488,6 +315,21 @@ fn overlap(one: &Address, other: &Address) -> bool {
 }
 
 impl Route {
+    /// The codec's.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.plugin.as_deref()
+    }
+
+    pub(super) fn codec_options<'a>(&'a self, watchdog: &'a Watchdog) -> CodecOptions<'a> {
+        CodecOptions {
+            route: &self.name,
+            file: self.file(),
+            max_frame: self.max_frame(),
+            timeout: self.codec_timeout(),
+            watchdog,
+        }
+    }
+
     pub(super) fn connections(&self) -> usize {
         self.connections.unwrap_or(1)
     }
@@ -515,12 +357,12 @@ impl Route {
     }
 
     /// Bytes.
-    pub(super) fn max_frame(&self) -> usize {
+    fn max_frame(&self) -> usize {
         let given = self.max_frame.map_or(MAX_FRAME, |size| size.0);
         usize::try_from(given).unwrap_or(usize::MAX)
     }
 
-    pub(super) fn codec_timeout(&self) -> Duration {
+    fn codec_timeout(&self) -> Duration {
         self.codec_timeout.map_or(Duration::from_secs(10), |p| p.0)
     }
 

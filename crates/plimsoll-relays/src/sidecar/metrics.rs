@@ -5,6 +5,8 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use plimsoll_protocols::relayed::Why;
+
 use crate::metrics::{self, Counter, Family, Gauge, Labels, Latencies, Registry, Unit, labels};
 
 /// A counter's value, or a gauge's.
@@ -89,7 +91,7 @@ counted! {
         stray: Counter, "stray_answers", "Answers that no call waited for";
         malformed: Counter, "malformed", "Connections that carried what is not their protocol";
         too_long: Counter, "frames_too_long", "Frames above max_frame, which were left out";
-        plugin_faults: Counter, "plugin_faults", "Times that the route's plugin failed, or returned nonsense";
+        codec_faults: Counter, "plugin_faults", "Times that the route's plugin failed, or returned nonsense";
         handshakes_failed: Counter, "handshakes_failed", "TLS handshakes that failed";
         bytes_down: Counter, "bytes_from_downstream", "Bytes from clients";
         bytes_up: Counter, "bytes_from_upstream", "Bytes from upstreams";
@@ -114,6 +116,25 @@ counted! {
         refused: Counter, "upstream_connections_failed", "Connections to it that could not be made";
         down: Gauge, "upstream_down", "1: the last connection to it could not be made";
     }
+}
+
+impl Counters {
+    /// Calls that the sidecar answers itself.
+    pub(super) fn refused(&self, why: Why, calls: u64) {
+        let counter = match why {
+            Why::NoUpstream => &self.no_upstream,
+            Why::Timeout => &self.timeouts,
+            Why::Busy => &self.busy,
+            Why::Cut => &self.cut,
+            // Counted where they are found.
+            Why::Fault | Why::TooLong => return,
+        };
+        count(counter, calls);
+    }
+}
+
+pub(super) fn count(counter: &Counter, n: u64) {
+    counter.inc_by(n);
 }
 
 /// All of a sidecar's metrics.

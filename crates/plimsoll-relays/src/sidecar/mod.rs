@@ -13,7 +13,6 @@
 mod access_log;
 mod admin;
 mod calls;
-mod codec;
 mod config;
 mod http2;
 mod metrics;
@@ -22,7 +21,6 @@ mod poll;
 mod setup;
 mod tls;
 mod transport;
-mod watchdog;
 mod worker;
 
 use std::io;
@@ -33,15 +31,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use plimsoll_engine::{Address, Clock};
+use plimsoll_protocols::relayed::{Unusable, Watchdog};
 
-use crate::metrics::Counter;
 use access_log::AccessLog;
-pub use config::{Config, Fault, Protocol, Route, TlsFiles, UpstreamTls};
-use metrics::Metrics;
+pub use config::{Config, Fault, Route, TlsFiles, UpstreamTls};
+use metrics::{Metrics, count};
 use names::Names;
 pub use names::Upstream;
 use setup::Running;
-use watchdog::Watchdog;
 use worker::{Mailbox, Shared, Worker};
 
 /// Why a sidecar can't start, or could not go on.
@@ -71,19 +68,12 @@ pub enum SidecarError {
     #[error("access_log {}: {source}", path.display())]
     AccessLog { path: PathBuf, source: io::Error },
     #[error("route {route}: {source}")]
-    Plugin {
-        route: String,
-        source: plimsoll_plugin::LoadError,
-    },
+    Codec { route: String, source: Unusable },
     #[error("{doing}: {source}")]
     Io {
         doing: &'static str,
         source: io::Error,
     },
-}
-
-pub(crate) fn count(counter: &Counter, n: u64) {
-    counter.inc_by(n);
 }
 
 /// A running sidecar.

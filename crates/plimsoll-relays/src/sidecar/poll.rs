@@ -44,11 +44,20 @@ pub(super) struct Poll {
     waker: Waker,
 }
 
-fn flags(read: bool, write: bool) -> epoll::EventFlags {
-    let mut flags = epoll::EventFlags::empty();
-    flags.set(epoll::EventFlags::IN, read);
-    flags.set(epoll::EventFlags::OUT, write);
-    flags
+/// What a socket is watched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Interest {
+    pub(super) reads: bool,
+    pub(super) writes: bool,
+}
+
+impl Interest {
+    fn flags(self) -> epoll::EventFlags {
+        let mut flags = epoll::EventFlags::empty();
+        flags.set(epoll::EventFlags::IN, self.reads);
+        flags.set(epoll::EventFlags::OUT, self.writes);
+        flags
+    }
 }
 
 impl Poll {
@@ -68,31 +77,19 @@ impl Poll {
     }
 
     /// Level-triggered: what is not taken is reported again.
-    pub(super) fn add(
-        &self,
-        socket: impl AsFd,
-        token: u64,
-        read: bool,
-        write: bool,
-    ) -> io::Result<()> {
+    pub(super) fn add(&self, socket: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
         let data = epoll::EventData::new_u64(token);
-        Ok(epoll::add(&self.epoll, socket, data, flags(read, write))?)
+        Ok(epoll::add(&self.epoll, socket, data, interest.flags())?)
     }
 
     pub(super) fn change(
         &self,
         socket: impl AsFd,
         token: u64,
-        read: bool,
-        write: bool,
+        interest: Interest,
     ) -> io::Result<()> {
         let data = epoll::EventData::new_u64(token);
-        Ok(epoll::modify(
-            &self.epoll,
-            socket,
-            data,
-            flags(read, write),
-        )?)
+        Ok(epoll::modify(&self.epoll, socket, data, interest.flags())?)
     }
 
     /// `ready` is filled anew; `events` is room for the kernel's answers.

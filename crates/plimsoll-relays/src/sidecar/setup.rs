@@ -4,23 +4,25 @@
 //! Invariant: all that can fail is done here, before any worker hears of it.
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use plimsoll_engine::Address;
+use plimsoll_protocols::registry::Codec;
+use plimsoll_protocols::relayed::{Carriage, Watchdog};
 use plimsoll_protocols::serving::Proxies;
 use plimsoll_protocols::serving::unix::{self, SocketFile};
+use socket2::{Domain, Socket, Type};
 
 use super::SidecarError;
 use super::access_log::AccessLog;
-use super::codec::Codec;
 use super::config::{Config, Route};
 use super::metrics::{Counters, Metrics};
 use super::names::Upstreams;
 use super::tls::Identity;
-use super::watchdog::Watchdog;
-use super::worker::{BACKLOG, listen};
 use crate::metrics::Latencies;
+
+const BACKLOG: u16 = 4096;
 
 /// Where one worker takes a route's connections.
 pub(super) struct Listener {
@@ -68,7 +70,9 @@ impl Running {
     /// Whether the route can become `route` with its connections: what they carry is the same.
     fn becomes(&self, route: &Route) -> bool {
         let known = &self.route;
-        (&known.name, known.protocol, &known.plugin) == (&route.name, route.protocol, &route.plugin)
+        let is_carried_so =
+            known.protocol.name == route.protocol.name && known.file() == route.file();
+        known.name == route.name && is_carried_so
     }
 }
 
@@ -96,9 +100,13 @@ pub(super) fn prepare(
         let known = running.iter().find(|known| known.becomes(route));
         let codec = match known {
             Some(known) => known.codec.clone(),
-            None => Codec::of(route, watchdog)?,
+            None => codec_of(route, watchdog)?,
         };
-        let (name, alpn) = (&route.name, route.protocol.alpn());
+        let name = &route.name;
+        let alpn: Option<&[u8]> = match route.protocol.carriage {
+            Carriage::Streams { .. } => Some(b"h2"),
+            _ => None,
+        };
         let counters = metrics.route(name);
         let upstreams = match known {
             Some(known) if known.route.upstream == route.upstream => Arc::clone(&known.upstreams),
@@ -115,7 +123,9 @@ pub(super) fn prepare(
             setup.routes.push(RouteSetup {
                 route: route.clone(),
                 is_known: known.is_some(),
-                codec: codec.as_ref().map(|codec| codec.of_worker(route, watchdog)),
+                codec: codec
+                    .as_ref()
+                    .map(|codec| codec.of_worker(&route.codec_options(watchdog))),
                 listener: None,
                 proxies: Proxies::new(route.proxy_protocol.as_deref().unwrap_or_default()),
                 listen_tls: listen_tls
@@ -171,6 +181,18 @@ pub(super) fn prepare(
     Ok((setups, routes))
 }
 
+/// Of a protocol whose calls are frames.
+fn codec_of(route: &Route, watchdog: &Watchdog) -> Result<Option<Codec>, SidecarError> {
+    let Carriage::Frames { open, .. } = route.protocol.carriage else {
+        return Ok(None);
+    };
+    let opened = open(&route.codec_options(watchdog)).map(Some);
+    opened.map_err(|source| SidecarError::Codec {
+        route: route.name.clone(),
+        source,
+    })
+}
+
 /// A socket that listens, and where; `first`: that of the first worker.
 fn open(wanted: &Address, first: Option<&TcpListener>) -> io::Result<(Listener, Address)> {
     let (socket, address, file) = match (wanted, first) {
@@ -186,4 +208,18 @@ fn open(wanted: &Address, first: Option<&TcpListener>) -> io::Result<(Listener, 
         }
     };
     Ok((Listener { socket, file }, address))
+}
+
+/// A listening socket whose port other workers' sockets share.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM.nonblocking().cloexec(),
+        None,
+    )?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG.into())?;
+    Ok(socket.into())
 }

@@ -22,13 +22,14 @@ use std::time::Duration;
 
 use plimsoll_engine::{Clock, defect, fault};
 use plimsoll_model::Time;
+use plimsoll_protocols::relayed::Seen;
 use plimsoll_protocols::serving::proxied::{HEADER_LIMIT, Opening, OpeningError};
 
 use super::access_log::AccessLog;
 use super::calls::Calls;
 use super::http2::Exchanges;
 use super::metrics::{Counters, Metrics};
-use super::poll::{Events, Poll, Waker};
+use super::poll::{Events, Interest, Poll, Waker};
 use super::setup::Setup;
 use super::transport::Transport;
 use super::{SidecarError, count};
@@ -36,7 +37,6 @@ use faults::Delayed;
 use http2::Http2;
 pub(super) use routes::Mailbox;
 use routes::RouteState;
-pub(super) use sockets::{BACKLOG, listen};
 use troubles::Peer;
 
 const TICK: Duration = Duration::from_millis(100);
@@ -93,8 +93,7 @@ struct Connection {
     /// What it began with is of the route's protocol.
     recognised: bool,
     /// What epoll was asked for.
-    reads: bool,
-    writes: bool,
+    interest: Interest,
     /// Not read for the time being: what it brings can't be sent on, or answered.
     paused: bool,
     /// Nor is this one: its next request waits until an upstream can take it.
@@ -117,6 +116,35 @@ struct Connection {
     dirty: bool,
 }
 
+/// A frame whose connection is shared by calls.
+#[derive(Clone, Copy)]
+struct Frame<'a> {
+    seen: Seen,
+    bytes: &'a [u8],
+}
+
+/// What became of a request.
+enum Taken {
+    /// An answer will come.
+    Waits,
+    /// Nothing will come: it was answered here, or wants no answer.
+    Over,
+    /// No upstream can take it now.
+    Held,
+}
+
+/// Where the next call goes.
+enum Found {
+    Upstream(u64),
+    /// Connections are being made, and there is none yet.
+    Connecting,
+    /// Each connection has to send first what it was given.
+    Choked,
+    /// Every connection has `max_in_flight` calls.
+    Full,
+    NoUpstream,
+}
+
 impl Role {
     /// To an upstream, with calls that share it.
     fn up(lane: usize, layout: usize, endpoint: usize) -> Role {
@@ -128,17 +156,22 @@ impl Role {
             beat: None,
         }
     }
-}
 
-impl Connection {
     /// The upstream that it goes to, by its place.
     fn endpoint(&self) -> Option<usize> {
-        match &self.role {
+        match self {
             Role::Up { endpoint, .. } => Some(*endpoint),
             Role::Http2(http2) => http2.endpoint(),
             Role::Pipe { endpoint, .. } => *endpoint,
             Role::Down { .. } => None,
         }
+    }
+}
+
+impl Connection {
+    /// As that of its role.
+    fn endpoint(&self) -> Option<usize> {
+        self.role.endpoint()
     }
 
     /// A client has sent all that it will, and has the answers to it.

@@ -7,21 +7,10 @@
 
 use plimsoll_model::Time;
 
+pub(super) use super::Found;
 use super::http2::Http2;
 use super::table::find;
 use super::{Connection, HIGH_WATER, Role, RouteState, Worker};
-
-/// Where the next call goes.
-pub(super) enum Found {
-    Upstream(u64),
-    /// Connections are being made, and there is none yet.
-    Connecting,
-    /// Each connection has to send first what it was given.
-    Choked,
-    /// Every connection has `max_in_flight` calls.
-    Full,
-    NoUpstream,
-}
 
 /// What a lane can do for the next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,7 +175,7 @@ impl Worker {
 
     /// A client's next request waits until an upstream can take it; until then nothing is read
     /// from the client.
-    pub(super) fn hold(&mut self, connection: &mut Connection, now: Time) {
+    pub(super) fn park(&mut self, connection: &mut Connection, now: Time) {
         if !connection.held {
             connection.held = true;
             connection.held_since = connection.held_since.min(now);
@@ -203,20 +192,14 @@ impl Worker {
                 let Some(token) = self.routes[route].held.pop_front() else {
                     break;
                 };
-                let Some(place) = self.place(token) else {
-                    continue;
+                let Some(codec) = self.routes[route].codec.clone() else {
+                    break;
                 };
-                let (Some(mut connection), Some(codec)) = (
-                    self.connections[place].take(),
-                    self.routes[route].codec.clone(),
-                ) else {
-                    continue;
-                };
-                connection.held = false;
-                let kept = self.take_requests(&mut connection, &codec, now);
-                let is_held = connection.held;
-                self.served(place, connection, kept, now);
-                if is_held {
+                self.serving(token, now, |worker, connection| {
+                    connection.held = false;
+                    worker.relay_frames(connection, &codec, now)
+                });
+                if self.live(token).is_some_and(|connection| connection.held) {
                     // Its turn is still the first.
                     let held = &mut self.routes[route].held;
                     held.rotate_right(1);

@@ -7,11 +7,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use plimsoll_model::Time;
+use plimsoll_protocols::relayed::Seen;
 
-use super::super::codec::Seen;
-use super::multiplex::Taken;
 use super::troubles::Peer;
-use super::{Connection, HIGH_WATER, Role, Worker};
+use super::{Connection, Frame, HIGH_WATER, Role, Taken, Worker};
 
 /// A frame that no upstream can take yet is tried again so soon.
 const RETRY: Duration = Duration::from_millis(5);
@@ -26,17 +25,19 @@ pub(super) enum Fate {
 /// What waits.
 pub(super) enum Waiting {
     /// Of a client whose calls share its connection.
-    Frame {
-        from: u64,
-        seen: Seen,
-        bytes: Vec<u8>,
-        /// Its time was over then, and no upstream could take it.
-        since: Time,
-    },
+    Frame(Late),
     /// Over HTTP/2, by its key.
     Exchange(u64),
     /// A client whose bytes are passed on, and its route.
     Pipe(u64, usize),
+}
+
+pub(super) struct Late {
+    from: u64,
+    seen: Seen,
+    bytes: Vec<u8>,
+    /// Its time was over then, and no upstream could take it.
+    since: Time,
 }
 
 /// What waits, by its time.
@@ -84,33 +85,22 @@ impl Worker {
     }
 
     /// A client's frame waits. While many of its bytes do, it is not read.
-    pub(super) fn delay_frame(
-        &mut self,
-        from: &mut Connection,
-        seen: Seen,
-        bytes: &[u8],
-        until: Time,
-    ) {
-        from.delayed += bytes.len();
-        let waiting = Waiting::Frame {
+    pub(super) fn delay_frame(&mut self, from: &mut Connection, frame: Frame<'_>, until: Time) {
+        from.delayed += frame.bytes.len();
+        let late = Late {
             from: from.token,
-            seen,
-            bytes: bytes.to_vec(),
+            seen: frame.seen,
+            bytes: frame.bytes.to_vec(),
             since: until,
         };
-        self.delayed.push(until, waiting);
+        self.delayed.push(until, Waiting::Frame(late));
     }
 
     /// Lets those go whose time has come.
     pub(super) fn release(&mut self, now: Time) {
         while let Some(waiting) = self.delayed.pop(now) {
             match waiting {
-                Waiting::Frame {
-                    from,
-                    seen,
-                    bytes,
-                    since,
-                } => self.release_frame(from, seen, bytes, since, now),
+                Waiting::Frame(late) => self.release_frame(late, now),
                 Waiting::Exchange(key) => {
                     if self.exchanges.get_mut(key).is_some() {
                         self.dispatch(key, now);
@@ -121,43 +111,31 @@ impl Worker {
         }
     }
 
-    fn release_frame(&mut self, from: u64, seen: Seen, bytes: Vec<u8>, since: Time, now: Time) {
-        let Some(place) = self.place(from) else {
-            return;
-        };
-        let Some(mut connection) = self.connections[place].take() else {
-            return;
-        };
-        let Some(codec) = self.routes[connection.route].codec.clone() else {
-            self.connections[place] = Some(connection);
-            return;
-        };
-        let mut kept = true;
-        match self.send_on(&mut connection, &codec, seen, &bytes, since, now) {
-            Ok(Taken::Held) => {
-                let waiting = Waiting::Frame {
-                    from,
-                    seen,
-                    bytes,
-                    since,
-                };
-                self.delayed.push(now + RETRY, waiting);
-                self.connections[place] = Some(connection);
-                return;
-            }
-            Ok(taken) => {
-                connection.delayed -= bytes.len();
-                // It was counted as one that waits for an answer.
-                if let (Taken::Over, Role::Down { in_flight }) = (taken, &mut connection.role) {
-                    *in_flight = in_flight.saturating_sub(1);
+    fn release_frame(&mut self, late: Late, now: Time) {
+        self.serving(late.from, now, |worker, connection| {
+            let Some(codec) = worker.routes[connection.route].codec.clone() else {
+                return true;
+            };
+            let frame = Frame {
+                seen: late.seen,
+                bytes: &late.bytes,
+            };
+            match worker.send_on(connection, &codec, frame, late.since, now) {
+                Ok(Taken::Held) => worker.delayed.push(now + RETRY, Waiting::Frame(late)),
+                Ok(taken) => {
+                    connection.delayed -= late.bytes.len();
+                    // It was counted as one that waits for an answer.
+                    if let (Taken::Over, Role::Down { in_flight }) = (taken, &mut connection.role) {
+                        *in_flight = in_flight.saturating_sub(1);
+                    }
+                }
+                Err(broken) => {
+                    worker.report_broken(connection.route, Peer::of(connection), &broken, now);
+                    return false;
                 }
             }
-            Err(broken) => {
-                self.report_broken(connection.route, Peer::of(&connection), &broken, now);
-                kept = false;
-            }
-        }
-        self.served(place, connection, kept, now);
+            true
+        });
     }
 
     fn release_pipe(&mut self, token: u64, route: usize, now: Time) {

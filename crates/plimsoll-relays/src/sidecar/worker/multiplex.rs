@@ -7,15 +7,17 @@
 //! Long because requests and answers are two halves of one table of calls.
 
 use plimsoll_model::Time;
+use plimsoll_protocols::registry::Codec;
+use plimsoll_protocols::relayed::{Broken, Kind, Sender, Why};
 
-use super::super::calls::{Call, Calls};
-use super::super::codec::{Broken, Codec, From, Kind, Seen, Why};
+use super::super::calls::Call;
 use super::super::count;
 use super::balance::Found;
 use super::faults::Fate;
 use super::lines::Ended;
+use super::table::find_mut;
 use super::troubles::Peer;
-use super::{CONNECT_LIMIT, Connection, HIGH_WATER, Role, Worker};
+use super::{CONNECT_LIMIT, Connection, Frame, HIGH_WATER, Role, Taken, Worker};
 
 /// How long the answer to a heartbeat may take: three times as long as SOFABolt's own
 /// clients wait, who try three times.
@@ -24,56 +26,37 @@ const HEARTBEAT_WAIT: u64 = 3_000_000_000;
 /// No call has this id: its place is beyond those that calls take.
 const HEARTBEAT_ID: u64 = u32::MAX as u64;
 
-/// What became of a request.
-pub(super) enum Taken {
-    /// An answer will come.
-    Waits,
-    /// Nothing will come: it was answered here, or wants no answer.
-    Over,
-    /// No upstream can take it now.
-    Held,
-}
-
-/// What became of handing a request to an upstream.
-enum Passed {
-    On,
-    /// Its connection has no room, or is gone.
-    Full,
-}
-
 impl Worker {
-    /// Frames of a client; `false`: the connection is to be closed.
-    pub(super) fn take_requests(
+    /// Frames that a connection brought; `false`: it is to be closed.
+    pub(super) fn relay_frames(
         &mut self,
         connection: &mut Connection,
         codec: &Codec,
         now: Time,
     ) -> bool {
         let input = std::mem::take(&mut connection.transport.input);
+        let from = match connection.role {
+            Role::Up { .. } => Sender::Server,
+            _ => Sender::Client,
+        };
+        let before = connection.transport.out.len();
         let (mut at, mut fine) = (connection.skip(input.len()), true);
         loop {
-            let seen = next(connection, codec, From::Client, &input[at..]);
-            let taken = seen.and_then(|seen| {
-                let Some(seen) = seen else {
+            let taken = next(connection, codec, from, &input[at..]).and_then(|frame| {
+                let Some(frame) = frame else {
                     return Ok(None);
                 };
-                let bytes = &input[at..at + seen.length];
-                let taken = self.request(connection, codec, seen, bytes, now)?;
-                Ok(Some((taken, seen.length)))
+                let is_taken = match from {
+                    Sender::Client => self.take_request(connection, codec, frame, now)?,
+                    Sender::Server => {
+                        self.answer(connection, codec, frame, now)?;
+                        true
+                    }
+                };
+                Ok(is_taken.then_some(frame.bytes.len()))
             });
             match taken {
-                Ok(Some((Taken::Held, _))) => {
-                    self.hold(connection, now);
-                    break;
-                }
-                Ok(Some((taken, length))) => {
-                    connection.held_since = Time::NEVER;
-                    if let (Taken::Waits, Role::Down { in_flight }) = (taken, &mut connection.role)
-                    {
-                        *in_flight += 1;
-                    }
-                    at += length;
-                }
+                Ok(Some(length)) => at += length,
                 Ok(None) => break,
                 Err(broken) => {
                     if self.answer_too_long(connection, codec, &broken, &input[at..], now) {
@@ -86,11 +69,41 @@ impl Worker {
                 }
             }
         }
-        count(&self.counters(connection.route).bytes_down, at as u64);
         connection.transport.input = input;
         connection.transport.consume(at);
-        connection.paused = connection.is_full();
+        let counters = self.counters(connection.route);
+        match from {
+            Sender::Client => {
+                count(&counters.bytes_down, at as u64);
+                connection.paused = connection.is_full();
+            }
+            Sender::Server => {
+                count(&counters.bytes_up, at as u64);
+                connection.owed += connection.transport.out.len() - before;
+                connection.paused = connection.owed > HIGH_WATER;
+            }
+        }
         fine
+    }
+
+    /// A frame of a client; `false`: it waits until an upstream can take it.
+    fn take_request(
+        &mut self,
+        connection: &mut Connection,
+        codec: &Codec,
+        frame: Frame<'_>,
+        now: Time,
+    ) -> Result<bool, Broken> {
+        let taken = self.request(connection, codec, frame, now)?;
+        if let Taken::Held = taken {
+            self.park(connection, now);
+            return Ok(false);
+        }
+        connection.held_since = Time::NEVER;
+        if let (Taken::Waits, Role::Down { in_flight }) = (taken, &mut connection.role) {
+            *in_flight += 1;
+        }
+        Ok(true)
     }
 
     /// A frame that is only too long costs its own call: it is answered, and skipped. `false`: the
@@ -108,9 +121,11 @@ impl Worker {
         };
         let route = connection.route;
         let answered = match (&mut connection.role, seen.kind) {
-            (Role::Down { .. }, Kind::Request { .. } | Kind::Oneway) => self
-                .answer_itself(connection, codec, seen, bytes, Why::TooLong, now)
-                .is_ok(),
+            (Role::Down { .. }, Kind::Request { .. } | Kind::Oneway) => {
+                let frame = Frame { seen, bytes };
+                self.answer_itself(connection, codec, frame, Why::TooLong, now)
+                    .is_ok()
+            }
             (
                 Role::Up {
                     calls, endpoint, ..
@@ -142,10 +157,10 @@ impl Worker {
         &mut self,
         from: &mut Connection,
         codec: &Codec,
-        seen: Seen,
-        bytes: &[u8],
+        frame: Frame<'_>,
         now: Time,
     ) -> Result<Taken, Broken> {
+        let seen = frame.seen;
         match seen.kind {
             Kind::Heartbeat => {
                 codec.heartbeat_ack(seen.id, seen.manner, &mut from.transport.out)?;
@@ -164,10 +179,10 @@ impl Worker {
             _ => Fate::Goes,
         };
         match fate {
-            Fate::Goes => self.send_on(from, codec, seen, bytes, since, now),
-            Fate::Fails => self.answer_itself(from, codec, seen, bytes, Why::Fault, now),
+            Fate::Goes => self.send_on(from, codec, frame, since, now),
+            Fate::Fails => self.answer_itself(from, codec, frame, Why::Fault, now),
             Fate::Waits(time) => {
-                self.delay_frame(from, seen, bytes, now + time);
+                self.delay_frame(from, frame, now + time);
                 Ok(Taken::Waits)
             }
         }
@@ -178,18 +193,18 @@ impl Worker {
         &mut self,
         from: &mut Connection,
         codec: &Codec,
-        seen: Seen,
-        bytes: &[u8],
+        frame: Frame<'_>,
         since: Time,
         now: Time,
     ) -> Result<Taken, Broken> {
+        let Frame { seen, bytes } = frame;
         let (wants_answer, timeout) = match seen.kind {
             Kind::Request { timeout } => (true, timeout),
             _ => (false, None),
         };
         let route = from.route;
         let patience = timeout.unwrap_or(self.routes[route].route.timeout());
-        let refused = match self.find_upstream(route, seen.manner.layout(), now) {
+        let refused = match self.find_upstream(route, codec.layout(seen.manner), now) {
             Found::Connecting if now < since + CONNECT_LIMIT => {
                 return Ok(Taken::Held);
             }
@@ -206,20 +221,19 @@ impl Worker {
                     deadline: now + patience,
                     bytes: bytes.len() as u32,
                 };
-                match self.pass_on(up, codec, call, wants_answer, bytes)? {
-                    Passed::On if wants_answer => {
-                        count(&self.counters(route).requests, 1);
-                        return Ok(Taken::Waits);
-                    }
-                    Passed::On => {
-                        count(&self.counters(route).oneway, 1);
-                        return Ok(Taken::Over);
-                    }
-                    Passed::Full => Why::Busy,
+                if self.pass_on(up, codec, call, wants_answer, bytes)? {
+                    let counters = self.counters(route);
+                    let (counter, taken) = match wants_answer {
+                        true => (&counters.requests, Taken::Waits),
+                        false => (&counters.oneway, Taken::Over),
+                    };
+                    count(counter, 1);
+                    return Ok(taken);
                 }
+                Why::Busy
             }
         };
-        self.answer_itself(from, codec, seen, bytes, refused, now)
+        self.answer_itself(from, codec, frame, refused, now)
     }
 
     /// Answers a request of a client that no upstream will see.
@@ -227,20 +241,13 @@ impl Worker {
         &mut self,
         from: &mut Connection,
         codec: &Codec,
-        seen: Seen,
-        bytes: &[u8],
+        Frame { seen, bytes }: Frame<'_>,
         refused: Why,
         now: Time,
     ) -> Result<Taken, Broken> {
         let route = from.route;
         let wants_answer = matches!(seen.kind, Kind::Request { .. });
-        let counters = self.counters(route);
-        match refused {
-            Why::NoUpstream => count(&counters.no_upstream, 1),
-            Why::Timeout => count(&counters.timeouts, 1),
-            Why::Busy | Why::Cut => count(&counters.busy, 1),
-            Why::Fault | Why::TooLong => {}
-        }
+        self.counters(route).refused(refused, 1);
         let before = from.transport.out.len();
         if wants_answer {
             codec.refuse(seen.id, seen.manner, refused, &mut from.transport.out)?;
@@ -261,7 +268,7 @@ impl Worker {
         Ok(Taken::Over)
     }
 
-    /// Puts a request into an upstream's connection.
+    /// Puts a request into an upstream's connection; `false`: it has no room, or is gone.
     fn pass_on(
         &mut self,
         up: u64,
@@ -269,23 +276,21 @@ impl Worker {
         call: Call,
         wants_answer: bool,
         bytes: &[u8],
-    ) -> Result<Passed, Broken> {
-        let Some(place) = self.place(up) else {
-            return Ok(Passed::Full);
-        };
-        let Some(connection) = self.connections[place].as_deref_mut() else {
-            return Ok(Passed::Full);
+    ) -> Result<bool, Broken> {
+        let Some(connection) = find_mut(&mut self.connections, up) else {
+            return Ok(false);
         };
         let (route, role) = (connection.route, &mut connection.role);
-        let Role::Up {
-            calls, endpoint, ..
+        let &mut Role::Up {
+            ref mut calls,
+            endpoint,
+            ..
         } = role
         else {
-            return Ok(Passed::Full);
+            return Ok(false);
         };
-        let endpoint = *endpoint;
         let Some(id) = calls.insert(call) else {
-            return Ok(Passed::Full);
+            return Ok(false);
         };
         let written = codec.renumber(bytes, call.manner, id, &mut connection.transport.out);
         if !wants_answer || written.is_err() {
@@ -297,57 +302,14 @@ impl Worker {
             self.counters(route).in_flight.inc();
         }
         self.mark(up);
-        Ok(Passed::On)
-    }
-
-    /// Frames of an upstream; `false`: the connection is to be closed.
-    pub(super) fn take_answers(
-        &mut self,
-        connection: &mut Connection,
-        codec: &Codec,
-        now: Time,
-    ) -> bool {
-        let input = std::mem::take(&mut connection.transport.input);
-        let before = connection.transport.out.len();
-        let (mut at, mut fine) = (connection.skip(input.len()), true);
-        loop {
-            let seen = next(connection, codec, From::Server, &input[at..]);
-            let taken = seen.and_then(|seen| {
-                let Some(seen) = seen else {
-                    return Ok(None);
-                };
-                let bytes = &input[at..at + seen.length];
-                self.answer(connection, codec, seen, bytes, now)?;
-                Ok(Some(seen.length))
-            });
-            match taken {
-                Ok(Some(length)) => at += length,
-                Ok(None) => break,
-                Err(broken) => {
-                    if self.answer_too_long(connection, codec, &broken, &input[at..], now) {
-                        at += connection.skip(input.len() - at);
-                        continue;
-                    }
-                    self.report_broken(connection.route, Peer::of(connection), &broken, now);
-                    fine = false;
-                    break;
-                }
-            }
-        }
-        count(&self.counters(connection.route).bytes_up, at as u64);
-        connection.transport.input = input;
-        connection.transport.consume(at);
-        connection.owed += connection.transport.out.len() - before;
-        connection.paused = connection.owed > HIGH_WATER;
-        fine
+        Ok(true)
     }
 
     fn answer(
         &mut self,
         up: &mut Connection,
         codec: &Codec,
-        seen: Seen,
-        bytes: &[u8],
+        Frame { seen, bytes }: Frame<'_>,
         now: Time,
     ) -> Result<(), Broken> {
         let Role::Up {
@@ -475,27 +437,14 @@ impl Worker {
         }
     }
 
-    /// An upstream's connection is gone: its calls end here. How many there were.
-    pub(super) fn answer_lost(
-        &mut self,
-        route: usize,
-        endpoint: usize,
-        calls: &mut Calls,
-        was_connecting: bool,
-    ) -> usize {
-        let mut lost = Vec::new();
-        calls.take_due(Time::NEVER, &mut lost);
-        self.counters(route).in_flight.dec_by(lost.len() as i64);
-        let (why, counter) = if was_connecting {
-            (Why::NoUpstream, &self.counters(route).no_upstream)
-        } else {
-            (Why::Cut, &self.counters(route).cut)
-        };
-        count(counter, lost.len() as u64);
-        for call in &lost {
+    /// Calls of an upstream that it will not answer end here.
+    pub(super) fn refuse_all(&mut self, route: usize, endpoint: usize, calls: &[Call], why: Why) {
+        let counters = self.counters(route);
+        counters.in_flight.dec_by(calls.len() as i64);
+        counters.refused(why, calls.len() as u64);
+        for call in calls {
             self.refuse(route, call, Some(endpoint), why);
         }
-        lost.len()
     }
 
     /// Timeouts and heartbeats of an upstream's connection; `false`: it is to be closed.
@@ -515,8 +464,7 @@ impl Worker {
             return true;
         };
         let endpoint = *endpoint;
-        let mut due = Vec::new();
-        calls.take_due(now, &mut due);
+        let due = calls.take_due(now);
         let (lane, layout) = (*lane, *layout);
         let (state, is_idle) = (&self.routes[route], calls.open() == 0);
         let idle_since = connection.last_active + state.route.heartbeat();
@@ -547,11 +495,7 @@ impl Worker {
             }
             _ => {}
         }
-        count(&self.counters(route).timeouts, due.len() as u64);
-        self.counters(route).in_flight.dec_by(due.len() as i64);
-        for call in &due {
-            self.refuse(route, call, Some(endpoint), Why::Timeout);
-        }
+        self.refuse_all(route, endpoint, &due, Why::Timeout);
         if !due.is_empty() {
             self.calls_failed(route, endpoint, due.len(), now);
         }
@@ -561,17 +505,21 @@ impl Worker {
 
 /// The next frame that a connection brought; `None`: not all of it is there yet.
 #[inline]
-fn next(
+fn next<'a>(
     connection: &mut Connection,
     codec: &Codec,
-    from: From,
-    bytes: &[u8],
-) -> Result<Option<Seen>, Broken> {
+    from: Sender,
+    bytes: &'a [u8],
+) -> Result<Option<Frame<'a>>, Broken> {
     if !connection.recognised {
         connection.recognised = codec.recognise(from, bytes)?;
         if !connection.recognised {
             return Ok(None);
         }
     }
-    codec.read(from, bytes)
+    let seen = codec.read(from, bytes)?;
+    Ok(seen.map(|seen| Frame {
+        seen,
+        bytes: &bytes[..seen.length],
+    }))
 }

@@ -10,13 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use plimsoll_model::Time;
+use plimsoll_protocols::registry::Codec;
 use plimsoll_protocols::serving::Proxies;
 use plimsoll_protocols::serving::unix::SocketFile;
 
-use super::super::codec::Codec;
 use super::super::config::Route;
 use super::super::metrics::{Counters, Statuses};
 use super::super::names::Upstreams;
+use super::super::poll::Interest;
 use super::super::setup::{Listener, RouteSetup, Setup};
 use super::super::tls::Identity;
 use super::troubles::Troubles;
@@ -45,15 +46,7 @@ pub(super) struct RouteState {
     pub(super) called: u8,
     /// Clients whose next request waits until an upstream can take it.
     pub(super) held: VecDeque<u64>,
-    /// Handshakes that failed.
-    pub(super) failures: Troubles,
-    /// Connections that carried what is not their protocol.
-    pub(super) garbage: Troubles,
-    pub(super) plugin_faults: Troubles,
-    /// Frames above `max_frame`.
-    pub(super) too_long: Troubles,
-    /// Connections whose PROXY header can't be used, or comes from a client that is not trusted.
-    pub(super) refusals: Troubles,
+    pub(super) troubles: Troubles,
     pub(super) proxies: Proxies,
     /// How long calls took.
     pub(super) took: Latencies,
@@ -88,11 +81,7 @@ impl RouteState {
             next_endpoint: 0,
             called: 0,
             held: VecDeque::new(),
-            failures: Troubles::default(),
-            garbage: Troubles::default(),
-            plugin_faults: Troubles::default(),
-            too_long: Troubles::default(),
-            refusals: Troubles::default(),
+            troubles: Troubles::default(),
             proxies: setup.proxies,
             took: setup.took,
             statuses: Statuses::default(),
@@ -128,7 +117,7 @@ impl RouteState {
 
     /// Lanes of one upstream.
     pub(super) fn lanes_each(&self) -> usize {
-        let layouts = self.codec.as_ref().map_or(1, Codec::layouts);
+        let layouts = self.codec.as_ref().map_or(1, |codec| codec.layouts());
         self.route.connections() * layouts
     }
 }
@@ -199,9 +188,11 @@ impl Worker {
                 None => self.add(RouteState::new(route)),
             };
             if is_new && let Some(listener) = &self.routes[place].listener {
-                let added = self
-                    .poll
-                    .add(listener, LISTENER | place as u64, true, false);
+                let interest = Interest {
+                    reads: true,
+                    writes: false,
+                };
+                let added = self.poll.add(listener, LISTENER | place as u64, interest);
                 watched = watched.and(added);
             }
         }

@@ -1,24 +1,22 @@
 //! The events of sockets: connections accepted, bytes read and handed over, bytes written.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
 
 use plimsoll_engine::tls::validity;
 use plimsoll_model::Time;
+use plimsoll_protocols::relayed::Carriage;
 use plimsoll_protocols::serving::proxied::{Opening, OpeningError};
 use plimsoll_protocols::serving::unix;
-use socket2::{Domain, Socket, Type};
 
-use super::super::config::Protocol;
 use super::super::count;
-use super::super::poll::Ready;
-use super::super::transport::{Got, tls_error};
+use super::super::poll::{Interest, Ready};
+use super::super::transport::{Got, Transport, tls_error};
 use super::http2::Http2;
-use super::troubles::Peer;
+use super::table::find_mut;
+use super::troubles::{Peer, Trouble};
 use super::{Connection, LISTENER, LOW_WATER, Role, Worker};
 
 const MAX_ACCEPTED: usize = 64;
-pub(in crate::sidecar) const BACKLOG: u16 = 4096;
 
 impl Worker {
     pub(super) fn serve(&mut self, event: Ready, now: Time) {
@@ -26,27 +24,26 @@ impl Worker {
             self.accept((event.token & !LISTENER) as usize, now);
             return;
         }
-        let Some(place) = self.place(event.token) else {
+        self.serving(event.token, now, |worker, connection| {
+            worker.serve_one(connection, event, now)
+        });
+    }
+
+    /// Serves a connection, out of the table meanwhile, so that others can be reached. It is closed
+    /// where `serve` returns `false`.
+    pub(super) fn serving(
+        &mut self,
+        token: u64,
+        now: Time,
+        serve: impl FnOnce(&mut Worker, &mut Connection) -> bool,
+    ) {
+        let Some(place) = self.place(token) else {
             return;
         };
         let Some(mut connection) = self.connections[place].take() else {
             return;
         };
-        // Out of the table while it is served, so that others can be reached.
-        let kept = self.serve_one(&mut connection, event, now);
-        self.served(place, connection, kept, now);
-    }
-
-    /// Puts a connection back into the table, or closes it.
-    pub(super) fn served(
-        &mut self,
-        place: usize,
-        connection: Box<Connection>,
-        kept: bool,
-        now: Time,
-    ) {
-        let token = connection.token;
-        if kept {
+        if serve(self, &mut connection) {
             let is_http2 = matches!(connection.role, Role::Http2(_));
             self.connections[place] = Some(connection);
             self.mark(token);
@@ -60,12 +57,7 @@ impl Worker {
     }
 
     /// `false`: the connection is to be closed.
-    pub(super) fn serve_one(
-        &mut self,
-        connection: &mut Connection,
-        event: Ready,
-        now: Time,
-    ) -> bool {
+    fn serve_one(&mut self, connection: &mut Connection, event: Ready, now: Time) -> bool {
         if connection.connecting && event.writable {
             match connection.transport.socket.take_error() {
                 Ok(None) => {
@@ -90,14 +82,15 @@ impl Worker {
         }
         if connection.paused || connection.held {
             // Not asked for: the event is a failure. A pipe may hold bytes all the same.
-            let is_failed = !connection.reads && matches!(connection.role, Role::Down { .. });
+            let is_failed =
+                !connection.interest.reads && matches!(connection.role, Role::Down { .. });
             return !is_failed;
         }
         if matches!(connection.role, Role::Down { .. })
             && !self.routes[connection.route].held.is_empty()
         {
             // Others wait already: its bytes wait in its socket, and cost nothing there.
-            self.hold(connection, now);
+            self.park(connection, now);
             return true;
         }
         let got = match connection.transport.read(&mut self.buffer) {
@@ -113,13 +106,13 @@ impl Worker {
         let codec = self.routes[connection.route].codec.clone();
         match (&connection.role, codec) {
             (Role::Down { .. }, Some(codec)) => {
-                let fine = self.take_requests(connection, &codec, now);
+                let fine = self.relay_frames(connection, &codec, now);
                 // What was asked before is still answered.
                 connection.ended = got == Got::End;
                 fine
             }
             (Role::Up { .. }, Some(codec)) => {
-                self.take_answers(connection, &codec, now) && got != Got::End
+                self.relay_frames(connection, &codec, now) && got != Got::End
             }
             (Role::Http2(_), _) => {
                 connection.ended = got == Got::End;
@@ -162,10 +155,10 @@ impl Worker {
     }
 
     fn begin(&mut self, token: u64, route: usize, now: Time) {
-        match self.routes[route].route.protocol {
-            Protocol::Bolt | Protocol::Plugin => {}
-            Protocol::Grpc => self.greet(token),
-            Protocol::Tcp => self.meet(token, route, now),
+        match self.routes[route].route.protocol.carriage {
+            Carriage::Frames { .. } => {}
+            Carriage::Streams { .. } => self.greet(token),
+            Carriage::Bytes => self.meet(token, route, now),
         }
     }
 
@@ -185,7 +178,7 @@ impl Worker {
             return;
         }
         count(&state.counters.handshakes_failed, 1);
-        let Some(more) = state.failures.line(now) else {
+        let Some(more) = state.troubles.line(Trouble::Handshake, now) else {
             return;
         };
         let identity = match connection.endpoint() {
@@ -233,17 +226,17 @@ impl Worker {
             let Ok(tls) = tls else {
                 continue;
             };
-            let protocol = state.route.protocol;
             let opening = state.proxies.opening(peer).map(Box::new);
-            let role = match protocol {
-                Protocol::Bolt | Protocol::Plugin => Role::Down { in_flight: 0 },
-                Protocol::Grpc => Role::Http2(Box::new(Http2::down())),
-                Protocol::Tcp => Role::Pipe {
+            let role = match state.route.protocol.carriage {
+                Carriage::Frames { .. } => Role::Down { in_flight: 0 },
+                Carriage::Streams { .. } => Role::Http2(Box::new(Http2::down())),
+                Carriage::Bytes => Role::Pipe {
                     peer: u64::MAX,
                     endpoint: None,
                 },
             };
-            let Ok(token) = self.adopt(socket, tls, route, role, false, now) else {
+            let transport = Transport::new(socket, tls);
+            let Ok(token) = self.adopt(transport, route, role, now) else {
                 continue;
             };
             count(&self.counters(route).accepted, 1);
@@ -325,36 +318,19 @@ impl Worker {
 
     /// Asks epoll for what matters now.
     pub(super) fn watch(&mut self, token: u64) {
-        let Some(place) = self.place(token) else {
+        let Some(connection) = find_mut(&mut self.connections, token) else {
             return;
         };
-        let Some(connection) = self.connections[place].as_deref_mut() else {
-            return;
+        let interest = Interest {
+            reads: !connection.paused && !connection.held && !connection.ended,
+            writes: connection.connecting || connection.transport.wants_write(),
         };
-        let reads = !connection.paused && !connection.held && !connection.ended;
-        let writes = connection.connecting || connection.transport.wants_write();
-        if (reads, writes) != (connection.reads, connection.writes) {
-            (connection.reads, connection.writes) = (reads, writes);
-            if let Err(e) = self
-                .poll
-                .change(&connection.transport.socket, token, reads, writes)
-            {
+        if interest != connection.interest {
+            connection.interest = interest;
+            let socket = &connection.transport.socket;
+            if let Err(e) = self.poll.change(socket, token, interest) {
                 tracing::error!("watching a socket: {e}");
             }
         }
     }
-}
-
-/// A listening socket whose port other workers' sockets share.
-pub(in crate::sidecar) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM.nonblocking().cloexec(),
-        None,
-    )?;
-    socket.set_reuse_address(true)?;
-    socket.set_reuse_port(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG.into())?;
-    Ok(socket.into())
 }

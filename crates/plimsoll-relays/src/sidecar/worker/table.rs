@@ -1,11 +1,12 @@
 //! A worker's connections by their tokens: taken in, found, closed.
 
 use std::io;
-use std::net::TcpStream;
 
 use plimsoll_model::Time;
+use plimsoll_protocols::relayed::Why;
 
 use super::super::count;
+use super::super::poll::Interest;
 use super::super::transport::Transport;
 use super::lines::Ended;
 use super::{Connection, Role, Worker};
@@ -32,14 +33,12 @@ impl Worker {
         }
     }
 
-    /// Takes a socket in.
+    /// Takes a socket in; that to an upstream is not connected yet.
     pub(super) fn adopt(
         &mut self,
-        socket: TcpStream,
-        tls: Option<rustls::Connection>,
+        transport: Transport,
         route: usize,
         role: Role,
-        connecting: bool,
         now: Time,
     ) -> io::Result<u64> {
         let place = self.free.pop().unwrap_or_else(|| {
@@ -49,12 +48,17 @@ impl Worker {
         let generation = self.next_generation;
         self.next_generation = (self.next_generation + 1) & 0x7fff_ffff;
         let token = u64::from(generation) << 32 | u64::from(place);
-        if let Err(e) = self.poll.add(&socket, token, true, connecting) {
+        let connecting = role.endpoint().is_some();
+        let interest = Interest {
+            reads: true,
+            writes: connecting,
+        };
+        if let Err(e) = self.poll.add(&transport.socket, token, interest) {
             self.free.push(place);
             return Err(e);
         }
         self.connections[place as usize] = Some(Box::new(Connection {
-            transport: Transport::new(socket, tls),
+            transport,
             token,
             route,
             role,
@@ -68,8 +72,7 @@ impl Worker {
             proven: false,
             problem: None,
             recognised: false,
-            reads: true,
-            writes: connecting,
+            interest,
             paused: false,
             held: false,
             held_since: Time::NEVER,
@@ -120,9 +123,14 @@ impl Worker {
                 } else {
                     count(&self.counters(route).upstream_lost, 1);
                 }
-                let lost = self.answer_lost(route, endpoint, &mut calls, connection.connecting);
+                let lost = calls.take_due(Time::NEVER);
+                let why = match connection.connecting {
+                    true => Why::NoUpstream,
+                    false => Why::Cut,
+                };
+                self.refuse_all(route, endpoint, &lost, why);
                 if !connection.connecting {
-                    self.calls_failed(route, endpoint, lost, now);
+                    self.calls_failed(route, endpoint, lost.len(), now);
                 }
             }
             Role::Http2(http2) => {

@@ -3,34 +3,47 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use plimsoll_model::Time;
+use plimsoll_protocols::relayed::{Blame, Broken};
 use plimsoll_protocols::serving::proxied::OpeningError;
 
-use super::super::codec::{Blame, Broken};
 use super::super::count;
 use super::{Connection, Worker};
 
 /// How often one kind of trouble is logged, for each route.
 const LOG_EVERY: Duration = Duration::from_secs(5);
 
-/// One kind of trouble of a route.
-#[derive(Default)]
-pub(super) struct Troubles {
-    logged: Option<Time>,
-    unlogged: u64,
+/// A kind of trouble.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Trouble {
+    /// A handshake failed.
+    Handshake,
+    /// A connection carried what is not its protocol.
+    Garbage,
+    Codec,
+    /// A frame is above `max_frame`.
+    TooLong,
+    /// A PROXY header can't be used, or comes from a client that is not trusted.
+    Refusal,
 }
+
+/// Those of a route, by kind: when one was logged, and how many were not since then.
+#[derive(Default)]
+pub(super) struct Troubles([(Option<Time>, u64); 5]);
 
 impl Troubles {
     /// What stands at the end of this one's line; `None`: it has none.
-    pub(super) fn line(&mut self, now: Time) -> Option<More> {
-        if self.logged.is_some_and(|logged| now < logged + LOG_EVERY) {
-            self.unlogged += 1;
+    pub(super) fn line(&mut self, trouble: Trouble, now: Time) -> Option<More> {
+        let (logged, unlogged) = &mut self.0[trouble as usize];
+        if logged.is_some_and(|logged| now < logged + LOG_EVERY) {
+            *unlogged += 1;
             return None;
         }
-        self.logged = Some(now);
-        Some(More(std::mem::take(&mut self.unlogged)))
+        *logged = Some(now);
+        Some(More(std::mem::take(unlogged)))
     }
 }
 
@@ -77,35 +90,43 @@ impl fmt::Display for Peer {
 }
 
 impl Worker {
-    /// The PROXY header of a connection is missing, or can't be used.
-    pub(super) fn turn_away(&mut self, route: usize, peer: Peer, why: &OpeningError, now: Time) {
-        if why.reason().is_none() {
-            return;
-        }
-        count(&self.counters(route).malformed, 1);
+    /// Logs what went wrong with a connection of a route.
+    pub(super) fn warn(
+        &mut self,
+        route: usize,
+        trouble: Trouble,
+        what: fmt::Arguments<'_>,
+        now: Time,
+    ) {
         let state = &mut self.routes[route];
-        if let Some(more) = state.refusals.line(now) {
+        if let Some(more) = state.troubles.line(trouble, now) {
             let name = &state.route.name;
-            tracing::warn!("route {name}: refused the {peer}: {why}{more}");
+            tracing::warn!("route {name}: {what}{more}");
         }
     }
 
-    /// What a connection carried is malformed, or its plugin made nothing of it.
+    /// The PROXY header of a connection is missing, or can't be used.
+    pub(super) fn turn_away(&mut self, route: usize, peer: Peer, why: &OpeningError, now: Time) {
+        if why.reason().is_some() {
+            count(&self.counters(route).malformed, 1);
+            let what = format_args!("refused the {peer}: {why}");
+            self.warn(route, Trouble::Refusal, what, now);
+        }
+    }
+
+    /// What a connection carried is malformed, or its codec made nothing of it.
     pub(super) fn report_broken(&mut self, route: usize, peer: Peer, broken: &Broken, now: Time) {
         let why = &broken.why;
         match broken.by {
             Blame::Peer => return self.report_garbage(route, peer, why, now),
-            Blame::Plugin => count(&self.counters(route).plugin_faults, 1),
+            Blame::Codec => count(&self.counters(route).codec_faults, 1),
             Blame::Protocol => {}
         }
-        let state = &mut self.routes[route];
-        if let Some(more) = state.plugin_faults.line(now) {
-            let (name, plugin) = (&state.route.name, state.route.plugin.as_deref());
-            let plugin = plugin.unwrap_or_else(|| "".as_ref()).display();
-            tracing::warn!(
-                "route {name}: plugin {plugin}: closing the connection of {peer}: {why}{more}"
-            );
-        }
+        let file = self.routes[route].route.file().map(Path::to_owned);
+        let file = file.unwrap_or_default();
+        let file = file.display();
+        let what = format_args!("plugin {file}: closing the connection of {peer}: {why}");
+        self.warn(route, Trouble::Codec, what, now);
     }
 
     /// A frame is longer than the route's file allows.
@@ -116,11 +137,8 @@ impl Worker {
         why: &dyn fmt::Display,
         now: Time,
     ) {
-        let state = &mut self.routes[route];
-        if let Some(more) = state.too_long.line(now) {
-            let name = &state.route.name;
-            tracing::warn!("route {name}: left out a frame from {peer}: {why}{more}");
-        }
+        let what = format_args!("left out a frame from {peer}: {why}");
+        self.warn(route, Trouble::TooLong, what, now);
     }
 
     /// What a connection carried is not its protocol.
@@ -132,10 +150,11 @@ impl Worker {
         now: Time,
     ) {
         count(&self.counters(route).malformed, 1);
-        let state = &mut self.routes[route];
-        if let Some(more) = state.garbage.line(now) {
-            let name = &state.route.name;
-            tracing::warn!("route {name}: garbage from {peer}: {why}{more}");
-        }
+        self.warn(
+            route,
+            Trouble::Garbage,
+            format_args!("garbage from {peer}: {why}"),
+            now,
+        );
     }
 }

@@ -13,6 +13,7 @@ use socket2::{Domain, Socket, Type};
 use super::super::count;
 use super::super::metrics::UpstreamCounters;
 use super::super::names::Place;
+use super::super::transport::Transport;
 use super::{Role, Worker};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -196,16 +197,15 @@ impl Worker {
     ) -> Option<u64> {
         let state = &mut self.routes[route];
         let Place { host, address } = state.endpoints[endpoint].place.clone();
-        let begun = (|| -> io::Result<(TcpStream, Option<rustls::Connection>)> {
+        let begun = (|| -> io::Result<Transport> {
             let tls = match &state.upstream_tls {
                 Some(identity) => Some(identity.connection(&host).map_err(io::Error::other)?),
                 None => None,
             };
-            Ok((begin(&address)?, tls))
+            Ok(Transport::new(begin(&address)?, tls))
         })();
         count(&self.counters(route).upstream_connects, 1);
-        let adopted =
-            begun.and_then(|(socket, tls)| self.adopt(socket, tls, route, role(), true, now));
+        let adopted = begun.and_then(|transport| self.adopt(transport, route, role(), now));
         match adopted {
             Ok(token) => Some(token),
             Err(e) => {

@@ -1,22 +1,22 @@
-//! Looks after codec plugins: one that does not come back stands in the way of every connection
-//! of its worker, and can't be interrupted.
+//! Looks after code of files: what does not come back stands in the way of every connection of its
+//! worker, and can't be interrupted.
 //!
-//! A worker notes that it goes into a plugin and that it is back; a thread of its own compares
+//! A worker notes that it goes into such code and that it is back; a thread of its own compares
 //! the notes. It counts its own naps, so a process that was stopped meanwhile is not blamed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-use super::config::Route;
+use super::CodecOptions;
 
 const NAP: Duration = Duration::from_millis(100);
 
-/// What a plugin is asked to do.
+/// What a codec is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Function {
+pub(crate) enum Function {
     Match,
     Decode,
     Encode,
@@ -30,31 +30,31 @@ const FUNCTIONS: [(Function, &str); 4] = [
     (Function::Make, "make"),
 ];
 
-/// One worker's notes of one route's plugin.
+/// One worker's notes of one route's codec.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(crate) struct Watch {
     route: String,
-    plugin: PathBuf,
+    file: PathBuf,
     limit: Duration,
-    /// Odd: in the plugin.
+    /// Odd: in the file's code.
     steps: AtomicU64,
     function: AtomicU8,
 }
 
 impl Watch {
-    fn new(route: &Route) -> Watch {
+    fn new(options: &CodecOptions<'_>) -> Watch {
         Watch {
-            route: route.name.clone(),
-            plugin: route.plugin.clone().unwrap_or_default(),
-            limit: route.codec_timeout(),
+            route: options.route.to_owned(),
+            file: options.file.map(Path::to_owned).unwrap_or_default(),
+            limit: options.timeout,
             steps: AtomicU64::new(0),
             function: AtomicU8::new(0),
         }
     }
 
-    /// Runs `call`, which goes into the plugin. By one thread alone.
+    /// Runs `call`, which goes into the file's code. By one thread alone.
     #[inline]
-    pub(super) fn within<T>(&self, function: Function, call: impl FnOnce() -> T) -> T {
+    pub(crate) fn within<T>(&self, function: Function, call: impl FnOnce() -> T) -> T {
         let steps = self.steps.load(Ordering::Relaxed);
         self.function.store(function as u8, Ordering::Relaxed);
         self.steps.store(steps + 1, Ordering::Release);
@@ -70,7 +70,7 @@ impl Watch {
         format!(
             "route {}: plugin {}: `{name}` has not returned for {:?} (codec_timeout), and nothing else can end it than the end of this process",
             self.route,
-            self.plugin.display(),
+            self.file.display(),
             self.limit
         )
     }
@@ -78,21 +78,21 @@ impl Watch {
 
 /// All workers' notes.
 #[derive(Debug, Default)]
-pub(super) struct Watchdog {
+pub struct Watchdog {
     watches: Mutex<Vec<Weak<Watch>>>,
 }
 
 impl Watchdog {
-    pub(super) fn watch(&self, route: &Route) -> Arc<Watch> {
-        let watch = Arc::new(Watch::new(route));
+    pub(crate) fn watch(&self, options: &CodecOptions<'_>) -> Arc<Watch> {
+        let watch = Arc::new(Watch::new(options));
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         watches.retain(|watch| watch.strong_count() > 0);
         watches.push(Arc::downgrade(&watch));
         watch
     }
 
-    /// Reports, once, a plugin that does not return.
-    pub(super) fn start(
+    /// Reports, once, code that does not return.
+    pub fn start(
         self: Arc<Watchdog>,
         stop: Arc<AtomicBool>,
         report: impl FnOnce(String) + Send + 'static,

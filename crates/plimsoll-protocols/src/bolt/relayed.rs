@@ -1,0 +1,187 @@
+//! Bolt as relays carry it: a frame is passed on as it came, with another id; with a checksum that is
+//! made anew.
+
+use std::time::Duration;
+
+use super::frame::codec;
+use super::hessian::{self, Value};
+use super::{Command, Form, Frame, FrameError, Kind, Status};
+use crate::relayed::{self, Broken, CodecOptions, FrameCodec, Manner, Seen, Sender, Unusable, Why};
+
+/// By the longest content of a frame. Bytes.
+#[derive(Clone, Debug)]
+pub struct Codec(usize);
+
+/// A Java server answers all requests of a connection in the layout of its first one, so
+/// each layout has connections of its own.
+const LAYOUTS: usize = 3;
+
+/// By the revision of version 2, or 0, the switches, and the codec.
+#[inline]
+fn manner(form: Form, codec: u8) -> Manner {
+    let (revision, switches) = match form {
+        Form::V1 => (0, 0),
+        Form::V2 { revision, switches } => (revision, switches),
+    };
+    Manner(u64::from_le_bytes([
+        revision, switches, codec, 0, 0, 0, 0, 0,
+    ]))
+}
+
+#[inline]
+fn form(manner: Manner) -> Form {
+    match manner.0.to_le_bytes() {
+        [0, ..] => Form::V1,
+        [revision, switches, ..] => Form::V2 { revision, switches },
+    }
+}
+
+impl Codec {
+    pub(crate) fn of_worker(&self, options: &CodecOptions<'_>) -> Codec {
+        Codec(options.max_frame)
+    }
+}
+
+impl FrameCodec for Codec {
+    fn open(options: &CodecOptions<'_>) -> Result<Codec, Unusable> {
+        Ok(Codec(options.max_frame))
+    }
+
+    fn layouts(&self) -> usize {
+        LAYOUTS
+    }
+
+    #[inline]
+    fn layout(&self, manner: Manner) -> usize {
+        usize::from(manner.0 as u8)
+    }
+
+    #[inline]
+    fn read(&self, _from: Sender, bytes: &[u8]) -> Result<Option<Seen>, Broken> {
+        let parsed = Frame::parse(bytes, self.0).map_err(|e| broken(e, bytes))?;
+        let Some((frame, length)) = parsed else {
+            return Ok(None);
+        };
+        Ok(Some(Seen {
+            length,
+            id: frame.id.into(),
+            kind: kind(frame.kind, frame.command),
+            manner: manner(frame.form, frame.codec),
+        }))
+    }
+
+    #[inline]
+    fn renumber(
+        &self,
+        frame: &[u8],
+        manner: Manner,
+        id: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Broken> {
+        let (form, start) = (form(manner), out.len());
+        out.extend_from_slice(frame);
+        let frame = &mut out[start..];
+        let at = form.id_at();
+        frame[at..at + 4].copy_from_slice(&narrow(id).to_be_bytes());
+        if form.has_crc() {
+            let end = frame.len() - 4;
+            let crc = crc32fast::hash(&frame[..end]);
+            frame[end..].copy_from_slice(&crc.to_be_bytes());
+        }
+        Ok(())
+    }
+
+    fn heartbeat(&self, layout: usize, id: u64, out: &mut Vec<u8>) -> Result<bool, Broken> {
+        Frame::heartbeat(form(Manner(layout as u64)), narrow(id)).write(out);
+        Ok(true)
+    }
+
+    fn heartbeat_ack(&self, id: u64, manner: Manner, out: &mut Vec<u8>) -> Result<(), Broken> {
+        Frame::heartbeat_ack(form(manner), narrow(id)).write(out);
+        Ok(())
+    }
+
+    fn refuse(&self, id: u64, manner: Manner, why: Why, out: &mut Vec<u8>) -> Result<(), Broken> {
+        let status = match why {
+            Why::Busy => Status::ServerThreadpoolBusy,
+            Why::NoUpstream => Status::NoProcessor,
+            Why::Timeout => Status::Timeout,
+            Why::Cut => Status::ConnectionClosed,
+            Why::Fault => Status::ServerException,
+            Why::TooLong => Status::CodecException,
+        };
+        let (form, codec) = (form(manner).without_switches(), manner.0.to_le_bytes()[2]);
+        let mut answer = Frame::bare_response(form, narrow(id), codec, status);
+        let content;
+        if why == Why::TooLong {
+            // There is no status for it.
+            let limit = self.0;
+            let text =
+                format!("the content is over the sidecar's limit of {limit} bytes (max_frame)");
+            content = hessian::encode(&Value::String(text));
+            answer.codec = codec::HESSIAN2;
+            answer.class = b"java.lang.String";
+            answer.content = &content;
+        }
+        answer.write(out);
+        Ok(())
+    }
+
+    fn status(&self, frame: &[u8]) -> Option<String> {
+        let (frame, _) = Frame::parse(frame, usize::MAX).ok()??;
+        let Kind::Response { status } = frame.kind else {
+            return None;
+        };
+        Some(self.status_name(status.into()))
+    }
+
+    fn status_name(&self, status: u32) -> String {
+        match u16::try_from(status).ok().and_then(Status::from_number) {
+            Some(status) => status.name().to_owned(),
+            None => format!("{status:#06x}"),
+        }
+    }
+}
+
+#[cold]
+fn broken(error: FrameError, bytes: &[u8]) -> Broken {
+    let FrameError::ContentTooLong { .. } = error else {
+        return Broken::new(error.to_string());
+    };
+    let too_long = Frame::head(bytes).map(|head| Seen {
+        length: head.length,
+        id: head.id.into(),
+        kind: kind(head.kind, head.command),
+        manner: manner(head.form, head.codec),
+    });
+    Broken {
+        too_long,
+        ..Broken::new(format!("{error} (max_frame)"))
+    }
+}
+
+#[inline]
+fn kind(kind: Kind, command: Command) -> relayed::Kind {
+    match (kind, command) {
+        (Kind::Response { .. }, Command::Heartbeat) => relayed::Kind::HeartbeatAck,
+        (Kind::Response { status }, _) => relayed::Kind::Response {
+            status: status.into(),
+        },
+        (_, Command::GoAway) => relayed::Kind::GoAway,
+        (Kind::Request { .. }, Command::Heartbeat) => relayed::Kind::Heartbeat,
+        (Kind::Request { timeout }, Command::RpcRequest) => relayed::Kind::Request {
+            timeout: u64::try_from(timeout)
+                .ok()
+                .filter(|millis| *millis > 0)
+                .map(Duration::from_millis),
+        },
+        (Kind::Oneway { .. }, Command::RpcRequest) => relayed::Kind::Oneway,
+        _ => relayed::Kind::Other,
+    }
+}
+
+/// Ids of Bolt have 32 bits: those read from its frames, and those that calls are given.
+#[inline]
+fn narrow(id: u64) -> u32 {
+    id as u32
+}

@@ -1,0 +1,191 @@
+//! What a relay has to know of a protocol: its name in a configuration and how its connections are
+//! carried; and where calls share connections, where frames end and what they are for, how to give
+//! them another id, and how to answer, in the protocol's own terms, a call that failed.
+//!
+//! [`crate::registry::RELAYED`] lists the protocols. The relay knows none of them by name.
+
+mod watchdog;
+
+use std::error::Error;
+use std::path::Path;
+use std::time::Duration;
+
+pub use watchdog::Watchdog;
+pub(crate) use watchdog::{Function, Watch};
+
+/// A protocol that relays carry.
+#[derive(Debug)]
+pub struct Relayed<C> {
+    /// In a relay's configuration.
+    pub name: &'static str,
+    pub carriage: Carriage<C>,
+}
+
+/// How the connections of a protocol are carried.
+#[derive(Debug)]
+pub enum Carriage<C> {
+    /// Calls share connections, as frames with ids.
+    Frames {
+        open: fn(&CodecOptions<'_>) -> Result<C, Unusable>,
+        /// The codec is in a file, which is given by a key that has the protocol's name.
+        has_file: bool,
+    },
+    /// Calls share connections, as streams of HTTP/2. `title`: what people call the protocol.
+    Streams { title: &'static str },
+    /// As they come: a connection for a connection.
+    Bytes,
+}
+
+/// Why a codec can't be used.
+pub type Unusable = Box<dyn Error + Send + Sync>;
+
+/// What a codec is made with: of the route that it is for.
+#[derive(Clone, Copy, Debug)]
+pub struct CodecOptions<'a> {
+    pub route: &'a str,
+    pub file: Option<&'a Path>,
+    /// The longest frame. Bytes.
+    pub max_frame: usize,
+    /// How long one call into a file's code may take.
+    pub timeout: Duration,
+    pub watchdog: &'a Watchdog,
+}
+
+/// Who sent what is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    Client,
+    Server,
+}
+
+/// What a frame is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `timeout`: what it brings of its own.
+    Request {
+        timeout: Option<Duration>,
+    },
+    /// A request that wants no answer.
+    Oneway,
+    /// `status`: a number of the protocol.
+    Response {
+        status: u32,
+    },
+    Heartbeat,
+    HeartbeatAck,
+    /// The sender takes no more requests on this connection.
+    GoAway,
+    /// Well-formed, and nothing that can be passed on.
+    Other,
+}
+
+/// A whole frame at the beginning of what was read.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// Bytes.
+    pub length: usize,
+    pub id: u64,
+    pub kind: Kind,
+    pub manner: Manner,
+}
+
+/// What its codec remembers of a frame, so that an answer can be given in its manner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Manner(pub(crate) u64);
+
+/// Why a call is answered by the relay itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    Busy,
+    NoUpstream,
+    Timeout,
+    /// The upstream's connection ended with the call in flight.
+    Cut,
+    /// The route's file asks for it.
+    Fault,
+    /// The request, or its answer, is longer than the route's `max_frame`.
+    TooLong,
+}
+
+/// The bytes, or what was to be made of them, can't be meant: their connection is closed.
+#[derive(Debug)]
+pub struct Broken {
+    pub why: String,
+    pub by: Blame,
+    /// It is a frame that is only too long: its length is known, and whose call it is.
+    pub too_long: Option<Seen>,
+}
+
+/// Whose fault it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blame {
+    Peer,
+    Codec,
+    /// The protocol has no such message.
+    Protocol,
+}
+
+impl Broken {
+    /// By the peer.
+    pub(crate) fn new(why: impl Into<String>) -> Broken {
+        Broken {
+            why: why.into(),
+            by: Blame::Peer,
+            too_long: None,
+        }
+    }
+}
+
+/// Reads and writes the frames of a protocol whose calls share connections.
+pub trait FrameCodec {
+    /// # Errors
+    /// When its file can't be used.
+    fn open(options: &CodecOptions<'_>) -> Result<Self, Unusable>
+    where
+        Self: Sized;
+
+    /// Manners of frames that never share an upstream connection.
+    fn layouts(&self) -> usize {
+        1
+    }
+
+    /// Less than [`FrameCodec::layouts`].
+    fn layout(&self, _manner: Manner) -> usize {
+        0
+    }
+
+    /// Whether the first bytes of a connection are of this protocol; `false`: there are too few.
+    /// Where a protocol's first frame shows it, all are.
+    fn recognise(&self, _from: Sender, _bytes: &[u8]) -> Result<bool, Broken> {
+        Ok(true)
+    }
+
+    /// The frame that `bytes` begin with; `None`: not all of it is there yet.
+    fn read(&self, from: Sender, bytes: &[u8]) -> Result<Option<Seen>, Broken>;
+
+    /// Appends `frame`, which was read with this manner, with another id.
+    fn renumber(
+        &self,
+        frame: &[u8],
+        manner: Manner,
+        id: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Broken>;
+
+    /// Appends a heartbeat; `false`: the protocol has none.
+    fn heartbeat(&self, layout: usize, id: u64, out: &mut Vec<u8>) -> Result<bool, Broken>;
+
+    /// Appends the answer to a heartbeat.
+    fn heartbeat_ack(&self, id: u64, manner: Manner, out: &mut Vec<u8>) -> Result<(), Broken>;
+
+    /// Appends an answer with the reason why the call failed.
+    fn refuse(&self, id: u64, manner: Manner, why: Why, out: &mut Vec<u8>) -> Result<(), Broken>;
+
+    /// The status of an answer, in a word.
+    fn status(&self, frame: &[u8]) -> Option<String>;
+
+    /// What people call a status.
+    fn status_name(&self, status: u32) -> String {
+        status.to_string()
+    }
+}

@@ -1,0 +1,211 @@
+//! What may be wrong with a sidecar's file that is well-formed.
+
+use plimsoll_model::plan::Trust;
+use plimsoll_protocols::registry::{Codec, RELAYED};
+use plimsoll_protocols::relayed::{Carriage, Relayed};
+
+use super::{Config, LARGEST_MAX_FRAME, MAX_WORKERS, Route, SHORTEST_LOOKUP};
+use crate::sidecar::names::Upstream;
+
+/// With the key that is wrong, and what would be right.
+pub(super) type Checked = Result<(), (String, String)>;
+
+fn wrong(key: &str, problem: impl Into<String>) -> Checked {
+    Err((key.to_owned(), problem.into()))
+}
+
+fn ensure(is_fine: bool, key: &str, problem: &str) -> Checked {
+    match is_fine {
+        true => Ok(()),
+        false => wrong(key, problem),
+    }
+}
+
+/// The protocols that are carried so, as messages list them.
+fn names_of(is_so: impl Fn(&Carriage<Codec>) -> bool) -> String {
+    let named = RELAYED.iter().filter(|protocol| is_so(&protocol.carriage));
+    let mut names: Vec<String> = named
+        .map(|protocol| format!("{:?}", protocol.name))
+        .collect();
+    let last = names.pop().unwrap_or_default();
+    match names.is_empty() {
+        true => last,
+        false => format!("{} and {last}", names.join(", ")),
+    }
+}
+
+fn has_file(carriage: &Carriage<Codec>) -> bool {
+    matches!(carriage, Carriage::Frames { has_file: true, .. })
+}
+
+impl Config {
+    /// The keys above the routes.
+    pub(super) fn check_itself(&self) -> Checked {
+        let has_routes = !self.route.is_empty();
+        ensure(has_routes, "route", "none: write at least one [[route]]")?;
+        let are_few = (1..=MAX_WORKERS).contains(&self.workers());
+        ensure(are_few, "workers", "out of range: use 1 to 64")?;
+        let is_near = self.admin.is_none_or(|admin| admin.ip().is_loopback());
+        let right = "not a loopback address: metrics are for this machine, use 127.0.0.1:PORT";
+        ensure(is_near, "admin", right)?;
+        let is_seldom = self.lookup() >= SHORTEST_LOOKUP;
+        ensure(is_seldom, "lookup", "too often: use 100ms or more")
+    }
+
+    /// Where a route is among the others: its name, where it listens and where its calls go.
+    pub(super) fn check_place(&self, i: usize) -> Checked {
+        let route = &self.route[i];
+        let is_known = self.route[..i].iter().any(|other| other.name == route.name);
+        ensure(!is_known, "name", "used twice: give each route its own")?;
+        let listen_tls = route.listen_tls.as_ref();
+        if listen_tls.is_some_and(|tls| tls.server_name.is_some()) {
+            return wrong(
+                "listen_tls.server_name",
+                "means nothing here: the names of clients are not checked; leave it out (in upstream_tls it is what the upstream's certificate must be for)",
+            );
+        }
+        if let Some(other) = self.taken(i) {
+            let listen = &route.listen;
+            let problem = format!("{listen} is {other}'s already: give each its own");
+            return wrong("listen", problem);
+        }
+        if let Some(way) = self.way_back(i) {
+            let problem =
+                format!("leads back into the route itself ({way}): name the service's address");
+            return wrong("upstream", problem);
+        }
+        if route.proxy_protocol.as_ref().is_some_and(Vec::is_empty) {
+            return wrong(
+                "proxy_protocol",
+                "empty: name the addresses that send PROXY headers, such as \"127.0.0.1\", or leave it out",
+            );
+        }
+        let right = "empty: name at least one address, such as \"127.0.0.1:12200\"";
+        ensure(!route.upstream.is_empty(), "upstream", right)
+    }
+}
+
+impl Route {
+    pub(super) fn check(&self) -> Checked {
+        self.check_tls()?;
+        self.check_protocol()?;
+        self.check_limits()
+    }
+
+    fn check_tls(&self) -> Checked {
+        let Some(tls) = &self.upstream_tls else {
+            return Ok(());
+        };
+        let trust = tls.trust()?;
+        let is_named = tls.server_name.is_some()
+            || !matches!(trust, Trust::System | Trust::Ca(_))
+            || !self.upstream.iter().any(Upstream::is_socket);
+        match (&tls.cert, &tls.key) {
+            (Some(_), None) => wrong(
+                "upstream_tls.key",
+                "missing: a certificate (cert) needs its private key",
+            ),
+            (None, Some(_)) => wrong(
+                "upstream_tls.cert",
+                "missing: a private key (key) needs its certificate",
+            ),
+            _ if is_named => Ok(()),
+            _ => wrong(
+                "upstream_tls.server_name",
+                "missing: a Unix socket has no name for the upstream's certificate to be checked against; give the one that it is for, such as \"localhost\"",
+            ),
+        }
+    }
+
+    /// Keys that the route's protocol does not have.
+    fn check_protocol(&self) -> Checked {
+        let Relayed { name, carriage } = self.protocol;
+        let of_calls = [
+            ("connections", self.connections.is_some()),
+            ("max_in_flight", self.max_in_flight.is_some()),
+            ("max_frame", self.max_frame.is_some()),
+            ("timeout", self.timeout.is_some()),
+            ("heartbeat", self.heartbeat.is_some()),
+            ("eject_after", self.eject_after.is_some()),
+            ("eject_for", self.eject_for.is_some()),
+        ];
+        let of_streams = [
+            ("max_streams", self.max_streams.is_some()),
+            ("request_timeout", self.request_timeout.is_some()),
+        ];
+        let of_file = [("codec_timeout", self.codec_timeout.is_some())];
+        let have_calls = |carriage: &_| !matches!(carriage, Carriage::Bytes);
+        let have_streams = |carriage: &_| matches!(carriage, Carriage::Streams { .. });
+        let known_calls = format!("{}: {name} knows no calls", names_of(have_calls));
+        for (keys, those, is_one) in [
+            (&of_calls[..], known_calls, have_calls(carriage)),
+            (&of_streams, names_of(have_streams), have_streams(carriage)),
+            (&of_file, names_of(has_file), has_file(carriage)),
+        ] {
+            if let Some((key, _)) = keys.iter().find(|(_, given)| *given && !is_one) {
+                return wrong(key, format!("only for {those}"));
+            }
+        }
+        match (carriage, self.max_frame) {
+            (Carriage::Streams { title }, Some(_)) => {
+                let those = names_of(|carriage| matches!(carriage, Carriage::Frames { .. }));
+                wrong(
+                    "max_frame",
+                    format!(
+                        "only for {those}: {title}'s messages pass frame by frame, of any length"
+                    ),
+                )
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_limits(&self) -> Checked {
+        let at_least_1 = "out of range: use 1 or more";
+        let range = 1024..=LARGEST_MAX_FRAME;
+        let fits = (self.max_frame.as_ref()).is_none_or(|size| range.contains(&size.0));
+        ensure(fits, "max_frame", "out of range: use 1KiB to 1GiB")?;
+        if let Some((name, problem)) = self.fault.and_then(|fault| fault.problem()) {
+            return wrong(name, problem);
+        }
+        ensure(self.max_streams() > 0, "max_streams", at_least_1)?;
+        self.check_file()?;
+        let fits = (1..=1024).contains(&self.connections());
+        ensure(fits, "connections", "out of range: use 1 to 1024")?;
+        let fits = (1..1 << 20).contains(&self.max_in_flight());
+        ensure(fits, "max_in_flight", "out of range: use 1 to 1048575")?;
+        ensure(self.eject_after != Some(0), "eject_after", at_least_1)?;
+        let mut times = [
+            self.timeout(),
+            self.heartbeat(),
+            self.request_timeout(),
+            self.codec_timeout(),
+        ]
+        .into_iter();
+        ensure(
+            times.all(|time| !time.is_zero()),
+            "timeout, heartbeat, request_timeout, codec_timeout",
+            "0 is no time: use a duration such as \"15s\"",
+        )
+    }
+
+    fn check_file(&self) -> Checked {
+        let Relayed { name, carriage } = self.protocol;
+        match (has_file(carriage), self.file()) {
+            (true, None) => wrong(
+                name,
+                format!(
+                    "missing: protocol = \"{name}\" needs the shared object that brings it, such as \"x_example.so\""
+                ),
+            ),
+            (false, Some(_)) => {
+                let those = names_of(has_file);
+                wrong(
+                    those.trim_matches('"'),
+                    format!("only for protocol = {those}"),
+                )
+            }
+            _ => Ok(()),
+        }
+    }
+}
