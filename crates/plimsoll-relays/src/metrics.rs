@@ -48,6 +48,30 @@ pub fn labels<const N: usize>(pairs: [(&'static str, &str); N]) -> Labels {
     pairs.map(|(name, value)| (name, value.to_owned())).into()
 }
 
+/// A struct of counters, each with its name and help in the text, and of what else is counted.
+macro_rules! counters {
+    (
+        $(#[$meta:meta])* $vis:vis struct $of:ident {
+            $($field:ident: $name:literal, $help:literal;)*
+        }
+        and { $($more:ident: $kind:ty,)* }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, Default)]
+        $vis struct $of {
+            $(#[doc = $help] $vis $field: Counter,)*
+            $($more: $kind,)*
+        }
+
+        impl $of {
+            fn register_counters(&self, registry: &mut Registry) {
+                $(registry.register($name, $help, self.$field.clone());)*
+            }
+        }
+    };
+}
+pub(crate) use counters;
+
 /// A value that is asked for when the text is written.
 pub struct Computed {
     kind: MetricType,

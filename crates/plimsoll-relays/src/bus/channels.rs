@@ -20,6 +20,9 @@ pub trait Sink: Send + Sync {
 /// Where the server is asked for a channel when its first listener comes, and no longer when the
 /// last one goes.
 pub(super) trait Upstream: Send + Sync {
+    /// A channel is subscribed when this returns, without the server's word.
+    const IS_AT_ONCE: bool = false;
+
     fn subscribe(&self, channel: &str);
     fn unsubscribe(&self, channel: &str);
 }
@@ -28,6 +31,8 @@ pub(super) trait Upstream: Send + Sync {
 pub(super) struct NoUpstream;
 
 impl Upstream for NoUpstream {
+    const IS_AT_ONCE: bool = true;
+
     fn subscribe(&self, _channel: &str) {}
     fn unsubscribe(&self, _channel: &str) {}
 }
@@ -64,7 +69,6 @@ impl<U: Upstream> Channels<U> {
         self: &Arc<Self>,
         name: &str,
         sink: Arc<dyn Sink>,
-        acknowledged_at_once: bool,
     ) -> (Listening, Option<oneshot::Receiver<()>>) {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let listening = Listening {
@@ -78,7 +82,7 @@ impl<U: Upstream> Channels<U> {
             self.upstream.subscribe(name);
             Channel {
                 listeners: Vec::with_capacity(1),
-                acknowledged: acknowledged_at_once,
+                acknowledged: U::IS_AT_ONCE,
                 interrupted: false,
                 waiting: Vec::new(),
             }

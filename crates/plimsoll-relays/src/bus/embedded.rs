@@ -118,7 +118,7 @@ impl Embedded {
     }
 
     pub(super) fn listen(&self, name: &str, sink: Arc<dyn Sink>) -> Listening {
-        self.channels.add(name, sink, true).0
+        self.channels.add(name, sink).0
     }
 
     pub(super) fn publish(&self, name: &str, payload: &Bytes) -> u64 {

@@ -6,9 +6,9 @@ use tokio::time::timeout;
 
 use plimsoll_wire::websocket::{Message, Opcode, Reader, Role, close_payload, put_frame};
 
+use super::GatewayOptions;
 use super::request::Upgrade;
 use super::stream::Stream;
-use super::{GOODBYE_LIMIT, GatewayOptions};
 
 /// Serves one connection to its end.
 pub(super) async fn serve(options: &GatewayOptions, mut stream: Stream, upgrade: &Upgrade) {
@@ -55,12 +55,5 @@ pub(super) async fn serve(options: &GatewayOptions, mut stream: Stream, upgrade:
             ended = true;
         }
     }
-    // Read to the end: closing with bytes unread would reset the connection, and the client
-    // might lose our Close.
-    let farewell = async {
-        stream.shutdown().await?;
-        while stream.read(&mut input).await? > 0 {}
-        Ok(())
-    };
-    let _: Result<std::io::Result<()>, _> = timeout(GOODBYE_LIMIT, farewell).await;
+    stream.farewell(&[]).await;
 }

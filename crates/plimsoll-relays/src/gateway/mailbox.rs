@@ -41,6 +41,14 @@ pub(super) struct Mail {
     pub(super) close: Option<u16>,
 }
 
+/// What a socket waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Anything,
+    /// An order to close.
+    Close,
+}
+
 impl Mailbox {
     pub(super) fn new(most_bytes: usize) -> Mailbox {
         Mailbox {
@@ -95,12 +103,11 @@ impl Mailbox {
         }
     }
 
-    /// Ready when there is something to take; `only_close`: when there is an order to
-    /// close, because frames can't be written at the moment.
-    pub(super) fn poll(&self, cx: &mut Context<'_>, only_close: bool) -> Poll<()> {
+    /// Ready when there is something to take.
+    pub(super) fn poll(&self, cx: &mut Context<'_>, wanted: Wanted) -> Poll<()> {
         let mut inner = self.lock();
-        let has_mail = inner.close.is_some()
-            || !only_close && (inner.behind || inner.lost || !inner.queue.is_empty());
+        let has_frames = inner.behind || inner.lost || !inner.queue.is_empty();
+        let has_mail = inner.close.is_some() || wanted == Wanted::Anything && has_frames;
         if has_mail {
             return Poll::Ready(());
         }
@@ -178,7 +185,7 @@ mod tests {
         mailbox.close(4001);
         mailbox.close(1012);
         let mut cx = Context::from_waker(Waker::noop());
-        assert!(mailbox.poll(&mut cx, true).is_ready());
+        assert!(mailbox.poll(&mut cx, Wanted::Close).is_ready());
         assert_eq!(mailbox.take().close, Some(4001));
     }
 }

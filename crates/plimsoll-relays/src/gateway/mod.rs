@@ -7,6 +7,7 @@
 //! last one stopped, whichever gateway had that.
 //! A session is one task that owns its socket; what it holds is bounded.
 
+mod admission;
 mod delivery;
 mod echo;
 mod mailbox;

@@ -73,6 +73,11 @@ impl Answer {
         }
     }
 
+    /// As [`Answer::refusal`], where something else was asked for.
+    pub(super) fn refuse<T>(status: u16, reason: &'static str, text: &str) -> Result<T, Answer> {
+        Err(Answer::refusal(status, reason, text))
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
         let length = self.body.len().to_string();
         let mut fields = vec![("Content-Type", self.kind), ("Content-Length", &*length)];
@@ -189,11 +194,10 @@ impl Request {
         match value.map(str::parse) {
             None => Ok(None),
             Some(Ok(number)) => Ok(Some(number)),
-            Some(Err(_)) => Err(Answer::refusal(
-                400,
-                "bad_query",
-                &format!("`{name}` in the query is not a number"),
-            )),
+            Some(Err(_)) => {
+                let text = format!("`{name}` in the query is not a number");
+                Answer::refuse(400, "bad_query", &text)
+            }
         }
     }
 
@@ -220,47 +224,35 @@ impl Request {
     /// The refusal of an upgrade that is not in order.
     pub(super) fn upgrade(&self, compression: bool) -> Result<Upgrade, Answer> {
         if self.method != "GET" {
-            return Err(Answer::refusal(
-                405,
-                "method",
-                "a WebSocket is opened with GET",
-            ));
+            return Answer::refuse(405, "method", "a WebSocket is opened with GET");
         }
         if !self.is_1_1 || !self.has("connection", "upgrade") || !self.has("upgrade", "websocket") {
-            return Err(Answer::refusal(426, "no_upgrade", "this is a WebSocket"));
+            return Answer::refuse(426, "no_upgrade", "this is a WebSocket");
         }
         // RFC 9112 §3.2; of two names a proxy may have believed the other one.
         if self.count("host") != 1 {
-            return Err(Answer::refusal(400, "host", "exactly one Host is needed"));
+            return Answer::refuse(400, "host", "exactly one Host is needed");
         }
         // What follows would be a body to one, and frames to another.
         if self.has_body {
-            return Err(Answer::refusal(400, "body", "an upgrade has no body"));
+            return Answer::refuse(400, "body", "an upgrade has no body");
         }
         if !self.has("sec-websocket-version", "13") {
-            return Err(Answer::refusal(
-                426,
-                "version",
-                "WebSocket version 13 is spoken here",
-            ));
+            return Answer::refuse(426, "version", "WebSocket version 13 is spoken here");
         }
         let mut keys = self.list("sec-websocket-key");
         let key = match (keys.next(), keys.next()) {
             (Some(key), None) if is_client_key(key.as_bytes()) => key,
             _ => {
-                return Err(Answer::refusal(
+                return Answer::refuse(
                     400,
                     "bad_key",
                     "one Sec-WebSocket-Key of 16 bytes in base64 is needed",
-                ));
+                );
             }
         };
         if self.early {
-            return Err(Answer::refusal(
-                400,
-                "early_data",
-                "data before the handshake was answered",
-            ));
+            return Answer::refuse(400, "early_data", "data before the handshake was answered");
         }
         Ok(Upgrade {
             accept: accept_key(key.as_bytes()),

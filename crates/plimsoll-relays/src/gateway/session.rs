@@ -1,11 +1,15 @@
-//! One session's socket: admitted, answered, served, closed.
+//! One session's socket: subscribed, answered, served, closed.
 //!
 //! The task sleeps on four things at once: frames from the bus, bytes from the client,
 //! room to write, and the next ping. It holds at most one queue of frames, one page
 //! of the log, and as much of answers to what the client sent: one that sends and does not
 //! read is not read either, and closed when it goes on so.
+//!
+//! Long because what the task does for each of the four changes one state: what waits to be written,
+//! and how far the client is.
 
-use std::cell::RefCell;
+mod log;
+
 use std::future::poll_fn;
 use std::io;
 use std::ops::ControlFlow;
@@ -13,7 +17,6 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
-use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep, timeout};
@@ -22,29 +25,21 @@ use plimsoll_wire::websocket::{
     Deflate, Message, Opcode, Reader, Role, close_payload, code, put_frame,
 };
 
+use super::admission::{self, Admission, Resume};
 use super::delivery::{Delivery, Verdict};
-use super::mailbox::Mailbox;
+use super::mailbox::{Mailbox, Wanted};
 use super::request::{Answer, Request};
-use super::stream::Stream;
+use super::stream::{READ_AT_ONCE, READ_BUFFER, Stream};
 use super::{GOODBYE_LIMIT, Gateway, HAND_OVER_LIMIT};
 use crate::asker::Asker;
-use crate::bus::{Begun, HISTORY_PAGE, Listening, Stamp, Standing, Stopped, Way, new_epoch};
-use crate::llm::is_session_id;
+use crate::bus::{Listening, Stamp, Standing, Stopped, Way};
 
-const READ_AT_ONCE: usize = 16 * 1024;
 /// An answer is at most so many times as long as what it answers: seven bytes of a message
 /// that is no JSON bring an error frame.
 const MAX_ANSWER_RATIO: usize = 16;
 const MIN_READ: usize = 256;
-/// A log that could not be read is tried again after this.
-const LOG_RETRY: Duration = Duration::from_millis(500);
 /// 1006 stands for a connection that was lost without a Close (RFC 6455 §7.4.1).
 const LOST: u16 = 1006;
-
-thread_local! {
-    /// One read buffer for all sessions of a thread: nothing is kept in it.
-    static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_AT_ONCE]);
-}
 
 /// A session whose client may be answered 101: it is subscribed already.
 pub(super) struct Admitted {
@@ -52,64 +47,17 @@ pub(super) struct Admitted {
     answer: Vec<u8>,
 }
 
-/// Where the client is, by its query.
-#[derive(Clone, Copy)]
-struct Resume {
-    after: u64,
-    epoch: Option<u64>,
-}
-
-/// Checks a request in the order path, upgrade, load, token; then subscribes.
+/// Subscribes, for a request that may open its session's socket.
 pub(super) async fn admit(
     gateway: &Arc<Gateway>,
     request: &Request,
     peer: Asker,
 ) -> Result<Admitted, Answer> {
-    let Some(session) = session_of(&request.path) else {
-        return Err(Answer::refusal(
-            404,
-            "path",
-            "nothing here: connect to /{agent}/ws/{session}",
-        ));
-    };
-    let upgrade = request.upgrade(gateway.options.compression)?;
-    let overloaded = gateway.open.load(Ordering::Acquire) >= gateway.options.max_sessions as u64;
-    if overloaded || gateway.stopping.load(Ordering::Acquire) {
-        let reason = if overloaded { "overloaded" } else { "stopping" };
-        return Err(Answer::refusal(
-            503,
-            reason,
-            "no room at the moment, try again",
-        ));
-    }
-    let Some(token) = request.token() else {
-        return Err(Answer::refusal(
-            401,
-            "no_token",
-            "a token is needed: Authorization: Bearer, or the subprotocols bearer, TOKEN",
-        ));
-    };
-    if let Err(refusal) = gateway.keys.check(token, session) {
-        use crate::token::Refusal;
-        let reason = match refusal {
-            Refusal::NotGenuine => "token_not_genuine",
-            Refusal::Expired => "token_expired",
-            Refusal::Claims => "token_claims",
-            Refusal::WrongSession => "token_of_another_session",
-        };
-        return Err(Answer::refusal(403, reason, &refusal.to_string()));
-    }
-    let resume = request
-        .number("after")?
-        .map(|after| (after, request.number("epoch")));
-    let resume = match resume {
-        None => None,
-        Some((after, epoch)) => Some(Resume {
-            after,
-            epoch: epoch?,
-        }),
-    };
-
+    let Admission {
+        session,
+        upgrade,
+        resume,
+    } = admission::check(gateway, request)?;
     let losses = gateway.bus.losses();
     // From here on the mailbox gathers what is published.
     let mailbox = Arc::new(Mailbox::new(gateway.options.max_queue));
@@ -185,19 +133,6 @@ fn place_of_a_new_socket(standing: &Standing) -> Delivery {
             Some(stopped)
         },
         epoch: newest.epoch,
-    }
-}
-
-/// `/{agent}/ws/{session}`
-fn session_of(path: &str) -> Option<&str> {
-    let mut parts = path.strip_prefix('/')?.split('/');
-    match (parts.next(), parts.next(), parts.next(), parts.next()) {
-        (Some(agent), Some("ws"), Some(session), None)
-            if !agent.is_empty() && is_session_id(session) =>
-        {
-            Some(session)
-        }
-        _ => None,
     }
 }
 
@@ -391,8 +326,13 @@ impl Socket {
     async fn event(&self, stream: &Stream, mut timer: Pin<&mut Sleep>) -> Event {
         let blocked = !self.out.is_empty() || self.sealed;
         let reads = !self.owes_too_much();
+        // What can't be written stays where it is.
+        let wanted = match blocked {
+            true => Wanted::Close,
+            false => Wanted::Anything,
+        };
         poll_fn(|cx| {
-            if self.mailbox.poll(cx, blocked).is_ready() {
+            if self.mailbox.poll(cx, wanted).is_ready() {
                 return Poll::Ready(Event::Mail);
             }
             if reads && stream.poll_read_ready(cx).is_ready() {
@@ -518,128 +458,6 @@ impl Socket {
         metrics.frame_bytes.inc_by(frame.len() as u64);
     }
 
-    /// Takes a page of the log from the client's place on. What can't be read now is
-    /// tried again; for what is not there any more the client gets a
-    /// notice, and the session is closed.
-    async fn read_log(&mut self, timer: Pin<&mut Sleep>) {
-        self.gateway.metrics.log_reads.inc();
-        let bus = self.gateway.bus.clone();
-        // Frame n stands at n − 1, or later where some were posted twice.
-        let mut position = self.delivery.last.unwrap_or(0);
-        let mut from_the_start = position == 0;
-        loop {
-            let page = match bus.history(&self.session, position).await {
-                Ok(page) => page,
-                Err(_) => return timer.reset(Instant::now() + LOG_RETRY),
-            };
-            let (before, mut delivery) = (self.delivery, self.delivery);
-            let hole = delivery.logged(&page, |frame| self.put(frame));
-            self.delivery = delivery;
-            if hole {
-                if !from_the_start {
-                    // Frames were lost from the log, so they stand earlier than they did.
-                    from_the_start = true;
-                    position = 0;
-                    continue;
-                }
-                if std::mem::take(&mut self.fresh) && self.skip_what_is_gone(&page) {
-                    continue;
-                }
-                return self.history_gone();
-            }
-            if page.len() == HISTORY_PAGE {
-                position += HISTORY_PAGE as u64;
-                if self.delivery != before {
-                    // The next page when this one is written.
-                    return;
-                }
-                continue;
-            }
-            if self.delivery == before {
-                match self.rest_of_log(&bus).await {
-                    Rest::Gone => return self.history_gone(),
-                    Rest::Elsewhere if !from_the_start => {
-                        from_the_start = true;
-                        position = 0;
-                        continue;
-                    }
-                    Rest::Elsewhere | Rest::Nothing => {}
-                }
-            }
-            self.needs_log = false;
-            self.missed = false;
-            return;
-        }
-    }
-
-    /// The bus has lost its data: this socket knows the session, and where its numbers are.
-    /// Those of a client that missed some begin anew, so that it is notified of the gap.
-    async fn restore_if_lost(&mut self) {
-        let losses = self.gateway.bus.losses();
-        if losses == self.losses {
-            return;
-        }
-        let begun = match (self.delivery.epoch, self.missed) {
-            (Some(epoch), false) => Begun {
-                epoch,
-                last: self.delivery.last.unwrap_or(0),
-            },
-            _ => Begun {
-                epoch: new_epoch(),
-                last: 0,
-            },
-        };
-        let bus = &self.gateway.bus;
-        // Where it can't be reached this happens when it is back, which wakes this task.
-        if !self.open || bus.restore(&self.session, begun, false).await.is_ok() {
-            self.losses = losses;
-        }
-    }
-
-    /// The beginning of the log is lost: begins with what there is.
-    fn skip_what_is_gone(&mut self, page: &[Bytes]) -> bool {
-        let first = page.iter().find_map(|frame| Stamp::of(frame).seq);
-        let last = self.delivery.last.unwrap_or(0);
-        let Some(first) = first.filter(|first| *first > last + 1) else {
-            return false;
-        };
-        self.gateway.metrics.gone.inc_by(first - last - 1);
-        self.delivery.last = Some(first - 1);
-        true
-    }
-
-    fn history_gone(&mut self) {
-        let after = self.delivery.last.unwrap_or(0);
-        self.notify_resumed(false, after);
-        self.closing = Some((code::HISTORY_GONE, "frames are missing from the log"));
-    }
-
-    /// Where the frames are that the client should have and that were not found at their
-    /// place in the log.
-    async fn rest_of_log(&mut self, bus: &crate::bus::Bus) -> Rest {
-        let Ok(standing) = bus.standing(&self.session).await else {
-            return Rest::Nothing;
-        };
-        let newest = standing.newest;
-        let Some(seq) = newest.seq else {
-            return Rest::Nothing;
-        };
-        if newest.epoch.is_some()
-            && self.delivery.epoch.is_some()
-            && newest.epoch != self.delivery.epoch
-        {
-            let after = self.delivery.last.unwrap_or(0);
-            self.delivery.begin_epoch(newest.epoch);
-            self.notify_resumed(false, after);
-            return Rest::Elsewhere;
-        }
-        match seq > self.delivery.last.unwrap_or(0) {
-            true if standing.gone => Rest::Gone,
-            true => Rest::Elsewhere,
-            false => Rest::Nothing,
-        }
-    }
-
     async fn receive(&mut self, stream: &mut Stream) -> Result<(), Ended> {
         let before = self.out.len();
         let mut up = Vec::new();
@@ -753,32 +571,15 @@ impl Socket {
             // A Close would stand inside the frame that is not written whole.
             return close_code;
         }
-        let mut goodbye = Vec::new();
-        let payload = close_payload(close_code, reason);
-        put_frame(&mut goodbye, Opcode::Close, &payload);
-        let farewell = async {
-            stream.write_all(&goodbye).await?;
-            stream.shutdown().await?;
-            // Read to the end: closing with bytes unread would reset the connection, and
-            // the client might lose our Close.
-            while poll_fn(|cx| READ_BUFFER.with_borrow_mut(|buffer| stream.poll_read(cx, buffer)))
-                .await?
-                > 0
-            {}
-            Ok(())
-        };
-        let _: Result<io::Result<()>, _> = timeout(GOODBYE_LIMIT, farewell).await;
+        let mut close = Vec::new();
+        put_frame(
+            &mut close,
+            Opcode::Close,
+            &close_payload(close_code, reason),
+        );
+        stream.farewell(&close).await;
         close_code
     }
-}
-
-/// What there is of a log besides what was found where it was looked for.
-enum Rest {
-    Nothing,
-    /// It has begun anew: look from its beginning.
-    Elsewhere,
-    /// It was lost with frames that the client has not.
-    Gone,
 }
 
 enum Ended {

@@ -4,6 +4,7 @@
 //! Reading and writing never wait; a caller that would have to gets `WouldBlock` and sleeps
 //! until the socket is ready. A TLS session is driven here, so that one loop serves both.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -11,6 +12,16 @@ use std::task::{Context, Poll, ready};
 
 use rustls::{ServerConfig, ServerConnection};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::GOODBYE_LIMIT;
+
+pub(super) const READ_AT_ONCE: usize = 16 * 1024;
+
+thread_local! {
+    /// One read buffer for all sessions of a thread: nothing is kept in it.
+    pub(super) static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_AT_ONCE]);
+}
 
 /// Plaintext sealed at once: a record's worth.
 const RECORD: usize = 16 * 1024;
@@ -208,6 +219,21 @@ impl Stream {
             self.tcp.writable().await?;
         }
         Ok(())
+    }
+
+    /// Sends what is last, ends our side, and reads to the end: closing with bytes unread would reset
+    /// the connection, and the client might lose our Close.
+    pub(super) async fn farewell(&mut self, last: &[u8]) {
+        let farewell = async {
+            self.write_all(last).await?;
+            self.shutdown().await?;
+            while poll_fn(|cx| READ_BUFFER.with_borrow_mut(|buffer| self.poll_read(cx, buffer)))
+                .await?
+                > 0
+            {}
+            Ok(())
+        };
+        let _: Result<io::Result<()>, _> = timeout(GOODBYE_LIMIT, farewell).await;
     }
 
     /// Ends our side.

@@ -6,19 +6,22 @@ use tokio::sync::watch;
 
 use crate::bus::Bus;
 use crate::metrics::{
-    Computed, Counter, Family, Labels, Latencies, Registry, Unit, labels, registry,
+    Computed, Counter, Family, Labels, Latencies, Registry, Unit, counters, labels, registry,
 };
 
-/// Counters since the start. Clones share what they count.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Metrics {
-    pub(super) sessions: Counter,
-    pub(super) runs: Counter,
-    pub(super) tokens: Counter,
-    pub(super) handed_over: Counter,
-    pub(super) unfinished: Counter,
-    requests: Family<Labels, Counter>,
-    took: Family<Labels, Latencies>,
+counters! {
+    /// Counters since the start. Clones share what they count.
+    pub(super) struct Metrics {
+        sessions: "sessions", "Sessions made";
+        runs: "runs", "Runs begun";
+        tokens: "tokens", "Tokens sent";
+        handed_over: "handed_over", "Runs that another instance has carried on";
+        unfinished: "unfinished", "Runs that ended before their last token, or whose end did not reach the bus";
+    }
+    and {
+        requests: Family<Labels, Counter>,
+        took: Family<Labels, Latencies>,
+    }
 }
 
 /// A request's path, without what differs from session to session.
@@ -48,37 +51,11 @@ impl Metrics {
     pub(super) fn registry(&self, running: &watch::Sender<usize>, bus: &Bus) -> Registry {
         let mut registry = registry("llm");
         let (running, bus) = (running.subscribe(), bus.clone());
-        for (name, help, read) in [
-            (
-                "runs_going_on",
-                "Runs that go on here",
-                Computed::gauge(move || *running.borrow() as u64),
-            ),
-            (
-                "bus_up",
-                "Whether the bus can be used",
-                Computed::gauge(move || u64::from(bus.is_up())),
-            ),
-        ] {
-            registry.register(name, help, read);
-        }
-        for (name, help, counter) in [
-            ("sessions", "Sessions made", &self.sessions),
-            ("runs", "Runs begun", &self.runs),
-            ("tokens", "Tokens sent", &self.tokens),
-            (
-                "handed_over",
-                "Runs that another instance has carried on",
-                &self.handed_over,
-            ),
-            (
-                "unfinished",
-                "Runs that ended before their last token, or whose end did not reach the bus",
-                &self.unfinished,
-            ),
-        ] {
-            registry.register(name, help, counter.clone());
-        }
+        let read = Computed::gauge(move || *running.borrow() as u64);
+        registry.register("runs_going_on", "Runs that go on here", read);
+        let read = Computed::gauge(move || u64::from(bus.is_up()));
+        registry.register("bus_up", "Whether the bus can be used", read);
+        self.register_counters(&mut registry);
         let help = "Requests answered, by kind and status";
         registry.register("requests", help, self.requests.clone());
         let help = "From a request's head to its answer";

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::Llm;
 use super::frames::{Finish, Place};
 use crate::bus::{
-    BeginError, Begun, Bus, BusError, HISTORY_PAGE, Listening, Offer, Part, RENEW_EVERY, Sink,
+    BeginError, Begun, Bus, BusError, HISTORY_PAGE, Listening, Offer, Part, RENEW_EVERY, Run, Sink,
     Stamp, Way,
 };
 
@@ -305,7 +305,11 @@ impl Posted {
         if losses == self.losses {
             return true;
         }
-        let restoring = self.bus.restore(&self.session, self.begun, !self.ended);
+        let run = match self.ended {
+            true => Run::Over,
+            false => Run::GoesOn,
+        };
+        let restoring = self.bus.restore(&self.session, self.begun, run);
         let is_restored = restoring.await.is_ok();
         if is_restored {
             self.losses = losses;

@@ -16,7 +16,7 @@ use redis::{
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-use super::connector::{CONNECT_LIMIT, Connection, SILENT_LIMIT};
+use super::connection::{CONNECT_LIMIT, Connection, SILENT_LIMIT};
 
 /// Tries of a cluster's command that is redirected, or whose node is failing over.
 const CLUSTER_TRIES: u32 = 5;

@@ -12,9 +12,8 @@ use redis::{PushInfo, Value};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, sleep};
 
-use super::connector::{
-    Batch, Connection, Connector, Failure, Lost, Traffic, error_in, moved_away, words_of,
-};
+use super::connection::{Batch, Connection, Failure, error_in, moved_away, words_of};
+use super::connector::{Connector, Lost, Traffic};
 
 /// A silent server is asked for a sign of life this often.
 const PING_EVERY: Duration = Duration::from_secs(5);
@@ -107,7 +106,7 @@ impl Commands {
         }
         let was_empty = queue.waiting.is_empty();
         for command in commands {
-            queue.batch.put(key, self.clustered, command);
+            queue.batch.put(self.clustered.then_some(key), command);
         }
         match queue.waiting.last_mut() {
             Some(last) if last.reply_to.is_none() && reply_to.is_none() => {
@@ -199,12 +198,9 @@ impl Commands {
         };
         let mut batch = Batch::default();
         for key in &keys {
-            batch.put(
-                key,
-                self.clustered,
-                &[b"SET", key.as_bytes(), name.as_bytes(), b"NX"],
-            );
-            batch.put(key, self.clustered, &[b"GET", key.as_bytes()]);
+            let (of, key) = (self.clustered.then_some(&**key), key.as_bytes());
+            batch.put(of, &[b"SET", key, name.as_bytes(), b"NX"]);
+            batch.put(of, &[b"GET", key]);
         }
         let replies = connection.run(batch).await?;
         if let Some(why) = error_in(&replies) {

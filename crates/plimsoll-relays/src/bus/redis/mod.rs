@@ -3,6 +3,7 @@
 
 mod address;
 mod commands;
+mod connection;
 mod connector;
 mod offers;
 mod subscriber;
@@ -22,11 +23,13 @@ pub use address::RedisAddress;
 
 use super::channels::Channels;
 use super::{
-    BeginError, Begun, BusError, HISTORY_PAGE, Listening, Part, Sink, Stamp, Standing, Stopped, Way,
+    BeginError, Begun, BusError, HISTORY_PAGE, Listening, Part, Run, Sink, Stamp, Standing,
+    Stopped, Way,
 };
 use commands::Commands;
-use connector::{Connector, words_of};
-use subscriber::Subscriber;
+use connection::words_of;
+use connector::Connector;
+use subscriber::{PLAIN, SHARDED, Subscriber, Words};
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const AFTER_CLOSE_SECONDS: &str = "60";
@@ -53,28 +56,6 @@ pub struct RedisOptions {
     /// all who publish and all who subscribe have to agree. A cluster has them in any case.
     pub sharded: bool,
 }
-
-/// The words for channels of a kind.
-struct Words {
-    subscribe: &'static [u8],
-    unsubscribe: &'static [u8],
-    publish: &'static [u8],
-    count: &'static [u8],
-}
-
-static PLAIN: Words = Words {
-    subscribe: b"SUBSCRIBE",
-    unsubscribe: b"UNSUBSCRIBE",
-    publish: b"PUBLISH",
-    count: b"NUMSUB",
-};
-
-static SHARDED: Words = Words {
-    subscribe: b"SSUBSCRIBE",
-    unsubscribe: b"SUNSUBSCRIBE",
-    publish: b"SPUBLISH",
-    count: b"SHARDNUMSUB",
-};
 
 impl Default for RedisOptions {
     fn default() -> RedisOptions {
@@ -255,7 +236,7 @@ impl Redis {
         &self,
         session: &str,
         begun: Begun,
-        running: bool,
+        run: Run,
     ) -> Result<(), BusError> {
         let (key, lock) = (self.name(session, "epoch"), self.name(session, "run"));
         let known = format!("{} {}", begun.epoch, begun.last);
@@ -264,7 +245,7 @@ impl Redis {
             &[b"SET", key.as_bytes(), known.as_bytes(), b"NX", b"EX", ttl],
             &[b"SET", lock.as_bytes(), b"1", b"NX", b"EX", LEASE_SECONDS],
         ];
-        self.ask(session, &commands[..1 + usize::from(running)])
+        self.ask(session, &commands[..1 + usize::from(run == Run::GoesOn)])
             .await
             .map(|_| ())
     }
@@ -399,7 +380,7 @@ impl Redis {
         if !channels.upstream.connector.is_up() {
             return Err(self.down());
         }
-        let (listening, acknowledged) = channels.add(name, sink, false);
+        let (listening, acknowledged) = channels.add(name, sink);
         if let Some(acknowledged) = acknowledged
             && timeout(ANSWER_LIMIT, acknowledged).await.is_err()
         {

@@ -10,15 +10,37 @@ use redis::{PushInfo, PushKind, Value};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::Words;
 use super::commands::Commands;
-use super::connector::{Batch, Connection, Connector, Failure, Lost, Traffic, error_in};
+use super::connection::{Batch, Connection, Failure, error_in};
+use super::connector::{Connector, Lost, Traffic};
 use crate::bus::channels::{Channels, Upstream};
 
 /// A silent server is asked for a sign of life this often.
 const PING_EVERY: Duration = Duration::from_secs(5);
 /// Channels subscribed in one batch.
 const SUBSCRIBE_AT_ONCE: usize = 512;
+
+/// The words for channels of a kind.
+pub(super) struct Words {
+    subscribe: &'static [u8],
+    unsubscribe: &'static [u8],
+    pub(super) publish: &'static [u8],
+    pub(super) count: &'static [u8],
+}
+
+pub(super) static PLAIN: Words = Words {
+    subscribe: b"SUBSCRIBE",
+    unsubscribe: b"UNSUBSCRIBE",
+    publish: b"PUBLISH",
+    count: b"NUMSUB",
+};
+
+pub(super) static SHARDED: Words = Words {
+    subscribe: b"SSUBSCRIBE",
+    unsubscribe: b"SUNSUBSCRIBE",
+    publish: b"SPUBLISH",
+    count: b"SHARDNUMSUB",
+};
 
 pub(super) struct Subscriber {
     pub(super) connector: Arc<Connector>,
@@ -76,7 +98,10 @@ impl Subscriber {
                     true => self.words.subscribe,
                     false => self.words.unsubscribe,
                 };
-                batch.put(channel, self.clustered, &[word, channel.as_bytes()]);
+                batch.put(
+                    self.clustered.then_some(channel),
+                    &[word, channel.as_bytes()],
+                );
             }
             if let Some(why) = error_in(&connection.run(batch).await?) {
                 return Err(why);
@@ -87,7 +112,7 @@ impl Subscriber {
 
     async fn ping(&self, connection: &mut Connection) -> Result<(), Failure> {
         let mut batch = Batch::default();
-        batch.put("", self.clustered, &[b"PING"]);
+        batch.put(self.clustered.then_some(""), &[b"PING"]);
         connection.run(batch).await.map(|_| ())
     }
 }

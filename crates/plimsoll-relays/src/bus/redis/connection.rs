@@ -1,0 +1,198 @@
+//! One connection of the client library's: commands that leave together, their replies, and what goes
+//! wrong.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{Route, SingleNodeRoutingInfo, SlotAddr};
+use redis::{
+    Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerError, ServerErrorKind, Value,
+};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// A server that answers nothing for so long is given up.
+pub(super) const SILENT_LIMIT: Duration = Duration::from_secs(15);
+
+/// Commands that leave together.
+#[derive(Default)]
+pub(super) struct Batch {
+    commands: Pipeline,
+    /// Where each belongs, in a cluster.
+    routes: Vec<Route>,
+    pub(super) bytes: usize,
+}
+
+impl Batch {
+    /// Appends a command; `key`: in a cluster, that of the data that it is on.
+    pub(super) fn put(&mut self, key: Option<&str>, arguments: &[&[u8]]) {
+        let bytes = arguments.iter().map(|argument| argument.len()).sum();
+        let mut command = Cmd::with_capacity(arguments.len(), bytes);
+        for argument in arguments {
+            command.arg(*argument);
+        }
+        self.commands.add_command(command);
+        self.bytes += bytes;
+        self.routes
+            .extend(key.map(|key| Route::with_key(key, SlotAddr::Master)));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.commands.len()
+    }
+}
+
+/// What the library has connected to.
+pub(super) enum Connection {
+    One(MultiplexedConnection),
+    Cluster(ClusterConnection),
+}
+
+impl Connection {
+    /// The replies in the order of the commands. Those on one key are carried out in theirs.
+    pub(super) async fn run(&mut self, batch: Batch) -> Result<Vec<Value>, Failure> {
+        let sent = async {
+            match self {
+                Connection::One(connection) => {
+                    let count = batch.len();
+                    connection
+                        .send_packed_commands(&batch.commands, 0, count)
+                        .await
+                }
+                Connection::Cluster(connection) => run_in_cluster(connection, batch).await,
+            }
+        };
+        match timeout(SILENT_LIMIT, sent).await {
+            Ok(replies) => replies.map_err(Failure::from),
+            Err(_) => Err(Failure::passing("silent")),
+        }
+    }
+}
+
+/// Each slot's commands go together to the node that has it.
+async fn run_in_cluster(connection: &ClusterConnection, batch: Batch) -> RedisResult<Vec<Value>> {
+    let mut replies = vec![Value::Nil; batch.len()];
+    let mut of_slots: HashMap<Route, (Pipeline, Vec<usize>)> = HashMap::new();
+    for (i, (command, route)) in batch.commands.cmd_iter().zip(batch.routes).enumerate() {
+        let (commands, places) = of_slots.entry(route).or_default();
+        commands.add_command(command.clone());
+        places.push(i);
+    }
+    let mut running = JoinSet::new();
+    for (route, (commands, places)) in of_slots {
+        let mut connection = connection.clone();
+        running.spawn(async move {
+            let node = SingleNodeRoutingInfo::SpecificNode(route);
+            let replies = connection.route_pipeline(commands, 0, places.len(), node);
+            replies.await.map(|replies| (places, replies))
+        });
+    }
+    while let Some(done) = running.join_next().await {
+        let (places, of_slot) = done.map_err(|e| RedisError::from(std::io::Error::other(e)))??;
+        for (place, reply) in places.into_iter().zip(of_slot) {
+            replies[place] = reply;
+        }
+    }
+    Ok(replies)
+}
+
+/// Why there is no connection.
+#[derive(Clone, Debug)]
+pub(super) struct Failure {
+    pub(super) why: String,
+    /// Trying again would not help: a wrong password, a certificate of an unknown authority.
+    pub(super) lasting: bool,
+}
+
+impl Failure {
+    pub(super) fn passing(why: &str) -> Failure {
+        Failure {
+            why: why.to_owned(),
+            lasting: false,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl From<RedisError> for Failure {
+    fn from(error: RedisError) -> Failure {
+        let lasting = match error.kind() {
+            ErrorKind::Io => is_of_tls(&error),
+            ErrorKind::AuthenticationFailed
+            | ErrorKind::InvalidClientConfig
+            | ErrorKind::RESP3NotSupported => true,
+            ErrorKind::Server(ServerErrorKind::ResponseError) => {
+                !error.to_string().contains("max number of clients")
+            }
+            ErrorKind::Server(ServerErrorKind::NoPerm) | ErrorKind::Extension => true,
+            _ => false,
+        };
+        Failure {
+            why: match error.kind() {
+                ErrorKind::RESP3NotSupported => "it has no RESP3: use Redis 6 or newer".to_owned(),
+                _ => {
+                    in_its_words(error.code(), error.detail()).unwrap_or_else(|| error.to_string())
+                }
+            },
+            lasting,
+        }
+    }
+}
+
+/// An error as the server sent it, which the library has taken apart.
+fn in_its_words(code: Option<&str>, detail: Option<&str>) -> Option<String> {
+    Some(format!("{} {}", code?, detail.unwrap_or_default()))
+}
+
+pub(super) fn words_of(error: &ServerError) -> String {
+    in_its_words(Some(error.code()), error.details()).unwrap_or_default()
+}
+
+/// Whether the handshake failed, and not the network below it.
+fn is_of_tls(error: &RedisError) -> bool {
+    type Shared = Arc<dyn std::error::Error + Send + Sync>;
+    let source = std::error::Error::source(error);
+    source
+        .and_then(|shared| shared.downcast_ref::<Shared>())
+        .and_then(|error| error.downcast_ref::<std::io::Error>())
+        .and_then(std::io::Error::get_ref)
+        .is_some_and(|inner| inner.is::<rustls::Error>())
+}
+
+/// The error of a server that can't be used for now: it is a replica of another by now, or still
+/// loads its data.
+pub(super) fn moved_away(reply: &Value) -> Option<Failure> {
+    let Value::ServerError(error) = reply else {
+        return None;
+    };
+    match error.kind() {
+        Some(
+            ServerErrorKind::ReadOnly
+            | ServerErrorKind::BusyLoading
+            | ServerErrorKind::MasterDown
+            | ServerErrorKind::ClusterDown
+            | ServerErrorKind::TryAgain
+            | ServerErrorKind::Moved
+            | ServerErrorKind::Ask,
+        ) => Some(Failure::passing(&words_of(error))),
+        _ => None,
+    }
+}
+
+/// The first error among replies.
+pub(super) fn error_in(replies: &[Value]) -> Option<Failure> {
+    replies.iter().find_map(|reply| match reply {
+        Value::ServerError(error) => Some(Failure::from(RedisError::from(error.clone()))),
+        _ => None,
+    })
+}

@@ -1,0 +1,120 @@
+//! What a bus knows of a session, its runs and their frames, and why it may not answer.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::Deserialize;
+
+/// What went wrong on the bus.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum BusError {
+    #[error("redis at {0} is not reachable at the moment")]
+    Down(String),
+    #[error("redis at {address} is not reachable: {why}")]
+    Away { address: String, why: String },
+    #[error("redis at {address} answered: {message}")]
+    Refused { address: String, message: String },
+    #[error("redis at {0} did not answer within {1:?}")]
+    Slow(String, Duration),
+}
+
+/// Why a run can't begin.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum BeginError {
+    #[error("no such session: it was never created, was closed, or has expired")]
+    Unknown,
+    #[error("a run of this session is going on")]
+    Busy,
+    #[error(transparent)]
+    Bus(#[from] BusError),
+}
+
+/// A run that has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begun {
+    /// Names the log that the sequence numbers belong to.
+    pub epoch: u64,
+    /// The number of the session's last frame; 0: none yet.
+    pub last: u64,
+}
+
+/// Whether a session's run goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Run {
+    GoesOn,
+    Over,
+}
+
+/// What the bus knows of a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// It was made, and neither closed nor forgotten.
+    pub open: bool,
+    /// Its newest frame, where there was one.
+    pub newest: Stamp,
+    /// The log was lost, and that frame with it.
+    pub gone: bool,
+    /// The last frame that was sent to a socket of the session; `None`: no socket of its has
+    /// ended yet, or none had a frame.
+    pub stopped: Option<Stopped>,
+}
+
+/// Where a session's socket stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    /// 0: of a backend that names none.
+    pub epoch: u64,
+    pub seq: u64,
+}
+
+/// Which frame of a run it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    First,
+    Middle,
+    Last,
+}
+
+/// Which way a channel goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Down,
+    Up,
+}
+
+impl Way {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Way::Down => "down",
+            Way::Up => "up",
+        }
+    }
+}
+
+/// The channel's name: `session:{id}:down` or `session:{id}:up`.
+pub fn channel(session: &str, way: Way) -> String {
+    format!("session:{session}:{}", way.name())
+}
+
+/// Names a log that begins now: milliseconds since 1970.
+pub(crate) fn new_epoch() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(1, |d| d.as_millis() as u64)
+}
+
+/// A frame's place in the session, as its fields give it. Frames of backends that stamp nothing
+/// have neither.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Stamp {
+    #[serde(default)]
+    pub seq: Option<u64>,
+    #[serde(default)]
+    pub epoch: Option<u64>,
+}
+
+impl Stamp {
+    /// The stamp of a JSON frame; an empty one where there is none.
+    pub fn of(frame: &[u8]) -> Stamp {
+        serde_json::from_slice(frame).unwrap_or_default()
+    }
+}

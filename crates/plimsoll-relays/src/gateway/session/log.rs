@@ -1,0 +1,147 @@
+//! What a client missed, from its session's log; and what a gateway does for a session whose log is lost.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use plimsoll_wire::websocket::code;
+use tokio::time::{Instant, Sleep};
+
+use super::Socket;
+use crate::bus::{Begun, Bus, HISTORY_PAGE, Run, Stamp, new_epoch};
+
+/// A log that could not be read is tried again after this.
+const LOG_RETRY: Duration = Duration::from_millis(500);
+
+impl Socket {
+    /// Takes a page of the log from the client's place on. What can't be read now is
+    /// tried again; for what is not there any more the client gets a
+    /// notice, and the session is closed.
+    pub(super) async fn read_log(&mut self, timer: Pin<&mut Sleep>) {
+        self.gateway.metrics.log_reads.inc();
+        let bus = self.gateway.bus.clone();
+        // Frame n stands at n − 1, or later where some were posted twice.
+        let mut position = self.delivery.last.unwrap_or(0);
+        let mut from_the_start = position == 0;
+        loop {
+            let page = match bus.history(&self.session, position).await {
+                Ok(page) => page,
+                Err(_) => return timer.reset(Instant::now() + LOG_RETRY),
+            };
+            let (before, mut delivery) = (self.delivery, self.delivery);
+            let hole = delivery.logged(&page, |frame| self.put(frame));
+            self.delivery = delivery;
+            if hole {
+                if !from_the_start {
+                    // Frames were lost from the log, so they stand earlier than they did.
+                    from_the_start = true;
+                    position = 0;
+                    continue;
+                }
+                if std::mem::take(&mut self.fresh) && self.skip_what_is_gone(&page) {
+                    continue;
+                }
+                return self.history_gone();
+            }
+            if page.len() == HISTORY_PAGE {
+                position += HISTORY_PAGE as u64;
+                if self.delivery != before {
+                    // The next page when this one is written.
+                    return;
+                }
+                continue;
+            }
+            if self.delivery == before {
+                match self.rest_of_log(&bus).await {
+                    Rest::Gone => return self.history_gone(),
+                    Rest::Elsewhere if !from_the_start => {
+                        from_the_start = true;
+                        position = 0;
+                        continue;
+                    }
+                    Rest::Elsewhere | Rest::Nothing => {}
+                }
+            }
+            self.needs_log = false;
+            self.missed = false;
+            return;
+        }
+    }
+
+    /// The bus has lost its data: this socket knows the session, and where its numbers are.
+    /// Those of a client that missed some begin anew, so that it is notified of the gap.
+    pub(super) async fn restore_if_lost(&mut self) {
+        let losses = self.gateway.bus.losses();
+        if losses == self.losses {
+            return;
+        }
+        let begun = match (self.delivery.epoch, self.missed) {
+            (Some(epoch), false) => Begun {
+                epoch,
+                last: self.delivery.last.unwrap_or(0),
+            },
+            _ => Begun {
+                epoch: new_epoch(),
+                last: 0,
+            },
+        };
+        let bus = &self.gateway.bus;
+        // Where it can't be reached this happens when it is back, which wakes this task.
+        if !self.open || bus.restore(&self.session, begun, Run::Over).await.is_ok() {
+            self.losses = losses;
+        }
+    }
+
+    /// The beginning of the log is lost: begins with what there is.
+    fn skip_what_is_gone(&mut self, page: &[Bytes]) -> bool {
+        let first = page.iter().find_map(|frame| Stamp::of(frame).seq);
+        let last = self.delivery.last.unwrap_or(0);
+        let Some(first) = first.filter(|first| *first > last + 1) else {
+            return false;
+        };
+        self.gateway.metrics.gone.inc_by(first - last - 1);
+        self.delivery.last = Some(first - 1);
+        true
+    }
+
+    fn history_gone(&mut self) {
+        let after = self.delivery.last.unwrap_or(0);
+        self.notify_resumed(false, after);
+        self.closing = Some((code::HISTORY_GONE, "frames are missing from the log"));
+    }
+
+    /// Where the frames are that the client should have and that were not found at their
+    /// place in the log.
+    async fn rest_of_log(&mut self, bus: &Bus) -> Rest {
+        let Ok(standing) = bus.standing(&self.session).await else {
+            return Rest::Nothing;
+        };
+        let newest = standing.newest;
+        let Some(seq) = newest.seq else {
+            return Rest::Nothing;
+        };
+        if newest.epoch.is_some()
+            && self.delivery.epoch.is_some()
+            && newest.epoch != self.delivery.epoch
+        {
+            let after = self.delivery.last.unwrap_or(0);
+            self.delivery.begin_epoch(newest.epoch);
+            self.notify_resumed(false, after);
+            return Rest::Elsewhere;
+        }
+        match seq > self.delivery.last.unwrap_or(0) {
+            true if standing.gone => Rest::Gone,
+            true => Rest::Elsewhere,
+            false => Rest::Nothing,
+        }
+    }
+}
+
+/// What there is of a log besides what was found where it was looked for.
+enum Rest {
+    Nothing,
+    /// It has begun anew: look from its beginning.
+    Elsewhere,
+    /// It was lost with frames that the client has not.
+    Gone,
+}
