@@ -9,12 +9,20 @@
 /// `hblkhd` of mallinfo2(3)): exact, where pages in memory are kept after they were freed. What the
 /// allocator needs for itself beside a block is in it.
 ///
-/// `None`: another C library than glibc.
+/// `None`: another C library than glibc, or one older than 2.33.
 pub fn allocated() -> Option<u64> {
     #[cfg(target_env = "gnu")]
     {
-        // SAFETY: the function has no arguments and locks what it reads.
-        let info = unsafe { libc::mallinfo2() };
+        // Looked up, since packages are linked for a glibc that has no such function.
+        // SAFETY: the name ends with a zero byte.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"mallinfo2".as_ptr()) };
+        // SAFETY: that is the function's type, and null is `None`.
+        let count = unsafe {
+            std::mem::transmute::<*mut libc::c_void, Option<extern "C" fn() -> libc::mallinfo2>>(
+                found,
+            )
+        };
+        let info = count?();
         Some((info.uordblks + info.hblkhd) as u64)
     }
     #[cfg(not(target_env = "gnu"))]
