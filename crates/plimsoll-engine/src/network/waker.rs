@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub struct Waker(pub(super) Arc<OwnedFd>);
 
 impl Waker {
-    /// Make the worker's [`Network::wait`] return soon.
+    /// Make the worker's [`super::Network::wait`] return soon.
     pub fn wake(&self) {
         // A full eventfd counter means the worker has a wake-up waiting already.
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());

@@ -26,7 +26,7 @@ pub(crate) struct TlsSession {
     pub(super) learned: Arc<Learned>,
 }
 
-/// The record layer ([`RecordLayer`]): whose it is.
+/// The record layer ([`super::RecordLayer`]): whose it is.
 pub(super) enum Layer {
     Library(Box<ClientConnection>),
     Own(Box<BareSession>),
