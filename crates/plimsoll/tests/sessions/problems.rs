@@ -1,4 +1,4 @@
-//! What is wrong with a stack is reported.
+//! A stack that is not there, or not right, is reported.
 
 use super::*;
 
