@@ -240,6 +240,32 @@ fn processes_that_differ_by_much_are_not_taken_for_variants() {
     assert!(claimed.count() >= 15);
 }
 
+#[test]
+fn a_ladder_that_was_kept_before_there_were_sittings_had_one() {
+    let mut kept = serde_json::to_value(EQUAL.ladder(1)).unwrap();
+    kept.as_object_mut().unwrap().remove("sittings").unwrap();
+    let read: TurnsRecord = serde_json::from_value(kept).unwrap();
+    assert_eq!(read.sittings, 1);
+}
+
+/// A sitting that was interrupted has a difference that is known worse than the others'.
+#[test]
+fn a_sitting_that_ended_early_is_left_out() {
+    let mut rungs = SITTINGS.measured(1);
+    let more = |rounds| {
+        Machine {
+            rounds,
+            sittings: 1,
+            ..SITTINGS
+        }
+        .measured(2)
+    };
+    Measured::extend_afresh(&mut rungs, more(10));
+    Measured::extend_afresh(&mut rungs, more(20));
+    let record = TurnsRecord::of(&rungs, ALPHA, 0, 1);
+    assert_eq!((record.sittings, record.rounds), (11, 270));
+}
+
 /// As of a ladder of 20 s.
 const LONG: Machine<'_> = Machine {
     rounds: 1_000,
