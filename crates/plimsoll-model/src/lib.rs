@@ -3,6 +3,7 @@
 //!
 //! Nothing here opens a socket, speaks TLS or reads a clock; times come in as values.
 
+mod codes;
 mod document;
 mod fingerprint;
 pub mod gate;
@@ -11,9 +12,11 @@ pub mod ladder;
 pub mod lanes;
 pub mod limits;
 pub mod measure;
+mod named;
 pub mod objective;
 pub mod outcome;
 pub mod plan;
+pub mod quantity;
 pub mod record;
 pub mod recorder;
 pub mod run;

@@ -1,76 +1,53 @@
 //! What a protocol measures besides its calls: one closed list of counters and one of
 //! times, with stable names.
 //!
-//! The names are what run directories, reports and exports show, so a name is never
-//! changed. Like everything recorded, measures merge by adding.
+//! Like everything recorded, measures merge by adding.
 
+use crate::codes::codes;
 use crate::times::Times;
 
-macro_rules! measures {
-    ($kind:ident: $($name:ident $key:literal $explanation:literal)*) => {
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum $kind {
-            $(#[doc = $explanation] $name,)*
-        }
-
-        impl $kind {
-            pub const ALL: &'static [$kind] = &[$($kind::$name,)*];
-
-            /// The stable name.
-            pub fn key(self) -> &'static str {
-                match self { $($kind::$name => $key,)* }
-            }
-
-            /// What it is, for a person.
-            pub fn explanation(self) -> &'static str {
-                match self { $($kind::$name => $explanation,)* }
-            }
-
-            pub fn from_key(key: &str) -> Option<$kind> {
-                $kind::ALL.iter().copied().find(|measure| measure.key() == key)
-            }
-        }
-    };
+codes! {
+    /// What is counted.
+    Count(keyed, key, from_key):
+    _ "sessions_ok" "sessions whose every query succeeded, and that were closed";
+    _ "sessions_failed" "sessions that lost a query, or that the API did not close";
+    UsersOk "users_ok" "users (conversations, scripts of frames) whose every call succeeded";
+    UsersFailed "users_failed" "users who lost a call, and did not go on";
+    ClosesFailed "closes_failed" "sessions that the API did not close";
+    QueriesGood "queries_good" "queries that succeeded within every bound of the plan's goodput";
+    TokensReceived "tokens_received" "tokens received once, as expected";
+    TokensMissing "tokens_missing" "tokens that were sent for a query and never received";
+    TokensDuplicated "tokens_duplicated" "tokens received more than once";
+    TokensOutOfOrder "tokens_out_of_order" "tokens received before one that was sent earlier";
+    TokensStray "tokens_stray" "tokens of a query that had ended already";
+    TokensPrompt "tokens_prompt" "tokens of prompts, as the service counts them in usage";
+    TokensAnswer "tokens_answer" "tokens of answers, as the service counts them in usage";
+    TokensCounted "tokens_counted" "tokens of answers, as the plan's tokenizer file counts them";
+    AnswersUncounted "answers_uncounted" "answers that the tokenizer file has no count of";
+    UsageMissing "usage_missing" "answers that succeeded, and whose service counted no tokens";
+    Reconnects "reconnects" "sockets opened again in mid-session";
+    ReconnectsFailed "reconnects_failed" "attempts at that which failed";
+    _ "sessions_reconnected" "sessions that had to reconnect";
+    EarlyAccepted "early_data_accepted" "requests that the server took with the first bytes of TLS (0-RTT)";
+    EarlyRejected "early_data_rejected" "such requests that the server would not take, sent again after the handshake";
+    HistoryGone "history_gone" "resumptions that the gateway could not grant";
+    BytesPacked "bytes_packed" "bytes of packed bodies (gzip, deflate, br, zstd), as received";
+    BytesUnpacked "bytes_unpacked" "bytes that came out of them";
+    LinkConnections "link_connections" "connections whose bytes were counted";
+    LinkBytesSent "link_bytes_sent" "bytes that TCP carried to the target, handshakes and framing included";
+    LinkBytesReceived "link_bytes_received" "bytes that TCP carried from the target, handshakes and framing included";
 }
 
-measures! { Count:
-    SessionsOk "sessions_ok" "sessions whose every query succeeded, and that were closed"
-    SessionsFailed "sessions_failed" "sessions that lost a query, or that the API did not close"
-    UsersOk "users_ok" "users (conversations, scripts of frames) whose every call succeeded"
-    UsersFailed "users_failed" "users who lost a call, and did not go on"
-    ClosesFailed "closes_failed" "sessions that the API did not close"
-    QueriesGood "queries_good" "queries that succeeded within every bound of the plan's goodput"
-    TokensReceived "tokens_received" "tokens received once, as expected"
-    TokensMissing "tokens_missing" "tokens that were sent for a query and never received"
-    TokensDuplicated "tokens_duplicated" "tokens received more than once"
-    TokensOutOfOrder "tokens_out_of_order" "tokens received before one that was sent earlier"
-    TokensStray "tokens_stray" "tokens of a query that had ended already"
-    TokensPrompt "tokens_prompt" "tokens of prompts, as the service counts them in usage"
-    TokensAnswer "tokens_answer" "tokens of answers, as the service counts them in usage"
-    TokensCounted "tokens_counted" "tokens of answers, as the plan's tokenizer file counts them"
-    AnswersUncounted "answers_uncounted" "answers that the tokenizer file has no count of"
-    UsageMissing "usage_missing" "answers that succeeded, and whose service counted no tokens"
-    Reconnects "reconnects" "sockets opened again in mid-session"
-    ReconnectsFailed "reconnects_failed" "attempts at that which failed"
-    SessionsReconnected "sessions_reconnected" "sessions that had to reconnect"
-    EarlyAccepted "early_data_accepted" "requests that the server took with the first bytes of TLS (0-RTT)"
-    EarlyRejected "early_data_rejected" "such requests that the server would not take, sent again after the handshake"
-    HistoryGone "history_gone" "resumptions that the gateway could not grant"
-    BytesPacked "bytes_packed" "bytes of packed bodies (gzip, deflate, br, zstd), as received"
-    BytesUnpacked "bytes_unpacked" "bytes that came out of them"
-    LinkConnections "link_connections" "connections whose bytes were counted"
-    LinkBytesSent "link_bytes_sent" "bytes that TCP carried to the target, handshakes and framing included"
-    LinkBytesReceived "link_bytes_received" "bytes that TCP carried from the target, handshakes and framing included"
-}
-
-measures! { TimeMeasure:
-    SessionCreate "session_create" "request to answer of the session's creation"
-    SocketOpen "socket_open" "connect to upgrade answered of the session's socket"
-    TimeToFirstToken "time_to_first_token" "query due to its first token"
-    FirstToken "first_token" "query sent to its first token"
-    TokenGap "token_gap" "from one token to the next"
-    TokenMean "time_per_token" "query's time after the first token, divided by the tokens after it"
-    Reconnect "reconnect" "socket lost to socket open again"
+codes! {
+    /// What takes time, in nanoseconds.
+    TimeMeasure(keyed, key, from_key):
+    _ "session_create" "request to answer of the session's creation";
+    SocketOpen "socket_open" "connect to upgrade answered of the session's socket";
+    TimeToFirstToken "time_to_first_token" "query due to its first token";
+    FirstToken "first_token" "query sent to its first token";
+    TokenGap "token_gap" "from one token to the next";
+    TokenMean "time_per_token" "query's time after the first token, divided by the tokens after it";
+    Reconnect "reconnect" "socket lost to socket open again";
 }
 
 /// What the protocol measured of one call. Zeros are left out.
@@ -104,14 +81,14 @@ impl CallMeasures {
 /// Counters and times of one stage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measures {
-    counts: [u64; Count::ALL.len()],
-    times: [Times; TimeMeasure::ALL.len()],
+    counts: [u64; Count::COUNT],
+    times: [Times; TimeMeasure::COUNT],
 }
 
 impl Default for Measures {
     fn default() -> Measures {
         Measures {
-            counts: [0; Count::ALL.len()],
+            counts: [0; Count::COUNT],
             times: std::array::from_fn(|_| Times::default()),
         }
     }
@@ -120,24 +97,24 @@ impl Default for Measures {
 impl Measures {
     #[inline]
     pub fn add(&mut self, count: Count, n: u64) {
-        self.counts[count as usize] += n;
+        self.counts[count.index()] += n;
     }
 
     #[inline]
     pub fn record(&mut self, measure: TimeMeasure, ns: u64) {
-        self.times[measure as usize].record(ns);
+        self.times[measure.index()].record(ns);
     }
 
     pub fn of(&self, count: Count) -> u64 {
-        self.counts[count as usize]
+        self.counts[count.index()]
     }
 
     pub fn times(&self, measure: TimeMeasure) -> &Times {
-        &self.times[measure as usize]
+        &self.times[measure.index()]
     }
 
     pub(crate) fn times_mut(&mut self, measure: TimeMeasure) -> &mut Times {
-        &mut self.times[measure as usize]
+        &mut self.times[measure.index()]
     }
 
     pub fn is_empty(&self) -> bool {
@@ -166,11 +143,11 @@ mod tests {
 
     #[test]
     fn names_are_found_again_and_merging_adds() {
-        for count in Count::ALL {
-            assert_eq!(Count::from_key(count.key()), Some(*count));
+        for count in Count::all() {
+            assert_eq!(Count::from_key(count.key()), Some(count));
         }
-        for measure in TimeMeasure::ALL {
-            assert_eq!(TimeMeasure::from_key(measure.key()), Some(*measure));
+        for measure in TimeMeasure::all() {
+            assert_eq!(TimeMeasure::from_key(measure.key()), Some(measure));
         }
         let mut one = Measures::default();
         one.add(Count::TokensReceived, 3);

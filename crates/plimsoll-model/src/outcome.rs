@@ -1,198 +1,178 @@
-//! How a call ended: one closed list with stable text codes.
-//!
-//! The codes are what the error table, the exports and the tests show, so a code is
-//! never renamed. An outcome says whose failure it was.
+//! How a call ended: one closed list with stable text codes. An outcome says whose failure it was.
 
-/// Whose failure an outcome is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Blame {
-    /// Plimsoll or the machine it runs on.
-    Client,
-    /// What lies between: name resolution, TCP, TLS, framing.
-    Link,
-    /// The service under load.
-    Target,
-}
+use crate::codes::codes;
+use crate::named::named;
 
-impl Blame {
-    pub fn name(self) -> &'static str {
-        match self {
-            Blame::Client => "client",
-            Blame::Link => "link",
-            Blame::Target => "target",
-        }
+named! {
+    /// Whose failure an outcome is.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Blame by name {
+        /// Plimsoll or the machine it runs on.
+        Client "client",
+        /// What lies between: name resolution, TCP, TLS, framing.
+        Link "link",
+        /// The service under load.
+        Target "target",
     }
 }
 
+/// Groups by who is named in their explanations, where `+` stands.
 macro_rules! outcomes {
-    ($($name:ident $code:literal $blame:ident $explanation:literal)*) => {
-        /// How a call ended. [`Outcome::Ok`] is the only success.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[repr(u8)]
-        pub enum Outcome {
-            /// The call did what it was asked.
-            Ok,
-            $(#[doc = $explanation] $name,)*
+    ($($who:literal { $($name:tt $code:literal $blame:ident $text:literal $(+ $more:literal)?;)* })*) => {
+        codes! {
+            /// How a call ended. [`Outcome::Ok`] is the only success.
+            Outcome(coded, code, from_code):
+            Ok "OK" "the call succeeded";
+            $($($name $code concat!($text $(, $who, $more)?);)*)*
         }
 
-        impl Outcome {
-            /// Every outcome, [`Outcome::Ok`] first, in the order of their discriminants.
-            pub const ALL: &'static [Outcome] = &[Outcome::Ok, $(Outcome::$name,)*];
-
-            /// The stable text code.
-            pub fn code(self) -> &'static str {
-                match self { Outcome::Ok => "OK", $(Outcome::$name => $code,)* }
-            }
-
-            /// Whose failure it was; `None` for [`Outcome::Ok`].
-            pub fn blame(self) -> Option<Blame> {
-                match self { Outcome::Ok => None, $(Outcome::$name => Some(Blame::$blame),)* }
-            }
-
-            /// What happened, in a sentence for a person.
-            pub fn explanation(self) -> &'static str {
-                match self { Outcome::Ok => "the call succeeded", $(Outcome::$name => $explanation,)* }
-            }
-        }
+        const BLAMES: &[Option<Blame>] = &[None, $($(Some(Blame::$blame),)*)*];
     };
 }
 
 outcomes! {
-    // The gRPC status codes by their names (gRPC core, doc/statuscodes.md).
-    Cancelled "CANCELLED" Target "the server cancelled the call"
-    Unknown "UNKNOWN" Target "the server answered with gRPC status UNKNOWN"
-    InvalidArgument "INVALID_ARGUMENT" Target "the server found the request invalid"
-    DeadlineExceeded "DEADLINE_EXCEEDED" Target "no answer within the call's deadline"
-    NotFound "NOT_FOUND" Target "the server found no such entity"
-    AlreadyExists "ALREADY_EXISTS" Target "the server says the entity exists already"
-    PermissionDenied "PERMISSION_DENIED" Target "the server denied permission"
-    ResourceExhausted "RESOURCE_EXHAUSTED" Target "the server ran out of a resource, or a message was over the size limit"
-    FailedPrecondition "FAILED_PRECONDITION" Target "the server says the system is not in the state the call needs"
-    Aborted "ABORTED" Target "the server aborted the operation"
-    OutOfRange "OUT_OF_RANGE" Target "the server says the request is out of range"
-    Unimplemented "UNIMPLEMENTED" Target "the server has no such method"
-    Internal "INTERNAL" Target "the server answered with gRPC status INTERNAL"
-    Unavailable "UNAVAILABLE" Target "the server answered with gRPC status UNAVAILABLE"
-    DataLoss "DATA_LOSS" Target "the server answered with gRPC status DATA_LOSS"
-    Unauthenticated "UNAUTHENTICATED" Target "the server wants valid credentials"
-
+    // The status codes by their names (gRPC core, doc/statuscodes.md), at the places of their numbers.
+    "gRPC" {
+    Cancelled "CANCELLED" Target "the server cancelled the call";
+    Unknown "UNKNOWN" Target "the server answered with " + " status UNKNOWN";
+    InvalidArgument "INVALID_ARGUMENT" Target "the server found the request invalid";
+    DeadlineExceeded "DEADLINE_EXCEEDED" Target "no answer within the call's deadline";
+    NotFound "NOT_FOUND" Target "the server found no such entity";
+    AlreadyExists "ALREADY_EXISTS" Target "the server says the entity exists already";
+    PermissionDenied "PERMISSION_DENIED" Target "the server denied permission";
+    ResourceExhausted "RESOURCE_EXHAUSTED" Target "the server ran out of a resource, or a message was over the size limit";
+    FailedPrecondition "FAILED_PRECONDITION" Target "the server says the system is not in the state the call needs";
+    Aborted "ABORTED" Target "the server aborted the operation";
+    OutOfRange "OUT_OF_RANGE" Target "the server says the request is out of range";
+    Unimplemented "UNIMPLEMENTED" Target "the server has no such method";
+    Internal "INTERNAL" Target "the server answered with " + " status INTERNAL";
+    Unavailable "UNAVAILABLE" Target "the server answered with " + " status UNAVAILABLE";
+    DataLoss "DATA_LOSS" Target "the server answered with " + " status DATA_LOSS";
+    Unauthenticated "UNAUTHENTICATED" Target "the server wants valid credentials";
+    } "" {
     // Getting a connection.
-    ResolveFailed "RESOLVE_FAILED" Link "the target's host name could not be resolved"
-    ConnectRefused "CONNECT_REFUSED" Link "nothing listens on the target's port"
-    ConnectTimeout "CONNECT_TIMEOUT" Link "the connection, its TLS handshake or its protocol's greeting took longer than the connect timeout"
-    ConnectUnreachable "CONNECT_UNREACHABLE" Link "no route to the target's host"
-    ConnectFailed "CONNECT_FAILED" Link "the TCP connection could not be made"
-    NoDescriptors "NO_DESCRIPTORS" Client "this process ran out of file descriptors"
-    NoPorts "NO_PORTS" Client "this machine ran out of ports for the address pair"
-    TlsUnknownCa "TLS_UNKNOWN_CA" Link "the server's certificate is not signed by a trusted CA"
-    TlsCertificateExpired "TLS_CERTIFICATE_EXPIRED" Link "the server's certificate has expired"
-    TlsCertificateNotYetValid "TLS_CERTIFICATE_NOT_YET_VALID" Link "the server's certificate is not yet valid"
-    TlsCertificateRevoked "TLS_CERTIFICATE_REVOKED" Link "the server's certificate, or one above it, is revoked"
-    TlsNameMismatch "TLS_NAME_MISMATCH" Link "the server's certificate is for another host name"
-    TlsBadCertificate "TLS_BAD_CERTIFICATE" Link "the server's certificate is not acceptable"
-    TlsClientCertificateRequired "TLS_CLIENT_CERTIFICATE_REQUIRED" Link "the server wants a client certificate"
-    TlsClientCertificateRejected "TLS_CLIENT_CERTIFICATE_REJECTED" Link "the server rejected the client certificate"
-    TlsVersion "TLS_VERSION" Link "the server does not speak a TLS version that the plan allows"
-    TlsNoCommonParameters "TLS_NO_COMMON_PARAMETERS" Link "no cipher suite or key-exchange group in common with the server"
-    TlsAlpn "TLS_ALPN" Link "the server does not offer the protocol asked for by ALPN"
-    TlsNotTls "TLS_NOT_TLS" Link "the server answered a TLS handshake with something that is not TLS"
-    TlsAlert "TLS_ALERT" Link "the server ended the TLS handshake with an alert"
-    TlsFailed "TLS_FAILED" Link "the TLS layer failed"
+    ResolveFailed "RESOLVE_FAILED" Link "the target's host name could not be resolved";
+    ConnectRefused "CONNECT_REFUSED" Link "nothing listens on the target's port";
+    ConnectTimeout "CONNECT_TIMEOUT" Link "the connection, its TLS handshake or its protocol's greeting took longer than the connect timeout";
+    ConnectUnreachable "CONNECT_UNREACHABLE" Link "no route to the target's host";
+    ConnectFailed "CONNECT_FAILED" Link "the TCP connection could not be made";
+    NoDescriptors "NO_DESCRIPTORS" Client "this process ran out of file descriptors";
+    NoPorts "NO_PORTS" Client "this machine ran out of ports for the address pair";
+    TlsUnknownCa "TLS_UNKNOWN_CA" Link "the server's certificate is not signed by a trusted CA";
+    TlsCertificateExpired "TLS_CERTIFICATE_EXPIRED" Link "the server's certificate has expired";
+    TlsCertificateNotYetValid "TLS_CERTIFICATE_NOT_YET_VALID" Link "the server's certificate is not yet valid";
+    TlsCertificateRevoked "TLS_CERTIFICATE_REVOKED" Link "the server's certificate, or one above it, is revoked";
+    TlsNameMismatch "TLS_NAME_MISMATCH" Link "the server's certificate is for another host name";
+    TlsBadCertificate "TLS_BAD_CERTIFICATE" Link "the server's certificate is not acceptable";
+    TlsClientCertificateRequired "TLS_CLIENT_CERTIFICATE_REQUIRED" Link "the server wants a client certificate";
+    TlsClientCertificateRejected "TLS_CLIENT_CERTIFICATE_REJECTED" Link "the server rejected the client certificate";
+    TlsVersion "TLS_VERSION" Link "the server does not speak a TLS version that the plan allows";
+    TlsNoCommonParameters "TLS_NO_COMMON_PARAMETERS" Link "no cipher suite or key-exchange group in common with the server";
+    TlsAlpn "TLS_ALPN" Link "the server does not offer the protocol asked for by ALPN";
+    TlsNotTls "TLS_NOT_TLS" Link "the server answered a TLS handshake with something that is not TLS";
+    TlsAlert "TLS_ALERT" Link "the server ended the TLS handshake with an alert";
+    TlsFailed "TLS_FAILED" Link "the TLS layer failed";
 
     // Losing a connection, or what came over it.
-    Reset "RESET" Link "the connection was reset with the call in flight"
-    ConnectionClosed "CONNECTION_CLOSED" Link "the server closed the connection with the call in flight"
-    Truncated "TRUNCATED" Link "the connection ended without TLS close_notify in the middle of an answer"
-    StreamReset "STREAM_RESET" Target "the server reset the call's stream"
-    StreamRefused "STREAM_REFUSED" Target "the server refused the stream before doing any work"
-    Goaway "GOAWAY" Target "the server went away before it took the call"
-    ProtocolError "PROTOCOL_ERROR" Target "the server broke the protocol"
-    NotHttp2 "NOT_HTTP2" Target "the server does not speak HTTP/2 (an HTTP/1.1 server, or a TLS port spoken to in plaintext)"
-    HttpStatus "HTTP_STATUS" Target "the server answered with an HTTP status other than 200"
-    BadAnswer "BAD_ANSWER" Target "the answer is malformed"
-    MessageTooLarge "MESSAGE_TOO_LARGE" Target "the answer's message is over the size limit"
-    MissingStatus "MISSING_STATUS" Target "the stream ended without a gRPC status"
-    StreamShort "STREAM_SHORT" Target "the stream ended without an error, but before all its messages were exchanged"
-    StreamLong "STREAM_LONG" Target "the stream brought more messages than the plan expects"
-    CompressionUnsupported "COMPRESSION_UNSUPPORTED" Target "the answer is compressed in a way that was not offered"
-    BodyLength "BODY_LENGTH" Target "the body is not as long as the server promised, or as the plan asks for"
-
-    // SOFABolt's statuses by their names (com.alipay.remoting.ResponseStatus), and SOFARPC's failures.
-    BoltError "BOLT_ERROR" Target "the server answered with Bolt status ERROR"
-    BoltServerException "BOLT_SERVER_EXCEPTION" Target "the server's handler threw, or there is none for the class"
-    BoltUnknown "BOLT_UNKNOWN" Target "the server answered with Bolt status UNKNOWN, or with one that does not exist"
-    BoltServerThreadpoolBusy "BOLT_SERVER_THREADPOOL_BUSY" Target "the server's thread pool and its queue were full"
-    BoltErrorComm "BOLT_ERROR_COMM" Target "the server answered with Bolt status ERROR_COMM"
-    BoltNoProcessor "BOLT_NO_PROCESSOR" Target "nothing behind the server handles the request"
-    BoltTimeout "BOLT_TIMEOUT" Target "a proxy or the server gave up waiting"
-    BoltClientSendError "BOLT_CLIENT_SEND_ERROR" Target "a proxy could not send the request on"
-    BoltCodecException "BOLT_CODEC_EXCEPTION" Target "the server could not decode the frame"
-    BoltConnectionClosed "BOLT_CONNECTION_CLOSED" Target "a proxy lost its connection to the server"
-    BoltServerSerialException "BOLT_SERVER_SERIAL_EXCEPTION" Target "the server could not serialise its answer"
-    BoltServerDeserialException "BOLT_SERVER_DESERIAL_EXCEPTION" Target "the server could not deserialise the request"
-    SofaError "SOFA_ERROR" Target "the answer's header says that the SOFARPC call failed"
-
+    Reset "RESET" Link "the connection was reset with the call in flight";
+    ConnectionClosed "CONNECTION_CLOSED" Link "the server closed the connection with the call in flight";
+    Truncated "TRUNCATED" Link "the connection ended without TLS close_notify in the middle of an answer";
+    StreamReset "STREAM_RESET" Target "the server reset the call's stream";
+    StreamRefused "STREAM_REFUSED" Target "the server refused the stream before doing any work";
+    Goaway "GOAWAY" Target "the server went away before it took the call";
+    ProtocolError "PROTOCOL_ERROR" Target "the server broke the protocol";
+    _ "NOT_HTTP2" Target "the server does not speak HTTP/2 (an HTTP/1.1 server, or a TLS port spoken to in plaintext)";
+    _ "HTTP_STATUS" Target "the server answered with an HTTP status other than 200";
+    BadAnswer "BAD_ANSWER" Target "the answer is malformed";
+    MessageTooLarge "MESSAGE_TOO_LARGE" Target "the answer's message is over the size limit";
+    } "gRPC" {
+    MissingStatus "MISSING_STATUS" Target "the stream ended without a " + " status";
+    } "" {
+    StreamShort "STREAM_SHORT" Target "the stream ended without an error, but before all its messages were exchanged";
+    StreamLong "STREAM_LONG" Target "the stream brought more messages than the plan expects";
+    CompressionUnsupported "COMPRESSION_UNSUPPORTED" Target "the answer is compressed in a way that was not offered";
+    BodyLength "BODY_LENGTH" Target "the body is not as long as the server promised, or as the plan asks for";
+    } "Bolt" {
+    // SOFABolt's statuses by their names (com.alipay.remoting.ResponseStatus).
+    _ "BOLT_ERROR" Target "the server answered with " + " status ERROR";
+    _ "BOLT_SERVER_EXCEPTION" Target "the server's handler threw, or there is none for the class";
+    _ "BOLT_UNKNOWN" Target "the server answered with " + " status UNKNOWN, or with one that does not exist";
+    _ "BOLT_SERVER_THREADPOOL_BUSY" Target "the server's thread pool and its queue were full";
+    _ "BOLT_ERROR_COMM" Target "the server answered with " + " status ERROR_COMM";
+    _ "BOLT_NO_PROCESSOR" Target "nothing behind the server handles the request";
+    _ "BOLT_TIMEOUT" Target "a proxy or the server gave up waiting";
+    _ "BOLT_CLIENT_SEND_ERROR" Target "a proxy could not send the request on";
+    _ "BOLT_CODEC_EXCEPTION" Target "the server could not decode the frame";
+    _ "BOLT_CONNECTION_CLOSED" Target "a proxy lost its connection to the server";
+    _ "BOLT_SERVER_SERIAL_EXCEPTION" Target "the server could not serialise its answer";
+    _ "BOLT_SERVER_DESERIAL_EXCEPTION" Target "the server could not deserialise the request";
+    } "SOFARPC" {
+    _ "SOFA_ERROR" Target "the answer's header says that the " + " call failed";
+    } "" {
     // What a codec plugin reads, and what becomes of the plugin itself.
-    AnswerStatus "ANSWER_STATUS" Target "the answer's status, as the codec plugin reads it, is a failure"
-    PluginFailed "PLUGIN_FAILED" Client "the codec plugin failed, or returned what can't be"
+    AnswerStatus "ANSWER_STATUS" Target "the answer's status, as the codec plugin reads it, is a failure";
+    _ "PLUGIN_FAILED" Client "the codec plugin failed, or returned what can't be";
 
     // Sessions of queries whose answers stream.
-    SessionRefused "SESSION_REFUSED" Target "the API did not make the session"
-    SocketRefused "SOCKET_REFUSED" Target "the WebSocket was not opened: the answer to the upgrade was not 101"
-    SocketDenied "SOCKET_DENIED" Target "the session's token was refused (401 or 403); not tried again"
-    SocketClosed "SOCKET_CLOSED" Target "the WebSocket was closed and could not be opened again"
-    RunRefused "RUN_REFUSED" Target "the API did not begin the query's run"
-    RunFailed "RUN_FAILED" Target "the run ended with an error, by its own account"
-    TokensLost "TOKENS_LOST" Target "the query is over and not all its tokens came, once each and in order"
-    TokensShort "TOKENS_SHORT" Target "the query is over, and fewer tokens came than the service or the plan announced"
-    SessionBroken "SESSION_BROKEN" Target "an earlier query ended the session, so this one was never sent"
+    _ "SESSION_REFUSED" Target "the API did not make the session";
+    SocketRefused "SOCKET_REFUSED" Target "the WebSocket was not opened: the answer to the upgrade was not 101";
+    SocketDenied "SOCKET_DENIED" Target "the session's token was refused (401 or 403); not tried again";
+    SocketClosed "SOCKET_CLOSED" Target "the WebSocket was closed and could not be opened again";
+    RunRefused "RUN_REFUSED" Target "the API did not begin the query's run";
+    RunFailed "RUN_FAILED" Target "the run ended with an error, by its own account";
+    TokensLost "TOKENS_LOST" Target "the query is over and not all its tokens came, once each and in order";
+    TokensShort "TOKENS_SHORT" Target "the query is over, and fewer tokens came than the service or the plan announced";
+    BrokenOff "SESSION_BROKEN" Target "an earlier query ended the session, so this one was never sent";
 
     // HTTP: statuses that the plan does not expect, and answers that are not what it expects.
-    Http2xx "HTTP_2XX" Target "the server answered with a success that the plan does not expect"
-    Http3xx "HTTP_3XX" Target "the server answered with a status of class 3xx that has no code of its own here"
-    Http301 "HTTP_301" Target "the server redirects: 301 Moved Permanently; redirects are not followed"
-    Http302 "HTTP_302" Target "the server redirects: 302 Found; redirects are not followed"
-    Http303 "HTTP_303" Target "the server redirects: 303 See Other; redirects are not followed"
-    Http304 "HTTP_304" Target "the server answered 304 Not Modified"
-    Http307 "HTTP_307" Target "the server redirects: 307 Temporary Redirect; redirects are not followed"
-    Http308 "HTTP_308" Target "the server redirects: 308 Permanent Redirect; redirects are not followed"
-    Http4xx "HTTP_4XX" Target "the server answered with a status of class 4xx that has no code of its own here"
-    Http400 "HTTP_400" Target "the server answered 400 Bad Request"
-    Http401 "HTTP_401" Target "the server answered 401 Unauthorized: it wants valid credentials"
-    Http403 "HTTP_403" Target "the server answered 403 Forbidden"
-    Http404 "HTTP_404" Target "the server answered 404 Not Found"
-    Http405 "HTTP_405" Target "the server answered 405 Method Not Allowed"
-    Http408 "HTTP_408" Target "the server answered 408 Request Timeout"
-    Http409 "HTTP_409" Target "the server answered 409 Conflict"
-    Http410 "HTTP_410" Target "the server answered 410 Gone"
-    Http413 "HTTP_413" Target "the server answered 413 Content Too Large"
-    Http415 "HTTP_415" Target "the server answered 415 Unsupported Media Type"
-    Http422 "HTTP_422" Target "the server answered 422 Unprocessable Content"
-    Http429 "HTTP_429" Target "the server answered 429 Too Many Requests"
-    Http429RetryAfter "HTTP_429_RETRY_AFTER" Target "the server answered 429 Too Many Requests, with Retry-After"
-    Http5xx "HTTP_5XX" Target "the server answered with a status of class 5xx that has no code of its own here"
-    Http500 "HTTP_500" Target "the server answered 500 Internal Server Error"
-    Http501 "HTTP_501" Target "the server answered 501 Not Implemented"
-    Http502 "HTTP_502" Target "a gateway answered 502 Bad Gateway"
-    Http503 "HTTP_503" Target "the server answered 503 Service Unavailable"
-    Http503RetryAfter "HTTP_503_RETRY_AFTER" Target "the server answered 503 Service Unavailable, with Retry-After"
-    Http504 "HTTP_504" Target "a gateway answered 504 Gateway Timeout"
-    HttpHeader "HTTP_HEADER" Target "the answer lacks a header field that the plan expects, or it has another value"
-    HttpBody "HTTP_BODY" Target "the answer's body does not hold the text that the plan expects"
-    EventError "EVENT_ERROR" Target "an event of the answer's stream reports an error"
+    _ "HTTP_2XX" Target "the server answered with a success that the plan does not expect";
+    _ "HTTP_3XX" Target "the server answered with a status of class 3xx that has no code of its own here";
+    _ "HTTP_301" Target "the server redirects: 301 Moved Permanently; redirects are not followed";
+    _ "HTTP_302" Target "the server redirects: 302 Found; redirects are not followed";
+    _ "HTTP_303" Target "the server redirects: 303 See Other; redirects are not followed";
+    _ "HTTP_304" Target "the server answered 304 Not Modified";
+    _ "HTTP_307" Target "the server redirects: 307 Temporary Redirect; redirects are not followed";
+    _ "HTTP_308" Target "the server redirects: 308 Permanent Redirect; redirects are not followed";
+    _ "HTTP_4XX" Target "the server answered with a status of class 4xx that has no code of its own here";
+    _ "HTTP_400" Target "the server answered 400 Bad Request";
+    _ "HTTP_401" Target "the server answered 401 Unauthorized: it wants valid credentials";
+    _ "HTTP_403" Target "the server answered 403 Forbidden";
+    _ "HTTP_404" Target "the server answered 404 Not Found";
+    _ "HTTP_405" Target "the server answered 405 Method Not Allowed";
+    _ "HTTP_408" Target "the server answered 408 Request Timeout";
+    _ "HTTP_409" Target "the server answered 409 Conflict";
+    _ "HTTP_410" Target "the server answered 410 Gone";
+    _ "HTTP_413" Target "the server answered 413 Content Too Large";
+    _ "HTTP_415" Target "the server answered 415 Unsupported Media Type";
+    _ "HTTP_422" Target "the server answered 422 Unprocessable Content";
+    _ "HTTP_429" Target "the server answered 429 Too Many Requests";
+    _ "HTTP_429_RETRY_AFTER" Target "the server answered 429 Too Many Requests, with Retry-After";
+    _ "HTTP_5XX" Target "the server answered with a status of class 5xx that has no code of its own here";
+    _ "HTTP_500" Target "the server answered 500 Internal Server Error";
+    _ "HTTP_501" Target "the server answered 501 Not Implemented";
+    _ "HTTP_502" Target "a gateway answered 502 Bad Gateway";
+    _ "HTTP_503" Target "the server answered 503 Service Unavailable";
+    _ "HTTP_503_RETRY_AFTER" Target "the server answered 503 Service Unavailable, with Retry-After";
+    _ "HTTP_504" Target "a gateway answered 504 Gateway Timeout";
+    _ "HTTP_HEADER" Target "the answer lacks a header field that the plan expects, or it has another value";
+    _ "HTTP_BODY" Target "the answer's body does not hold the text that the plan expects";
+    EventError "EVENT_ERROR" Target "an event of the answer's stream reports an error";
 
     // The end of the run.
-    NoAnswer "NO_ANSWER" Target "the server stopped answering, heartbeats included"
-    CutOff "CUT_OFF" Client "the run's drain time ended with the call in flight"
-    Interrupted "INTERRUPTED" Client "the run was interrupted with the call in flight"
+    NoAnswer "NO_ANSWER" Target "the server stopped answering, heartbeats included";
+    CutOff "CUT_OFF" Client "the run's drain time ended with the call in flight";
+    Interrupted "INTERRUPTED" Client "the run was interrupted with the call in flight";
+    }
 }
 
 impl Outcome {
-    /// The outcome whose code is `code`, if there is one.
-    pub fn from_code(code: &str) -> Option<Outcome> {
-        Outcome::ALL.iter().copied().find(|o| o.code() == code)
+    /// Whose failure it was; `None` for [`Outcome::Ok`].
+    pub fn blame(self) -> Option<Blame> {
+        BLAMES[self.index()]
     }
 
+    /// The call did what it was asked.
+    #[inline]
     pub fn is_ok(self) -> bool {
         self == Outcome::Ok
     }
@@ -214,18 +194,12 @@ impl Outcome {
         matches!(self, Outcome::DeadlineExceeded | Outcome::ConnectTimeout)
     }
 
-    /// The outcome's place in [`Outcome::ALL`].
+    /// The outcome of the status of a call that has this number (0–16, gRPC core, doc/statuscodes.md); any other
+    /// number is `UNKNOWN`, as that page asks of clients.
     #[inline]
-    pub fn index(self) -> usize {
-        self as usize
-    }
-
-    /// The gRPC status `status` (0–16) as an outcome; any other number is `UNKNOWN`,
-    /// as gRPC's status code page asks of clients.
-    #[inline]
-    pub fn from_grpc_status(status: u32) -> Outcome {
-        match status {
-            0..=16 => Outcome::ALL[status as usize],
+    pub fn of_status(number: u32) -> Outcome {
+        match number {
+            0..=16 => Outcome(number as u8),
             _ => Outcome::Unknown,
         }
     }
@@ -237,18 +211,19 @@ mod tests {
 
     #[test]
     fn codes_are_unique_and_found_again() {
-        for (i, outcome) in Outcome::ALL.iter().enumerate() {
+        for (i, outcome) in Outcome::all().enumerate() {
             assert_eq!(outcome.index(), i);
-            assert_eq!(Outcome::from_code(outcome.code()), Some(*outcome));
+            assert_eq!(Outcome::from_code(outcome.code()), Some(outcome));
+            assert_eq!(Outcome::coded(outcome.code()), outcome);
         }
     }
 
     #[test]
-    fn grpc_status_numbers_are_the_first_outcomes() {
-        assert_eq!(Outcome::from_grpc_status(0), Outcome::Ok);
-        assert_eq!(Outcome::from_grpc_status(4), Outcome::DeadlineExceeded);
-        assert_eq!(Outcome::from_grpc_status(12), Outcome::Unimplemented);
-        assert_eq!(Outcome::from_grpc_status(16), Outcome::Unauthenticated);
-        assert_eq!(Outcome::from_grpc_status(17), Outcome::Unknown);
+    fn status_numbers_are_the_first_outcomes() {
+        assert_eq!(Outcome::of_status(0), Outcome::Ok);
+        assert_eq!(Outcome::of_status(4), Outcome::DeadlineExceeded);
+        assert_eq!(Outcome::of_status(12), Outcome::Unimplemented);
+        assert_eq!(Outcome::of_status(16), Outcome::Unauthenticated);
+        assert_eq!(Outcome::of_status(17), Outcome::Unknown);
     }
 }

@@ -3,23 +3,24 @@
 //! A [`Plan`] is made from a [`crate::spec::Spec`] (what a person typed) and never
 //! changes afterwards. It holds paths to secrets, never their contents.
 
+mod call;
 mod proxy;
+mod tls;
 mod tokens;
 
-use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
-use std::ops::Deref;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fingerprint::Fingerprint;
 use crate::measure::TimeMeasure;
-use crate::template::{LiveValue, MetadataField, Source, Variation, VaryingMetadata};
+use crate::named::named;
+use crate::template::VaryingMetadata;
 
+pub use call::{Call, CallPlan, Same};
 pub use proxy::{Credentials, Proxy, ProxyKind};
+pub use tls::{ChainCheck, Group, Identity, RecordLayer, Suite, TlsPlan, TlsVersion, Trust};
 pub use tokens::TokenCounter;
 
 /// A resolved, immutable load test.
@@ -136,340 +137,6 @@ impl fmt::Display for UnixSocket {
             UnixSocket::Path(path) => write!(f, "unix:{}", path.display()),
             UnixSocket::Abstract(name) => write!(f, "unix-abstract:{name}"),
         }
-    }
-}
-
-/// How the link is secured. Paths, not contents.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TlsPlan {
-    pub trust: Trust,
-    /// Lists of revoked certificates (CRL): one of every issuer in the server's chain.
-    pub crl: Option<PathBuf>,
-    /// Client certificate chain and key (PEM): present for mutual TLS.
-    pub identity: Option<Identity>,
-    /// The name to check the certificate against; `None`: the target's host, which a Unix
-    /// socket does not have.
-    pub server_name: Option<String>,
-    /// One or both; the handshake takes the highest that the server has as well.
-    pub versions: Vec<TlsVersion>,
-    pub suites: Vec<Suite>,
-    pub groups: Vec<Group>,
-    /// Accept compressed certificates, and compress the client's (RFC 8879).
-    pub compressed: bool,
-    /// Where the secrets of all connections are written, for what reads captured packets.
-    pub key_log: Option<PathBuf>,
-    /// Resume sessions from tickets.
-    pub resume: bool,
-    /// Where sessions are resumed: this part of the new connections makes a full handshake all the
-    /// same (0–1).
-    pub full: Option<f64>,
-    /// Send requests with the first bytes of a resumed session (0-RTT, RFC 8446 §2.3).
-    pub early_data: bool,
-    pub records: RecordLayer,
-    pub chain: ChainCheck,
-}
-
-impl TlsPlan {
-    /// Nothing says what name the certificate of this target has to be for: a Unix socket has
-    /// none of its own.
-    pub fn lacks_name(&self, target: &Target) -> bool {
-        let is_checked = matches!(self.trust, Trust::System | Trust::Ca(_));
-        is_checked && target.socket.is_some() && self.server_name.is_none()
-    }
-}
-
-/// What a server's certificate is held to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trust {
-    /// The system's trust store.
-    System,
-    /// The certificates of a file: one of them signed it, or is it.
-    Ca(PathBuf),
-    /// It is one of these; neither its name nor who signed it matters.
-    Pinned(Vec<Fingerprint>),
-    /// Nothing: any will do.
-    Unchecked,
-}
-
-/// How often a server's certificate chain is checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChainCheck {
-    /// In every full handshake, as clients do.
-    Each,
-    /// Once a minute for connections that are shown the same chain.
-    Once,
-}
-
-/// Who opens and seals TLS records once the handshake is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordLayer {
-    /// The TLS library, in buffers of its own.
-    Library,
-    /// This program, in place.
-    Own,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    pub cert: PathBuf,
-    pub key: PathBuf,
-}
-
-/// Versions of TLS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TlsVersion {
-    /// RFC 8446.
-    V1_3,
-    /// RFC 5246.
-    V1_2,
-}
-
-impl TlsVersion {
-    pub const ALL: [TlsVersion; 2] = [TlsVersion::V1_3, TlsVersion::V1_2];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            TlsVersion::V1_3 => "1.3",
-            TlsVersion::V1_2 => "1.2",
-        }
-    }
-}
-
-/// Cipher suites of TLS 1.3 (RFC 8446, B.4), and those of TLS 1.2 that keep past connections
-/// secret and authenticate what they encrypt (RFC 5289, RFC 7905).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Suite {
-    Aes128GcmSha256,
-    Aes256GcmSha384,
-    Chacha20Poly1305Sha256,
-    EcdheEcdsaAes128GcmSha256,
-    EcdheEcdsaAes256GcmSha384,
-    EcdheEcdsaChacha20Poly1305Sha256,
-    EcdheRsaAes128GcmSha256,
-    EcdheRsaAes256GcmSha384,
-    EcdheRsaChacha20Poly1305Sha256,
-}
-
-impl Suite {
-    pub const ALL: [Suite; 9] = [
-        Suite::Aes128GcmSha256,
-        Suite::Aes256GcmSha384,
-        Suite::Chacha20Poly1305Sha256,
-        Suite::EcdheEcdsaAes128GcmSha256,
-        Suite::EcdheEcdsaAes256GcmSha384,
-        Suite::EcdheEcdsaChacha20Poly1305Sha256,
-        Suite::EcdheRsaAes128GcmSha256,
-        Suite::EcdheRsaAes256GcmSha384,
-        Suite::EcdheRsaChacha20Poly1305Sha256,
-    ];
-
-    /// As the IANA registry writes it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Suite::Aes128GcmSha256 => "TLS_AES_128_GCM_SHA256",
-            Suite::Aes256GcmSha384 => "TLS_AES_256_GCM_SHA384",
-            Suite::Chacha20Poly1305Sha256 => "TLS_CHACHA20_POLY1305_SHA256",
-            Suite::EcdheEcdsaAes128GcmSha256 => "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
-            Suite::EcdheEcdsaAes256GcmSha384 => "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
-            Suite::EcdheEcdsaChacha20Poly1305Sha256 => {
-                "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"
-            }
-            Suite::EcdheRsaAes128GcmSha256 => "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
-            Suite::EcdheRsaAes256GcmSha384 => "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
-            Suite::EcdheRsaChacha20Poly1305Sha256 => "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
-        }
-    }
-
-    pub const fn version(self) -> TlsVersion {
-        match self {
-            Suite::Aes128GcmSha256 | Suite::Aes256GcmSha384 | Suite::Chacha20Poly1305Sha256 => {
-                TlsVersion::V1_3
-            }
-            _ => TlsVersion::V1_2,
-        }
-    }
-}
-
-/// Key-exchange groups (RFC 8446 §4.2.7; hybrids: draft-ietf-tls-ecdhe-mlkem; ML-KEM alone:
-/// draft-ietf-tls-mlkem).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Group {
-    X25519Mlkem768,
-    Secp256r1Mlkem768,
-    Secp384r1Mlkem1024,
-    Mlkem768,
-    Mlkem1024,
-    X25519,
-    Secp256r1,
-    Secp384r1,
-}
-
-impl Group {
-    pub const ALL: [Group; 8] = [
-        Group::X25519Mlkem768,
-        Group::Secp256r1Mlkem768,
-        Group::Secp384r1Mlkem1024,
-        Group::Mlkem768,
-        Group::Mlkem1024,
-        Group::X25519,
-        Group::Secp256r1,
-        Group::Secp384r1,
-    ];
-
-    /// What is offered where nothing is asked for, as browsers, OpenSSL 3.5 and Go 1.24 do: the
-    /// hybrid first, whose classical part has a key share of its own.
-    pub const DEFAULT: [Group; 4] = [
-        Group::X25519Mlkem768,
-        Group::X25519,
-        Group::Secp256r1,
-        Group::Secp384r1,
-    ];
-
-    /// As the IANA registry writes it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Group::X25519Mlkem768 => "X25519MLKEM768",
-            Group::Secp256r1Mlkem768 => "SecP256r1MLKEM768",
-            Group::Secp384r1Mlkem1024 => "SecP384r1MLKEM1024",
-            Group::Mlkem768 => "MLKEM768",
-            Group::Mlkem1024 => "MLKEM1024",
-            Group::X25519 => "X25519",
-            Group::Secp256r1 => "secp256r1",
-            Group::Secp384r1 => "secp384r1",
-        }
-    }
-
-    /// Its number in the IANA registry.
-    pub const fn code(self) -> u16 {
-        match self {
-            Group::X25519Mlkem768 => 0x11ec,
-            Group::Secp256r1Mlkem768 => 0x11eb,
-            Group::Secp384r1Mlkem1024 => 0x11ed,
-            Group::Mlkem768 => 0x0201,
-            Group::Mlkem1024 => 0x0202,
-            Group::X25519 => 0x001d,
-            Group::Secp256r1 => 0x0017,
-            Group::Secp384r1 => 0x0018,
-        }
-    }
-}
-
-/// One kind of call, of which only its protocol knows more than this.
-pub trait Call: Same + fmt::Debug + Send + Sync {
-    /// The protocol's name, and of what is called the part that a person looks for.
-    fn names(&self) -> (&'static str, Cow<'_, str>);
-
-    /// What runs of it are named after, where the plan gives no name.
-    fn short_name(&self) -> Cow<'_, str> {
-        match self.names().1 {
-            Cow::Borrowed(name) => last_part(name).into(),
-            Cow::Owned(name) => last_part(&name).to_owned().into(),
-        }
-    }
-
-    /// The name of a run of it, where the plan gives none; `None`: its short name, and the load's kind.
-    fn run_name(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// The protocol's version that is spoken over `tls`, where it has several.
-    fn version(&self, tls: Option<&TlsPlan>) -> Option<&'static str> {
-        let _ = tls;
-        None
-    }
-
-    /// Users arrive and not calls, each with so many calls in a row over a connection of its own; `None`:
-    /// calls are due by themselves.
-    fn calls_in_a_row(&self) -> Option<u32> {
-        None
-    }
-
-    /// What calls vary by; `None`: they are all the same.
-    fn variation(&self) -> Option<&Variation> {
-        None
-    }
-
-    /// Header fields or metadata: those that are the same for every call, and those that vary.
-    fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
-        (&[], &[])
-    }
-
-    /// What counts the tokens of answers besides the service; `None`: nothing does.
-    fn token_counter(&self) -> Option<&TokenCounter> {
-        None
-    }
-
-    /// Where its calls go besides the plan's target, and whether over TLS.
-    fn second_target(&self) -> Option<(&Target, bool)> {
-        None
-    }
-
-    fn second_target_mut(&mut self) -> Option<&mut Target> {
-        None
-    }
-}
-
-/// `GetScore` of `score.ScoreService/GetScore`
-fn last_part(name: &str) -> &str {
-    let mut parts = name.rsplit('/');
-    parts.find(|part| !part.is_empty()).unwrap_or(name)
-}
-
-/// Comparing without knowing the type.
-pub trait Same: Any {
-    fn is_same(&self, other: &dyn Any) -> bool;
-}
-
-impl<T: Any + PartialEq> Same for T {
-    fn is_same(&self, other: &dyn Any) -> bool {
-        other.downcast_ref() == Some(self)
-    }
-}
-
-/// What one call is: a [`Call`] of whichever protocol.
-#[derive(Clone, Debug)]
-pub struct CallPlan(Arc<dyn Call>);
-
-impl CallPlan {
-    pub fn new(call: impl Call) -> CallPlan {
-        CallPlan(Arc::new(call))
-    }
-
-    /// Values that a command makes anew while the run goes on.
-    pub fn live_values(&self) -> Vec<Arc<LiveValue>> {
-        let (_, varying) = self.fields();
-        let sources = varying.iter();
-        let sources = sources.filter_map(|field| Some(&field.template.alone()?.source));
-        let live = sources.filter_map(|source| match source {
-            Source::Live(value) => Some(Arc::clone(value)),
-            _ => None,
-        });
-        live.collect()
-    }
-
-    /// While it is being resolved, and nobody shares it yet.
-    pub(crate) fn second_target_mut(&mut self) -> Option<&mut Target> {
-        Arc::get_mut(&mut self.0)?.second_target_mut()
-    }
-
-    /// The call, if it is one of this protocol.
-    pub fn of_type<C: Call>(&self) -> Option<&C> {
-        let any: &dyn Any = &*self.0;
-        any.downcast_ref()
-    }
-}
-
-impl Deref for CallPlan {
-    type Target = dyn Call;
-
-    fn deref(&self) -> &dyn Call {
-        &*self.0
-    }
-}
-
-impl PartialEq for CallPlan {
-    fn eq(&self, other: &CallPlan) -> bool {
-        self.0.is_same(&*other.0)
     }
 }
 
@@ -675,12 +342,14 @@ impl Arrivals {
     }
 }
 
-/// How open-loop arrivals are spaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spacing {
-    Constant,
-    /// Exponential gaps (a Poisson process), from the plan's seed.
-    Poisson,
+named! {
+    /// How open-loop arrivals are spaced.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Spacing by name {
+        Constant "constant",
+        /// Exponential gaps (a Poisson process), from the plan's seed.
+        Poisson "poisson",
+    }
 }
 
 /// A stretch of the run with one rate, or a rate that changes evenly.
@@ -709,12 +378,14 @@ impl Stage {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reuse {
-    /// Calls share the plan's connections.
-    Always,
-    /// A new connection for every call.
-    Never,
+named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Reuse by name {
+        /// Calls share the plan's connections.
+        Always "always",
+        /// A new connection for every call.
+        Never "never",
+    }
 }
 
 /// A promise the target is held to.
@@ -801,33 +472,4 @@ pub enum Watch {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_add_up_to_the_whole() {
-        for (whole, of) in [(10u64, 3u32), (1, 4), (0, 2), (1_000_000, 7)] {
-            let parts: Vec<u64> = (0..of)
-                .map(|index| Shard { index, of }.part(whole))
-                .collect();
-            assert_eq!(parts.iter().sum::<u64>(), whole);
-            assert!(parts.iter().max().unwrap() - parts.iter().min().unwrap() <= 1);
-        }
-    }
-
-    #[test]
-    fn shards_divided_again_are_shards_of_the_whole() {
-        for (whole, shards, workers) in [(6u64, 2u32, 2u32), (7, 3, 2), (1_000, 7, 3), (2, 3, 4)] {
-            let mut places = Vec::new();
-            for index in 0..shards {
-                let shard = Shard { index, of: shards };
-                let inner: Vec<Shard> = (0..workers).map(|w| shard.inner(w, workers)).collect();
-                let parts: u64 = inner.iter().map(|i| i.part(whole)).sum();
-                assert_eq!(parts, shard.part(whole));
-                places.extend(inner.iter().map(|i| i.index));
-            }
-            places.sort_unstable();
-            assert_eq!(places, (0..shards * workers).collect::<Vec<_>>());
-        }
-    }
-}
+mod tests;

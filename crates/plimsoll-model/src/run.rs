@@ -44,31 +44,23 @@ pub use jiff::Timestamp;
 
 use serde::{Deserialize, Serialize};
 
-/// How a run stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum State {
-    /// Still going on, or killed.
-    Running,
-    /// Ran to its end.
-    Complete,
-    /// Killed, or the disk filled up: what was written is there, the rest is not.
-    Partial,
-    /// Stopped before its end, everything written.
-    Aborted,
-    /// Ran to its end, but its figures don't describe the target: see the health.
-    Invalid,
-}
+use crate::named::named;
 
-impl State {
-    pub fn name(self) -> &'static str {
-        match self {
-            State::Running => "running",
-            State::Complete => "complete",
-            State::Partial => "partial",
-            State::Aborted => "aborted",
-            State::Invalid => "invalid",
-        }
+named! {
+    /// How a run stands.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum State by name {
+        /// Still going on, or killed.
+        Running "running",
+        /// Ran to its end.
+        Complete "complete",
+        /// Killed, or the disk filled up: what was written is there, the rest is not.
+        Partial "partial",
+        /// Stopped before its end, everything written.
+        Aborted "aborted",
+        /// Ran to its end, but its figures don't describe the target: see the health.
+        Invalid "invalid",
     }
 }
 

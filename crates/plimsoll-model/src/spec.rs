@@ -9,6 +9,7 @@
 
 mod arrivals;
 mod call;
+mod fetched;
 mod field_value;
 mod files;
 mod find;
@@ -37,18 +38,19 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::de::{self, Deserializer, MapAccess, Visitor};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
-use crate::units::{Period, Rate, Size};
+use crate::units::{Period, Rate, Size, typed_with_unit};
 
 pub use crate::suggest::suggest;
 pub use call::CallSpec;
+pub use fetched::made_by_server;
 pub use field_value::MetadataSpec;
 pub use find::FindSpec;
 pub use given::give_addresses;
 pub use goodput::GoodputSpec;
 pub use keys::keys_of;
-pub use ladder::{LadderSpec, Library, Network, RungSpec, Secured, Via, made_by_server};
+pub use ladder::{LadderSpec, Library, Network, RungSpec, Secured, Via};
 pub use lanes::LaneSpec;
 pub use metadata::{Given, Metadata, Names, SharedValue};
 pub use problem::{Problem, Problems};
@@ -251,7 +253,8 @@ pub struct LoadSpec {
 }
 
 /// One rate, or an even change from one to another.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum RateSpec {
     Steady(Rate),
     Ramp(RampSpec),
@@ -264,15 +267,6 @@ pub struct RampSpec {
     pub to: Rate,
     /// Afterwards the rate stays at `to`, for the rest of the duration.
     pub over: Period,
-}
-
-impl Serialize for RateSpec {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            RateSpec::Steady(rate) => rate.serialize(serializer),
-            RateSpec::Ramp(ramp) => ramp.serialize(serializer),
-        }
-    }
 }
 
 impl<'de> Deserialize<'de> for RateSpec {
@@ -352,36 +346,19 @@ impl std::str::FromStr for Limit {
     }
 }
 
-impl Serialize for Limit {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Limit::After(period) => period.serialize(serializer),
-            Limit::None => serializer.serialize_str("none"),
+            Limit::After(period) => period.fmt(f),
+            Limit::None => f.write_str("none"),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for Limit {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Limit, D::Error> {
-        struct Value;
-        impl Visitor<'_> for Value {
-            type Value = Limit;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a duration with its unit, such as \"500ms\", or \"none\"")
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Limit, E> {
-                text.parse().map_err(E::custom)
-            }
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Limit, E> {
-                self.visit_str(&number.to_string())
-            }
-            fn visit_f64<E: de::Error>(self, number: f64) -> Result<Limit, E> {
-                self.visit_str(&number.to_string())
-            }
-        }
-        deserializer.deserialize_any(Value)
-    }
-}
+typed_with_unit!(
+    Limit,
+    "a duration with its unit, such as \"500ms\", or \"none\""
+);
 
 /// The server process to watch. Default: the one that listens on the target's port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

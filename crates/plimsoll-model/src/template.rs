@@ -10,19 +10,18 @@
 mod live;
 mod moment;
 mod rows;
+mod varying;
 mod written;
 
-use std::fmt;
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD_NO_PAD;
 use thiserror::Error;
 
 use crate::suggest::suggest;
 pub use live::{LiveValue, MAX_LIVE};
 pub use moment::{Moment, Variation};
 pub use rows::{Column, Order, Rows, RowsError};
+pub use varying::{MetadataField, Render, Varying, VaryingMetadata};
 use written::{hyphenated, write_number};
 
 /// What the braces may hold.
@@ -439,83 +438,6 @@ impl Field {
         }
     }
 }
-
-/// Data of one message, encoded anew for every call.
-pub trait Render: fmt::Debug + Send + Sync {
-    /// Appends the encoded message as `moment` has it.
-    fn render(&self, moment: &Moment<'_>, out: &mut Vec<u8>);
-
-    /// Bytes that it appends, at most.
-    fn most(&self) -> usize;
-}
-
-/// What a call sends where it varies.
-#[derive(Clone, Debug)]
-pub struct Varying {
-    pub variation: Variation,
-    /// One message; or several for a stream, sent in turn. At least one.
-    pub messages: Vec<Arc<dyn Render>>,
-}
-
-/// Metadata of a call that vary.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VaryingMetadata {
-    pub variation: Variation,
-    /// At least one.
-    pub fields: Vec<MetadataField>,
-}
-
-/// A metadata entry whose value is made for each call. Whatever the call, the value is printable
-/// ASCII without blanks at its ends, or base64 where the name ends in `-bin`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MetadataField {
-    pub name: String,
-    /// The value as it was given.
-    pub typed: String,
-    pub template: Template,
-}
-
-impl MetadataField {
-    /// The value is a UUID's sixteen bytes.
-    pub fn is_binary_uuid(&self) -> bool {
-        let alone = self.template.alone().map(|field| &field.source);
-        self.name.ends_with("-bin") && matches!(alone, Some(Source::Uuid))
-    }
-
-    /// Appends the value as `moment` has it.
-    #[inline]
-    pub fn write(&self, moment: &Moment<'_>, out: &mut Vec<u8>) {
-        match self.template.alone() {
-            Some(field) if self.is_binary_uuid() => {
-                let mut base64 = [0; 24];
-                // gRPC over HTTP/2, "Custom-Metadata": padding should not be sent.
-                let length = STANDARD_NO_PAD.encode_slice(field.uuid(moment), &mut base64);
-                out.extend_from_slice(&base64[..length.unwrap_or(0)]);
-            }
-            _ => self.template.write(moment, out),
-        }
-    }
-
-    /// Bytes of the value, at most.
-    pub fn most(&self) -> usize {
-        match self.is_binary_uuid() {
-            true => 22,
-            false => self.template.bounds().1,
-        }
-    }
-}
-
-impl PartialEq for Varying {
-    /// The same messages, not equal ones: what renders them can't be looked into.
-    fn eq(&self, other: &Varying) -> bool {
-        let same = |(a, b): (&Arc<dyn Render>, &Arc<dyn Render>)| Arc::ptr_eq(a, b);
-        self.variation == other.variation
-            && self.messages.len() == other.messages.len()
-            && self.messages.iter().zip(&other.messages).all(same)
-    }
-}
-
-impl Eq for Varying {}
 
 #[cfg(test)]
 mod tests;

@@ -8,8 +8,6 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::de::{self, Deserialize, Deserializer, Visitor};
-use serde::ser::{Serialize, Serializer};
 use thiserror::Error;
 
 /// Why a text is no quantity.
@@ -257,33 +255,36 @@ impl fmt::Display for Size {
     }
 }
 
+/// Written and read as its text; what is read may be a number without its unit, whose error says which to add.
 macro_rules! typed_with_unit {
     ($type:ident, $expecting:literal) => {
-        impl Serialize for $type {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.collect_str(self)
             }
         }
 
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(
+                deserializer: D,
+            ) -> Result<$type, D::Error> {
                 struct Quantity;
-                impl Visitor<'_> for Quantity {
+                impl serde::de::Visitor<'_> for Quantity {
                     type Value = $type;
-                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                         f.write_str($expecting)
                     }
-                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$type, E> {
+                    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<$type, E> {
                         text.parse().map_err(E::custom)
                     }
                     // Read as text, a number gives the error that says which unit to add.
-                    fn visit_i64<E: de::Error>(self, number: i64) -> Result<$type, E> {
+                    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<$type, E> {
                         self.visit_str(&number.to_string())
                     }
-                    fn visit_u64<E: de::Error>(self, number: u64) -> Result<$type, E> {
+                    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<$type, E> {
                         self.visit_str(&number.to_string())
                     }
-                    fn visit_f64<E: de::Error>(self, number: f64) -> Result<$type, E> {
+                    fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<$type, E> {
                         self.visit_str(&number.to_string())
                     }
                 }
@@ -299,6 +300,8 @@ typed_with_unit!(
 );
 typed_with_unit!(Rate, "a rate with its unit, such as \"1000/s\"");
 typed_with_unit!(Size, "a size with its unit, such as \"4MiB\"");
+
+pub(crate) use typed_with_unit;
 
 #[cfg(test)]
 mod tests {

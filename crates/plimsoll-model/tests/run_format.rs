@@ -60,7 +60,7 @@ fn header() -> RunHeader {
                 chosen: Some("2".into()),
             }],
         }),
-        http_version: Some("2".into()),
+        version: Some("2".into()),
         load_loop: Some(Loop::Open),
         arrivals: Some("constant".to_owned()),
         clients: None,
@@ -145,8 +145,8 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
     recorder.messages_sent(stage, 2);
     recorder.first_connection(stage);
     recorder.count(stage, Count::TokensReceived, 3);
-    for measure in TimeMeasure::ALL {
-        recorder.time(stage, *measure, MS);
+    for measure in TimeMeasure::all() {
+        recorder.time(stage, measure, MS);
     }
     recorder.connect_failure(stage, Outcome::NoPorts);
     // What a worker recorded, as the conductor merges it.

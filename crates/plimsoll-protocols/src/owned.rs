@@ -3,12 +3,14 @@
 //! A protocol's options are one struct: the section of a plan, the flags of its command, their
 //! variables, help and defaults are read from it. [`crate::registry`] lists the protocols.
 
+use std::error::Error;
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args, Command};
 use plimsoll_engine::tls::TlsSetupError;
 use plimsoll_engine::{EngineError, Finished, Observation, Place, Protocol, Stop, Trace};
+use plimsoll_model::run::{Run, Timestamp};
 use plimsoll_model::spec::{self, CallSpec, Of, Section, Spec};
 use plimsoll_model::{Plan, input};
 
@@ -48,6 +50,30 @@ pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// A format that runs are exported in, and the file or folder to write.
 pub type Export = (&'static str, PathBuf);
 
+/// Files in which other tools have what a protocol measures.
+#[derive(Debug)]
+pub struct Files {
+    /// As `report --export` names them.
+    pub name: &'static str,
+    /// Writes a run into a folder.
+    pub export: fn(&Run, &Path) -> Result<Written, Unread>,
+    /// Whether a file is one of them that begins so.
+    pub is_it: fn(&Path, &str) -> bool,
+    /// Makes a run of a file, in a new directory: the file, the directory, the tool's version, and the time.
+    pub import: fn(&Path, &Path, &str, Timestamp) -> Result<Run, Unread>,
+}
+
+/// Why a run was not written as other files, or not read from them.
+pub type Unread = Box<dyn Error + Send + Sync>;
+
+/// What was written, in words.
+#[derive(Debug)]
+pub enum Written {
+    All(String),
+    /// And what is missing, and why.
+    Part(String),
+}
+
 /// Why a load can't be made.
 #[derive(Debug)]
 pub enum Unmade {
@@ -81,6 +107,15 @@ pub trait Owned: Section {
     /// # Errors
     /// Where it can't make the calls that the plan asks for, or has no way to a target.
     fn load<'a>(asked: Asked<'a>, call: &Self::Call) -> Result<Load<'a>, Unmade>;
+
+    /// Files in which other tools have what it measures.
+    const FILES: Option<&'static Files> = None;
+
+    /// What is printed below the tables of a run of it; nothing where it is empty.
+    fn below_tables(run: &Run) -> String {
+        let _ = run;
+        String::new()
+    }
 }
 
 /// The flags of a command besides a target and the flags of a load: the quick form of a plan with this section.
@@ -111,6 +146,8 @@ pub trait Quick: Args {
 pub(crate) struct Kind {
     pub(crate) protocol: &'static dyn spec::Protocol,
     pub(crate) load: for<'a> fn(Asked<'a>) -> Option<Result<Load<'a>, Unmade>>,
+    pub(crate) files: Option<&'static Files>,
+    pub(crate) below_tables: fn(&Run) -> String,
 }
 
 impl Kind {
@@ -118,6 +155,8 @@ impl Kind {
         Kind {
             protocol: const { &Of::<P>::NEW },
             load: load_of::<P>,
+            files: P::FILES,
+            below_tables: P::below_tables,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 
+use plimsoll_model::run::Run;
 use plimsoll_model::spec;
 
 use crate::bolt::{self, BoltFlags, BoltOptions};
@@ -11,7 +12,8 @@ use crate::hold::{HoldFlags, HoldOptions};
 use crate::http::{HttpFlags, HttpSpec, LlmFlags, WsFlags};
 use crate::owned::Kind;
 pub use crate::owned::{
-    Asked, Entry, Export, Load, Owned, Quick, Unmade, Usage, Variables, driven,
+    Asked, Entry, Export, Files, Load, Owned, Quick, Unmade, Unread, Usage, Variables, Written,
+    driven,
 };
 use crate::plugin::{self, PluginFlags, PluginOptions};
 use crate::relayed::{Broken, Carriage, CodecOptions, FrameCodec, Manner, Relayed, Seen, Sender};
@@ -91,6 +93,20 @@ pub fn register() {
 /// The keys of plans with the flags of commands that mean the same: `call.http.body` and `--data`.
 pub fn flags() -> impl Iterator<Item = (String, String)> {
     ENTRIES.iter().flat_map(Entry::flags)
+}
+
+/// Files of other tools that runs of a protocol are written as, or made of.
+pub fn files() -> impl Iterator<Item = &'static Files> {
+    KINDS.iter().filter_map(|kind| kind.files)
+}
+
+/// What the protocol of `run` has printed below its tables.
+pub fn below_tables(run: &Run) -> String {
+    let name = run.header.protocol.as_deref();
+    let kind = KINDS
+        .iter()
+        .find(|kind| Some(kind.protocol.schemes().section) == name);
+    kind.map_or_else(String::new, |kind| (kind.below_tables)(run))
 }
 
 /// What the engine needs for the calls of a plan; `None`: their protocol is not here.

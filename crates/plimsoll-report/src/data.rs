@@ -53,43 +53,23 @@ enum Cell {
     Text(String),
 }
 
-/// A column of the table whose rows are made of `R`.
-struct Column<R: ?Sized> {
-    name: &'static str,
-    kind: Kind,
-    of: fn(&R) -> Cell,
-}
+/// A column of the table whose rows are made of `R`: its name, and what stands in it.
+struct Column<R: ?Sized>(&'static str, Kind, fn(&R) -> Cell);
 
 const fn int<R: ?Sized>(name: &'static str, of: fn(&R) -> Cell) -> Column<R> {
-    Column {
-        name,
-        kind: Kind::Int,
-        of,
-    }
+    Column(name, Kind::Int, of)
 }
 
 const fn float<R: ?Sized>(name: &'static str, of: fn(&R) -> Cell) -> Column<R> {
-    Column {
-        name,
-        kind: Kind::Float,
-        of,
-    }
+    Column(name, Kind::Float, of)
 }
 
 const fn boolean<R: ?Sized>(name: &'static str, of: fn(&R) -> Cell) -> Column<R> {
-    Column {
-        name,
-        kind: Kind::Bool,
-        of,
-    }
+    Column(name, Kind::Bool, of)
 }
 
 const fn text<R: ?Sized>(name: &'static str, of: fn(&R) -> Cell) -> Column<R> {
-    Column {
-        name,
-        kind: Kind::Text,
-        of,
-    }
+    Column(name, Kind::Text, of)
 }
 
 /// Where the rows of one table go.
@@ -142,19 +122,13 @@ pub fn export(run: &Run, format: Format, folder: &Path) -> Result<Vec<(String, u
     let mut written = vec![intervals, percentiles];
     if run.has_requests {
         written.push(table(format, folder, "requests", REQUESTS, |add| {
-            let mut failed = None;
-            run.each_request(|request| {
-                let row = Call {
+            run.try_each_request(|request| {
+                add(&Call {
                     request: request.clone(),
                     stage: name_of(run, request.sample.stage),
                     warmup: run.header.is_warmup(request.sample.stage),
-                };
-                if failed.is_none() {
-                    failed = add(&row).err();
-                }
-                Ok(())
-            })?;
-            failed.map_or(Ok(()), Err)
+                })
+            })
         })?);
     }
     Ok(written)
@@ -185,7 +159,7 @@ fn table<R>(
         source,
     };
     let path = folder.join(&file);
-    let head: Vec<(&'static str, Kind)> = columns.iter().map(|c| (c.name, c.kind)).collect();
+    let head: Vec<(&'static str, Kind)> = columns.iter().map(|c| (c.0, c.1)).collect();
     let mut sink: Box<dyn Sink> = match format {
         Format::Csv => Box::new(csv::Csv::create(&path, &head).map_err(wrong)?),
         #[cfg(feature = "parquet")]
@@ -194,7 +168,7 @@ fn table<R>(
     let mut rows = 0;
     fill(&mut |row: &R| {
         rows += 1;
-        let cells = columns.iter().map(|column| (column.of)(row)).collect();
+        let cells = columns.iter().map(|column| (column.2)(row)).collect();
         sink.row(cells).map_err(wrong)
     })?;
     sink.finish().map_err(wrong)?;
@@ -324,11 +298,7 @@ fn kinds(record: &StageRecord) -> Vec<(&'static str, &Times)> {
         ]);
     }
     if let Some(measures) = record.measures.as_deref() {
-        kinds.extend(
-            TimeMeasure::ALL
-                .iter()
-                .map(|m| (m.key(), measures.times(*m))),
-        );
+        kinds.extend(TimeMeasure::all().map(|m| (m.key(), measures.times(m))));
     }
     kinds
 }

@@ -31,11 +31,7 @@ pub(crate) fn how(h: &RunHeader) -> Vec<String> {
     if !h.shards.is_empty() {
         parts.push(format!("from {} shards", count(h.shards.len() as u64)));
     }
-    parts.extend(
-        h.http_version
-            .as_ref()
-            .map(|version| format!("HTTP/{version}")),
-    );
+    parts.extend(h.version.as_ref().map(|version| format!("HTTP/{version}")));
     parts.extend(h.security.map(|security| link(h, security)));
     parts
 }

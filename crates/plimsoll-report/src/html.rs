@@ -88,7 +88,7 @@ pub fn runs(views: &[View]) -> String {
         }
         (tables::latency(views))
         (measures::streams(views))
-        (measures::sessions(views))
+        (measures::besides(views))
         (tables::addresses(views))
         (tables::handshakes(views))
         (tables::shards(views))

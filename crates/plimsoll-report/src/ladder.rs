@@ -1,5 +1,6 @@
 //! A ladder on the terminal: each rung's figures, and what it adds to the others.
 
+mod bill;
 mod notes;
 
 use std::fmt::Write as _;
@@ -7,10 +8,10 @@ use std::fmt::Write as _;
 use plimsoll_model::ladder::{Added, Gated, LadderRecord, Metric, Part, Passage, Rung, Unit};
 use plimsoll_model::limits::Handshake;
 use plimsoll_model::objective::Verdict;
-use plimsoll_model::statistics::paired::Paired;
 
 use crate::quantity::{bytes, plural, signed, time};
 use crate::terminal::{Options, Table};
+pub use bill::bill;
 use notes::lasted;
 pub use notes::notes;
 pub(crate) use notes::{libraries, limits, resolution};
@@ -270,111 +271,6 @@ fn heading(ladder: &LadderRecord) -> &'static str {
         Some(_) => "rung (service times)",
         None => "rung (medians of its slices)",
     }
-}
-
-/// What each rung adds to the first one, in a sentence that can be quoted. Each says no more than
-/// its figures: half the width of an interval stands behind "±", and of a difference that was not seen
-/// the most that it can be.
-pub fn bill(ladder: &LadderRecord) -> Vec<String> {
-    if ladder.turns.is_none() {
-        return Vec::new();
-    }
-    let first = ladder.rungs.first().map_or("", |rung| &rung.name);
-    (1..ladder.rungs.len())
-        .filter_map(|of| {
-            let name = &ladder.rungs[of].name;
-            let call = sentence([
-                time_of(ladder, of, Metric::P50, "to the time of a call (p50)"),
-                cpu_at_both_ends(ladder, of, CALL, " a call"),
-            ]);
-            let connection = sentence([
-                time_of(ladder, of, Metric::ConnectionTime, "of time (p50)"),
-                cpu_at_both_ends(ladder, of, CONNECTION, ""),
-            ]);
-            let resumed = sentence([
-                time_of(ladder, of, Metric::ResumedTime, "of time (p50)"),
-                cpu_at_both_ends(ladder, of, RESUMED, ""),
-            ]);
-            let saturated = cpu_at_both_ends(ladder, of, SATURATED, " a call");
-            let clauses: Vec<String> = [
-                call.map(|call| format!("adds {call}")),
-                saturated.map(|cpu| format!("at a server kept busy it adds {cpu}")),
-                connection.map(|c| format!("it adds {c}, to each new connection")),
-                resumed.map(|c| format!("it adds {c}, to one that resumes a session")),
-            ]
-            .into_iter()
-            .flatten()
-            .collect();
-            (!clauses.is_empty()).then(|| format!("{name}, over {first}, {}", clauses.join("; ")))
-        })
-        .collect()
-}
-
-type Ends = [Metric; 2];
-
-const CALL: Ends = [Metric::ClientCpu, Metric::ServerCpu];
-const SATURATED: Ends = [Metric::BusyClientCpu, Metric::BusyServerCpu];
-const CONNECTION: Ends = [Metric::ConnectionClientCpu, Metric::ConnectionServerCpu];
-const RESUMED: Ends = [Metric::ResumedClientCpu, Metric::ResumedServerCpu];
-
-/// Its parts, where there are any.
-fn sentence(parts: [Option<String>; 2]) -> Option<String> {
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    (!parts.is_empty()).then(|| parts.join(", and "))
-}
-
-fn time_of(ladder: &LadderRecord, of: usize, metric: Metric, what: &str) -> Option<String> {
-    match ladder.added(of, 0, metric) {
-        Added::Clear(d) => Some(format!("{} {what}", about(d.shift, d))),
-        Added::NoneSeen(d) => Some(format!("at most {} {what}", time(d.high.max(0.0)))),
-        Added::Counted(_) | Added::TooFew => None,
-    }
-}
-
-/// `each`: what that CPU is for, in words, where it has not been named before.
-fn cpu_at_both_ends(ladder: &LadderRecord, of: usize, ends: Ends, each: &str) -> Option<String> {
-    let mut sum = Paired {
-        shift: 0.0,
-        low: 0.0,
-        high: 0.0,
-    };
-    let mut base = 0.0;
-    for end in ends {
-        let (Added::Clear(d) | Added::NoneSeen(d)) = ladder.added(of, 0, end) else {
-            return None;
-        };
-        sum.shift += d.shift;
-        // Both hold at once, so their sums do.
-        sum.low += d.low;
-        sum.high += d.high;
-        base += ladder.rungs[0].median(end)?;
-    }
-    if !sum.is_clear() {
-        return Some(format!(
-            "at most {} of CPU{each} at both ends together",
-            time(sum.high.max(0.0))
-        ));
-    }
-    let share = match base > 0.0 {
-        true => format!(" ({:+.0} %)", sum.shift / base * 100.0),
-        false => String::new(),
-    };
-    Some(format!(
-        "{} of CPU{each} at both ends together{share}",
-        about(sum.shift, sum)
-    ))
-}
-
-/// A difference with half the width of its interval, or with the farther bound where that is farther;
-/// with both bounds where `±` would include zero, which the interval doesn't.
-fn about(shift: f64, d: Paired) -> String {
-    let off = (d.high - shift).max(shift - d.low);
-    if off >= shift.abs() {
-        let [of, low, high] = [shift, d.low, d.high].map(|us| signed(us, time));
-        return format!("{} ({low} … {high})", of.trim_start_matches('+'));
-    }
-    let shift = signed(shift, time);
-    format!("{} ± {}", shift.trim_start_matches('+'), time(off))
 }
 
 /// The ladder, with a line's end at its end.

@@ -1,17 +1,16 @@
 //! Runs as people and programs read them.
 //!
 //! Everything here is a pure function of run directories: [`terminal`] for people,
-//! [`json`] for programs, [`bolt`] as SOFARPC's tools lay it out, [`lines`] for the line-per-request files of other harnesses,
+//! [`json`] for programs, [`lines`] for the line-per-request files of other harnesses,
 //! [`aiperf`] as AIPerf names its metrics, [`bencher`] as Bencher takes them, [`data`] as tables for notebooks,
 //! and [`compare`] for two groups of runs. Nothing here measures, decides or opens a
 //! socket; the binary prints what these functions return.
 
+mod addresses;
 pub mod aiperf;
 pub mod bencher;
-pub mod bolt;
 pub mod compare;
 pub mod data;
-pub mod distribution;
 mod facts;
 pub mod hdr_log;
 pub mod html;
@@ -20,17 +19,16 @@ pub mod junit;
 pub mod ladder;
 pub mod lanes;
 pub mod lines;
-pub mod loadtest;
 pub mod markdown;
 mod measures;
 mod memory;
 pub mod ongoing;
 pub mod prometheus;
-pub mod quantity;
 mod rotation;
 pub mod s_time;
 pub mod search;
-pub mod sessions;
 mod shards;
 pub mod sweep;
 pub mod terminal;
+
+pub use plimsoll_model::quantity;

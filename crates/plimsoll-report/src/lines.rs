@@ -8,15 +8,11 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use plimsoll_model::Outcome;
 use plimsoll_model::input;
 use plimsoll_model::record::StageRecord;
-use plimsoll_model::run::header::PlannedStage;
-use plimsoll_model::run::{
-    Ending, IntervalRecord, Run, RunError, RunHeader, RunWriter, Source, Timestamp,
-};
+use plimsoll_model::run::{IntervalRecord, Run, RunError, RunHeader, RunWriter, Timestamp};
 use serde::Deserialize;
 
 const STEADY: &str = "#TEST=01_steady";
@@ -44,25 +40,18 @@ pub enum LinesError {
 }
 
 /// Write the calls of `run` that are not warm-up. The number of calls written.
+///
+/// # Errors
+/// When the run kept no calls or can't be read, or the lines not written.
 pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, LinesError> {
     if !run.has_requests {
         return Err(RunError::NoRequests(run.dir.clone()).into());
     }
     let cold = run.header.cold;
-    let mut failed = None;
     let mut written = 0;
-    let mut line = |text: std::fmt::Arguments<'_>| match &failed {
-        None => match writeln!(out, "{text}") {
-            Ok(()) => true,
-            Err(error) => {
-                failed = Some(error);
-                false
-            }
-        },
-        Some(_) => false,
-    };
-    line(format_args!("{}", if cold { COLD } else { STEADY }));
-    run.each_request(|r| {
+    let head = if cold { COLD } else { STEADY };
+    writeln!(out, "{head}").map_err(LinesError::Write)?;
+    run.try_each_request(|r| {
         let s = &r.sample;
         if run.header.is_warmup(s.stage) {
             return Ok(());
@@ -70,25 +59,20 @@ pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, LinesError> {
         let ms = |ns: u64| ns as f64 / 1e6;
         let code = s.outcome.code();
         let wrote = match (s.outcome.is_ok(), &r.phases) {
-            (false, _) => line(format_args!(r#"{{"ok":false,"code":"{code}"}}"#)),
-            (true, Some(p)) if cold => line(format_args!(
+            (false, _) => writeln!(out, r#"{{"ok":false,"code":"{code}"}}"#),
+            (true, Some(p)) if cold => writeln!(
+                out,
                 r#"{{"ok":true,"t_connect_ms":{},"t_first_rpc_ms":{},"t_total_ms":{}}}"#,
                 ms(p.total_ns()),
                 ms(s.service_ns()),
                 ms(p.total_ns() + s.service_ns())
-            )),
-            (true, _) => line(format_args!(
-                r#"{{"ok":true,"latency_ms":{}}}"#,
-                ms(s.response_ns())
-            )),
+            ),
+            (true, _) => writeln!(out, r#"{{"ok":true,"latency_ms":{}}}"#, ms(s.response_ns())),
         };
-        written += u64::from(wrote);
-        Ok(())
+        written += 1;
+        wrote.map_err(LinesError::Write)
     })?;
-    match failed {
-        None => Ok(written),
-        Some(error) => Err(LinesError::Write(error)),
-    }
+    Ok(written)
 }
 
 /// One line, whichever of the three it is.
@@ -199,29 +183,12 @@ pub fn import(
         });
     };
     let file_name = path.file_name().unwrap_or(path.as_os_str());
-    let mut header = imported(&file_name.to_string_lossy(), tool_version, imported_at);
+    let name = file_name.to_string_lossy();
+    let mut header = RunHeader::imported(&name, tool_version, imported_at);
     header.cold = cold;
-    let mut writer = RunWriter::create(dir, header, "")?;
-    writer.interval(
-        &IntervalRecord {
-            length: Duration::ZERO,
-            stages: vec![(0, record)],
-            ..IntervalRecord::default()
-        },
-        &[],
-    )?;
-    Ok(writer
-        .finish(Ending::complete())
-        .map_err(|unsaved| unsaved.error)?)
-}
-
-/// The header of a run that is made from a file; what no file contains is left open.
-pub(crate) fn imported(name: &str, tool_version: &str, started_at: Timestamp) -> RunHeader {
-    RunHeader {
-        planned_stages: vec![PlannedStage {
-            name: "imported".to_owned(),
-            ..PlannedStage::default()
-        }],
-        ..RunHeader::new(Source::Imported, name, tool_version, started_at)
-    }
+    let interval = IntervalRecord {
+        stages: vec![(0, record)],
+        ..IntervalRecord::default()
+    };
+    Ok(RunWriter::of_interval(dir, header, &interval)?)
 }

@@ -9,9 +9,9 @@ use plimsoll_model::search::SearchRecord;
 
 use crate::compare::Comparison;
 use crate::ladder as rungs;
-use crate::quantity::{count, exact_rate, rate, share, time};
+use crate::quantity::{exact_rate, rate, share, time};
 use crate::search as found;
-use crate::shards;
+use crate::{addresses, shards};
 
 /// The summary: a table of the runs, then each run's objectives and what is wrong with it.
 pub fn render(runs: &[Run]) -> String {
@@ -68,7 +68,7 @@ pub fn render(runs: &[Run]) -> String {
         }
     }
     for run in runs {
-        addresses(&mut out, run);
+        table(&mut out, run, addresses::HEAD, 0, &addresses::rows(run));
         shards(&mut out, run);
     }
     out
@@ -98,7 +98,7 @@ pub fn search(record: &SearchRecord) -> String {
             dash(trial.p50_us.map(time)),
             dash(trial.p99_us.map(time)),
             dash(trial.errors_share.map(|s| format!("{:.2} %", s * 100.0))),
-            found::purpose(trial.purpose),
+            trial.purpose.name(),
             cell(&found::verdict(&trial.verdict)),
         );
     }
@@ -147,47 +147,38 @@ pub fn ladder(record: &LadderRecord) -> String {
     out
 }
 
-/// What became of calls and connections at each of a name's addresses.
-fn addresses(out: &mut String, run: &Run) {
-    let addresses = &run.summary.total.addresses;
-    if addresses.is_empty() {
+/// A table below the name of what it is of, with one column of `text`; nothing without rows.
+fn table<const N: usize>(
+    out: &mut String,
+    run: &Run,
+    head: [&str; N],
+    text: usize,
+    rows: &[[String; N]],
+) {
+    if rows.is_empty() {
         return;
     }
+    let sides: Vec<&str> = (0..N)
+        .map(|i| if i == text { "---" } else { "---:" })
+        .collect();
     let _ = writeln!(
         out,
-        "\n**{}**\n\n| address | calls | errors | connections | failed to connect |\n|---|---:|---:|---:|---:|",
-        cell(&run.header.name)
+        "\n**{}**\n\n| {} |\n|{}|",
+        cell(&run.header.name),
+        head.join(" | "),
+        sides.join("|")
     );
-    for a in addresses {
-        let _ = writeln!(
-            out,
-            "| {} | {} | {} | {} | {} |",
-            cell(&a.address),
-            count(a.counts.calls),
-            count(a.counts.errors),
-            count(a.counts.connections),
-            count(a.counts.connect_failures),
-        );
+    for row in rows {
+        let cells: Vec<String> = row.iter().map(|text| cell(text)).collect();
+        let _ = writeln!(out, "| {} |", cells.join(" | "));
     }
 }
 
 /// What each shard of a run on several machines did.
 fn shards(out: &mut String, run: &Run) {
     let rows = shards::rows(run);
-    if rows.is_empty() {
-        return;
-    }
-    let _ = writeln!(
-        out,
-        "\n**{}**\n\n| {} |\n|{}---|",
-        cell(&run.header.name),
-        shards::HEAD.join(" | "),
-        "---:|".repeat(shards::HEAD.len() - 1)
-    );
-    for row in rows {
-        let _ = writeln!(out, "| {} |", row.join(" | "));
-    }
-    if let Some(note) = shards::note(run) {
+    table(out, run, shards::HEAD, shards::HEAD.len() - 1, &rows);
+    if let Some(note) = shards::note(run).filter(|_| !rows.is_empty()) {
         let _ = writeln!(out, "\n{note}.");
     }
 }

@@ -13,6 +13,53 @@ use crate::quantity::{bytes, count, rate};
 pub(crate) const STREAMS: &str =
     "a call is a whole stream: response and service time end with its status";
 
+/// Who makes several calls: how many ended well and how many badly, and what their calls are called.
+pub(crate) struct Callers {
+    ok: Count,
+    failed: Count,
+    pub(crate) calls: &'static str,
+}
+
+/// Those whose calls are queries for tokens.
+const ASKING: Callers = Callers {
+    ok: Count::keyed("sessions_ok"),
+    failed: Count::keyed("sessions_failed"),
+    calls: "queries",
+};
+const USERS: Callers = Callers {
+    ok: Count::UsersOk,
+    failed: Count::UsersFailed,
+    calls: "calls",
+};
+const RECONNECTED: Count = Count::keyed("sessions_reconnected");
+
+impl Callers {
+    /// What they are, as the counts are named.
+    pub(crate) fn name(&self) -> &'static str {
+        let key = self.ok.key();
+        key.strip_suffix("_ok").unwrap_or(key)
+    }
+
+    fn ended(&self, of: impl Fn(Count) -> u64) -> (u64, u64) {
+        (of(self.ok), of(self.failed))
+    }
+
+    fn fact(&self, of: impl Fn(Count) -> u64) -> Fact {
+        let (ok, failed) = self.ended(of);
+        let text = format!("{} ok, {} failed", count(ok), count(failed));
+        Fact::new(self.name(), text)
+    }
+}
+
+/// What arrived in `run` where it was not single calls.
+pub(crate) fn arriving(run: &Run) -> Option<Callers> {
+    let counts = &run.summary.total.measures.as_ref()?.counts;
+    let of = |count: Count| counts.get(count.key()).copied().unwrap_or(0);
+    [ASKING, USERS]
+        .into_iter()
+        .find(|callers| callers.ended(of) != (0, 0))
+}
+
 /// The bytes of all connections, as the kernel counts them.
 pub(crate) const ON_THE_LINK: &str = "link bytes";
 
@@ -74,37 +121,28 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
         let text = format!("{} received, {} unpacked", bytes(packed), bytes(unpacked));
         besides.push(Fact::new("packed", text));
     }
-    let users = (of(Count::UsersOk), of(Count::UsersFailed));
-    if users.0 + users.1 > 0 {
-        let text = format!("{} ok, {} failed", count(users.0), count(users.1));
-        besides.push(Fact::new("users", text));
+    if USERS.ended(of) != (0, 0) {
+        besides.push(USERS.fact(of));
     }
-    if of(Count::SessionsOk) + of(Count::SessionsFailed) == 0 && of(Count::TokensReceived) > 0 {
+    if ASKING.ended(of) == (0, 0) && of(Count::TokensReceived) > 0 {
         besides.extend(answers(run, measures, of));
     }
     if !besides.is_empty() {
         return besides;
     }
-    let mut sessions = format!(
-        "{} ok, {} failed",
-        count(of(Count::SessionsOk)),
-        count(of(Count::SessionsFailed))
-    );
+    let mut asking = ASKING.fact(of);
     let unclosed = of(Count::ClosesFailed);
     if unclosed > 0 {
-        let _ = write!(sessions, ", {} not closed by the API", count(unclosed));
+        let _ = write!(asking.text, ", {} not closed by the API", count(unclosed));
+        asking.is_loud = true;
     }
-    let sessions = Fact {
-        is_loud: unclosed > 0,
-        ..Fact::new("sessions", sessions)
-    };
-    let mut facts = vec![sessions, tokens(run, of)];
+    let mut facts = vec![asking, tokens(run, of)];
     facts.extend(goodput(run, of(Count::QueriesGood)));
-    if of(Count::SessionsReconnected) > 0 {
+    if of(RECONNECTED) > 0 {
         let text = format!(
             "{} in {} sessions, {} attempts failed, {} not resumed",
             count(of(Count::Reconnects)),
-            count(of(Count::SessionsReconnected)),
+            count(of(RECONNECTED)),
             count(of(Count::ReconnectsFailed)),
             count(of(Count::HistoryGone)),
         );
@@ -198,10 +236,14 @@ fn goodput(run: &Run, good: u64) -> Option<Fact> {
     Some(Fact::new("goodput", text))
 }
 
+/// Whose times they are.
+pub(crate) fn timed() -> &'static str {
+    ASKING.name()
+}
+
 /// The times that the protocol measured besides its calls, by their names for people.
 pub(crate) fn times(measures: &MeasuresSummary) -> Vec<(String, TimesSummary)> {
-    TimeMeasure::ALL
-        .iter()
+    TimeMeasure::all()
         .filter_map(|m| {
             let times = measures.times.get(m.key())?;
             Some((m.key().replace('_', " "), *times))

@@ -25,7 +25,6 @@ fn each(value: f64) -> String {
 
 /// A row a kind of memory: its name, before, at rest, and a connection's part twice.
 pub(crate) fn rows(memory: &MemorySummary) -> Vec<[String; 5]> {
-    let mut rows = Vec::new();
     let ends: [(&str, OfReading, OfGrowth); 2] = [
         ("client", |r| r.client, |g| g.client),
         ("server", |r| r.server, |g| g.server),
@@ -35,22 +34,10 @@ pub(crate) fn rows(memory: &MemorySummary) -> Vec<[String; 5]> {
         ("proportional", |m| m.pss_bytes, |g| g.pss_bytes),
         ("private", |m| m.private_bytes, |g| g.private_bytes),
     ];
+    let mut rows = Vec::new();
     for (end, of, growth) in ends {
-        let Some((before, held)) = of(&memory.before).zip(of(&memory.held)) else {
-            continue;
-        };
-        for (kind, amount, grown) in &kinds {
-            let part = |g: &MemoryGrowth| {
-                growth(g).map_or_else(|| "–".to_owned(), |growth| each(grown(&growth)))
-            };
-            rows.push([
-                format!("{end}, {kind}"),
-                bytes(amount(&before)),
-                bytes(amount(&held)),
-                part(&memory.per_connection),
-                part(&memory.per_connection_last),
-            ]);
-        }
+        let both = of(&memory.before).zip(of(&memory.held));
+        rows.extend(kinds_of(memory, &format!("{end}, "), both, growth, &kinds));
     }
     let kinds: [Kind<KernelMemory, KernelGrowth>; 2] = [
         (
@@ -60,21 +47,32 @@ pub(crate) fn rows(memory: &MemorySummary) -> Vec<[String; 5]> {
         ),
         ("kernel, slabs", |m| m.slab_bytes, |g| g.slab_bytes),
     ];
-    if let Some((before, held)) = memory.before.kernel.zip(memory.held.kernel) {
-        for (kind, amount, grown) in kinds {
-            let part = |g: &MemoryGrowth| {
-                (g.kernel).map_or_else(|| "–".to_owned(), |growth| each(grown(&growth)))
-            };
-            rows.push([
-                kind.to_owned(),
-                bytes(amount(&before)),
-                bytes(amount(&held)),
-                part(&memory.per_connection),
-                part(&memory.per_connection_last),
-            ]);
-        }
-    }
+    let both = memory.before.kernel.zip(memory.held.kernel);
+    rows.extend(kinds_of(memory, "", both, |g| g.kernel, &kinds));
     rows
+}
+
+/// The rows of one reading before and at rest; none where it is not known.
+fn kinds_of<M, G>(
+    memory: &MemorySummary,
+    whose: &str,
+    both: Option<(M, M)>,
+    growth: fn(&MemoryGrowth) -> Option<G>,
+    kinds: &[Kind<M, G>],
+) -> Vec<[String; 5]> {
+    let row = |(before, held): &(M, M), (kind, amount, grown): &Kind<M, G>| {
+        let part = |g| growth(g).map_or_else(|| "–".to_owned(), |growth| each(grown(&growth)));
+        [
+            format!("{whose}{kind}"),
+            bytes(amount(before)),
+            bytes(amount(held)),
+            part(&memory.per_connection),
+            part(&memory.per_connection_last),
+        ]
+    };
+    let both = both.iter();
+    both.flat_map(|both| kinds.iter().map(|kind| row(both, kind)))
+        .collect()
 }
 
 /// Its name, how much there is, and how much more.

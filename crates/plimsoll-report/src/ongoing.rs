@@ -105,27 +105,10 @@ fn cpu(o: &Ongoing) -> [(&'static str, f64); 2] {
     ]
 }
 
-/// Upper bounds of the buckets of OpenMetrics histograms, ns: 50 µs to 60 s.
-const BOUNDS_NS: [u64; 19] = [
-    50_000,
-    100_000,
-    250_000,
-    500_000,
-    1_000_000,
-    2_500_000,
-    5_000_000,
-    10_000_000,
-    25_000_000,
-    50_000_000,
-    100_000_000,
-    250_000_000,
-    500_000_000,
-    1_000_000_000,
-    2_500_000_000,
-    5_000_000_000,
-    10_000_000_000,
-    30_000_000_000,
-    60_000_000_000,
+/// Upper bounds of the buckets of OpenMetrics histograms, µs: 50 µs to 60 s.
+const BOUNDS_US: [u64; 19] = [
+    50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
+    1_000_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000, 60_000_000,
 ];
 
 /// The values of a histogram with their counts, ns: each the lowest that is not told apart from it, so that a bound
@@ -142,11 +125,11 @@ fn sum_s(h: &Histogram<u64>) -> f64 {
     h.mean() * h.len() as f64 / 1e9
 }
 
-type Labels = Vec<(&'static str, String)>;
+pub(crate) type Labels = Vec<(&'static str, String)>;
 
 /// Values of one family, by labels.
 #[derive(Debug)]
-enum Family {
+pub(crate) enum Family {
     Counters(Vec<(Labels, f64)>),
     Gauges(Vec<(Labels, f64)>),
     Histograms(Vec<(Labels, Times)>),
@@ -188,12 +171,12 @@ impl EncodeMetric for Family {
 
 /// Sum in seconds, count, and the calls of each bucket by its upper bound in seconds.
 fn buckets(times: &Times) -> (f64, u64, Vec<(f64, u64)>) {
-    let mut counts = [0; BOUNDS_NS.len() + 1];
+    let mut counts = [0; BOUNDS_US.len() + 1];
     for (ns, n) in recorded(times.histogram()) {
-        counts[BOUNDS_NS.partition_point(|bound| *bound < ns)] += n;
+        counts[BOUNDS_US.partition_point(|bound| bound * 1_000 < ns)] += n;
     }
     let sum = times.histogram().map_or(0.0, sum_s);
-    let bounds = BOUNDS_NS.iter().map(|ns| *ns as f64 / 1e9);
+    let bounds = BOUNDS_US.iter().map(|us| *us as f64 / 1e6);
     let bounds = bounds.chain([f64::INFINITY]);
     (sum, times.len(), bounds.zip(counts).collect())
 }

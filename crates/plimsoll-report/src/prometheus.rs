@@ -1,32 +1,11 @@
 //! A finished run in OpenMetrics text, by prometheus-client: what a push gateway, a textfile collector
 //! and Prometheus itself read.
 
-use std::fmt;
-
 use plimsoll_model::run::{Run, TimesSummary};
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
-use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-type Labels = Vec<(&'static str, String)>;
-
-/// The values of one gauge. The library's own families are in no order.
-#[derive(Debug)]
-struct Gauge(Vec<(Labels, f64)>);
-
-impl EncodeMetric for Gauge {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
-        for (labels, value) in &self.0 {
-            encoder.encode_family(labels)?.encode_gauge(value)?;
-        }
-        Ok(())
-    }
-
-    fn metric_type(&self) -> MetricType {
-        MetricType::Gauge
-    }
-}
+use crate::ongoing::{Family, Labels};
 
 /// The metrics of runs, each with the run's name as label.
 pub fn render(runs: &[Run]) -> String {
@@ -41,7 +20,7 @@ pub fn render(runs: &[Run]) -> String {
             })
         };
         let values = runs.iter().flat_map(of_run);
-        registry.register(name, help, Gauge(values.collect()));
+        registry.register(name, help, Family::Gauges(values.collect()));
     };
     gauge("calls", "Calls that ended, by outcome", calls);
     let help = "Arrivals due, and calls achieved";

@@ -13,10 +13,8 @@ use plimsoll_model::Outcome;
 use plimsoll_model::record::StageRecord;
 use plimsoll_model::run::header::{Loop, Security};
 use plimsoll_model::run::{
-    Ending, IntervalRecord, Resources, Run, RunError, RunHeader, RunWriter, Timestamp,
+    IntervalRecord, Resources, Run, RunError, RunHeader, RunWriter, Timestamp,
 };
-
-use crate::lines::imported;
 
 /// The heading of the second section.
 const RESUMED: &str = "Now timing with session id reuse.";
@@ -248,18 +246,14 @@ pub fn import(
                     .to_owned(),
             );
         }
-        let mut writer = RunWriter::create(&dir, header, "")?;
-        writer.interval(&interval(section), &[])?;
-        let run = writer
-            .finish(Ending::complete())
-            .map_err(|unsaved| unsaved.error)?;
+        let run = RunWriter::of_interval(&dir, header, &interval(section))?;
         runs.push(run);
     }
     Ok(runs)
 }
 
 fn header(section: &Section, name: &str, tool_version: &str, imported_at: Timestamp) -> RunHeader {
-    let mut header = imported(name, tool_version, imported_at);
+    let mut header = RunHeader::imported(name, tool_version, imported_at);
     header.planned_stages[0].duration_us = u64::try_from(section.real.as_micros()).ok();
     RunHeader {
         security: Some(Security::Tls),

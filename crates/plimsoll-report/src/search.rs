@@ -7,16 +7,6 @@ use plimsoll_model::search::{Finding, Limit, Purpose, SearchRecord, Trial, Verdi
 use crate::quantity::{exact_rate, plural, rate, rates_around, time};
 use crate::terminal::{Options, Table, wrap};
 
-/// The word for what a trial is made for.
-pub fn purpose(purpose: Purpose) -> &'static str {
-    match purpose {
-        Purpose::Probe => "probe",
-        Purpose::Narrow => "narrow",
-        Purpose::Confirm => "confirm",
-        Purpose::Curve => "curve",
-    }
-}
-
 /// How a trial ended, in a few words.
 pub fn verdict(verdict: &Verdict) -> String {
     match verdict {
@@ -273,24 +263,31 @@ pub fn render(record: &SearchRecord, options: &Options) -> String {
         return out;
     }
     out.push('\n');
-    let head = [
-        "rate", "achieved", "p50", "p99", "p99.9", "errors", "s", "trial", "verdict",
-    ];
-    let mut table = Table::new(options.width, head, &[7, 8]);
-    let dash = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
+    let mut table = Table::new(options.width, HEAD, &[7, 8]);
     for trial in by_rate(record) {
-        table.row(vec![
-            exact_rate(trial.rate_per_s),
-            dash(trial.achieved_per_s.map(rate)),
-            dash(trial.p50_us.map(time)),
-            dash(trial.p99_us.map(time)),
-            dash(trial.p99_9_us.map(time)),
-            dash(trial.errors_share.map(|s| format!("{:.2} %", s * 100.0))),
-            format!("{}", seconds(trial.length_s)),
-            purpose(trial.purpose).to_owned(),
-            verdict(&trial.verdict),
-        ]);
+        table.row(row(trial).to_vec());
     }
     out += &table.to_string();
     out
+}
+
+/// The columns of [`row`].
+pub(crate) const HEAD: [&str; 9] = [
+    "rate", "achieved", "p50", "p99", "p99.9", "errors", "s", "trial", "verdict",
+];
+
+/// A trial in a table.
+pub(crate) fn row(trial: &Trial) -> [String; 9] {
+    let dash = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
+    [
+        exact_rate(trial.rate_per_s),
+        dash(trial.achieved_per_s.map(rate)),
+        dash(trial.p50_us.map(time)),
+        dash(trial.p99_us.map(time)),
+        dash(trial.p99_9_us.map(time)),
+        dash(trial.errors_share.map(|s| format!("{:.2} %", s * 100.0))),
+        seconds(trial.length_s).to_string(),
+        trial.purpose.name().to_owned(),
+        verdict(&trial.verdict),
+    ]
 }

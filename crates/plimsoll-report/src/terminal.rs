@@ -3,32 +3,30 @@
 //! [`render`] shows one run; [`render_comparison`] two groups of them. What makes the
 //! figures worthless stands first; a percentile that the sample can't support is a dash.
 
-mod addresses;
 mod comparison;
+mod errors;
 mod measures;
 mod memory;
 mod objectives;
 mod shards;
 mod table;
+mod times;
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use plimsoll_model::measure::Count;
 use plimsoll_model::objective::{Conclusion, judge_run};
 use plimsoll_model::run::header::Loop;
-use plimsoll_model::run::summary::{ErrorSummary, ResourcesSummary};
+use plimsoll_model::run::summary::ResourcesSummary;
 use plimsoll_model::run::{Run, Source, State, TimesSummary};
-use plimsoll_model::statistics::quantile::is_supported;
 
 use crate::facts;
-use crate::json::overhead;
-use crate::measures::STREAMS;
-use crate::quantity::{bytes, count, known, plural, rate, share, signed_time, time};
+use crate::measures::arriving;
+use crate::quantity::{bytes, count, known, plural, rate, share, time};
 
 pub use comparison::render_comparison;
-use table::GAP;
 pub(crate) use table::{Table, wrap};
+use times::side_by_side;
 
 /// How to print.
 #[derive(Clone, Copy, Debug)]
@@ -75,13 +73,13 @@ pub fn render(run: &Run, options: &Options) -> String {
     headline(&mut out, run, options);
     objectives::objectives(&mut out, run, options);
     totals(&mut out, run, options);
-    times(&mut out, run, options);
+    times::times(&mut out, run, options);
     measures::measures(&mut out, run, options);
     memory::memory(&mut out, run, options);
     phases(&mut out, run, options);
-    addresses::addresses(&mut out, run, options);
+    shards::addresses(&mut out, run, options);
     shards::shards(&mut out, run, options);
-    errors(&mut out, run, options);
+    errors::errors(&mut out, run, options);
     resources(&mut out, run, options);
     notes(&mut out, run, options);
     out
@@ -191,19 +189,6 @@ fn asked(run: &Run) -> Option<String> {
     })
 }
 
-/// What arrived where it was not the calls, and what the calls are then called.
-fn arriving(run: &Run) -> Option<(&'static str, &'static str)> {
-    let measures = run.summary.total.measures.as_ref();
-    let any = |counts: [Count; 2]| {
-        let of = |count: Count| measures.and_then(|m| m.counts.get(count.key()).copied());
-        counts.into_iter().filter_map(of).any(|n| n > 0)
-    };
-    if any([Count::SessionsOk, Count::SessionsFailed]) {
-        return Some((" sessions", " queries"));
-    }
-    any([Count::UsersOk, Count::UsersFailed]).then_some((" users", " calls"))
-}
-
 fn totals(out: &mut String, run: &Run, options: &Options) {
     let t = &run.summary.total;
     let mut calls = vec![
@@ -241,7 +226,9 @@ fn rates(out: &mut String, run: &Run, options: &Options) {
     let t = &run.summary.total;
     if let Some(achieved) = t.achieved_per_s {
         let mut text = String::new();
-        let (arriving, ending) = arriving(run).unwrap_or_default();
+        let callers = arriving(run);
+        let callers = callers.map(|c| (format!(" {}", c.name()), format!(" {}", c.calls)));
+        let (arriving, ending) = callers.unwrap_or_default();
         if run.header.is_open()
             && let Some(asked) = asked(run)
         {
@@ -345,153 +332,6 @@ fn row(out: &mut String, name: &str, text: &str, options: &Options) {
     }
 }
 
-type Column<'a> = (&'a str, Option<TimesSummary>);
-
-/// The times that were measured, side by side: a column each, a row a percentile.
-fn times(out: &mut String, run: &Run, options: &Options) {
-    let t = &run.summary.total;
-    let phases = t.phases.as_ref();
-    let columns: Vec<Column<'_>> = if run.header.cold {
-        vec![
-            ("t_connect", phases.and_then(|p| p.connection)),
-            ("t_first_rpc", t.service),
-            ("first byte", t.first_byte),
-            ("t_total", phases.and_then(|p| p.cold_total)),
-            ("response", t.response),
-            ("lag", t.lag),
-            ("pacing", t.pacing),
-        ]
-    } else if run.header.load_loop == Some(Loop::Closed) {
-        // Nothing is due before it is sent: response and service time are the same.
-        vec![("response", t.response), ("first byte", t.first_byte)]
-    } else {
-        vec![
-            ("response", t.response),
-            ("service", t.service),
-            ("first byte", t.first_byte),
-            ("lag", t.lag),
-            ("pacing", t.pacing),
-        ]
-    };
-    let columns: Vec<(&str, TimesSummary)> = columns
-        .into_iter()
-        .chain([
-            ("1st message", t.messages.and_then(|m| m.first_message)),
-            ("inter-message", t.messages.and_then(|m| m.inter_message)),
-        ])
-        .filter_map(|(name, times)| Some((name, times?)))
-        .chain(t.failed.map(|f| ("failed", f)))
-        .collect();
-    if columns.is_empty() {
-        return;
-    }
-    let names = columns[0].1.percentiles().map(|(name, _)| name);
-    let mut rows = vec!["", "mean", "sd", "min"];
-    rows.extend(names);
-    rows.push("max");
-    let cells = columns.iter().map(|(name, t)| {
-        let mut cells = vec![
-            (*name).to_owned(),
-            time(t.mean_us),
-            time(t.sd_us),
-            time(t.min_us),
-        ];
-        cells.extend(
-            t.percentiles()
-                .map(|(_, us)| us.map_or_else(|| "–".to_owned(), time)),
-        );
-        cells.push(time(t.max_us));
-        cells
-    });
-    // Columns that don't fit beside the others go below them.
-    let widest = |cells: &[String]| cells.iter().map(|c| c.chars().count()).max().unwrap_or(0);
-    let first = rows.iter().map(|c| c.len()).max().unwrap_or(0);
-    let mut beside: Vec<Vec<String>> = Vec::new();
-    let mut used = first;
-    for column in cells {
-        let needed = widest(&column) + GAP;
-        if used + needed > options.width && !beside.is_empty() {
-            out.push_str(&side_by_side(&rows, &beside, options));
-            beside.clear();
-            used = first;
-        }
-        used += needed;
-        beside.push(column);
-    }
-    out.push_str(&side_by_side(&rows, &beside, options));
-    dash(out, columns[0].1.count, options);
-    if t.messages.is_some() {
-        let _ = writeln!(out, "{STREAMS}");
-    }
-    if let Some(delay) = options.overhead_over {
-        above(out, run, delay, options);
-    }
-    out.push('\n');
-}
-
-/// What the link and the tool add to the server's own `delay`.
-fn above(out: &mut String, run: &Run, delay: Duration, options: &Options) {
-    let o = overhead(run, delay);
-    let what = if run.header.cold {
-        "the first call"
-    } else {
-        "response time"
-    };
-    let part = |name: &str, us: Option<f64>| us.map(|us| format!("{name} {}", signed_time(us)));
-    let parts: Vec<String> = [
-        part("mean", o.mean_us),
-        part("p50", o.p50_us),
-        part("p99", o.p99_us),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    let text = format!(
-        "{what} over the server's own {}: {}",
-        time(o.over_us),
-        parts.join(", ")
-    );
-    for line in wrap(&text, options.width) {
-        let _ = writeln!(out, "{line}");
-    }
-}
-
-/// A table of columns, each with its head, beside the names of the rows.
-fn side_by_side(rows: &[&str], columns: &[Vec<String>], options: &Options) -> String {
-    let cells = |i: usize| {
-        let columns = columns.iter().map(move |column| column[i].clone());
-        std::iter::once(rows[i].to_owned()).chain(columns)
-    };
-    let mut table = Table::new(options.width, cells(0), &[0]);
-    for i in 1..rows.len() {
-        table.row(cells(i).collect());
-    }
-    table.to_string()
-}
-
-/// What a dash among the percentiles means.
-fn dash(out: &mut String, n: u64, options: &Options) {
-    let needed = [
-        (0.5, "p50", 6),
-        (0.75, "p75", 13),
-        (0.9, "p90", 36),
-        (0.95, "p95", 72),
-        (0.99, "p99", 368),
-        (0.999, "p99.9", 3_688),
-        (0.9999, "p99.99", 36_887),
-    ];
-    if let Some((_, name, calls)) = needed.into_iter().find(|(p, ..)| !is_supported(n, *p)) {
-        let text = format!(
-            "–: too few calls to tell; {name} needs {}, and there are {}",
-            count(calls),
-            count(n)
-        );
-        for line in wrap(&text, options.width) {
-            let _ = writeln!(out, "{line}");
-        }
-    }
-}
-
 /// Times by their names; `what` there is so many of. Nothing where there are none.
 fn times_table(
     out: &mut String,
@@ -535,64 +375,6 @@ fn phases(out: &mut String, run: &Run, options: &Options) {
     ];
     let rows = rows.map(|(name, times)| Some((name.to_owned(), times?)));
     times_table(out, "connections", rows.into_iter().flatten(), options);
-}
-
-fn errors(out: &mut String, run: &Run, options: &Options) {
-    let summary = &run.summary;
-    let t = &summary.total;
-    let mut show = |title: &str, errors: &[ErrorSummary], whole: u64| {
-        if errors.is_empty() {
-            return;
-        }
-        let head = [title, "count", "share", "whose", "what happened"];
-        let mut table = Table::new(options.width, head, &[0, 3, 4]);
-        for e in errors {
-            table.row(vec![
-                e.code.clone(),
-                count(e.count),
-                share(e.count, whole),
-                e.blame.clone(),
-                e.explanation.clone(),
-            ]);
-        }
-        out.push_str(&table.to_string());
-        for detail in &summary.details {
-            if errors.iter().any(|e| e.code == detail.code) {
-                let line = format!("{}: {}", detail.code, printable(&detail.text));
-                sentences(out, [line.as_str()], options);
-            }
-        }
-        out.push('\n');
-    };
-    show("error", &t.errors_by_code, t.ok + t.errors);
-    show("cut off", &t.cut_off_by_code, t.due);
-    // Attempts at shared connections happen in any stage, and before the first call.
-    let mut failures: Vec<ErrorSummary> = Vec::new();
-    let mut attempts = 0;
-    for stage in &summary.stages {
-        attempts += stage.connections_full + stage.connections_resumed;
-        for e in &stage.connect_failures_by_code {
-            attempts += e.count;
-            match failures.iter_mut().find(|f| f.code == e.code) {
-                Some(known) => known.count += e.count,
-                None => failures.push(e.clone()),
-            }
-        }
-    }
-    show("connection failed", &failures, attempts);
-}
-
-/// Text from the network must not steer the terminal, and stays in its line.
-fn printable(text: &str) -> String {
-    let mut line = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\t' | '\n' | '\r' => line.extend(c.escape_default()),
-            c if c.is_control() => line.push(char::REPLACEMENT_CHARACTER),
-            c => line.push(c),
-        }
-    }
-    line
 }
 
 fn resources(out: &mut String, run: &Run, options: &Options) {

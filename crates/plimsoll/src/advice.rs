@@ -5,6 +5,9 @@ use plimsoll_model::spec::{is_socket, schemes_like};
 
 use crate::flag_names;
 
+/// The server speaks another version of the protocol.
+const NOT_SPOKEN: Outcome = Outcome::coded("NOT_HTTP2");
+
 /// The versions of HTTP that a call speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Versions {
@@ -31,7 +34,7 @@ pub(crate) fn on_no_connection(outcome: Outcome, url: &str, versions: Versions) 
 /// With names in place of the schemes, and keys of a plan (`{tls.ca}`) in place of flags.
 fn template(outcome: Outcome, socket: bool, versions: Versions) -> &'static str {
     match outcome {
-        Outcome::TlsAlpn | Outcome::NotHttp2 if versions == Versions::Chosen => {
+        Outcome::TlsAlpn | NOT_SPOKEN if versions == Versions::Chosen => {
             "the server does not speak the version of the protocol that was asked for: choose another with {call.http.version}, such as 1.1"
         }
         Outcome::TlsAlpn if versions == Versions::One => {
@@ -81,9 +84,7 @@ fn template(outcome: Outcome, socket: bool, versions: Versions) -> &'static str 
         Outcome::TlsBadCertificate | Outcome::TlsAlert | Outcome::TlsFailed => {
             "the server's log may say more; -v shows what was seen here"
         }
-        Outcome::NotHttp2 => {
-            "is it a gRPC server? If it speaks TLS, write the target with {secured}"
-        }
+        NOT_SPOKEN => "is it a gRPC server? If it speaks TLS, write the target with {secured}",
         Outcome::NoDescriptors => "raise `ulimit -n`, or use fewer connections",
         Outcome::NoPorts => {
             "give more local addresses with {load.source_addresses}, each of them one of this machine"
@@ -128,7 +129,7 @@ mod tests {
                 "write the target with http://",
             ),
             (
-                Outcome::NotHttp2,
+                NOT_SPOKEN,
                 "http://h:1",
                 Versions::Chosen,
                 "--http-version (call.http.version), such as 1.1",
@@ -140,7 +141,7 @@ mod tests {
                 "offer HTTP/1.1 by ALPN",
             ),
             (
-                Outcome::NotHttp2,
+                NOT_SPOKEN,
                 "grpc://h:1",
                 Versions::Two,
                 "write the target with grpcs://",
@@ -161,7 +162,7 @@ mod tests {
     #[test]
     fn advice_names_flags_that_commands_have() {
         let command = arguments::command();
-        for outcome in Outcome::ALL {
+        for outcome in Outcome::all() {
             for versions in [
                 Versions::One,
                 Versions::Two,
@@ -169,7 +170,7 @@ mod tests {
                 Versions::None,
             ] {
                 for socket in [false, true] {
-                    let text = template(*outcome, socket, versions)
+                    let text = template(outcome, socket, versions)
                         .replace("{plain}", "")
                         .replace("{secured}", "");
                     for sub in command.get_subcommands() {

@@ -4,7 +4,8 @@ use std::io::{self, IsTerminal};
 
 use plimsoll_model::run::Run;
 use plimsoll_model::spec::Spec;
-use plimsoll_report::{bolt, json, terminal};
+use plimsoll_protocols::registry;
+use plimsoll_report::{json, terminal};
 use serde::Serialize;
 
 use crate::console;
@@ -18,8 +19,7 @@ use crate::failure::Failure;
 pub(crate) fn show(run: &Run, screen: Screen) -> Result<(), Failure> {
     match screen {
         Screen::Tables => {
-            let bolt = bolt::render(run).unwrap_or_default();
-            console::result(terminal::render(run, &options()) + &bolt)
+            console::result(terminal::render(run, &options()) + &registry::below_tables(run))
         }
         Screen::Json => print_json(&json::document(run, None)),
         Screen::Document => Ok(()),

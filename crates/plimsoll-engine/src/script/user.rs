@@ -344,7 +344,7 @@ impl<C: Course> User<C> {
             turn.due();
             self.begun += 1;
             self.call = Some(Current::waiting(now));
-            self.fail(Outcome::SessionBroken, now, turn);
+            self.fail(Outcome::BrokenOff, now, turn);
         }
         self.has_failed = true;
         self.over(turn);

@@ -6,6 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::named::named;
+
 use super::Judged;
 
 /// What was measured of an objective, seen apart from the run's state.
@@ -28,36 +30,19 @@ impl Found {
     ];
 }
 
-/// How the run stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// Complete, and its figures describe the target.
-    Sound,
-    /// Ended early, because an objective could no longer be met.
-    Lost,
-    /// Not the load that was asked for: generator-limited, connections missing, or full
-    /// handshakes where resumed ones were asked for.
-    OtherLoad,
-    /// Incomplete, without one success, or with counts that don't add up.
-    Unproven,
-}
-
-impl Standing {
-    pub const ALL: [Standing; 4] = [
-        Standing::Sound,
-        Standing::Lost,
-        Standing::OtherLoad,
-        Standing::Unproven,
-    ];
-
-    /// As the table of the documents names it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Standing::Sound => "sound",
-            Standing::Lost => "ended early: an objective could no longer be met",
-            Standing::OtherLoad => "not the load that was asked for",
-            Standing::Unproven => "incomplete, or without a success",
-        }
+named! {
+    /// How the run stands.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Standing by name {
+        /// Complete, and its figures describe the target.
+        Sound "sound",
+        /// Ended early, because an objective could no longer be met.
+        Lost "ended early: an objective could no longer be met",
+        /// Not the load that was asked for: generator-limited, connections missing, or full
+        /// handshakes where resumed ones were asked for.
+        OtherLoad "not the load that was asked for",
+        /// Incomplete, without one success, or with counts that don't add up.
+        Unproven "incomplete, or without a success",
     }
 }
 
@@ -98,29 +83,21 @@ pub fn verdict(standing: Standing, found: Found) -> Verdict {
     }
 }
 
-/// What a run with objectives comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Conclusion {
-    /// Every objective was met.
-    Pass,
-    /// An objective was missed, and not by the generator.
-    Fail,
-    /// None was missed for sure, and one cannot be judged.
-    Invalid,
+named! {
+    /// What a run with objectives comes to.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Conclusion by name {
+        /// Every objective was met.
+        Pass "pass",
+        /// An objective was missed, and not by the generator.
+        Fail "fail",
+        /// None was missed for sure, and one cannot be judged.
+        Invalid "invalid",
+    }
 }
 
 impl Conclusion {
-    pub const ALL: [Conclusion; 3] = [Conclusion::Pass, Conclusion::Fail, Conclusion::Invalid];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Conclusion::Pass => "pass",
-            Conclusion::Fail => "fail",
-            Conclusion::Invalid => "invalid",
-        }
-    }
-
     /// What objectives come to together; `None` where there are none.
     pub fn of(judged: &[Judged]) -> Option<Conclusion> {
         let any = |verdict| judged.iter().any(|j| j.verdict == verdict);

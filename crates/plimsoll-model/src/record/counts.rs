@@ -6,16 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
 
-const OUTCOMES: usize = Outcome::ALL.len();
-
 /// A count for every outcome. Written down, those that occurred are there, by their codes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "BTreeMap<String, u64>", try_from = "BTreeMap<String, u64>")]
-pub struct Counts([u64; OUTCOMES]);
+pub struct Counts([u64; Outcome::COUNT]);
 
 impl Default for Counts {
     fn default() -> Counts {
-        Counts([0; OUTCOMES])
+        Counts([0; Outcome::COUNT])
     }
 }
 
@@ -55,13 +53,9 @@ impl Counts {
         self.0.iter().sum()
     }
 
-    /// The outcomes that occurred, with their counts, in [`Outcome::ALL`]'s order.
+    /// The outcomes that occurred, with their counts, in the order of all.
     pub fn iter(&self) -> impl Iterator<Item = (Outcome, u64)> + '_ {
-        Outcome::ALL
-            .iter()
-            .zip(self.0)
-            .filter(|(_, n)| *n > 0)
-            .map(|(o, n)| (*o, n))
+        Outcome::all().zip(self.0).filter(|(_, n)| *n > 0)
     }
 
     pub fn merge(&mut self, other: &Counts) {

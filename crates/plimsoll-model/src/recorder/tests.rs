@@ -20,12 +20,19 @@ fn what_a_protocol_counts_and_sends_is_kept_and_nothing_is_nothing() {
     let mut recorder = Recorder::new(1);
     recorder.messages_sent(0, 0);
     assert_eq!(recorder.take(None).recorded().count(), 0);
-    recorder.count(0, Count::SessionsOk, 2);
-    recorder.count(0, Count::SessionsOk, 3);
+    recorder.count(0, Count::keyed("sessions_ok"), 2);
+    recorder.count(0, Count::keyed("sessions_ok"), 3);
     recorder.messages_sent(0, 4);
     let interval = recorder.take(None);
     let (_, record) = interval.recorded().next().unwrap();
-    assert_eq!(record.measures.as_ref().unwrap().of(Count::SessionsOk), 5);
+    assert_eq!(
+        record
+            .measures
+            .as_ref()
+            .unwrap()
+            .of(Count::keyed("sessions_ok")),
+        5
+    );
     assert_eq!(record.messages.as_ref().unwrap().sent, 4);
 }
 

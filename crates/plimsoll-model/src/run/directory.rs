@@ -115,12 +115,26 @@ impl Run {
 
     /// Call `f` with the record of every call, in the order in which they ended. What a
     /// killed run left is read up to where it is cut.
+    ///
+    /// # Errors
+    /// When the run kept no calls, or they can't be read; and what `f` returns.
     pub fn each_request(
         &self,
-        mut f: impl FnMut(&RequestRecord) -> Result<(), RunError>,
+        f: impl FnMut(&RequestRecord) -> Result<(), RunError>,
     ) -> Result<(), RunError> {
+        self.try_each_request(f)
+    }
+
+    /// The same with errors of another kind.
+    ///
+    /// # Errors
+    /// As [`Run::each_request`].
+    pub fn try_each_request<E: From<RunError>>(
+        &self,
+        mut f: impl FnMut(&RequestRecord) -> Result<(), E>,
+    ) -> Result<(), E> {
         if !self.has_requests {
-            return Err(RunError::NoRequests(self.dir.clone()));
+            return Err(RunError::NoRequests(self.dir.clone()).into());
         }
         let path = self.dir.join(file::REQUESTS);
         let opened = input::open_file(&path).map_err(RunError::io(&path, "opening it"))?;
@@ -138,7 +152,7 @@ impl Run {
                 Err(e) if cut_off_is_the_end && e.kind() == io::ErrorKind::UnexpectedEof => {
                     return Ok(());
                 }
-                Err(e) => return Err(RunError::io(&path, "reading it")(e)),
+                Err(e) => return Err(RunError::io(&path, "reading it")(e).into()),
             }
             let record = RequestRecord::from_line(&line).map_err(|problem| RunError::Line {
                 path: path.clone(),

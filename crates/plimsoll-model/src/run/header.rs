@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Arrivals, Plan, Reuse, Spacing, Trust};
+use crate::plan::{Arrivals, Plan, Reuse, Trust};
 
 use super::SCHEMA_VERSION;
 use super::negotiated::NegotiatedTls;
@@ -54,9 +54,13 @@ pub struct RunHeader {
     pub protocol: Option<String>,
     /// What is called (gRPC: `package.Service/Method`).
     pub call: Option<String>,
-    /// Of HTTP, for requests over it. Left out for others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub http_version: Option<String>,
+    /// Of the protocol, where calls can be made over several. Left out for others.
+    #[serde(
+        rename = "http_version",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub version: Option<String>,
     pub security: Option<Security>,
     /// What the TLS handshakes agreed on.
     pub tls: Option<NegotiatedTls>,
@@ -189,6 +193,17 @@ impl RunHeader {
         }
     }
 
+    /// The header of a run that is made from a file; what no file contains is left open.
+    pub fn imported(name: &str, tool_version: &str, started_at: Timestamp) -> Self {
+        RunHeader {
+            planned_stages: vec![PlannedStage {
+                name: "imported".to_owned(),
+                ..PlannedStage::default()
+            }],
+            ..RunHeader::new(Source::Imported, name, tool_version, started_at)
+        }
+    }
+
     /// The header of a run of `plan`, whose text in the run directory is `plan_toml`.
     pub fn of(plan: &Plan, plan_toml: &str, tool_version: &str, started_at: Timestamp) -> Self {
         let (protocol, call) = plan.call.names();
@@ -198,8 +213,7 @@ impl RunHeader {
             Some(_) => Security::Tls,
         };
         let (load_loop, arrivals, clients) = match plan.load.arrivals {
-            Arrivals::Open(Spacing::Constant) => (Loop::Open, Some("constant"), None),
-            Arrivals::Open(Spacing::Poisson) => (Loop::Open, Some("poisson"), None),
+            Arrivals::Open(spacing) => (Loop::Open, Some(spacing.name()), None),
             Arrivals::Closed { clients, .. } => (Loop::Closed, None, Some(clients)),
         };
         let rate = |r: f64| (load_loop == Loop::Open).then_some(r);
@@ -210,7 +224,7 @@ impl RunHeader {
             target: Some(plan.target.url.clone()),
             protocol: Some(protocol.to_owned()),
             call: Some(call.into_owned()),
-            http_version: plan.call.version(plan.tls.as_ref()).map(str::to_owned),
+            version: plan.call.version(plan.tls.as_ref()).map(str::to_owned),
             security: Some(security),
             insecure: plan
                 .tls

@@ -166,8 +166,8 @@ fn histograms(record: &StageRecord) -> Vec<(String, &Times)> {
     }
     let all = all.into_iter().map(|(key, times)| (key.to_owned(), times));
     let measures = record.measures.iter().flat_map(|measures| {
-        let of = |m: &TimeMeasure| (measure_key(*m), measures.times(*m));
-        TimeMeasure::ALL.iter().map(of)
+        let of = |m| (measure_key(m), measures.times(m));
+        TimeMeasure::all().map(of)
     });
     all.chain(measures).collect()
 }
@@ -179,8 +179,8 @@ fn measure_key(measure: TimeMeasure) -> String {
 
 fn measured_counts(record: &StageRecord) -> BTreeMap<String, u64> {
     let all = record.measures.iter().flat_map(|measures| {
-        let of = |count: &Count| (count.key().to_owned(), measures.of(*count));
-        Count::ALL.iter().map(of)
+        let of = |count: Count| (count.key().to_owned(), measures.of(count));
+        Count::all().map(of)
     });
     all.filter(|(_, n)| *n > 0).collect()
 }
@@ -198,9 +198,9 @@ fn histogram_mut<'a>(record: &'a mut StageRecord, key: &str) -> Option<&'a mut T
         "first_message_ns" => &mut record.messages.get_or_insert_default().first_message,
         "inter_message_ns" => &mut record.messages.get_or_insert_default().inter_message,
         _ => {
-            if let Some(measure) = TimeMeasure::ALL.iter().find(|m| measure_key(**m) == key) {
+            if let Some(measure) = TimeMeasure::all().find(|m| measure_key(*m) == key) {
                 let measures = record.measures.get_or_insert_default();
-                return Some(measures.times_mut(*measure));
+                return Some(measures.times_mut(measure));
             }
             let phase = PHASES.iter().position(|phase| *phase == key)?;
             let phases = record.phases.get_or_insert_default();

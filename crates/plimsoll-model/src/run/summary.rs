@@ -3,6 +3,8 @@
 //! [`Totals`] adds intervals up, one by one; [`Summary::of`] turns them into the figures
 //! that `run.json` keeps and every report shows. Nothing is averaged over percentiles.
 
+mod totals;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -10,14 +12,16 @@ use serde::Serialize;
 
 use crate::Outcome;
 use crate::measure::{Count, Measures, TimeMeasure};
-use crate::record::{AddressCounts, Counts, MessageRecord, PhaseRecord, StageRecord, add_detail};
+use crate::record::{AddressCounts, Counts, MessageRecord, PhaseRecord, StageRecord};
 
-use super::health::{HealthProblem, Observed, health};
-use super::interval::{IntervalRecord, Resources};
-use super::memory::{MemoryReading, MemorySummary};
-use super::rotation::{RotationSummary, Rotations};
+use super::health::{HealthProblem, health};
+use super::memory::MemorySummary;
+use super::rotation::RotationSummary;
 use super::times::{TimesSummary, rounded};
 use super::{RunHeader, Source};
+use totals::StageTotals;
+
+pub use totals::Totals;
 
 /// The phases of the connections that were made. `None`: didn't happen.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -81,10 +85,9 @@ pub struct MeasuresSummary {
 
 impl MeasuresSummary {
     fn of(measures: &Measures) -> MeasuresSummary {
-        let counts = Count::ALL.iter().map(|c| (c.key(), measures.of(*c)));
-        let times = TimeMeasure::ALL
-            .iter()
-            .filter_map(|m| Some((m.key(), TimesSummary::of(measures.times(*m))?)));
+        let counts = Count::all().map(|c| (c.key(), measures.of(c)));
+        let times = TimeMeasure::all()
+            .filter_map(|m| Some((m.key(), TimesSummary::of(measures.times(m))?)));
         MeasuresSummary {
             counts: counts.collect(),
             times: times.collect(),
@@ -491,224 +494,4 @@ fn problems(header: &RunHeader, totals: &Totals, measured: &StageRecord) -> Vec<
         ));
     }
     problems
-}
-
-/// What one end used, added up.
-#[derive(Clone, Debug, Default)]
-struct ResourceTotals {
-    known: bool,
-    /// In some interval system time was not.
-    system_unknown: bool,
-    cpu_user_us: f64,
-    cpu_system_us: f64,
-    rss_bytes_max: u64,
-    rss_bytes_before: Option<u64>,
-    descriptors_max: u64,
-    threads_max: u64,
-}
-
-impl ResourceTotals {
-    /// `share`: the stage's part of the interval.
-    fn add(&mut self, r: &Resources, share: f64) {
-        self.known = true;
-        self.cpu_user_us += r.cpu_user_us as f64 * share;
-        self.system_unknown |= r.cpu_system_us.is_none();
-        self.cpu_system_us += r.cpu_system_us.unwrap_or(0) as f64 * share;
-        self.rss_bytes_max = self.rss_bytes_max.max(r.rss_bytes);
-        self.descriptors_max = self.descriptors_max.max(r.descriptors);
-        self.threads_max = self.threads_max.max(r.threads);
-    }
-
-    fn merge(&mut self, other: &ResourceTotals) {
-        self.known |= other.known;
-        self.system_unknown |= other.system_unknown;
-        self.cpu_user_us += other.cpu_user_us;
-        self.cpu_system_us += other.cpu_system_us;
-        self.rss_bytes_max = self.rss_bytes_max.max(other.rss_bytes_max);
-        self.descriptors_max = self.descriptors_max.max(other.descriptors_max);
-        self.threads_max = self.threads_max.max(other.threads_max);
-    }
-
-    fn summary(&self, calls: u64) -> Option<ResourcesSummary> {
-        self.known.then(|| ResourcesSummary {
-            cpu_user_us: rounded(self.cpu_user_us),
-            cpu_system_us: (!self.system_unknown).then(|| rounded(self.cpu_system_us)),
-            cpu_us_per_call: (calls > 0 && !self.system_unknown)
-                .then(|| rounded((self.cpu_user_us + self.cpu_system_us) / calls as f64)),
-            rss_bytes_max: self.rss_bytes_max,
-            rss_bytes_before: self.rss_bytes_before,
-            descriptors_max: self.descriptors_max,
-            threads_max: self.threads_max,
-        })
-    }
-}
-
-/// One stage of a run, its intervals added up.
-#[derive(Clone, Debug, Default)]
-struct StageTotals {
-    record: StageRecord,
-    /// Calls, of this stage or of one before, that ended in intervals that began before the
-    /// stage's planned end and after that of the stages before.
-    ended_in_window: u64,
-    /// End of the last interval in which one of its calls ended.
-    last_end: Duration,
-    /// The time to which rates refer; filled in when the run is summed up.
-    window: Duration,
-    /// From the stage's beginning to the end of its last call, and the window at least; filled
-    /// in as that is.
-    lasted: Duration,
-    connections_open_max: u64,
-    client: ResourceTotals,
-    server: ResourceTotals,
-}
-
-impl StageTotals {
-    /// The window: from the stage's beginning to its planned end, or to where the run
-    /// ended before it. Where no end was planned, an open loop's run lasts as long as its
-    /// arrivals stand for; a closed loop's window ends with its last call.
-    fn with_window(&self, header: &RunHeader, stage: u8, run_end: Duration) -> StageTotals {
-        let (begin, planned_end) = header.span(stage);
-        let end = match planned_end {
-            // A stretch without calls has no rate.
-            Some(_) if header.is_silent(stage) => begin,
-            Some(end) => end.min(run_end),
-            None if header.is_open() => run_end,
-            None => self.last_end,
-        };
-        StageTotals {
-            window: end.saturating_sub(begin),
-            lasted: self.last_end.max(end).saturating_sub(begin),
-            ..self.clone()
-        }
-    }
-
-    fn merge(&mut self, other: &StageTotals) {
-        self.record.merge(&other.record);
-        self.ended_in_window += other.ended_in_window;
-        self.last_end = self.last_end.max(other.last_end);
-        // Stages follow each other, and the first one's last calls end while the second goes on.
-        self.lasted = self.lasted.max(self.window + other.lasted);
-        self.window += other.window;
-        self.connections_open_max = self.connections_open_max.max(other.connections_open_max);
-        self.client.merge(&other.client);
-        self.server.merge(&other.server);
-    }
-}
-
-/// A run's intervals, added up.
-#[derive(Clone, Debug, Default)]
-pub struct Totals {
-    stages: BTreeMap<u8, StageTotals>,
-    details: Vec<(Outcome, String)>,
-    memory: Vec<MemoryReading>,
-    end: Duration,
-    in_flight: u64,
-    backlog: u64,
-    intervals: u64,
-    observed: Observed,
-    rotations: Rotations,
-    /// What client and server used in intervals in which no call began or ended.
-    carried: (Option<Resources>, Option<Resources>),
-    /// Their resident memory before the first connection.
-    rss_before: (Option<u64>, Option<u64>),
-}
-
-/// What was used in two intervals; what was held is of the later one.
-fn with(before: Option<Resources>, now: Option<Resources>) -> Option<Resources> {
-    let (Some(before), Some(now)) = (before, now) else {
-        return now.or(before);
-    };
-    let both = before.plus(now);
-    Some(Resources {
-        cpu_user_us: both.cpu_user_us,
-        cpu_system_us: both.cpu_system_us,
-        ..now
-    })
-}
-
-impl Totals {
-    /// Add one interval of the run that `header` describes.
-    pub fn add(&mut self, header: &RunHeader, interval: &IntervalRecord) {
-        self.intervals += 1;
-        self.end = self.end.max(interval.end_offset());
-        self.in_flight = interval.in_flight;
-        self.backlog = interval.backlog;
-        for (outcome, text) in &interval.details {
-            add_detail(&mut self.details, *outcome, text);
-        }
-        self.memory.extend(&interval.memory);
-        // An interval that straddles two stages is shared out by the calls that ended.
-        let weight = |r: &StageRecord| (r.ended() * 1_000 + r.due) as f64;
-        let all: f64 = interval.stages.iter().map(|(_, r)| weight(r)).sum();
-        let client = with(self.carried.0.take(), interval.client);
-        let server = with(self.carried.1.take(), interval.server);
-        if all == 0.0 {
-            // Calls longer than an interval: what they cost meanwhile belongs to their end.
-            self.carried = (client, server);
-        }
-        let before = |of: Option<Resources>| of.and_then(|r| r.rss_bytes_before);
-        self.rss_before.0 = self.rss_before.0.or(before(interval.client));
-        self.rss_before.1 = self.rss_before.1.or(before(interval.server));
-        let mut measured = false;
-        for (stage, record) in &interval.stages {
-            let totals = self.stages.entry(*stage).or_default();
-            totals.record.merge(record);
-            if record.ended() > 0 {
-                totals.last_end = totals.last_end.max(interval.end_offset());
-            }
-            totals.connections_open_max =
-                totals.connections_open_max.max(interval.connections_open);
-            if all > 0.0 {
-                let share = weight(record) / all;
-                if let Some(client) = &client {
-                    totals.client.add(client, share);
-                }
-                if let Some(server) = &server {
-                    totals.server.add(server, share);
-                }
-            }
-            measured |= !header.is_warmup(*stage) && record.due + record.ended() > 0;
-        }
-        if measured {
-            self.observed.add(interval);
-        }
-        self.rotations
-            .add(|stage| header.is_warmup(stage), interval);
-        self.count_in_windows(header, interval);
-    }
-
-    /// What began in one stage and ends in the next is work of the next one's time.
-    fn count_in_windows(&mut self, header: &RunHeader, interval: &IntervalRecord) {
-        let is_over = |stage: u8| {
-            let (_, planned_end) = header.span(stage);
-            planned_end.is_some_and(|end| end <= interval.start_offset)
-        };
-        for (stage, record) in &interval.stages {
-            let current = (*stage..u8::MAX).find(|&stage| !is_over(stage));
-            if let Some(totals) = current.and_then(|stage| self.stages.get_mut(&stage)) {
-                totals.ended_in_window += record.ended();
-            }
-        }
-    }
-
-    /// The measured stages' records merged (warm-up left out).
-    pub fn measured(&self, header: &RunHeader) -> StageRecord {
-        let mut merged = StageRecord::default();
-        for (stage, totals) in &self.stages {
-            if !header.is_warmup(*stage) {
-                merged.merge(&totals.record);
-            }
-        }
-        merged
-    }
-
-    /// The records of the stages, in order.
-    pub(super) fn stages(&self) -> impl Iterator<Item = &StageRecord> {
-        self.stages.values().map(|totals| &totals.record)
-    }
-
-    /// How many intervals were added.
-    pub fn intervals(&self) -> u64 {
-        self.intervals
-    }
 }

@@ -227,6 +227,21 @@ impl RunWriter {
         Ok(writer)
     }
 
+    /// Writes a run that is made of figures alone, as one interval.
+    ///
+    /// # Errors
+    /// As [`RunWriter::create`], and when the interval can't be written.
+    pub fn of_interval(
+        dir: &Path,
+        header: RunHeader,
+        interval: &IntervalRecord,
+    ) -> Result<Run, RunError> {
+        let mut writer = RunWriter::create(dir, header, "")?;
+        writer.interval(interval, &[])?;
+        let finished = writer.finish(Ending::complete());
+        finished.map_err(|unsaved| unsaved.error)
+    }
+
     /// There will be one record a call, or none. Asked before the first interval.
     ///
     /// # Errors
@@ -282,7 +297,7 @@ impl RunWriter {
         chosen.sort_unstable();
         chosen.dedup();
         if !chosen.is_empty() {
-            self.header.http_version = Some(chosen.join(", "));
+            self.header.version = Some(chosen.join(", "));
         }
         self.header.tls = Some(tls);
     }

@@ -167,10 +167,8 @@ impl Problems {
         self.choice(
             "load.arrivals",
             load.arrivals.as_deref(),
-            &[
-                ("constant", Spacing::Constant),
-                ("poisson", Spacing::Poisson),
-            ],
+            &Spacing::ALL,
+            Spacing::name,
         )
     }
 

@@ -23,7 +23,7 @@ impl<'de> Deserialize<'de> for CallSpec {
         impl<'de> Visitor<'de> for Sections {
             type Value = CallSpec;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("sections, such as [call.grpc]")
+                write!(f, "sections, such as [call.{}]", protocol::first().section)
             }
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<CallSpec, M::Error> {
                 let mut call = CallSpec::default();

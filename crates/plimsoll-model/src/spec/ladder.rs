@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use super::target::{is_secured, path_of, scheme_of, schemes_for, section_of};
+use super::fetched::{files, made_by_server};
+use super::target::{is_secured, scheme_of, schemes_for, section_of};
 use super::{Problem, Spec, suggest};
 use crate::gate::Gate;
-use crate::units::{Period, Size, UnitError};
+use crate::units::Period;
 
 /// The variants of a plan. Every key besides those named here is an axis: a list of values.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -119,12 +120,6 @@ const AXES: [&str; 10] = [
     "network",
     "via",
 ];
-/// The section of calls that fetch files, whose sizes are an axis.
-const FILES: &str = "fetch";
-/// Of an axis of sizes: clients are so few that their bodies together are no larger, since a
-/// server that sends sixteen of 512 MiB at once ends none of them in time.
-const MAX_IN_FLIGHT: u64 = 64 << 20;
-
 impl Spec {
     /// The rungs of the plan's ladder, the last axis changing fastest.
     ///
@@ -238,7 +233,7 @@ impl RungSpec {
         let words = self.serve.as_ref().or(ladder.serve.as_ref());
         let serves = words.and_then(|words| words.first());
         let Some((path, size)) = self.spec.file() else {
-            return Err(format!("openssl serves files: it needs [call.{FILES}]"));
+            return Err(format!("openssl serves files: it needs [call.{}]", files()));
         };
         let made = made_by_server(path);
         if serves.is_none_or(|word| word != "files") {
@@ -432,40 +427,6 @@ impl RungSpec {
     }
 }
 
-impl Spec {
-    /// The path of the file that its calls fetch, and its bytes where they are given; `None`: they fetch none.
-    pub fn file(&self) -> Option<(&str, Option<u64>)> {
-        let section = self.call.sections.get(FILES)?;
-        let text = |key: &str| section.get(key).and_then(Value::as_str);
-        let size = text("size").and_then(|size| size.parse().ok());
-        Some((
-            text("path").unwrap_or_default(),
-            size.map(|size: Size| size.0),
-        ))
-    }
-
-    /// Fetches files of this size, which a server of ours makes, instead of what it fetched.
-    fn set_file_size(&mut self, text: &str) -> Result<(), String> {
-        let size: Size = text.parse().map_err(|e: UnitError| e.to_string())?;
-        let section = self.call.sections.get_mut(FILES);
-        let section =
-            section.ok_or_else(|| format!("an axis of files: it needs [call.{FILES}]"))?;
-        section.insert("size".to_owned(), size.to_string().into());
-        section.insert("path".to_owned(), format!("/bytes/{}", size.0).into());
-        if let Some(target) = &mut self.target
-            && let Some(path) = path_of(target).map(str::len)
-        {
-            target.truncate(target.len() - path);
-        }
-        let most = u32::try_from(MAX_IN_FLIGHT / size.0.max(1))
-            .unwrap_or(u32::MAX)
-            .max(1);
-        self.load.clients = self.load.clients.map(|clients| clients.min(most));
-        self.load.connections = self.load.connections.map(|n| n.min(most));
-        Ok(())
-    }
-}
-
 /// `spec` with the key at `path` set to `value`.
 fn set(spec: &Spec, path: &str, value: &Value) -> Result<Spec, String> {
     let mut whole = Table::try_from(spec).map_err(|e| e.to_string())?;
@@ -490,13 +451,6 @@ fn set(spec: &Spec, path: &str, value: &Value) -> Result<Spec, String> {
     Ok(spec)
 }
 
-/// The size of a file that a server makes: of `/bytes/SIZE`.
-pub fn made_by_server(path: &str) -> Option<u64> {
-    let size = path.strip_prefix("/bytes/")?;
-    let bytes = size.parse().ok();
-    bytes.or_else(|| Some(size.parse::<Size>().ok()?.0))
-}
-
 /// The URL with the scheme of a secured, or a plain, link.
 fn with_security(url: &str, secure: bool) -> String {
     match (section_of(url), scheme_of(url)) {
@@ -508,157 +462,4 @@ fn with_security(url: &str, secure: bool) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::spec::read;
-
-    fn rungs(ladder: &str) -> Result<Vec<RungSpec>, Problem> {
-        let text = format!(
-            "target = \"grpc://h:1\"\n[call.grpc]\nmethod = \"a.B/C\"\n[load]\nrate = \"5/s\"\n[ladder]\n{ladder}"
-        );
-        read(&text).expect("a plan").rungs()
-    }
-
-    #[test]
-    fn every_combination_is_a_rung() {
-        let found = rungs("tls = [\"off\", \"mutual\"]\n\"load.connections\" = [1, 10]").unwrap();
-        let names: Vec<&str> = found.iter().map(|r| r.name.as_str()).collect();
-        assert_eq!(
-            names,
-            [
-                "connections 1, tls off",
-                "connections 1, tls mutual",
-                "connections 10, tls off",
-                "connections 10, tls mutual"
-            ]
-        );
-        assert_eq!(found[3].spec.load.connections, Some(10));
-        assert_eq!(found[3].spec.target.as_deref(), Some("grpcs://h:1"));
-        assert_eq!(found[2].spec.target.as_deref(), Some("grpc://h:1"));
-        assert_eq!(found[2].spec.ladder, None);
-        assert_eq!(found[1].secured, Secured::Mutual);
-    }
-
-    #[test]
-    fn connections_new_resumed_and_reused() {
-        let found = rungs("connection = [\"reused\", \"new\"]").unwrap();
-        assert_eq!(found[0].spec.load.reuse.as_deref(), Some("always"));
-        assert_eq!(found[1].spec.load.reuse.as_deref(), Some("never"));
-    }
-
-    #[test]
-    fn a_promise_about_resumption_is_kept_by_the_rungs_that_resume() {
-        let text = "target = \"https://h:1/x\"\n[call.http]\n[load]\nclients = 1\n[objective]\nresumed = \">= 100%\"\nerrors = \"< 1%\"\n[ladder]\nconnection = [\"new\", \"resumed\"]";
-        let found = read(text).unwrap().rungs().unwrap();
-        let promised: Vec<usize> = found.iter().map(|r| r.spec.objective.len()).collect();
-        assert_eq!(promised, [1, 2]);
-    }
-
-    #[test]
-    fn rungs_can_be_listed_one_by_one() {
-        let found = rungs(
-            "serve = [\"score\"]\nrungs = [{ network = \"localhost\" }, { network = \"namespaces\" }, \
-             { network = \"namespaces\", tls = \"mutual\" }]",
-        )
-        .unwrap();
-        let names: Vec<&str> = found.iter().map(|r| r.name.as_str()).collect();
-        assert_eq!(
-            names,
-            [
-                "network localhost",
-                "network namespaces",
-                "network namespaces, tls mutual"
-            ]
-        );
-        assert_eq!(found[2].network, Network::Namespaces);
-        assert_eq!(found[2].secured, Secured::Mutual);
-        // With another axis each is measured at all of its values.
-        let listed = "rungs = [{ tls = \"off\" }, { tls = \"server\" }]";
-        let found = rungs(&format!("{listed}\n\"load.connections\" = [1, 2]")).unwrap();
-        assert_eq!(found.len(), 4);
-    }
-
-    #[test]
-    fn listed_rungs_have_names_targets_and_tls_of_their_own() {
-        let text = "target = \"grpcs://h:1\"\n[tls]\nca = \"ca.crt\"\n[call.grpc]\nmethod = \"a.B/C\"\n\
-             [load]\nrate = \"5/s\"\n[ladder]\nrungs = [{ name = \"plain\", target = \"grpc://h:2\" }, \
-             { name = \"tls\" }, { name = \"mutual\", target = \"grpcs://h:3\", \
-             tls = { cert = \"c.crt\", key = \"c.key\" } }, { target = \"grpcs://h:4\", name = \"nginx\" }]";
-        let found = read(text).unwrap().rungs().unwrap();
-        let seen: Vec<_> = found
-            .iter()
-            .map(|r| {
-                let tls = r.spec.tls.as_ref();
-                let (ca, cert) = (
-                    tls.is_some_and(|t| t.ca.is_some()),
-                    tls.is_some_and(|t| t.cert.is_some()),
-                );
-                (
-                    r.name.as_str(),
-                    r.spec.target.as_deref().unwrap(),
-                    r.secured,
-                    ca,
-                    cert,
-                )
-            })
-            .collect();
-        assert_eq!(
-            seen,
-            [
-                ("plain", "grpc://h:2", Secured::Off, false, false),
-                ("tls", "grpcs://h:1", Secured::Server, true, false),
-                ("mutual", "grpcs://h:3", Secured::Mutual, true, true),
-                ("nginx", "grpcs://h:4", Secured::Server, true, false),
-            ]
-        );
-    }
-
-    #[test]
-    fn listed_rungs_have_servers_of_their_own() {
-        let found = rungs(
-            "serve = [\"score\"]\nrungs = [{ name = \"now\" }, { serve = [\"score\", \"--busy\", \"5us\"] }]",
-        )
-        .unwrap();
-        let seen: Vec<_> = found
-            .iter()
-            .map(|r| (r.name.as_str(), r.serve.is_some()))
-            .collect();
-        assert_eq!(seen, [("now", false), ("score --busy 5us", true)]);
-        let wrong = rungs("rungs = [{ name = \"a\" }, { serve = [\"score\"] }]").unwrap_err();
-        assert!(wrong.to_string().contains("in a ladder without"), "{wrong}");
-        let wrong = rungs("serve = [\"score\"]\nrungs = [{ name = 1 }, { serve = \"score\" }]")
-            .unwrap_err();
-        assert!(wrong.to_string().contains("`name` is a text"), "{wrong}");
-    }
-
-    #[test]
-    fn sidecars_are_an_axis() {
-        let found = rungs("via = [\"direct\", \"one sidecar\", \"two sidecars\"]").unwrap();
-        let vias: Vec<Via> = found.iter().map(|r| r.via).collect();
-        assert_eq!(vias, [Via::Direct, Via::OneSidecar, Via::TwoSidecars]);
-        assert_eq!(found[2].name, "via two sidecars");
-        let wrong = rungs("via = [\"three\", \"direct\"]").unwrap_err();
-        assert!(wrong.to_string().contains("\"one sidecar\" or"), "{wrong}");
-    }
-
-    #[test]
-    fn what_is_no_axis_is_reported() {
-        let error_of = |ladder: &str| {
-            let problem = rungs(ladder).unwrap_err();
-            let help = problem.help.clone().unwrap_or_default();
-            format!("{problem} {help}")
-        };
-        assert!(
-            error_of("tls = [\"on\", \"off\"]").contains("use \"off\", \"server\" or \"mutual\"")
-        );
-        assert!(error_of("\"load.conections\" = [1, 2]").contains("unknown field"));
-        assert!(error_of("sweets = [1, 2]").contains("an axis is tls"));
-        assert!(error_of("tls = [\"off\"]").contains("the axes make 1 rungs"));
-        assert!(error_of("tls = []").contains("an axis without values"));
-        assert!(error_of("network = [\"lan\", \"localhost\"]").contains("\"namespaces\""));
-        assert!(error_of("network = [\"localhost\", \"namespaces\"]").contains("serve ="));
-        assert!(
-            error_of("rungs = [{ tls = \"on\" }, { tls = \"off\" }]").contains("`on` is unknown")
-        );
-    }
-}
+mod tests;

@@ -33,7 +33,8 @@ impl Problems {
         let reuse = self.choice(
             "load.reuse",
             load.reuse.as_deref(),
-            &[("always", Reuse::Always), ("never", Reuse::Never)],
+            &Reuse::ALL,
+            Reuse::name,
         );
         // A user has the connections it needs.
         let connections = load.connections.unwrap_or(unasked.connections);

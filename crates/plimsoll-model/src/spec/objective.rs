@@ -113,7 +113,7 @@ fn timed(name: &str, statistic: &str) -> Result<Timed, String> {
             let names: Vec<&str> = TIMES
                 .iter()
                 .map(|(name, _)| *name)
-                .chain(TimeMeasure::ALL.iter().map(|m| m.key()))
+                .chain(TimeMeasure::all().map(TimeMeasure::key))
                 .collect();
             match suggest(name, &names) {
                 Some(nearest) => format!(

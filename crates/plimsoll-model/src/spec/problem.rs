@@ -53,30 +53,24 @@ impl Problems {
         self.0.push(Problem::new(key, message));
     }
 
-    /// The value that `typed` names among `known`; the first of them where nothing is typed, or none.
+    /// The value of this name; the first of `all` where nothing is typed, or none.
     pub(super) fn choice<T: Copy>(
         &mut self,
         key: &str,
         typed: Option<&str>,
-        known: &[(&str, T)],
+        all: &[T],
+        name: fn(T) -> &'static str,
     ) -> T {
-        let named = |typed| known.iter().find(|(name, _)| *name == typed);
-        let found = typed.map_or(known.first(), named);
-        found
-            .unwrap_or_else(|| {
-                let names: Vec<String> = known
-                    .iter()
-                    .map(|(name, _)| format!("\"{name}\""))
-                    .collect();
-                let (last, others) = names.split_last().expect("there is a choice");
-                let typed = typed.unwrap_or_default();
-                self.add(
-                    key,
-                    format!("`{typed}` is unknown: use {} or {last}", others.join(", ")),
-                );
-                &known[0]
-            })
-            .1
+        let named = |typed| all.iter().find(|value| name(**value) == typed);
+        let found = typed.map_or(all.first(), named);
+        *found.unwrap_or_else(|| {
+            let names: Vec<String> = all.iter().map(|v| format!("\"{}\"", name(*v))).collect();
+            let names = names.join(", ");
+            let (others, last) = names.rsplit_once(", ").unwrap_or(("", &names));
+            let typed = typed.unwrap_or_default();
+            self.add(key, format!("`{typed}` is unknown: use {others} or {last}"));
+            &all[0]
+        })
     }
 
     /// Adds what is wrong of `checks`: whether it is, the key, and what would be right.

@@ -48,6 +48,8 @@ pub trait Section: Clone + Default + Serialize + DeserializeOwned + 'static {
     const SCHEDULES_ITSELF: bool = false;
     /// Calls may have the rows of a plan, each its own.
     const VARIES: bool = false;
+    /// Its calls fetch files, by the keys `path` and `size`.
+    const FETCHES_FILES: bool = false;
     /// What a plan makes of it.
     type Call: Call;
 
@@ -106,6 +108,7 @@ pub trait Protocol: fmt::Debug + Send + Sync {
     fn keys_within(&self, path: &str) -> Option<&'static [&'static str]>;
     fn schedules_itself(&self) -> bool;
     fn varies(&self) -> bool;
+    fn fetches_files(&self) -> bool;
 
     /// The section as its protocol writes it.
     ///
@@ -178,6 +181,10 @@ impl<S: Section> Protocol for Of<S> {
 
     fn varies(&self) -> bool {
         S::VARIES
+    }
+
+    fn fetches_files(&self) -> bool {
+        S::FETCHES_FILES
     }
 
     fn check(&self, section: &Table) -> Result<Table, Problem> {

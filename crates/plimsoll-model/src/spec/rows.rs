@@ -25,20 +25,14 @@ impl Problems {
     /// What each call's values are chosen by.
     pub fn variation(&mut self, spec: &Spec, rows: Option<&Rows>) -> Variation {
         let typed = spec.rows.as_ref().and_then(|rows| rows.order.as_deref());
-        let order = typed.map_or(Some(Order::default()), Order::named);
-        if let (Some(typed), None) = (typed, order) {
-            self.add(
-                "rows.order",
-                format!("`{typed}` is unknown: use \"round-robin\", \"random\" or \"unique\""),
-            );
-        }
+        let order = self.choice("rows.order", typed, &Order::ALL, Order::name);
         let load = &spec.load;
         let clients = load.clients.or(load.connections).unwrap_or(1);
         Variation::new(
             spec.seed.unwrap_or(SEED),
             clients,
             rows.map_or(0, Rows::count),
-            order.unwrap_or_default(),
+            order,
         )
     }
 

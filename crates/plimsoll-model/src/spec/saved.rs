@@ -5,9 +5,8 @@ use std::convert::Infallible;
 use toml::Table;
 
 use super::protocol::Protocol;
-use super::tls::{GROUPS, SUITES, VERSIONS as TLS_VERSIONS};
 use super::{MetadataSpec, Spec, TlsSpec, WatchSpec};
-use crate::plan::{Arrivals, ChainCheck, Plan, RecordLayer, Reuse, Spacing, TlsPlan, Trust, Watch};
+use crate::plan::{Arrivals, Group, Plan, Reuse, Suite, TlsPlan, TlsVersion, Trust, Watch};
 use crate::units::{Period, Size};
 
 /// Words that make a metadata name look secret.
@@ -81,13 +80,7 @@ impl Spec {
         let load = &mut self.load;
         match plan.load.arrivals {
             Arrivals::Open(spacing) => {
-                load.arrivals = Some(
-                    match spacing {
-                        Spacing::Constant => "constant",
-                        Spacing::Poisson => "poisson",
-                    }
-                    .into(),
-                );
+                load.arrivals = Some(spacing.name().into());
                 // Users that arrive pause, too; the plan keeps that with their calls.
                 load.think = load.think.filter(|think| !think.0.is_zero());
             }
@@ -159,28 +152,16 @@ fn tls_of(tls: &TlsPlan) -> TlsSpec {
         cert: tls.identity.as_ref().map(|i| i.cert.clone()),
         key: tls.identity.as_ref().map(|i| i.key.clone()),
         server_name: tls.server_name.clone(),
-        versions: Some(names(&tls.versions, &TLS_VERSIONS)),
+        versions: Some(names(&tls.versions, TlsVersion::name)),
         compressed: Some(tls.compressed),
         key_log: tls.key_log.clone(),
-        suites: Some(names(&tls.suites, &SUITES)),
-        groups: Some(names(&tls.groups, &GROUPS)),
+        suites: Some(names(&tls.suites, Suite::name)),
+        groups: Some(names(&tls.groups, Group::name)),
         resume: Some(tls.resume),
         full: tls.full.map(|share| format!("{}%", share * 100.0)),
         early_data: Some(tls.early_data),
-        records: Some(
-            match tls.records {
-                RecordLayer::Own => "own",
-                RecordLayer::Library => "library",
-            }
-            .into(),
-        ),
-        chain: Some(
-            match tls.chain {
-                ChainCheck::Each => "each",
-                ChainCheck::Once => "once",
-            }
-            .into(),
-        ),
+        records: Some(tls.records.name().into()),
+        chain: Some(tls.chain.name().into()),
     }
 }
 
@@ -224,10 +205,6 @@ fn secret_variable(name: &str) -> String {
     format!("PLIMSOLL_METADATA_{name}")
 }
 
-fn names<T: PartialEq>(values: &[T], known: &[(&'static str, T)]) -> Vec<String> {
-    values
-        .iter()
-        .filter_map(|value| known.iter().find(|(_, k)| k == value))
-        .map(|(name, _)| (*name).to_owned())
-        .collect()
+fn names<T: Copy>(values: &[T], name: fn(T) -> &'static str) -> Vec<String> {
+    values.iter().map(|value| name(*value).to_owned()).collect()
 }

@@ -6,37 +6,12 @@ use crate::fingerprint::Fingerprint;
 use crate::plan::{ChainCheck, Group, Identity, RecordLayer, Suite, TlsPlan, TlsVersion, Trust};
 use crate::suggest::suggest;
 
-pub(super) const SUITES: [(&str, Suite); Suite::ALL.len()] = {
-    let mut named = [("", Suite::Aes128GcmSha256); Suite::ALL.len()];
-    let mut i = 0;
-    while i < named.len() {
-        named[i] = (Suite::ALL[i].name(), Suite::ALL[i]);
-        i += 1;
-    }
-    named
-};
-
-pub(super) const VERSIONS: [(&str, TlsVersion); 2] = [
-    (TlsVersion::V1_3.name(), TlsVersion::V1_3),
-    (TlsVersion::V1_2.name(), TlsVersion::V1_2),
-];
-
-pub(super) const GROUPS: [(&str, Group); Group::ALL.len()] = {
-    let mut named = [("", Group::X25519); Group::ALL.len()];
-    let mut i = 0;
-    while i < named.len() {
-        named[i] = (Group::ALL[i].name(), Group::ALL[i]);
-        i += 1;
-    }
-    named
-};
-
 /// A cipher suite by its name, in any case.
 ///
 /// # Errors
 /// The names there are.
 pub fn suite_named(name: &str) -> Result<Suite, String> {
-    named(name, &SUITES)
+    named(name, &Suite::ALL, Suite::name)
 }
 
 /// A version of TLS by its number.
@@ -44,7 +19,7 @@ pub fn suite_named(name: &str) -> Result<Suite, String> {
 /// # Errors
 /// The numbers there are.
 pub fn tls_version_named(name: &str) -> Result<TlsVersion, String> {
-    named(name, &VERSIONS)
+    named(name, &TlsVersion::ALL, TlsVersion::name)
 }
 
 /// A key-exchange group by its name, in any case.
@@ -52,7 +27,7 @@ pub fn tls_version_named(name: &str) -> Result<TlsVersion, String> {
 /// # Errors
 /// The names there are.
 pub fn group_named(name: &str) -> Result<Group, String> {
-    named(name, &GROUPS)
+    named(name, &Group::ALL, Group::name)
 }
 
 /// What the server's certificate is held to.
@@ -108,18 +83,15 @@ pub fn trust(spec: &TlsSpec) -> Result<Trust, Vec<Problem>> {
     })
 }
 
-fn named<T: Copy>(name: &str, known: &[(&'static str, T)]) -> Result<T, String> {
-    known
-        .iter()
-        .find(|(known, _)| known.eq_ignore_ascii_case(name))
-        .map(|(_, value)| *value)
-        .ok_or_else(|| {
-            let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-            match suggest(name, &names) {
-                Some(nearest) => format!("did you mean `{nearest}`?"),
-                None => format!("use {}", names.join(", ")),
-            }
-        })
+fn named<T: Copy>(typed: &str, all: &[T], name: fn(T) -> &'static str) -> Result<T, String> {
+    let known = all.iter().find(|v| name(**v).eq_ignore_ascii_case(typed));
+    known.copied().ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|v| name(*v)).collect();
+        match suggest(typed, &names) {
+            Some(nearest) => format!("did you mean `{nearest}`?"),
+            None => format!("use {}", names.join(", ")),
+        }
+    })
 }
 
 impl Problems {
@@ -143,12 +115,22 @@ impl Problems {
             ),
         ]);
         let versions = self
-            .named("tls.versions", spec.versions, &VERSIONS, "a version of TLS")
+            .named(
+                "tls.versions",
+                spec.versions,
+                tls_version_named,
+                "a version of TLS",
+            )
             .unwrap_or_else(|| vec![TlsVersion::V1_3]);
-        let suites = self.named("tls.suites", spec.suites, &SUITES, "a cipher suite");
+        let suites = self.named("tls.suites", spec.suites, suite_named, "a cipher suite");
         self.suites(&versions, suites.as_deref().unwrap_or_default());
         let old = versions.contains(&TlsVersion::V1_2);
-        let groups = self.named("tls.groups", spec.groups, &GROUPS, "a key-exchange group");
+        let groups = self.named(
+            "tls.groups",
+            spec.groups,
+            group_named,
+            "a key-exchange group",
+        );
         let full = self.full(spec.full.as_deref(), spec.resume);
         let resume = spec.resume.unwrap_or(full.is_some());
         let early_data = spec.early_data.unwrap_or(false);
@@ -177,16 +159,13 @@ impl Problems {
         ]);
         let records = match spec.records.as_deref() {
             None if early_data || old => RecordLayer::Library,
-            typed => self.choice(
-                "tls.records",
-                typed,
-                &[("own", RecordLayer::Own), ("library", RecordLayer::Library)],
-            ),
+            typed => self.choice("tls.records", typed, &RecordLayer::ALL, RecordLayer::name),
         };
         let chain = self.choice(
             "tls.chain",
             spec.chain.as_deref(),
-            &[("each", ChainCheck::Each), ("once", ChainCheck::Once)],
+            &ChainCheck::ALL,
+            ChainCheck::name,
         );
         if secured != Some(true) {
             return None;
@@ -285,11 +264,11 @@ impl Problems {
     }
 
     /// Values by their names, whatever their case.
-    fn named<T: Copy>(
+    fn named<T>(
         &mut self,
         key: &str,
         typed: Option<Vec<String>>,
-        known: &[(&'static str, T)],
+        named: fn(&str) -> Result<T, String>,
         what: &str,
     ) -> Option<Vec<T>> {
         let typed = typed?;
@@ -298,7 +277,7 @@ impl Problems {
         }
         let mut values = Vec::new();
         for (i, name) in typed.iter().enumerate() {
-            match named(name, known) {
+            match named(name) {
                 Ok(value) => values.push(value),
                 Err(help) => self.0.push(
                     Problem::new(format!("{key}.{i}"), format!("`{name}` is not {what}"))

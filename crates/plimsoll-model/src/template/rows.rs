@@ -6,35 +6,20 @@ use std::sync::{Arc, OnceLock};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
+use crate::named::named;
 use crate::suggest::suggest;
 
-/// Which row a call has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
-    /// Call k has row k; after the last comes the first again.
-    #[default]
-    RoundRobin,
-    /// Any row, again and again.
-    Random,
-    /// Call k has row k, and no row is used twice.
-    Unique,
-}
-
-impl Order {
-    /// Its name in a plan.
-    pub fn name(self) -> &'static str {
-        match self {
-            Order::RoundRobin => "round-robin",
-            Order::Random => "random",
-            Order::Unique => "unique",
-        }
-    }
-
-    /// By its name in a plan.
-    pub fn named(name: &str) -> Option<Order> {
-        [Order::RoundRobin, Order::Random, Order::Unique]
-            .into_iter()
-            .find(|order| order.name() == name)
+named! {
+    /// Which row a call has.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Order by name {
+        /// Call k has row k; after the last comes the first again.
+        #[default]
+        RoundRobin "round-robin",
+        /// Any row, again and again.
+        Random "random",
+        /// Call k has row k, and no row is used twice.
+        Unique "unique",
     }
 }
 

@@ -15,6 +15,7 @@ use plimsoll_model::{Outcome, Time};
 
 use super::frame::{Command, Frame, FrameError, Kind};
 use super::request::{BoltRequest, Prepared, Renewing, RequestError};
+use super::status::SOFA_ERROR;
 use super::trace::FrameTracer;
 use super::{Status, header, sofa};
 use crate::numbered::{KEPT_PARTIAL, Numbered, Settings};
@@ -198,13 +199,13 @@ impl BoltDriver {
     fn verdict(&mut self, frame: &Frame<'_>, status: u16, events: &mut Vec<Event>) -> Outcome {
         let (outcome, text) = match Status::from_number(status) {
             Some(Status::Success) => match header::find(frame.header, header::RESPONSE_ERROR) {
-                Ok(Some(b"true")) => (Outcome::SofaError, None),
+                Ok(Some(b"true")) => (SOFA_ERROR, None),
                 Ok(_) => return Outcome::Ok,
                 Err(error) => (Outcome::BadAnswer, Some(error.to_string())),
             },
             Some(status) => (status.outcome(), None),
             None => (
-                Outcome::BoltUnknown,
+                Status::Unknown.outcome(),
                 Some(format!("status {status:#06x}, which does not exist")),
             ),
         };

@@ -7,6 +7,7 @@ pub mod header;
 pub mod hessian;
 mod options;
 pub(crate) mod relayed;
+mod report;
 mod request;
 pub mod sofa;
 pub mod status;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use plimsoll_model::plan::Call;
+use plimsoll_model::run::Run;
 use plimsoll_model::spec::{
     Limit, MetadataSpec, Problem, Problems, Schemes, Section, SharedValue, Spec, Surroundings,
 };
@@ -16,7 +17,7 @@ use plimsoll_model::{input, template};
 use serde::{Deserialize, Serialize};
 
 use super::typed::{self, Typed};
-use super::{BoltProtocol, BoltRequest, Form};
+use super::{BoltProtocol, BoltRequest, Form, report};
 use crate::flags::{CredentialFlags, fields};
 use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables, driven, text_or_file};
 
@@ -453,5 +454,9 @@ impl Owned for BoltOptions {
             max_content: call.max_content,
         });
         Ok(driven(asked, protocol.map_err(|e| e.to_string())?))
+    }
+
+    fn below_tables(run: &Run) -> String {
+        report::render(run)
     }
 }

@@ -3,8 +3,11 @@
 
 use plimsoll_model::Outcome;
 
+/// The answer's header says that the SOFARPC call failed.
+pub const SOFA_ERROR: Outcome = Outcome::coded("SOFA_ERROR");
+
 macro_rules! statuses {
-    ($($name:ident $number:literal $code:literal $outcome:ident)*) => {
+    ($($name:ident $number:literal $code:literal $outcome:literal)*) => {
         /// A response status. [`Status::Success`] says only that an answer was made: a
         /// SOFARPC failure travels as a success with a header entry.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,26 +34,26 @@ macro_rules! statuses {
 
             #[inline]
             pub fn outcome(self) -> Outcome {
-                match self { $(Status::$name => Outcome::$outcome,)* }
+                match self { $(Status::$name => const { Outcome::coded($outcome) },)* }
             }
         }
     };
 }
 
 statuses! {
-    Success 0x00 "SUCCESS" Ok
-    Error 0x01 "ERROR" BoltError
-    ServerException 0x02 "SERVER_EXCEPTION" BoltServerException
-    Unknown 0x03 "UNKNOWN" BoltUnknown
-    ServerThreadpoolBusy 0x04 "SERVER_THREADPOOL_BUSY" BoltServerThreadpoolBusy
-    ErrorComm 0x05 "ERROR_COMM" BoltErrorComm
-    NoProcessor 0x06 "NO_PROCESSOR" BoltNoProcessor
-    Timeout 0x07 "TIMEOUT" BoltTimeout
-    ClientSendError 0x08 "CLIENT_SEND_ERROR" BoltClientSendError
-    CodecException 0x09 "CODEC_EXCEPTION" BoltCodecException
-    ConnectionClosed 0x10 "CONNECTION_CLOSED" BoltConnectionClosed
-    ServerSerialException 0x11 "SERVER_SERIAL_EXCEPTION" BoltServerSerialException
-    ServerDeserialException 0x12 "SERVER_DESERIAL_EXCEPTION" BoltServerDeserialException
+    Success 0x00 "SUCCESS" "OK"
+    Error 0x01 "ERROR" "BOLT_ERROR"
+    ServerException 0x02 "SERVER_EXCEPTION" "BOLT_SERVER_EXCEPTION"
+    Unknown 0x03 "UNKNOWN" "BOLT_UNKNOWN"
+    ServerThreadpoolBusy 0x04 "SERVER_THREADPOOL_BUSY" "BOLT_SERVER_THREADPOOL_BUSY"
+    ErrorComm 0x05 "ERROR_COMM" "BOLT_ERROR_COMM"
+    NoProcessor 0x06 "NO_PROCESSOR" "BOLT_NO_PROCESSOR"
+    Timeout 0x07 "TIMEOUT" "BOLT_TIMEOUT"
+    ClientSendError 0x08 "CLIENT_SEND_ERROR" "BOLT_CLIENT_SEND_ERROR"
+    CodecException 0x09 "CODEC_EXCEPTION" "BOLT_CODEC_EXCEPTION"
+    ConnectionClosed 0x10 "CONNECTION_CLOSED" "BOLT_CONNECTION_CLOSED"
+    ServerSerialException 0x11 "SERVER_SERIAL_EXCEPTION" "BOLT_SERVER_SERIAL_EXCEPTION"
+    ServerDeserialException 0x12 "SERVER_DESERIAL_EXCEPTION" "BOLT_SERVER_DESERIAL_EXCEPTION"
 }
 
 impl Status {

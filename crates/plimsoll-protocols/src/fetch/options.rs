@@ -92,6 +92,7 @@ impl Section for FetchOptions {
         ports: Some((80, 443)),
         with_path: true,
     };
+    const FETCHES_FILES: bool = true;
     type Call = HttpCall;
 
     fn apply_defaults(&self, load: &mut LoadSpec) {

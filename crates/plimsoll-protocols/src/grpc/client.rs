@@ -130,7 +130,7 @@ impl Connection {
 
 /// What a load counts a status as.
 pub(super) fn outcome_of(code: Code) -> Outcome {
-    Outcome::from_grpc_status(code as u32)
+    Outcome::of_status(code as u32)
 }
 
 fn origin(server: &Server) -> Result<Uri, ConnectError> {

@@ -12,6 +12,9 @@ use super::message::{MessageError, MessageReader};
 use super::packing::Unpacking;
 use crate::http2;
 
+/// The answer has another status than 200.
+const OTHER_STATUS: Outcome = Outcome::coded("HTTP_STATUS");
+
 /// What follows from a piece of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
@@ -203,7 +206,7 @@ impl Answer {
                 self.messages.whole()
             )),
             Some(status) => fail(
-                Outcome::from_grpc_status(u32::from(status)),
+                Outcome::of_status(u32::from(status)),
                 texts.and_then(|texts| texts.message),
             ),
         }
@@ -242,7 +245,7 @@ fn http_failure(status: u16, texts: MaybeTexts) -> Step {
         Some(content_type) => format!("HTTP status {status}, content-type `{content_type}`"),
         None => format!("HTTP status {status}"),
     };
-    fail(Outcome::HttpStatus, Some(text))
+    fail(OTHER_STATUS, Some(text))
 }
 
 #[cold]

@@ -248,7 +248,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new(
         "sse-429",
         "429 with Retry-After, and closes",
-        O::Http429RetryAfter,
+        O::coded("HTTP_429_RETRY_AFTER"),
         |p| {
             request(p)?;
             p.send(b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")

@@ -255,9 +255,12 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         O::DeadlineExceeded,
         |p| instead(p, b"HTTP/1.1 200 OK\r\n\r\nhello"),
     ),
-    Behaviour::new("http-204", "204, without a length", O::Http2xx, |p| {
-        instead(p, b"HTTP/1.1 204 No Content\r\n\r\n")
-    }),
+    Behaviour::new(
+        "http-204",
+        "204, without a length",
+        O::coded("HTTP_2XX"),
+        |p| instead(p, b"HTTP/1.1 204 No Content\r\n\r\n"),
+    ),
     Behaviour::new(
         "http-two-answers",
         "two answers to one request",
@@ -373,13 +376,13 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         },
     ),
     // Statuses.
-    Behaviour::new("http-404", "404 with a page", O::Http404, |p| {
+    Behaviour::new("http-404", "404 with a page", O::coded("HTTP_404"), |p| {
         instead(
             p,
             b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone",
         )
     }),
-    Behaviour::new("http-301", "a redirect", O::Http301, |p| {
+    Behaviour::new("http-301", "a redirect", O::coded("HTTP_301"), |p| {
         instead(
             p,
             b"HTTP/1.1 301 Moved Permanently\r\nLocation: /there\r\nContent-Length: 0\r\n\r\n",
@@ -388,7 +391,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new(
         "http-503",
         "503 with Retry-After, and closes",
-        O::Http503RetryAfter,
+        O::coded("HTTP_503_RETRY_AFTER"),
         |p| {
             ends_after(p, b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
         },

@@ -124,6 +124,8 @@ fn frame(out: &mut Vec<u8>, kind: u8, bits: u8, stream: u32, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
+const STATUS: O = O::coded("HTTP_STATUS");
+
 pub(super) const BEHAVIOURS: &[Behaviour] = &[
     // The connection.
     Behaviour::new(
@@ -150,7 +152,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new(
         "h2-http1",
         "answers as an HTTP/1.1 server does",
-        O::NotHttp2,
+        O::coded("NOT_HTTP2"),
         |p| {
             p.take(PREFACE)?;
             p.send(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
@@ -159,7 +161,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new(
         "h2-tls-alert",
         "a TLS alert in plaintext",
-        O::NotHttp2,
+        O::coded("NOT_HTTP2"),
         |p| {
             p.take(PREFACE)?;
             p.send(&[21, 3, 1, 0, 2, 2, 70])?;
@@ -923,24 +925,16 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         O::BadAnswer,
         |p| message(p, &[], &[0, 0, 0, 0, 4, 0x0a, 0xff, 0xff, 0xff]),
     ),
-    Behaviour::new("grpc-http-503", "HTTP status 503", O::HttpStatus, |p| {
+    Behaviour::new("grpc-http-503", "HTTP status 503", STATUS, |p| {
         instead(p, |out, s| {
-            headers(
-                out,
-                s,
-                &[(":status", "503"), ("content-type", "text/html")],
-                true,
-            )
+            let fields = [(":status", "503"), ("content-type", "text/html")];
+            headers(out, s, &fields, true)
         })
     }),
-    Behaviour::new("grpc-http-302", "a redirect", O::HttpStatus, |p| {
+    Behaviour::new("grpc-http-302", "a redirect", STATUS, |p| {
         instead(p, |out, s| {
-            headers(
-                out,
-                s,
-                &[(":status", "302"), ("location", "/elsewhere")],
-                true,
-            )
+            let fields = [(":status", "302"), ("location", "/elsewhere")];
+            headers(out, s, &fields, true)
         })
     }),
     Behaviour::new("grpc-html", "a page with status 200", O::BadAnswer, |p| {

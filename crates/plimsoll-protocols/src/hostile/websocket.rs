@@ -156,7 +156,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new(
         "api-create-500",
         "no session: 500",
-        O::SessionRefused,
+        O::coded("SESSION_REFUSED"),
         |p| {
             session(
                 p,
@@ -170,7 +170,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new(
         "api-create-429",
         "no session: 429",
-        O::SessionRefused,
+        O::coded("SESSION_REFUSED"),
         |p| {
             session(
                 p,

@@ -9,6 +9,10 @@ use super::needle::Needle;
 use super::status::outcome_of;
 use super::unpacking::Coding;
 
+/// A header field lacks, or has another value.
+const HEADER: Outcome = Outcome::coded("HTTP_HEADER");
+/// The body is not what the plan expects.
+pub(super) const BODY: Outcome = Outcome::coded("HTTP_BODY");
 /// Texts from the network that are shown to a person, at most. Bytes.
 const MAX_TEXT: usize = 200;
 
@@ -164,7 +168,7 @@ impl Checks {
         };
         match self.headers.iter().all(has) {
             true => Outcome::Ok,
-            false => Outcome::HttpHeader,
+            false => HEADER,
         }
     }
 
@@ -181,7 +185,7 @@ impl Checks {
         if !reason.is_empty() {
             text = format!("{text} {}", printable(reason.as_bytes()));
         }
-        if outcome == Outcome::HttpHeader {
+        if outcome == HEADER {
             for (name, wanted) in &self.headers {
                 match value(name) {
                     Some(found) if found == *wanted => {}

@@ -7,7 +7,7 @@ use plimsoll_model::Outcome;
 use plimsoll_model::measure::Count;
 
 use super::call::EventStream;
-use super::checks::{Checks, Reading, printable};
+use super::checks::{BODY, Checks, Reading, printable};
 use super::envelopes;
 use super::events::{EventReader, Kind};
 use super::tokens::{self, Chunk};
@@ -215,7 +215,7 @@ impl Content {
             },
             _ => {
                 let why = "the body does not hold the text that is expected";
-                (Outcome::HttpBody, Some(why.to_owned()))
+                (BODY, Some(why.to_owned()))
             }
         }
     }

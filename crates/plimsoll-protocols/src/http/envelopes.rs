@@ -108,7 +108,7 @@ pub(super) fn ended(format: EventFormat, last: &[u8]) -> Option<Outcome> {
                 "canceled" => "CANCELLED".to_owned(),
                 code => code.to_ascii_uppercase(),
             };
-            let grpc = (1..=16).map(Outcome::from_grpc_status);
+            let grpc = (1..=16).map(Outcome::of_status);
             let known = grpc.into_iter().find(|outcome| outcome.code() == code);
             Some(known.unwrap_or(Outcome::Unknown))
         }
@@ -119,7 +119,7 @@ pub(super) fn ended(format: EventFormat, last: &[u8]) -> Option<Outcome> {
 /// A number of gRPC's.
 pub(super) fn status(value: &[u8]) -> Option<Outcome> {
     let number = std::str::from_utf8(value).ok()?.parse().ok()?;
-    Some(Outcome::from_grpc_status(number))
+    Some(Outcome::of_status(number))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use plimsoll_wire::websocket::{
 };
 
 use super::call::{EventMatch, HttpCall, SocketCall};
-use super::checks::{Checks, printable};
+use super::checks::{BODY, Checks, printable};
 use super::events::is_meant;
 use super::needle::Needle;
 use super::request::{FrameText, HttpRequest, Upgrade};
@@ -274,7 +274,7 @@ impl SocketDriver {
                     "the answer does not hold the text that is expected: {}",
                     printable(data)
                 );
-                self.end(Outcome::HttpBody, Some(text), events);
+                self.end(BODY, Some(text), events);
             }
         }
     }

@@ -12,6 +12,9 @@ use super::streams::State;
 use super::text::printable;
 use super::{Calls, Connection, Stage};
 
+/// The server speaks another version.
+const NOT_SPOKEN: Outcome = Outcome::coded("NOT_HTTP2");
+
 /// Of a peer that does not speak HTTP/2, how much of its first line is shown. Bytes.
 const NAMED_START: usize = 80;
 
@@ -333,7 +336,7 @@ pub(crate) fn not_http2(start: &[u8]) -> Option<ProtocolError> {
         _ => return None,
     };
     Some(ProtocolError {
-        outcome: Outcome::NotHttp2,
+        outcome: NOT_SPOKEN,
         detail,
     })
 }

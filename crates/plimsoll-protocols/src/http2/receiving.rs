@@ -14,7 +14,7 @@ use super::{Calls, Connection, KEPT_PARTIAL, Stage};
 const DETAILS_EACH: u64 = 3;
 
 /// Two bits an outcome, whatever their number.
-pub(super) type DetailsTold = [u64; Outcome::ALL.len().div_ceil(32)];
+pub(super) type DetailsTold = [u64; Outcome::COUNT.div_ceil(32)];
 
 impl<C: Calls> Connection<C> {
     #[inline]

@@ -18,6 +18,9 @@ use super::request::{PluginRequest, Prepared, RequestError};
 use super::trace::FrameTracer;
 use crate::numbered::{KEPT_PARTIAL, Numbered};
 
+/// The plugin failed, or returned what can't be.
+const FAILED: Outcome = Outcome::coded("PLUGIN_FAILED");
+
 /// A plugin's protocol, with its call prepared.
 #[derive(Clone, Debug)]
 pub struct PluginProtocol {
@@ -246,7 +249,7 @@ fn outcome(fault: Fault) -> Outcome {
     match fault {
         Fault::TooLong { .. } => Outcome::MessageTooLarge,
         Fault::Malformed => Outcome::ProtocolError,
-        _ => Outcome::PluginFailed,
+        _ => FAILED,
     }
 }
 
@@ -282,7 +285,7 @@ impl Driver for PluginDriver {
             // The plugin wrote such a request before the run, and now it can't.
             Err(_) => {
                 self.state.unsent(id);
-                self.state.over(call, Outcome::PluginFailed);
+                self.state.over(call, FAILED);
                 self.state.drain();
             }
         }
@@ -320,7 +323,7 @@ impl Driver for PluginDriver {
         let codec = &self.prepared.codec;
         if self.state.has_failed_over() {
             let text = || Some(format!("{} could not write a request", codec.name()));
-            self.state.detail(Outcome::PluginFailed, text, events);
+            self.state.detail(FAILED, text, events);
         }
         let Some(id) = self.state.expire(now, events) else {
             return;
@@ -330,7 +333,7 @@ impl Driver for PluginDriver {
             Err(fault) => {
                 self.state.drain();
                 let text = || Some(format!("{}: no heartbeat: {fault}", codec.name()));
-                self.state.detail(Outcome::PluginFailed, text, events);
+                self.state.detail(FAILED, text, events);
             }
         }
     }

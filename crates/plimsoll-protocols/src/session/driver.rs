@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use plimsoll_engine::script::{LINKS, Link, Origin, Script, Scripts, Turn};
 use plimsoll_engine::tls::TlsClient;
-use plimsoll_model::measure::Count;
 use plimsoll_model::plan::Target;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::websocket::{Opcode, Reader, Role, close_payload, code, put_masked};
@@ -25,6 +24,7 @@ use plimsoll_wire::websocket::{Opcode, Reader, Role, close_payload, code, put_ma
 use super::SessionCall;
 use super::account::Account;
 use super::http::AnswerReader;
+use super::measures;
 
 mod api;
 mod queries;
@@ -334,7 +334,7 @@ impl Script for Session {
         let failed = self.has_failed || outcome.is_error();
         self.record(outcome, now, turn);
         if failed {
-            turn.count(Count::SessionsFailed, 1);
+            turn.count(measures::FAILED, 1);
         }
     }
 }
@@ -359,9 +359,9 @@ impl Session {
 
     fn over(&mut self, turn: &mut Turn<'_>) {
         let count = if self.has_failed {
-            Count::SessionsFailed
+            measures::FAILED
         } else {
-            Count::SessionsOk
+            measures::OK
         };
         turn.count(count, 1);
         if self.socket == Socket::Open {

@@ -4,10 +4,13 @@ use plimsoll_engine::tls::TlsClient;
 use plimsoll_model::Plan;
 use plimsoll_model::plan::Target;
 
+use super::loadtest::FILES;
 use super::{SessionCall, SessionOptions, SessionSection, Sessions};
-use crate::owned::{Asked, Load, Owned, Unmade};
+use crate::owned::{Asked, Files, Load, Owned, Unmade};
 
 impl Owned for SessionSection {
+    const FILES: Option<&'static Files> = Some(&FILES);
+
     fn load<'a>(asked: Asked<'a>, call: &SessionCall) -> Result<Load<'a>, Unmade> {
         let plan = asked.plan;
         let sessions = Sessions::new(sessions(plan, call)?);

@@ -6,6 +6,8 @@ mod driver;
 mod flags;
 pub mod http;
 mod load;
+mod loadtest;
+mod measures;
 mod section;
 
 pub use call::{QueryText, SessionCall};

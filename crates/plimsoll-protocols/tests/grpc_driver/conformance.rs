@@ -698,7 +698,7 @@ fn a_server_of_another_protocol_is_named() {
                 .chunks(step)
                 .find_map(|chunk| client.receive(chunk).err())
                 .unwrap_or_else(|| panic!("{said}: not seen"));
-            assert_eq!(error.outcome, Outcome::NotHttp2, "{error}");
+            assert_eq!(error.outcome, Outcome::coded("NOT_HTTP2"), "{error}");
             assert!(step == 1 || error.detail.contains(said), "{error}");
             assert_eq!(client.sent(), [], "nobody there to understand a GOAWAY");
         }
@@ -710,7 +710,7 @@ fn a_server_of_another_protocol_is_named() {
                 .receive_end(Time(3), &mut client.events)
                 .unwrap_err(),
         };
-        assert_eq!(error.outcome, Outcome::NotHttp2, "{error}");
+        assert_eq!(error.outcome, Outcome::coded("NOT_HTTP2"), "{error}");
     }
 }
 

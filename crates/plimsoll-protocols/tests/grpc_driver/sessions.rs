@@ -408,13 +408,13 @@ fn what_answers_mean() {
             &[(":status", "503"), ("content-type", "text/html")],
             false,
         ),
-        Outcome::HttpStatus,
+        Outcome::coded("HTTP_STATUS"),
         "503, content-type `text/html`",
         true,
     );
     ends(
         headers(1, &[(":status", "404")], true),
-        Outcome::HttpStatus,
+        Outcome::coded("HTTP_STATUS"),
         "404",
         false,
     );
@@ -426,7 +426,7 @@ fn what_answers_mean() {
     );
     ends(
         headers(1, &[(":status", "503"), ("grpc-status", "0")], true),
-        Outcome::HttpStatus,
+        Outcome::coded("HTTP_STATUS"),
         "503",
         false,
     );
@@ -553,7 +553,7 @@ fn what_a_stream_that_we_gave_up_still_sends_is_ignored() {
     client
         .receive(&headers(1, &[(":status", "503")], false))
         .unwrap();
-    assert_eq!(client.ended(), [(0, Outcome::HttpStatus)]);
+    assert_eq!(client.ended(), [(0, Outcome::coded("HTTP_STATUS"))]);
     for stream in (3..40).step_by(2) {
         client.start();
         client.receive(&good_answer(stream)).unwrap();

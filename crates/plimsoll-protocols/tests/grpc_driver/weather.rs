@@ -191,7 +191,7 @@ proptest! {
         prop_assert_eq!(ended.len() + pair.cancelled, pair.client.calls as usize);
         prop_assert!(pair.client.late() <= pair.cancelled);
         for (_, outcome) in ended {
-            let expected = Outcome::from_grpc_status(u32::from(options.status));
+            let expected = Outcome::of_status(u32::from(options.status));
             prop_assert!(
                 outcome == expected
                     || outcome == Outcome::StreamRefused && options.reset_every.is_some()

@@ -216,12 +216,12 @@ fn sockets_killed_at_random_cost_no_token() {
             Count::TokensOutOfOrder,
             Count::TokensStray,
             Count::HistoryGone,
-            Count::SessionsFailed,
+            Count::keyed("sessions_failed"),
         ] {
             assert_eq!(of(record, none), 0, "{}: {}", context(), none.key());
         }
         assert_eq!(
-            of(record, Count::SessionsOk),
+            of(record, Count::keyed("sessions_ok")),
             seen.sessions,
             "{}",
             context()
@@ -282,7 +282,7 @@ fn what_is_wrong_with_a_socket_is_what_its_queries_fail_by() {
             assert_eq!(outcomes.of(Outcome::DeadlineExceeded), 0, "{context}");
             assert!(outcomes.of(outcome) > 0, "{context}: {outcomes:?}");
             assert_eq!(
-                outcomes.of(outcome) + outcomes.of(Outcome::SessionBroken),
+                outcomes.of(outcome) + outcomes.of(Outcome::BrokenOff),
                 record.due,
                 "{context}: {outcomes:?}"
             );
@@ -297,7 +297,7 @@ fn an_api_that_leaves_as_soon_as_it_is_reached_is_closed_and_not_late() {
         let outcomes = &record.outcomes;
         assert!(record.due > 0 && record.due == record.ended() + record.not_started);
         assert_eq!(
-            outcomes.of(Outcome::ConnectionClosed) + outcomes.of(Outcome::SessionBroken),
+            outcomes.of(Outcome::ConnectionClosed) + outcomes.of(Outcome::BrokenOff),
             record.due,
             "seed {seed}: {outcomes:?}"
         );

@@ -253,8 +253,8 @@ fn every_call_is_counted_once_in_any_weather() {
     let expected = [
         Outcome::Ok,
         Outcome::DeadlineExceeded,
-        Outcome::BoltServerThreadpoolBusy,
-        Outcome::BoltTimeout,
+        Outcome::coded("BOLT_SERVER_THREADPOOL_BUSY"),
+        Outcome::coded("BOLT_TIMEOUT"),
         Outcome::Reset,
         Outcome::ConnectionClosed,
         Outcome::ConnectRefused,

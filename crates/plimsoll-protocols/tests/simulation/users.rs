@@ -329,7 +329,7 @@ fn every_turn_is_counted_once_in_any_weather() {
         },
         &[
             Outcome::Ok,
-            Outcome::SessionBroken,
+            Outcome::BrokenOff,
             Outcome::DeadlineExceeded,
             Outcome::Reset,
         ],

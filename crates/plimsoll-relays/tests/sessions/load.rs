@@ -158,7 +158,7 @@ async fn every_token_of_every_session_arrives_once() {
         .carry_out(stack.api, stack.gateway.address)
         .await;
     assert_eq!((record.due, record.ok()), (200, 200));
-    assert_eq!(of(&record, Count::SessionsOk), 50);
+    assert_eq!(of(&record, Count::keyed("sessions_ok")), 50);
     assert_eq!(of(&record, Count::TokensReceived), 200 * 18);
     for nothing in [
         Count::TokensMissing,
@@ -184,7 +184,7 @@ async fn sessions_arrive_at_a_rate() {
     loading.rate = Some(40.0);
     let record = loading.carry_out(stack.api, stack.gateway.address).await;
     assert_eq!((record.due, record.ok()), (80, 80));
-    assert_eq!(of(&record, Count::SessionsOk), 40);
+    assert_eq!(of(&record, Count::keyed("sessions_ok")), 40);
     assert_eq!(
         record.measures.as_ref().unwrap().of(Count::TokensReceived),
         80 * 18
@@ -257,7 +257,7 @@ async fn a_gateway_that_goes_away_costs_reconnects_and_no_token() {
     assert_eq!((record.due, record.ok()), (90, 90), "{:?}", record.outcomes);
     assert_eq!(of(&record, Count::TokensReceived), 90 * 18);
     assert!(of(&record, Count::Reconnects) >= 30);
-    assert_eq!(of(&record, Count::SessionsReconnected), 30);
+    assert_eq!(of(&record, Count::keyed("sessions_reconnected")), 30);
     assert_eq!(of(&record, Count::HistoryGone), 0);
     assert_eq!(metrics.closes().get(&1012), Some(&30));
 }
@@ -485,8 +485,8 @@ async fn tokens_are_held_to_what_the_plan_expects_where_the_service_announces_no
             assert_eq!(record.outcomes.of(outcome), 2, "{case}");
             assert_eq!(of(&record, Count::TokensReceived), 4, "{case}");
             assert_eq!(of(&record, Count::TokensMissing), 2 * missing, "{case}");
-            let failed = u64::from(!outcome.is_ok());
-            assert_eq!(of(&record, Count::SessionsFailed), failed, "{case}");
+            let failed = of(&record, Count::keyed("sessions_failed"));
+            assert_eq!(failed, u64::from(!outcome.is_ok()), "{case}");
         }
     }
 }
@@ -501,8 +501,8 @@ async fn a_session_that_is_not_closed_is_no_success() {
         // Its queries were.
         assert_eq!((record.due, record.ok()), (2, 2), "{:?}", record.outcomes);
         let sessions = [
-            Count::SessionsOk,
-            Count::SessionsFailed,
+            Count::keyed("sessions_ok"),
+            Count::keyed("sessions_failed"),
             Count::ClosesFailed,
         ];
         assert_eq!(sessions.map(|c| of(&record, c)), [0, 1, 1], "{close:?}");
@@ -521,7 +521,7 @@ async fn what_can_not_begin_fails_every_query_of_its_session() {
         .carry_out(refusing, stack.gateway.address)
         .await;
     assert_eq!(record.outcomes.of(Outcome::ConnectRefused), 3);
-    assert_eq!(record.outcomes.of(Outcome::SessionBroken), 9);
+    assert_eq!(record.outcomes.of(Outcome::BrokenOff), 9);
     let mut loading = Loading::closed(3, 4);
     loading.reconnect_pause = Duration::from_millis(1);
     let record = loading.carry_out(stack.api, refusing).await;

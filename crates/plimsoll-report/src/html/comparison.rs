@@ -9,6 +9,7 @@ use super::chart::{Frame, Key, Scale, legend, px, x_axis};
 use super::page::{self, Card, Facts, Tone, figure, page, section as part};
 use super::spectrum::{self, Calls};
 use super::tables;
+use super::tables::wide;
 use crate::compare::{Comparison, Row};
 use crate::quantity::{rate, share, time};
 
@@ -248,19 +249,15 @@ fn plans(c: &Comparison) -> Markup {
         return html! {};
     }
     let value = |v: &Option<String>| v.clone().unwrap_or_else(|| "(not set)".to_owned());
-    let table = html! {
-        div.scroll { table {
-            thead { tr {
-                th scope="col" { "key" } th.text scope="col" { "A" } th.text scope="col" { "B" } th.text scope="col" { "" }
-            } }
-            tbody { @for d in &c.plan_differences {
-                tr {
-                    th scope="row" { (d.key) } td.text { (value(&d.a)) } td.text { (value(&d.b)) }
-                    td.text { (if d.matters() { "changes what is measured" } else { "" }) }
-                }
-            } }
-        } }
-    };
+    let rows = c.plan_differences.iter().map(|d| {
+        let matters = if d.matters() {
+            "changes what is measured"
+        } else {
+            ""
+        };
+        [d.key.clone(), value(&d.a), value(&d.b), matters.to_owned()]
+    });
+    let table = wide(["key", "A", "B", ""], &[1, 2, 3], rows);
     part("Where the plans differ", "", &table)
 }
 

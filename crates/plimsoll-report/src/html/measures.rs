@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::View;
 use super::page::section;
 use super::tables::times_table;
-use crate::measures::{Fact, ON_THE_LINK, STREAMS, facts, messages, times};
+use crate::measures::{Fact, ON_THE_LINK, STREAMS, arriving, facts, messages, timed, times};
 
 fn facts_table(facts: &[(String, Fact)]) -> Markup {
     html! {
@@ -44,7 +44,7 @@ pub(super) fn streams(views: &[View]) -> Markup {
 }
 
 /// Every token's whereabouts, and the times of sessions; early data alike.
-pub(super) fn sessions(views: &[View]) -> Markup {
+pub(super) fn besides(views: &[View]) -> Markup {
     let mut facts_shown = Vec::new();
     let mut rows = Vec::new();
     for view in views {
@@ -58,20 +58,22 @@ pub(super) fn sessions(views: &[View]) -> Markup {
     if facts_shown.is_empty() {
         return html! {};
     }
-    let is_session = |view: &View| view.run.header.protocol.as_deref() == Some("session");
-    let (heading, lead) = if views.iter().any(is_session) {
+    let asks = |(_, fact): &(String, Fact)| fact.name == timed();
+    let arrived =
+        |view: &View| arriving(&view.run).is_some_and(|callers| callers.name() == timed());
+    let (heading, lead) = if facts_shown.iter().any(asks) || views.iter().any(arrived) {
         (
-            "Sessions",
+            capital(timed()),
             "First token: from the query's send; token gap: from one token to the next; time per token: the query's time after its first token, over the tokens after it.",
         )
     } else if facts_shown.iter().all(|(_, fact)| fact.name == ON_THE_LINK) {
         (
-            "Bytes",
+            "Bytes".to_owned(),
             "What TCP carried, handshakes and framing included.",
         )
     } else {
         (
-            "Early data",
+            "Early data".to_owned(),
             "Requests sent with the first bytes of a resumed TLS session.",
         )
     };
@@ -79,5 +81,10 @@ pub(super) fn sessions(views: &[View]) -> Markup {
         (facts_table(&facts_shown))
         @if !rows.is_empty() { (times_table("", &rows)) }
     };
-    section(heading, lead, &content)
+    section(&heading, lead, &content)
+}
+
+fn capital(name: &str) -> String {
+    let (first, rest) = name.split_at(1);
+    first.to_uppercase() + rest
 }

@@ -4,6 +4,7 @@ use maud::{Markup, html};
 
 use super::View;
 use super::page::section;
+use super::tables::table;
 use crate::memory::{HEAD, NOTE, rows};
 use crate::quantity::plural;
 
@@ -17,13 +18,8 @@ pub(super) fn memory(views: &[View]) -> Markup {
     }
     let tables = html! {
         @for (name, memory) in &known {
-            div.scroll { table {
-                caption { (name) ", " (plural(memory.held.connections, "connection")) }
-                thead { tr { @for cell in HEAD { th scope="col" { (cell) } } } }
-                tbody { @for [what, rest @ ..] in rows(memory) {
-                    tr { th scope="row" { (what) } @for cell in rest { td { (cell) } } }
-                } }
-            } }
+            @let caption = format!("{name}, {}", plural(memory.held.connections, "connection"));
+            div.scroll { (table(&caption, HEAD, &[], rows(memory))) }
         }
     };
     section("Memory a connection", &format!("{NOTE}."), &tables)

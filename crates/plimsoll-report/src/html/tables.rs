@@ -3,38 +3,69 @@
 use std::path::Path;
 
 use maud::{Markup, html};
-use plimsoll_model::run::summary::{ErrorSummary, ResourcesSummary};
-use plimsoll_model::run::{TimesSummary, file};
+use plimsoll_model::run::summary::ErrorSummary;
+use plimsoll_model::run::{Run, TimesSummary, file};
 use plimsoll_model::search::{SearchRecord, Verdict};
 
 use super::View;
 use super::page::section;
-use crate::quantity::{bytes, count, exact_rate, known, rate, share, time};
+use crate::quantity::{bytes, count, known, share, time};
 use crate::rotation::sentence;
-use crate::search::{by_rate, purpose, verdict};
-use crate::shards;
+use crate::search::{HEAD, by_rate, row};
+use crate::{addresses, shards};
 
 fn dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "–".to_owned())
 }
 
-pub(super) fn times_table(caption: &str, rows: &[(String, TimesSummary)]) -> Markup {
+/// A table; the first cell of a row names it. Columns of these numbers hold text, the others figures.
+pub(super) fn table<const N: usize>(
+    caption: &str,
+    head: [&str; N],
+    texts: &[usize],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> Markup {
+    let class = |i: usize| texts.contains(&i).then_some("text");
     html! {
-        div.scroll { table {
+        table {
             @if !caption.is_empty() { caption { (caption) } }
-            thead { tr {
-                th scope="col" { "" } th scope="col" { "mean" } th scope="col" { "p50" } th scope="col" { "p90" }
-                th scope="col" { "p99" } th scope="col" { "p99.9" } th scope="col" { "max" } th scope="col" { "count" }
-            } }
-            tbody { @for (name, t) in rows {
-                tr {
-                    th scope="row" { (name) } td { (time(t.mean_us)) } td { (dash(t.p50_us.map(time))) }
-                    td { (dash(t.p90_us.map(time))) } td { (dash(t.p99_us.map(time))) } td { (dash(t.p99_9_us.map(time))) }
-                    td { (time(t.max_us)) } td { (count(t.count)) }
+            thead { tr { @for (i, name) in head.iter().enumerate() { th class=[class(i)] scope="col" { (name) } } } }
+            tbody { @for row in rows { tr {
+                @for (i, cell) in row.iter().enumerate() {
+                    @if i == 0 { th scope="row" { (cell) } } @else { td class=[class(i)] { (cell) } }
                 }
-            } }
-        } }
+            } } }
+        }
     }
+}
+
+/// The same, where it may be wider than the page.
+pub(super) fn wide<const N: usize>(
+    head: [&str; N],
+    texts: &[usize],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> Markup {
+    html! { div.scroll { (table("", head, texts, rows)) } }
+}
+
+pub(super) fn times_table(caption: &str, rows: &[(String, TimesSummary)]) -> Markup {
+    let head = ["", "mean", "p50", "p90", "p99", "p99.9", "max", "count"];
+    let rows = rows.iter().map(|(name, t)| {
+        let [p50, p90, p99, p99_9] =
+            [t.p50_us, t.p90_us, t.p99_us, t.p99_9_us].map(|us| dash(us.map(time)));
+        let name = name.clone();
+        [
+            name,
+            time(t.mean_us),
+            p50,
+            p90,
+            p99,
+            p99_9,
+            time(t.max_us),
+            count(t.count),
+        ]
+    });
+    html! { div.scroll { (table(caption, head, &[], rows)) } }
 }
 
 /// Times of calls, and how late the generator was.
@@ -64,10 +95,10 @@ pub(super) fn errors(views: &[View]) -> Markup {
             let total = &view.run.summary.total;
             let all = total.ok + total.errors;
             let codes = total.errors_by_code.iter();
-            codes.map(move |e| CodeRow::of(view.named(&e.code), e, all))
+            codes.map(move |e| code_row(view.named(&e.code), e, all))
         })
         .collect();
-    codes("Errors", "", &rows)
+    codes("Errors", "", rows)
 }
 
 /// Calls that say nothing of the target.
@@ -77,12 +108,14 @@ pub(super) fn given_up(views: &[View]) -> Markup {
         .flat_map(|view| {
             let total = &view.run.summary.total;
             let cut_off = total.cut_off_by_code.iter();
-            let cut_off = cut_off.map(move |e| CodeRow::of(view.named(&e.code), e, total.due));
-            let waiting = (total.not_started > 0).then(|| CodeRow {
-                code: view.named("not started"),
-                calls: total.not_started,
-                part: share(total.not_started, total.due),
-                text: "due, and never sent before the run ended".to_owned(),
+            let cut_off = cut_off.map(move |e| code_row(view.named(&e.code), e, total.due));
+            let waiting = (total.not_started > 0).then(|| {
+                [
+                    view.named("not started"),
+                    count(total.not_started),
+                    share(total.not_started, total.due),
+                    "due, and never sent before the run ended".to_owned(),
+                ]
             });
             cut_off.chain(waiting)
         })
@@ -90,42 +123,24 @@ pub(super) fn given_up(views: &[View]) -> Markup {
     codes(
         "Given up",
         "Calls that the end of the run cut off, or that the generator came to too late: no errors, and in no percentile.",
-        &rows,
+        rows,
     )
 }
 
-/// What became of some calls.
-struct CodeRow {
-    code: String,
-    calls: u64,
-    part: String,
-    text: String,
+/// What became of some of `all` calls: the code, how many, their share, and what it means.
+type CodeRow = [String; 4];
+
+fn code_row(code: String, summary: &ErrorSummary, all: u64) -> CodeRow {
+    let text = format!("{} ({})", summary.explanation, summary.blame);
+    [code, count(summary.count), share(summary.count, all), text]
 }
 
-impl CodeRow {
-    fn of(code: String, summary: &ErrorSummary, all: u64) -> CodeRow {
-        CodeRow {
-            code,
-            calls: summary.count,
-            part: share(summary.count, all),
-            text: format!("{} ({})", summary.explanation, summary.blame),
-        }
-    }
-}
-
-fn codes(title: &str, note: &str, rows: &[CodeRow]) -> Markup {
+fn codes(title: &str, note: &str, rows: Vec<CodeRow>) -> Markup {
     if rows.is_empty() {
         return html! {};
     }
-    let table = html! {
-        div.scroll { table {
-            thead { tr { th scope="col" { "code" } th scope="col" { "calls" } th scope="col" { "of all" } th.text scope="col" { "what it means (whose failure)" } } }
-            tbody { @for row in rows {
-                tr { th scope="row" { (row.code) } td { (count(row.calls)) } td { (row.part) } td.text { (row.text) } }
-            } }
-        } }
-    };
-    section(title, note, &table)
+    let head = ["code", "calls", "of all", "what it means (whose failure)"];
+    section(title, note, &wide(head, &[3], rows))
 }
 
 /// What the TLS handshakes agreed on.
@@ -135,27 +150,38 @@ pub(super) fn handshakes(views: &[View]) -> Markup {
         .flat_map(|view| {
             let tls = view.run.header.tls.iter();
             let handshakes = tls.flat_map(|tls| &tls.handshakes);
-            handshakes.map(move |alike| (view.named(&alike.version), alike))
+            handshakes.map(|h| {
+                let [group, certificate, signature] =
+                    [&h.group, &h.certificate, &h.signature].map(|text| dash(text.clone()));
+                let name = view.named(&h.version);
+                let chain = dash(h.chain_bytes.map(bytes));
+                [
+                    name,
+                    count(h.count),
+                    h.suite.clone(),
+                    group,
+                    certificate,
+                    chain,
+                    signature,
+                    h.life(),
+                ]
+            })
         })
         .collect();
     if rows.is_empty() {
         return html! {};
     }
-    let table = html! {
-        div.scroll { table {
-            thead { tr {
-                th scope="col" { "version" } th scope="col" { "connections" } th.text scope="col" { "suite" } th.text scope="col" { "group" }
-                th.text scope="col" { "certificate" } th scope="col" { "chain" } th.text scope="col" { "signature" } th.text scope="col" { "handshake" }
-            } }
-            tbody { @for (name, h) in &rows {
-                tr {
-                    th scope="row" { (name) } td { (count(h.count)) } td.text { (h.suite) } td.text { (dash(h.group.clone())) }
-                    td.text { (dash(h.certificate.clone())) } td { (dash(h.chain_bytes.map(bytes))) } td.text { (dash(h.signature.clone())) }
-                    td.text { (h.life()) }
-                }
-            } }
-        } }
-    };
+    let head = [
+        "version",
+        "connections",
+        "suite",
+        "group",
+        "certificate",
+        "chain",
+        "signature",
+        "handshake",
+    ];
+    let table = wide(head, &[2, 3, 4, 6, 7], rows);
     let rotations = views.iter().filter_map(|view| {
         let rotation = view.run.summary.rotation.as_ref()?;
         Some((view.named("Rotation"), sentence(rotation)))
@@ -173,61 +199,41 @@ pub(super) fn handshakes(views: &[View]) -> Markup {
     )
 }
 
+/// The rows of all runs, with the names of the runs where there are several.
+fn of_all<const N: usize, R: IntoIterator<Item = [String; N]>>(
+    views: &[View],
+    rows: impl Fn(&Run) -> R,
+) -> Vec<[String; N]> {
+    let mut all = Vec::new();
+    for view in views {
+        all.extend(rows(&view.run).into_iter().map(|mut row| {
+            row[0] = view.named(&row[0]);
+            row
+        }));
+    }
+    all
+}
+
 /// What became of calls and connections at each of a name's addresses.
 pub(super) fn addresses(views: &[View]) -> Markup {
-    let rows: Vec<_> = views
-        .iter()
-        .flat_map(|view| {
-            let addresses = view.run.summary.total.addresses.iter();
-            addresses.map(move |a| (view.named(&a.address), a.counts))
-        })
-        .collect();
+    let rows = of_all(views, addresses::rows);
     if rows.is_empty() {
         return html! {};
     }
-    let table = html! {
-        div.scroll { table {
-            thead { tr {
-                th scope="col" { "address" } th scope="col" { "calls" } th scope="col" { "errors" }
-                th scope="col" { "connections" } th scope="col" { "failed to connect" }
-            } }
-            tbody { @for (name, counts) in &rows {
-                tr {
-                    th scope="row" { (name) } td { (count(counts.calls)) } td { (count(counts.errors)) }
-                    td { (count(counts.connections)) } td { (count(counts.connect_failures)) }
-                }
-            } }
-        } }
-    };
+    let table = wide(addresses::HEAD, &[], rows);
     let lead = "Connections are spread over the addresses of the target; one that can't be connected to is left out for a while.";
     section("Addresses", lead, &table)
 }
 
 /// What each shard of a run on several machines did.
 pub(super) fn shards(views: &[View]) -> Markup {
-    let rows: Vec<_> = views
-        .iter()
-        .flat_map(|view| {
-            shards::rows(&view.run).into_iter().map(move |mut row| {
-                row[0] = view.named(&row[0]);
-                row
-            })
-        })
-        .collect();
+    let rows = of_all(views, shards::rows);
     if rows.is_empty() {
         return html! {};
     }
     let notes: Vec<String> = views.iter().filter_map(|v| shards::note(&v.run)).collect();
     let table = html! {
-        div.scroll { table {
-            thead { tr { @for name in shards::HEAD { th scope="col" { (name) } } } }
-            tbody { @for row in &rows {
-                tr {
-                    th scope="row" { (row[0]) }
-                    @for text in &row[1..] { td { (text) } }
-                }
-            } }
-        } }
+        (wide(shards::HEAD, &[], rows))
         @for note in &notes { p { (note) "." } }
     };
     let lead = "The load came from several machines; one that is at its own limit makes the whole invalid. CPU is of each shard's processes; the clock is the rendezvous's less the shard's.";
@@ -236,33 +242,38 @@ pub(super) fn shards(views: &[View]) -> Markup {
 
 /// CPU and memory of both ends.
 pub(super) fn ends(views: &[View]) -> Markup {
-    let rows: Vec<(String, ResourcesSummary)> = views
+    let rows: Vec<_> = views
         .iter()
         .flat_map(|view| {
             let total = &view.run.summary.total;
-            [("client", total.client), ("server", total.server)]
-                .into_iter()
-                .filter_map(move |(what, r)| Some((view.named(what), r?)))
+            let ends = [("client", total.client), ("server", total.server)];
+            ends.into_iter().filter_map(|(what, r)| {
+                let r = r?;
+                Some([
+                    view.named(what),
+                    dash(r.cpu_us_per_call.map(time)),
+                    time(r.cpu_user_us),
+                    dash(r.cpu_system_us.map(time)),
+                    known(r.rss_bytes_max, bytes),
+                    known(r.descriptors_max, count),
+                    known(r.threads_max, count),
+                ])
+            })
         })
         .collect();
     if rows.is_empty() {
         return html! {};
     }
-    let table = html! {
-        div.scroll { table {
-            thead { tr {
-                th scope="col" { "" } th scope="col" { "CPU a call" } th scope="col" { "user" } th scope="col" { "system" }
-                th scope="col" { "memory" } th scope="col" { "descriptors" } th scope="col" { "threads" }
-            } }
-            tbody { @for (name, r) in &rows {
-                tr {
-                    th scope="row" { (name) } td { (dash(r.cpu_us_per_call.map(time))) } td { (time(r.cpu_user_us)) }
-                    td { (dash(r.cpu_system_us.map(time))) } td { (known(r.rss_bytes_max, bytes)) }
-                    td { (known(r.descriptors_max, count)) } td { (known(r.threads_max, count)) }
-                }
-            } }
-        } }
-    };
+    let head = [
+        "",
+        "CPU a call",
+        "user",
+        "system",
+        "memory",
+        "descriptors",
+        "threads",
+    ];
+    let table = wide(head, &[], rows);
     section(
         "Both ends",
         "What client and server used while the calls ran; memory, descriptors and threads at their most.",
@@ -321,18 +332,12 @@ pub(super) fn trials_table(record: &SearchRecord) -> Markup {
     html! {
         table {
             caption { "The trials, by rate" }
-            thead { tr {
-                th scope="col" { "rate" } th scope="col" { "achieved" } th scope="col" { "p50" } th scope="col" { "p99" }
-                th scope="col" { "p99.9" } th scope="col" { "errors" } th scope="col" { "s" } th scope="col" { "trial" }
-                th.text scope="col" { "verdict" }
-            } }
+            thead { tr { @for (i, name) in HEAD.iter().enumerate() { th class=[(i == 8).then_some("text")] scope="col" { (name) } } } }
             tbody { @for t in by_rate(record) {
+                @let [rate, cells @ .., verdict] = row(t);
                 tr {
-                    th scope="row" { (exact_rate(t.rate_per_s)) } td { (dash(t.achieved_per_s.map(rate))) }
-                    td { (dash(t.p50_us.map(time))) } td { (dash(t.p99_us.map(time))) } td { (dash(t.p99_9_us.map(time))) }
-                    td { (dash(t.errors_share.map(|s| format!("{:.2} %", s * 100.0)))) }
-                    td { (format!("{}", (t.length_s * 10.0).round() / 10.0)) } td { (purpose(t.purpose)) }
-                    td class={ "text " (tone(&t.verdict)) } { (verdict(&t.verdict)) }
+                    th scope="row" { (rate) } @for cell in cells { td { (cell) } }
+                    td class={ "text " (tone(&t.verdict)) } { (verdict) }
                 }
             } }
         }

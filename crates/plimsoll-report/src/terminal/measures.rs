@@ -5,9 +5,9 @@ use std::fmt::Write;
 use plimsoll_model::run::Run;
 
 use super::{Options, row, times_table};
-use crate::distribution::{buckets, percentiles};
-use crate::measures::{facts, times};
+use crate::measures::{facts, timed, times};
 use crate::quantity::{count, time};
+use plimsoll_model::statistics::distribution::{buckets, percentiles};
 
 pub(super) fn measures(out: &mut String, run: &Run, options: &Options) {
     let Some(measures) = &run.summary.total.measures else {
@@ -24,7 +24,7 @@ pub(super) fn measures(out: &mut String, run: &Run, options: &Options) {
     if measures.times.is_empty() {
         return;
     }
-    times_table(out, "sessions", times(measures).into_iter(), options);
+    times_table(out, timed(), times(measures).into_iter(), options);
     distribution(out, run, options);
 }
 

@@ -1,22 +1,39 @@
-//! What each shard of a run on several machines did.
+//! What each of several addresses of a target had, and what each shard of a run on several machines did.
 
 use plimsoll_model::run::Run;
 
 use super::table::Table;
 use super::{Options, sentences};
-use crate::shards;
+use crate::{addresses, shards};
+
+pub(super) fn addresses(out: &mut String, run: &Run, options: &Options) {
+    if rows_below(out, addresses::HEAD, 0, addresses::rows(run), options) {
+        out.push('\n');
+    }
+}
 
 pub(super) fn shards(out: &mut String, run: &Run, options: &Options) {
-    let rows = shards::rows(run);
-    if rows.is_empty() {
-        return;
-    }
     let last = shards::HEAD.len() - 1;
-    let mut table = Table::new(options.width, shards::HEAD, &[last]);
-    for row in rows {
-        table.row(row.to_vec());
+    if rows_below(out, shards::HEAD, last, shards::rows(run), options) {
+        sentences(out, shards::note(run).as_deref(), options);
+        out.push('\n');
     }
-    out.push_str(&table.to_string());
-    sentences(out, shards::note(run).as_deref(), options);
-    out.push('\n');
+}
+
+/// A table with one column of text; false: it has no rows, and is left out.
+fn rows_below<const N: usize>(
+    out: &mut String,
+    head: [&str; N],
+    text: usize,
+    rows: impl IntoIterator<Item = [String; N]>,
+    options: &Options,
+) -> bool {
+    let mut rows = rows.into_iter().peekable();
+    let is_there = rows.peek().is_some();
+    if is_there {
+        let mut table = Table::new(options.width, head, &[text]);
+        rows.for_each(|row| table.row(row.to_vec()));
+        out.push_str(&table.to_string());
+    }
+    is_there
 }

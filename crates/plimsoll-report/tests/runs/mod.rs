@@ -309,8 +309,12 @@ impl Fixture {
                 }
                 recorder.time(stage, TimeMeasure::TokenMean, took / 12);
                 if i.is_multiple_of(4) {
-                    recorder.count(stage, Count::SessionsOk, 1);
-                    recorder.time(stage, TimeMeasure::SessionCreate, 700 * US + i * US);
+                    recorder.count(stage, Count::keyed("sessions_ok"), 1);
+                    recorder.time(
+                        stage,
+                        TimeMeasure::keyed("session_create"),
+                        700 * US + i * US,
+                    );
                     recorder.time(stage, TimeMeasure::SocketOpen, 900 * US + i * US);
                 }
             }

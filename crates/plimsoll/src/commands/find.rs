@@ -416,7 +416,7 @@ impl Hunt<'_> {
         let number = self.record.trials.len() + 1;
         let attempt = Attempt { rate_per_s, length };
         let (spec, plan) = self.setting.trial(attempt)?;
-        let name = format!("{number:03}-{}-{rate_per_s}", shown::purpose(purpose));
+        let name = format!("{number:03}-{}-{rate_per_s}", purpose.name());
         let (dir, progress) = (self.dir.join(&name), progress(&plan));
         let abort_after = Some(plan.load.warmup() + LOST_AFTER);
         let job = execution::Job {
@@ -475,7 +475,7 @@ impl Hunt<'_> {
         format!(
             "trial {}, {}, at {} · {bounds} · {spent_s:.0} of at most {} s",
             self.record.trials.len() + 1,
-            shown::purpose(purpose),
+            purpose.name(),
             rate(rate_per_s),
             self.record.goal.budget_s
         )
@@ -489,7 +489,7 @@ impl Hunt<'_> {
         format!(
             "trial {:>2}  {:<8} {:>12}{p99:<16}  {}",
             self.record.trials.len() + 1,
-            shown::purpose(trial.purpose),
+            trial.purpose.name(),
             exact_rate(trial.rate_per_s),
             shown::verdict(&trial.verdict),
         )

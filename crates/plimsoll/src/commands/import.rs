@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use jiff::Timestamp;
 use plimsoll_model::input;
-use plimsoll_report::{json, lines, loadtest, s_time};
+use plimsoll_protocols::registry::{self, Files};
+use plimsoll_report::{json, lines, s_time};
 
 use crate::arguments::Json;
 use crate::console;
@@ -75,20 +76,17 @@ fn import(file: &Path, arguments: &Arguments) -> Result<Exit, Failure> {
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     let dir = arguments.out.clone().unwrap_or_else(|| default_dir(&name));
     let (version, now) = (env!("CARGO_PKG_VERSION"), Timestamp::now());
-    let runs = match s_time_output(file) {
-        Some(text) => s_time::import(file, &text, &dir, version, now)
-            .map_err(|e| Failure::error(chain(&e)))?,
-        None if is_loadtest(file) => {
-            let run = loadtest::import(file, &dir, version, now)
-                .map_err(|e| Failure::error(chain(&e)))?;
-            vec![run]
-        }
-        None => {
-            let run =
-                lines::import(file, &dir, version, now).map_err(|e| Failure::error(chain(&e)))?;
-            vec![run]
-        }
-    };
+    let runs =
+        match s_time_output(file) {
+            Some(text) => s_time::import(file, &text, &dir, version, now)
+                .map_err(|e| Failure::error(chain(&e)))?,
+            None => vec![match files_of_protocol(file) {
+                Some(files) => (files.import)(file, &dir, version, now)
+                    .map_err(|e| Failure::error(chain(&*e)))?,
+                None => lines::import(file, &dir, version, now)
+                    .map_err(|e| Failure::error(chain(&e)))?,
+            }],
+        };
     for run in &runs {
         console::notice(format_args!("imported as {}", run.dir.display()));
     }
@@ -115,9 +113,11 @@ fn s_time_output(file: &Path) -> Option<String> {
     (!text.starts_with("#TEST=") && s_time::is_it(&text)).then_some(text)
 }
 
-/// Whether the file is one of a session load test's.
-fn is_loadtest(path: &Path) -> bool {
+/// The files of a protocol's other tools that this is one of.
+fn files_of_protocol(path: &Path) -> Option<&'static Files> {
     let mut beginning = Vec::new();
-    let read = input::open_file(path).and_then(|file| file.take(64).read_to_end(&mut beginning));
-    read.is_ok() && loadtest::is_it(path, &String::from_utf8_lossy(&beginning))
+    let file = input::open_file(path).ok()?;
+    file.take(64).read_to_end(&mut beginning).ok()?;
+    let beginning = String::from_utf8_lossy(&beginning);
+    registry::files().find(|files| (files.is_it)(path, &beginning))
 }

@@ -10,11 +10,10 @@ use clap::Args;
 use plimsoll_model::lanes::LanesRecord;
 use plimsoll_model::run::Run;
 use plimsoll_model::units::Period;
-use plimsoll_protocols::registry::Export;
+use plimsoll_protocols::registry::{self, Export, Files, Written};
 use plimsoll_report::quantity::plural;
 use plimsoll_report::{
-    aiperf, bencher, data, hdr_log, ladder, lanes, lines, prometheus, search, sessions, sweep,
-    terminal,
+    aiperf, bencher, data, hdr_log, ladder, lanes, lines, prometheus, search, sweep, terminal,
 };
 
 use crate::console;
@@ -138,11 +137,9 @@ fn show(contents: &Contents, overhead_over: Option<Duration>) -> Result<(), Fail
 }
 
 fn export(runs: &[Run], format: &str, file: &Path) -> Result<(), Failure> {
-    if ![
-        "lines", "hdr", "sessions", "aiperf", "bencher", "csv", "parquet",
-    ]
-    .contains(&format)
-    {
+    let of_protocol = registry::files().find(|files| files.name == format);
+    let formats = ["lines", "hdr", "aiperf", "bencher", "csv", "parquet"];
+    if of_protocol.is_none() && !formats.contains(&format) {
         return Err(Failure::usage(
             format_args!("--export: `{format}` is not a format"),
             "write --export csv FOLDER or parquet FOLDER (tables for notebooks), --export lines FILE (a JSON object a call), --export hdr FILE (an HdrHistogram log), --export bencher FILE (Bencher's metrics), --export aiperf FILE (a language model's summary, as AIPerf names it), or --export sessions FOLDER (CSV and summary of sessions)",
@@ -159,8 +156,10 @@ fn export(runs: &[Run], format: &str, file: &Path) -> Result<(), Failure> {
             "export each run to a file of its own",
         ));
     };
+    if let Some(files) = of_protocol {
+        return export_files(run, files, file);
+    }
     match format {
-        "sessions" => return export_sessions(run, file),
         "csv" | "parquet" => return export_tables(run, format, file),
         _ => {}
     }
@@ -227,37 +226,11 @@ fn export_tables(run: &Run, format: &str, folder: &Path) -> Result<(), Failure> 
     Ok(())
 }
 
-/// `loadtest_TIME.csv` and `loadtest_TIME_summary.json`, named after the run's start.
-///
-/// # Errors
-/// When the run is none of sessions, or they can't be written.
-fn export_sessions(run: &Run, folder: &Path) -> Result<(), Failure> {
-    let wrong = |e: &dyn std::error::Error| Failure::error(chain(e));
-    let written = |path: &Path, e: io::Error| {
-        Failure::error(format_args!("can't write {}: {e}", path.display()))
-    };
-    let stem = sessions::stem(run).map_err(|e| wrong(&e))?;
-    let summary = sessions::summary(run).map_err(|e| wrong(&e))?;
-    let summary = serde_json::to_string_pretty(&summary).map_err(Failure::error)? + "\n";
-    std::fs::create_dir_all(folder).map_err(|e| written(folder, e))?;
-    let path = folder.join(format!("{stem}_summary.json"));
-    std::fs::write(&path, summary).map_err(|e| written(&path, e))?;
-    if !run.has_requests {
-        console::notice(format_args!(
-            "summary written to {}; {} keeps no calls, so there are no rows to write: make the run with --requests",
-            path.display(),
-            run.dir.display()
-        ));
-        return Ok(());
+/// As files of another tool, into a folder.
+fn export_files(run: &Run, files: &Files, folder: &Path) -> Result<(), Failure> {
+    match (files.export)(run, folder).map_err(|e| Failure::error(chain(&*e)))? {
+        Written::All(text) => console::confirmation(text),
+        Written::Part(text) => console::notice(text),
     }
-    let csv = folder.join(format!("{stem}.csv"));
-    let mut out = BufWriter::new(File::create(&csv).map_err(|e| written(&csv, e))?);
-    let rows = sessions::export_csv(run, &mut out).map_err(|e| wrong(&e))?;
-    out.flush().map_err(|e| written(&csv, e))?;
-    console::confirmation(format_args!(
-        "{rows} queries written to {}, their summary to {}",
-        csv.display(),
-        path.display()
-    ));
     Ok(())
 }

@@ -77,7 +77,7 @@ impl Figures {
             besides.extend(
                 [
                     (Count::TokensReceived, "tokens"),
-                    (Count::SessionsOk, "sessions ok"),
+                    (Count::keyed("sessions_ok"), "sessions ok"),
                     (Count::Reconnects, "reconnects"),
                 ]
                 .into_iter()

@@ -69,6 +69,26 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "http",
         "the wire formats, which several protocols share",
     ),
+    (
+        "crates/plimsoll-model/src/spec/arrivals",
+        "hold",
+        "a stage that keeps its rate",
+    ),
+    (
+        "crates/plimsoll-model/src/spec/proxy",
+        "http",
+        "the scheme of a proxy",
+    ),
+    (
+        "crates/plimsoll-model/src/spec/saved",
+        "session",
+        "a word in the names of secrets",
+    ),
+    (
+        "crates/plimsoll-report/src/html/page",
+        "http",
+        "an attribute of HTML",
+    ),
     ("crates/plimsoll-wire/", "session", "a session of a relay"),
     (
         "crates/plimsoll-plugin/",

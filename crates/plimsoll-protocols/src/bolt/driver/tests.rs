@@ -71,7 +71,10 @@ fn answers_end_their_own_calls_in_any_order() {
     let (_, events) = receive(&mut driver, &wire);
     assert_eq!(
         ended(&events),
-        [(2, Outcome::Ok), (0, Outcome::BoltServerThreadpoolBusy)]
+        [
+            (2, Outcome::Ok),
+            (0, Outcome::coded("BOLT_SERVER_THREADPOOL_BUSY"))
+        ]
     );
     let mut events = Vec::new();
     driver.abort(Outcome::Reset, START, &mut events);
@@ -90,11 +93,11 @@ fn a_failure_that_travels_as_a_success_is_a_failure() {
     assert_eq!(
         events[0],
         Event::Detail {
-            outcome: Outcome::SofaError,
+            outcome: Outcome::coded("SOFA_ERROR"),
             text: "RPC cannot find service: [x]".to_owned()
         }
     );
-    assert_eq!(ended(&events), [(0, Outcome::SofaError)]);
+    assert_eq!(ended(&events), [(0, Outcome::coded("SOFA_ERROR"))]);
     let content = sofa::answer(Value::Null);
     let (_, events) = receive(&mut driver, &answer(ids[1], 0, &fine, &content));
     assert_eq!(ended(&events), [(1, Outcome::Ok)]);
@@ -108,7 +111,8 @@ fn every_status_is_counted_by_its_name() {
         let mut driver = driver(&BoltRequest::default());
         let ids = start(&mut driver, 1);
         let (_, events) = receive(&mut driver, &answer(ids[0], status, b"", b""));
-        let expected = Status::from_number(status).map_or(Outcome::BoltUnknown, Status::outcome);
+        let expected =
+            Status::from_number(status).map_or(Outcome::coded("BOLT_UNKNOWN"), Status::outcome);
         assert_eq!(ended(&events), [(0, expected)], "{status:#x}");
     }
 }

@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use clap::Args;
-use plimsoll_model::Outcome;
 use tokio::sync::{Semaphore, watch};
 
 use super::Status;
+use super::status::SOFA_ERROR;
 use crate::serving::accepting::{self, Serve};
 use crate::serving::answering::{Answering, Answers, Delay};
 use crate::serving::early::Link;
@@ -271,6 +271,6 @@ impl Serve for Arc<Server> {
 /// The share's name, as a run shows it.
 impl std::fmt::Display for Share {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.status.map_or(Outcome::SofaError.code(), Status::name))
+        f.write_str(self.status.map_or(SOFA_ERROR.code(), Status::name))
     }
 }

@@ -208,12 +208,12 @@ fn statuses_have_codes_and_are_reported_with_what_they_say() {
     for (fields, code, detail) in [
         (
             &[(":status", "503"), ("retry-after", "7")][..],
-            Outcome::Http503RetryAfter,
+            Outcome::coded("HTTP_503_RETRY_AFTER"),
             "GET /a: 503, retry-after: 7: no way",
         ),
         (
             &[(":status", "302"), ("location", "/b")],
-            Outcome::Http302,
+            Outcome::coded("HTTP_302"),
             "GET /a: 302, location: /b: no way",
         ),
     ] {
@@ -233,8 +233,16 @@ fn headers_and_bodies_are_held_to_what_is_expected() {
     wanted.expect_body = Some("\"ok\"".into());
     for (field, body, expected) in [
         (("x-ok", "1"), "{\"is\":\"ok\"}", Outcome::Ok),
-        (("x-ok", "2"), "{\"is\":\"ok\"}", Outcome::HttpHeader),
-        (("x-ok", "1"), "{\"is\":\"no\"}", Outcome::HttpBody),
+        (
+            ("x-ok", "2"),
+            "{\"is\":\"ok\"}",
+            Outcome::coded("HTTP_HEADER"),
+        ),
+        (
+            ("x-ok", "1"),
+            "{\"is\":\"no\"}",
+            Outcome::coded("HTTP_BODY"),
+        ),
     ] {
         let fields = [OK[0], field];
         let (first, second) = body.as_bytes().split_at(7);
@@ -462,7 +470,7 @@ fn bodies_have_the_size_that_is_expected() {
         (6, None, Outcome::BodyLength),
         (5, Some("ll"), Outcome::Ok),
         (6, Some("ll"), Outcome::BodyLength),
-        (6, Some("x"), Outcome::HttpBody),
+        (6, Some("x"), Outcome::coded("HTTP_BODY")),
     ] {
         (sized.expect_size, sized.expect_body) = (Some(size), body.map(str::to_owned));
         let events = received(&sized, 1, &answer);
@@ -473,7 +481,7 @@ fn bodies_have_the_size_that_is_expected() {
     }
     // An answer without a body, too.
     let empty = received(&sized, 1, &head(1, OK, true));
-    assert_eq!(ends(&empty), [(0, Outcome::HttpBody, 0)]);
+    assert_eq!(ends(&empty), [(0, Outcome::coded("HTTP_BODY"), 0)]);
     sized.expect_body = None;
     let empty = received(&sized, 1, &head(1, OK, true));
     assert_eq!(ends(&empty), [(0, Outcome::BodyLength, 0)]);

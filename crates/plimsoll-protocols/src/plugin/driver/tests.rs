@@ -269,11 +269,11 @@ fn a_plugin_that_fails_in_the_middle_fails_its_calls() {
     driver.start(CallId(1), 1, START, &mut out);
     assert_eq!((out.len(), driver.capacity()), (1, 0));
     driver.expire(driver.deadline().unwrap(), &mut out, &mut events);
-    assert_eq!(ended(&events), [(1, Outcome::PluginFailed)]);
+    assert_eq!(ended(&events), [(1, Outcome::coded("PLUGIN_FAILED"))]);
     driver.abort(Outcome::Reset, START, &mut events);
     assert_eq!(
         ended(&events),
-        [(1, Outcome::PluginFailed), (0, Outcome::Reset)]
+        [(1, Outcome::coded("PLUGIN_FAILED")), (0, Outcome::Reset)]
     );
 }
 

@@ -1,11 +1,14 @@
 //! What a session asks of the HTTP API, and what it is answered.
 
 use plimsoll_engine::script::Turn;
-use plimsoll_model::measure::TimeMeasure;
 use plimsoll_model::{Outcome, Time};
 
 use super::{API, Api, Request, Session};
 use crate::session::http::{Answer, put_post};
+use crate::session::measures;
+
+/// The API did not make the session.
+const REFUSED: Outcome = Outcome::coded("SESSION_REFUSED");
 
 /// Where services put the session's token, the one that wins first.
 const TOKEN_KEYS: [&str; 4] = ["auth_token", "token", "jwt", "access_token"];
@@ -91,8 +94,8 @@ impl Session {
             }
             Some(Request::Create) if ok => self.created(&answer.body, now, turn),
             Some(Request::Create) => {
-                turn.detail(Outcome::SessionRefused, &refused("POST /session/create"));
-                self.break_off(Outcome::SessionRefused, now, turn);
+                turn.detail(REFUSED, &refused("POST /session/create"));
+                self.break_off(REFUSED, now, turn);
             }
             Some(Request::Run) if ok => {
                 // Of other backends' answers any key may be of another type.
@@ -124,7 +127,7 @@ impl Session {
         match (text("session_id"), token) {
             (Some(session), Some(token)) => {
                 self.created_ns = now.since(self.requested);
-                turn.time(TimeMeasure::SessionCreate, self.created_ns);
+                turn.time(measures::CREATE, self.created_ns);
                 self.session = session.to_owned();
                 self.token = token.to_owned();
                 self.open_socket(now, turn);

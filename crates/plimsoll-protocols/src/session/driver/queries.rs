@@ -8,6 +8,7 @@ use plimsoll_model::{Outcome, Sample, Time};
 
 use super::{End, Finish, Query, Request, SOCKET, Session};
 use crate::session::account::{Arrived, Frame};
+use crate::session::measures;
 
 impl Session {
     pub(super) fn frame(&mut self, text: &str, now: Time, turn: &mut Turn<'_>) {
@@ -235,7 +236,7 @@ impl Session {
             ),
         ];
         let times = [
-            (TimeMeasure::SessionCreate, self.created_ns),
+            (measures::CREATE, self.created_ns),
             (TimeMeasure::SocketOpen, self.opened_ns),
             (
                 TimeMeasure::FirstToken,
@@ -314,7 +315,7 @@ impl Session {
                 turn.due();
                 self.asked += 1;
                 self.due = now;
-                self.record(Outcome::SessionBroken, now, turn);
+                self.record(Outcome::BrokenOff, now, turn);
             }
         }
         self.has_failed = true;

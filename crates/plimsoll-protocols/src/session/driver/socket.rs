@@ -11,6 +11,8 @@ use plimsoll_wire::websocket::{
     code, put_masked,
 };
 
+use crate::session::measures;
+
 use super::{MAX_FRAME, Request, SOCKET, Session, Socket};
 
 impl Session {
@@ -128,7 +130,7 @@ impl Session {
         if was_open {
             self.lost_at = now;
             if !std::mem::replace(&mut self.has_reconnected, true) {
-                turn.count(Count::SessionsReconnected, 1);
+                turn.count(measures::RECONNECTED, 1);
             }
         } else if self.has_reconnected {
             turn.count(Count::ReconnectsFailed, 1);

@@ -73,7 +73,7 @@ impl Verdict {
 /// gRPC's name of a status, or its number.
 fn grpc_status(status: u8) -> String {
     match status {
-        0..=16 => Outcome::from_grpc_status(status.into()).code().to_owned(),
+        0..=16 => Outcome::of_status(status.into()).code().to_owned(),
         _ => status.to_string(),
     }
 }

@@ -1,23 +1,26 @@
 //! A run of sessions as session load tests commonly write theirs: a CSV file of a row a query,
-//! and a flat JSON summary, named after the run's start. [`crate::loadtest`] reads both.
+//! and a flat JSON summary, named after the run's start. [`super`] reads both.
 //!
 //! Times are in seconds. Warm-up is left out of both.
 
-use std::io::{self, Write};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 
-use hdrhistogram::Histogram;
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::record::{StageRecord, Times};
 use plimsoll_model::run::{Run, RunError};
+use plimsoll_model::statistics::distribution::{buckets, percentiles};
 use serde_json::{Map, Value, json};
 
-use crate::distribution::{buckets, percentiles};
+use crate::owned::{Unread, Written};
+use crate::session::measures::{CREATE, FAILED, OK, RECONNECTED};
 
 const BUCKETS: u64 = 20;
 
 /// Why a run could not be exported.
 #[derive(Debug, thiserror::Error)]
-pub enum SessionsError {
+enum ExportError {
     #[error("not a run of sessions, but of {0}")]
     Protocol(String),
     #[error("the run's plan.toml does not say how many queries a session has")]
@@ -26,19 +29,51 @@ pub enum SessionsError {
     Run(#[from] RunError),
     #[error("writing the export failed")]
     Write(#[source] io::Error),
+    #[error("can't write {path}: {problem}")]
+    File { path: PathBuf, problem: io::Error },
+}
+
+/// Writes the summary of `run` into `folder` and, where the run kept its calls, a row a query.
+///
+/// # Errors
+/// When the run is not one of sessions, or a file can't be written.
+pub(super) fn export(run: &Run, folder: &Path) -> Result<Written, Unread> {
+    fn written(path: &Path) -> impl FnOnce(io::Error) -> ExportError {
+        let path = path.to_owned();
+        move |problem| ExportError::File { path, problem }
+    }
+    let stem = stem(run)?;
+    let summary = summary(run);
+    fs::create_dir_all(folder).map_err(written(folder))?;
+    let path = folder.join(format!("{stem}_summary.json"));
+    fs::write(&path, format!("{summary:#}\n")).map_err(written(&path))?;
+    if !run.has_requests {
+        return Ok(Written::Part(format!(
+            "summary written to {}; {} keeps no calls, so there are no rows to write: make the run with --requests",
+            path.display(),
+            run.dir.display()
+        )));
+    }
+    let csv = folder.join(format!("{stem}.csv"));
+    let mut out = BufWriter::new(File::create(&csv).map_err(written(&csv))?);
+    let rows = rows(run, &mut out)?;
+    out.flush().map_err(written(&csv))?;
+    Ok(Written::All(format!(
+        "{rows} queries written to {}, their summary to {}",
+        csv.display(),
+        path.display()
+    )))
 }
 
 /// `loadtest_20261121_094500`: what both files' names begin with.
 ///
 /// # Errors
 /// When the run is not one of sessions.
-pub fn stem(run: &Run) -> Result<String, SessionsError> {
+fn stem(run: &Run) -> Result<String, ExportError> {
     match run.header.protocol.as_deref() {
         Some("session") => {}
         other => {
-            return Err(SessionsError::Protocol(
-                other.unwrap_or("unknown").to_owned(),
-            ));
+            return Err(ExportError::Protocol(other.unwrap_or("unknown").to_owned()));
         }
     }
     let started = run.header.started_at.strftime("%Y%m%d_%H%M%S");
@@ -47,7 +82,7 @@ pub fn stem(run: &Run) -> Result<String, SessionsError> {
 
 /// `session_id` counts the run's sessions from 0. When a session is closed its queries are
 /// written already, so `close_time` is empty.
-pub(crate) const COLUMNS: &str = "session_id,query_num,latency,tokens,create_time,connect_time,close_time,\
+pub(super) const COLUMNS: &str = "session_id,query_num,latency,tokens,create_time,connect_time,close_time,\
                                   reconnect_attempts,successful_reconnects,error";
 
 /// Writes a row a query (RFC 4180) of a run that was made with `--requests`; how many. A
@@ -55,18 +90,11 @@ pub(crate) const COLUMNS: &str = "session_id,query_num,latency,tokens,create_tim
 ///
 /// # Errors
 /// When the run kept no calls or can't be read, or the rows not written.
-pub fn export_csv(run: &Run, out: &mut impl Write) -> Result<u64, SessionsError> {
-    stem(run)?;
-    let queries = u64::from(queries_per_session(run).ok_or(SessionsError::Plan)?);
+fn rows(run: &Run, out: &mut impl Write) -> Result<u64, ExportError> {
+    let queries = u64::from(queries_per_session(run).ok_or(ExportError::Plan)?);
     let mut rows = 0;
-    let mut failed = None;
-    let mut write = |text: std::fmt::Arguments<'_>| {
-        if failed.is_none() {
-            failed = write!(out, "{text}\r\n").err();
-        }
-    };
-    write(format_args!("{COLUMNS}"));
-    run.each_request(|r| {
+    write!(out, "{COLUMNS}\r\n").map_err(ExportError::Write)?;
+    run.try_each_request::<ExportError>(|r| {
         let s = &r.sample;
         if run.header.is_warmup(s.stage) {
             return Ok(());
@@ -83,35 +111,29 @@ pub fn export_csv(run: &Run, out: &mut impl Write) -> Result<u64, SessionsError>
             s.outcome.code()
         };
         let reconnects = measures.count(Count::Reconnects);
-        write(format_args!(
-            "{},{},{:.6},{},{},{},,{},{reconnects},{code}",
+        write!(
+            out,
+            "{},{},{:.6},{},{},{},,{},{reconnects},{code}\r\n",
             s.number / queries,
             s.number % queries + 1,
             s.response_ns() as f64 / 1e9,
             measures.count(Count::TokensReceived),
-            time(TimeMeasure::SessionCreate),
+            time(CREATE),
             time(TimeMeasure::SocketOpen),
             reconnects + measures.count(Count::ReconnectsFailed),
-        ));
+        )
+        .map_err(ExportError::Write)?;
         rows += 1;
         Ok(())
     })?;
-    match failed {
-        None => Ok(rows),
-        Some(e) => Err(SessionsError::Write(e)),
-    }
+    Ok(rows)
 }
 
 fn queries_per_session(run: &Run) -> Option<u32> {
     run.call_value("queries").filter(|n| *n > 0)
 }
 
-/// The summary.
-///
-/// # Errors
-/// When the run is not one of sessions.
-pub fn summary(run: &Run) -> Result<Value, SessionsError> {
-    stem(run)?;
+fn summary(run: &Run) -> Value {
     let record = run.measured();
     let total = &run.summary.total;
     let count = |c: Count| record.measures.as_ref().map_or(0, |m| m.of(c));
@@ -119,7 +141,7 @@ pub fn summary(run: &Run) -> Result<Value, SessionsError> {
     let seconds = total.lasted_us.unwrap_or(0) as f64 / 1e6;
     let per_second = |n: u64| (seconds > 0.0).then(|| n as f64 / seconds);
     let share = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
-    let (ok, failed) = (count(Count::SessionsOk), count(Count::SessionsFailed));
+    let (ok, failed) = (count(OK), count(FAILED));
     let mean = |m: TimeMeasure| {
         let histogram = times(m).and_then(Times::histogram);
         histogram.filter(|h| !h.is_empty()).map(|h| h.mean() / 1e9)
@@ -162,21 +184,18 @@ pub fn summary(run: &Run) -> Result<Value, SessionsError> {
             put(&format!("{name}_{figure}"), value);
         }
     }
-    put("avg_create_time", json!(mean(TimeMeasure::SessionCreate)));
+    put("avg_create_time", json!(mean(CREATE)));
     put("avg_connect_time", json!(mean(TimeMeasure::SocketOpen)));
     put(
         "total_reconnect_attempts",
         (reconnects + count(Count::ReconnectsFailed)).into(),
     );
     put("total_successful_reconnects", reconnects.into());
-    put(
-        "sessions_with_reconnects",
-        count(Count::SessionsReconnected).into(),
-    );
+    put("sessions_with_reconnects", count(RECONNECTED).into());
     put("resumes_refused", count(Count::HistoryGone).into());
     put("latency_histogram", histogram(&record).into());
     put("errors", errors(&record).into());
-    Ok(summary.into())
+    summary.into()
 }
 
 /// Smallest, largest, mean and percentiles in seconds; null where the sample is too small to
@@ -198,7 +217,7 @@ fn spread(times: Option<&Times>) -> Vec<(String, Value)> {
 }
 
 fn histogram(record: &StageRecord) -> Vec<Value> {
-    let times: Option<&Histogram<u64>> = record.response.histogram();
+    let times = record.response.histogram();
     let buckets = times.map(|h| buckets(h, BUCKETS)).unwrap_or_default();
     let s = |ns: u64| ns as f64 / 1e9;
     buckets

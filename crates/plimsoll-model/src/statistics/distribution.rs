@@ -1,8 +1,8 @@
 //! How times are spread: percentiles from 10 to 99, and counts in buckets whose bounds
 //! are round.
 
+use super::quantile::quantile;
 use hdrhistogram::Histogram;
-use plimsoll_model::statistics::quantile::quantile;
 
 /// The percentiles that [`percentiles`] gives.
 pub const PERCENTS: [u8; 11] = [10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99];

@@ -1,5 +1,5 @@
 //! The files of session load tests as runs: `loadtest_YYYYMMDD_HHMMSS.csv`, a row a query, and
-//! `loadtest_YYYYMMDD_HHMMSS_summary.json` beside it. [`crate::sessions`] writes the same.
+//! `loadtest_YYYYMMDD_HHMMSS_summary.json` beside it. [`export`] writes the same.
 //!
 //! The rows have the times of every query; how long the test took and how often sockets were
 //! opened again is in the summary. Either may be missing: what it contains is then unknown.
@@ -10,17 +10,29 @@ use std::time::Duration;
 
 use plimsoll_model::measure::{Count, Measures, TimeMeasure};
 use plimsoll_model::record::StageRecord;
-use plimsoll_model::run::{Ending, IntervalRecord, Run, RunError, RunWriter, Timestamp};
+use plimsoll_model::run::{IntervalRecord, Run, RunError, RunHeader, RunWriter, Timestamp};
 use plimsoll_model::{Outcome, input};
 use serde_json::{Map, Value};
 
-use crate::lines;
-use crate::sessions::COLUMNS;
+use super::measures::{CREATE, FAILED, OK, RECONNECTED};
+use crate::owned::{Files, Unread};
+
+mod export;
+
+use export::COLUMNS;
 
 const SUMMARY: &str = "_summary.json";
 
+/// Files of session load tests, both ways.
+pub(super) const FILES: Files = Files {
+    name: "sessions",
+    export: export::export,
+    is_it,
+    import: |path, dir, version, at| import(path, dir, version, at).map_err(Unread::from),
+};
+
 #[derive(Debug, thiserror::Error)]
-pub enum LoadtestError {
+enum LoadtestError {
     #[error(transparent)]
     Run(#[from] RunError),
     #[error("can't read {path}: {problem}")]
@@ -36,7 +48,7 @@ pub enum LoadtestError {
 }
 
 /// Whether a file that begins so is one of the two.
-pub fn is_it(path: &Path, beginning: &str) -> bool {
+fn is_it(path: &Path, beginning: &str) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     beginning.starts_with("session_id,query_num,")
         || name.ends_with(SUMMARY) && beginning.trim_start().starts_with('{')
@@ -61,7 +73,7 @@ struct Read {
 ///
 /// # Errors
 /// When a file can't be read or understood, or the run not written.
-pub fn import(
+fn import(
     path: &Path,
     dir: &Path,
     tool_version: &str,
@@ -79,7 +91,7 @@ pub fn import(
             path.with_file_name(format!("{stem}{SUMMARY}")),
         ),
     };
-    let mut header = lines::imported(&name, tool_version, started(stem).unwrap_or(imported_at));
+    let mut header = RunHeader::imported(&name, tool_version, started(stem).unwrap_or(imported_at));
     header.protocol = Some("session".to_owned());
     let mut read = Read::default();
     let summary = match is_summary || summary.is_file() {
@@ -100,21 +112,15 @@ pub fn import(
     }
     read.count_sessions();
     read.record.measures = Some(Box::new(read.measures));
-    let mut writer = RunWriter::create(dir, header, "")?;
-    writer.interval(
-        &IntervalRecord {
-            length: length
-                .and_then(|s| Duration::try_from_secs_f64(s).ok())
-                .unwrap_or_default(),
-            stages: vec![(0, read.record)],
-            details: read.details,
-            ..IntervalRecord::default()
-        },
-        &[],
-    )?;
-    Ok(writer
-        .finish(Ending::complete())
-        .map_err(|unsaved| unsaved.error)?)
+    let interval = IntervalRecord {
+        length: length
+            .and_then(|s| Duration::try_from_secs_f64(s).ok())
+            .unwrap_or_default(),
+        stages: vec![(0, read.record)],
+        details: read.details,
+        ..IntervalRecord::default()
+    };
+    Ok(RunWriter::of_interval(dir, header, &interval)?)
 }
 
 /// When a test began whose files' names begin with `stem`.
@@ -219,7 +225,7 @@ impl Read {
         if !self.sessions.contains_key(session) {
             // They are the session's, in each of its rows.
             for (measure, key, typed) in [
-                (TimeMeasure::SessionCreate, "create_time", create),
+                (CREATE, "create_time", create),
                 (TimeMeasure::SocketOpen, "connect_time", connect),
             ] {
                 if let Some(ns) = seconds(key, typed)? {
@@ -242,10 +248,10 @@ impl Read {
         };
         let (failed, reconnected) = (of(|s| s.failed), of(|s| s.reconnected));
         let all = self.sessions.len() as u64;
-        self.measures.add(Count::SessionsFailed, failed);
-        self.measures.add(Count::SessionsOk, all - failed);
-        if self.measures.of(Count::SessionsReconnected) == 0 {
-            self.measures.add(Count::SessionsReconnected, reconnected);
+        self.measures.add(FAILED, failed);
+        self.measures.add(OK, all - failed);
+        if self.measures.of(RECONNECTED) == 0 {
+            self.measures.add(RECONNECTED, reconnected);
         }
     }
 
@@ -260,10 +266,8 @@ impl Read {
         self.record.outcomes.add(Outcome::Ok, ok);
         self.record.outcomes.add(Outcome::RunFailed, total - ok);
         self.measures.add(Count::TokensReceived, of("total_tokens"));
-        self.measures
-            .add(Count::SessionsOk, of("successful_sessions"));
-        self.measures
-            .add(Count::SessionsFailed, of("failed_sessions"));
+        self.measures.add(OK, of("successful_sessions"));
+        self.measures.add(FAILED, of("failed_sessions"));
     }
 
     /// Those of the whole test, between queries, too.
@@ -274,7 +278,7 @@ impl Read {
         for (c, total) in [
             (Count::Reconnects, ok),
             (Count::ReconnectsFailed, failed),
-            (Count::SessionsReconnected, of("sessions_with_reconnects")),
+            (RECONNECTED, of("sessions_with_reconnects")),
         ] {
             let more = total.saturating_sub(self.measures.of(c));
             self.measures.add(c, more);
@@ -372,17 +376,20 @@ mod tests {
             let measures = record.measures.as_ref().unwrap();
             for (c, n) in [
                 (Count::TokensReceived, 40),
-                (Count::SessionsOk, 1),
-                (Count::SessionsFailed, 1),
+                (OK, 1),
+                (FAILED, 1),
                 (Count::Reconnects, 1),
                 (Count::ReconnectsFailed, 2),
-                (Count::SessionsReconnected, 1),
+                (RECONNECTED, 1),
             ] {
                 assert_eq!(measures.of(c), n, "{}", c.key());
             }
-            assert_eq!(measures.times(TimeMeasure::SessionCreate).len(), 2);
+            assert_eq!(measures.times(CREATE).len(), 2);
             assert_eq!(measures.times(TimeMeasure::SocketOpen).len(), 1);
-            let text = crate::terminal::render(&run, &crate::terminal::Options::default());
+            let text = plimsoll_report::terminal::render(
+                &run,
+                &plimsoll_report::terminal::Options::default(),
+            );
             for part in [
                 "1 ok, 1 failed",
                 "40 received once",

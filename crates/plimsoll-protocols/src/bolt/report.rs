@@ -1,22 +1,21 @@
 //! The lines that SOFARPC's load tools print, for a run over Bolt.
 //!
-//! A second look at figures that [`crate::terminal`] shows too, laid out for whoever is
+//! A second look at figures that the tables above show too, laid out for whoever is
 //! used to it, or has scripts that read it. Times are service times: from the actual send.
 
 use std::fmt::Write as _;
 
+use plimsoll_model::quantity::{bytes, time};
 use plimsoll_model::record::{StageRecord, Times};
 use plimsoll_model::run::Run;
 use plimsoll_model::statistics::quantile::quantile;
 use plimsoll_model::{Blame, Outcome};
 
-use crate::quantity::{bytes, time};
+use super::Status;
+use super::status::SOFA_ERROR;
 
-/// `None` where the run is not one over Bolt.
-pub fn render(run: &Run) -> Option<String> {
-    if run.header.protocol.as_deref() != Some("bolt") {
-        return None;
-    }
+/// The lines below the tables of a run over Bolt.
+pub(super) fn render(run: &Run) -> String {
     let record = run.measured();
     let total = &run.summary.total;
     let seconds = total.elapsed_us.unwrap_or(0) as f64 / 1e6;
@@ -45,16 +44,19 @@ pub fn render(run: &Run) -> Option<String> {
         "{:<18}{:>11}{:>11}{:>11}{:>11}{:>9}",
         "", "min", "max", "mean", "sd", "+/- sd"
     );
-    spread(&mut out, "time for request:", &record.service);
-    let connect = record.phases.as_deref().map(|phases| &phases.total);
     spread(
         &mut out,
-        "time for connect:",
-        connect.unwrap_or(&Times::default()),
+        "time for request:",
+        spread_of(&record.service),
+        us,
     );
-    rates(&mut out, run);
+    let connect = record.phases.as_deref();
+    let connect = connect.and_then(|phases| spread_of(&phases.total));
+    spread(&mut out, "time for connect:", connect, us);
+    let rate = |rate| format!("{rate:.2}");
+    spread(&mut out, "req/s           :", rates(run), rate);
     distribution(&mut out, &record.service);
-    Some(out)
+    out
 }
 
 /// Every call that was due is in total; the others divide it, but for those that were given up
@@ -85,83 +87,70 @@ fn requests(out: &mut String, record: &StageRecord) {
 }
 
 fn statuses(out: &mut String, record: &StageRecord) {
-    let sofa = record.outcomes.of(Outcome::SofaError);
-    let mut words = vec![format!("SUCCESS {}", record.ok() + sofa)];
-    // In the order of their numbers.
-    words.extend(Outcome::ALL.iter().filter_map(|status| {
-        let name = status.code().strip_prefix("BOLT_")?;
-        Some(format!("{name} {}", record.outcomes.of(*status)))
-    }));
+    let sofa = record.outcomes.of(SOFA_ERROR);
+    let words = Status::ALL.iter().map(|status| {
+        let n = match status {
+            Status::Success => record.ok() + sofa,
+            status => record.outcomes.of(status.outcome()),
+        };
+        format!("{} {n}", status.name())
+    });
+    let words: Vec<String> = words.collect();
     let _ = writeln!(out, "statuses: {}", words.join(", "));
     let _ = writeln!(out, "of SUCCESS, with an error header: {sofa}");
 }
 
-fn spread(out: &mut String, name: &str, times: &Times) {
-    let Some(h) = times.histogram().filter(|h| !h.is_empty()) else {
-        let dash = "–";
-        let _ = writeln!(
-            out,
-            "{name:<18}{dash:>11}{dash:>11}{dash:>11}{dash:>11}{dash:>9}"
-        );
-        return;
+/// Least, most, mean and standard deviation of some values, and how many of them in 100 are that near to the mean;
+/// dashes where there are none.
+fn spread(out: &mut String, name: &str, figures: Option<([f64; 4], f64)>, show: fn(f64) -> String) {
+    let dash = || "–".to_owned();
+    let ([min, max, mean, sd], near) = match figures {
+        Some((figures, near)) => (figures.map(show), format!("{near:.2}%")),
+        None => ([dash(), dash(), dash(), dash()], dash()),
     };
+    let _ = writeln!(
+        out,
+        "{name:<18}{min:>11}{max:>11}{mean:>11}{sd:>11}{near:>9}"
+    );
+}
+
+fn spread_of(times: &Times) -> Option<([f64; 4], f64)> {
+    let h = times.histogram().filter(|h| !h.is_empty())?;
     let (mean, sd) = (h.mean(), h.stdev());
     let near = h
         .iter_recorded()
         .filter(|value| (value.value_iterated_to() as f64 - mean).abs() <= sd)
         .map(|value| value.count_at_value())
         .sum::<u64>();
-    let us = |ns: f64| time(ns / 1e3);
-    let _ = writeln!(
-        out,
-        "{name:<18}{:>11}{:>11}{:>11}{:>11}{:>8.2}%",
-        us(h.min() as f64),
-        us(h.max() as f64),
-        us(mean),
-        us(sd),
-        near as f64 * 100.0 / h.len() as f64,
-    );
+    let figures = [h.min() as f64, h.max() as f64, mean, sd];
+    Some((figures, near as f64 * 100.0 / h.len() as f64))
+}
+
+fn us(ns: f64) -> String {
+    time(ns / 1e3)
 }
 
 /// Calls ended a second, over the whole seconds of the measured stages.
-fn rates(out: &mut String, run: &Run) {
-    let warmups: Vec<bool> = run.header.planned_stages.iter().map(|s| s.warmup).collect();
+fn rates(run: &Run) -> Option<([f64; 4], f64)> {
     let intervals = run.intervals().unwrap_or_default();
     let rates: Vec<f64> = intervals
         .iter()
         .filter(|interval| interval.length.as_secs_f64() >= 0.5)
         .map(|interval| {
-            let ended: u64 = interval
-                .stages
-                .iter()
-                .filter(|(stage, _)| !warmups.get(usize::from(*stage)).copied().unwrap_or(false))
-                .map(|(_, record)| record.ended())
-                .sum();
+            let counted = interval.stages.iter();
+            let counted = counted.filter(|(stage, _)| !run.header.is_warmup(*stage));
+            let ended: u64 = counted.map(|(_, record)| record.ended()).sum();
             ended as f64 / interval.length.as_secs_f64()
         })
         .filter(|rate| *rate > 0.0)
         .collect();
-    if rates.is_empty() {
-        let dash = "–";
-        let _ = writeln!(
-            out,
-            "{:<18}{dash:>11}{dash:>11}{dash:>11}{dash:>11}{dash:>9}",
-            "req/s           :"
-        );
-        return;
-    }
     let n = rates.len() as f64;
     let mean = rates.iter().sum::<f64>() / n;
     let sd = (rates.iter().map(|r| (r - mean).powi(2)).sum::<f64>() / n).sqrt();
     let near = rates.iter().filter(|r| (**r - mean).abs() <= sd).count() as f64;
     let min = rates.iter().copied().fold(f64::INFINITY, f64::min);
     let max = rates.iter().copied().fold(0.0, f64::max);
-    let _ = writeln!(
-        out,
-        "{:<18}{min:>11.2}{max:>11.2}{mean:>11.2}{sd:>11.2}{:>8.2}%",
-        "req/s           :",
-        near * 100.0 / n
-    );
+    (n > 0.0).then_some(([min, max, mean, sd], near * 100.0 / n))
 }
 
 fn distribution(out: &mut String, times: &Times) {

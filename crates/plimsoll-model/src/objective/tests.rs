@@ -1,0 +1,231 @@
+use super::*;
+use crate::Outcome;
+use crate::measure::Measures;
+use crate::spec::Spec;
+
+fn objectives(typed: &[(&str, &str)]) -> Vec<Objective> {
+    let mut spec = Spec::default();
+    for (metric, limit) in typed {
+        spec.objective.insert((*metric).into(), (*limit).into());
+    }
+    spec.objectives()
+}
+
+fn usual() -> Vec<Objective> {
+    objectives(&[("p99", "< 10ms"), ("errors", "< 2%")])
+}
+
+fn record(fast: u64, slow: u64, failed: u64) -> StageRecord {
+    let mut record = StageRecord::default();
+    for _ in 0..fast {
+        record.response.record(5_000_000);
+    }
+    for _ in 0..slow {
+        record.response.record(50_000_000);
+    }
+    record.outcomes.add(Outcome::Ok, fast + slow);
+    record.outcomes.add(Outcome::Reset, failed);
+    record
+}
+
+fn measured(record: StageRecord) -> Measured {
+    let part = Part {
+        record,
+        achieved_per_s: Some(100.0),
+        memory: None,
+    };
+    Measured {
+        stages: vec![("peak".to_owned(), part.clone())],
+        all: part,
+        circumstances: Circumstances::default(),
+    }
+}
+
+/// 992 calls were ok when the run was ended for its times; 110 had not begun.
+#[test]
+fn calls_that_were_given_up_are_no_errors() {
+    let mut r = record(800, 192, 0);
+    r.outcomes.add(Outcome::Interrupted, 4);
+    r.not_started = 106;
+    for _ in 0..110 {
+        r.cut_off.record(3_000_000);
+    }
+    let typed = [("errors", "< 1%"), ("p50", "< 10ms"), ("p99", "< 10ms")];
+    use Verdict::{Met, Missed};
+    assert_eq!(verdicts(&typed, r.clone()), [Met, Met, Missed]);
+    let errors = judge(&objectives(&typed[..1]), &measured(r), Standing::Lost);
+    assert_eq!(errors[0].measured, "0.0000%");
+}
+
+/// A pause of 80 ms at 500 calls a second, with a p99.9 of 20 ms promised.
+#[test]
+fn a_pause_of_the_generator_fails_nothing_and_hides_nothing() {
+    let paused = |slow_of_its_own: u64| {
+        let mut r = record(5_000, 40 + slow_of_its_own, 0);
+        for ms in 1..=40u64 {
+            r.pacing.record(2 * ms * 1_000_000);
+        }
+        for _ in 0..90 {
+            r.delayed.record(80_000_000);
+        }
+        r
+    };
+    let typed = [("p50", "< 20ms"), ("p99.9", "< 20ms")];
+    use Verdict::{CannotBeJudged, Met, Missed};
+    assert_eq!(verdicts(&typed, paused(0)), [Met, CannotBeJudged]);
+    assert_eq!(verdicts(&typed, paused(200)), [Met, Missed]);
+    let judged = judge(&objectives(&typed), &measured(paused(0)), Standing::Sound);
+    assert_eq!(
+        judged[1].measured,
+        "50.00ms; the generator can be the cause (pacing p99.9 80.02ms, it stood still for up to 80.02ms)"
+    );
+    // Nor does it end a run early.
+    let lost = |r| {
+        let objectives = objectives(&typed);
+        lost(&objectives, &measured(r), &|_| Some(5_040)).is_some()
+    };
+    assert!(!lost(paused(0)) && lost(paused(200)));
+}
+
+/// Most calls were refused: no lateness of the generator's does that.
+#[test]
+fn errors_count_whatever_load_it_was() {
+    let mut r = record(300, 0, 0);
+    r.outcomes.add(Outcome::ConnectRefused, 700);
+    for _ in 0..1_000 {
+        r.pacing.record(30_000_000);
+    }
+    let judged = judge(&usual(), &measured(r), Standing::OtherLoad);
+    let verdicts: Vec<Verdict> = judged.into_iter().map(|j| j.verdict).collect();
+    assert_eq!(verdicts, [Verdict::Missed, Verdict::Missed]);
+    // What was met by a load that nobody asked for shows nothing.
+    let judged = judge(&usual(), &measured(record(900, 0, 0)), Standing::OtherLoad);
+    assert!(judged.iter().all(|j| j.verdict == Verdict::CannotBeJudged));
+}
+
+#[test]
+fn our_own_failures_are_neither_the_targets_nor_a_success() {
+    let mut r = record(900, 0, 0);
+    r.outcomes.add(Outcome::NoPorts, 100);
+    let circumstances = Circumstances {
+        short: true,
+        ..Circumstances::default()
+    };
+    let measured = Measured {
+        circumstances,
+        ..measured(r)
+    };
+    let judged = judge(&usual(), &measured, Standing::Sound);
+    assert!(judged.iter().all(|j| j.verdict == Verdict::CannotBeJudged));
+}
+
+fn verdicts(typed: &[(&str, &str)], record: StageRecord) -> Vec<Verdict> {
+    let judged = judge(&objectives(typed), &measured(record), Standing::Sound);
+    judged.into_iter().map(|j| j.verdict).collect()
+}
+
+#[test]
+fn an_objective_is_lost_when_no_end_of_the_run_can_save_it() {
+    let objectives = usual();
+    let lost = |fast, slow, failed| {
+        let measured = measured(record(fast, slow, failed));
+        lost(&objectives, &measured, &|_| Some(1_000)).map(|o| o.text.as_str())
+    };
+    assert_eq!(lost(100, 10, 0), None);
+    assert_eq!(lost(100, 11, 0), Some("p99 < 10ms"));
+    assert_eq!(lost(0, 0, 21), Some("errors < 2%"));
+    assert_eq!(lost(0, 0, 10), None);
+}
+
+#[test]
+fn means_and_single_stages_are_lost_too() {
+    let lost = |typed, fast, slow, expected: Option<u64>| {
+        let objectives = objectives(&[typed]);
+        let measured = measured(record(fast, slow, 0));
+        lost(&objectives, &measured, &|_| expected).is_some()
+    };
+    // 20 × 50 ms are 1 ms for each of 1,000.
+    assert!(lost(("mean", "< 900us"), 0, 20, Some(1_000)));
+    assert!(!lost(("mean", "< 1100us"), 0, 20, Some(1_000)));
+    assert!(!lost(("mean", "< 900us"), 0, 20, None), "no end is known");
+    assert!(lost(("p99 at peak", "< 10ms"), 0, 11, Some(1_000)));
+    assert!(!lost(("p99 at elsewhere", "< 10ms"), 0, 11, Some(1_000)));
+    assert!(!lost(("token_gap.p99", "< 1us"), 0, 11, Some(10)));
+}
+
+#[test]
+fn what_was_measured_is_readable() {
+    assert_eq!(
+        [1_500.0, 52_192_900.0, 2.5e9].map(readable),
+        ["1.5us", "52.19ms", "2.50s"]
+    );
+}
+
+#[test]
+fn what_is_lost_is_missed_by_the_calls_that_were_made() {
+    let judged = judge(&usual(), &measured(record(600, 11, 0)), Standing::Lost);
+    let verdicts: Vec<Verdict> = judged.into_iter().map(|j| j.verdict).collect();
+    assert_eq!(verdicts, [Verdict::Met, Verdict::Missed]);
+}
+
+#[test]
+fn a_share_of_resumed_handshakes_needs_handshakes() {
+    let judged = |full, resumed| {
+        let mut r = record(10, 0, 0);
+        (r.connections_full, r.connections_resumed) = (full, resumed);
+        let objectives = objectives(&[("resumed", ">= 99%")]);
+        let judged = judge(&objectives, &measured(r), Standing::OtherLoad);
+        (judged[0].verdict, judged[0].measured.clone())
+    };
+    let expected = |verdict, text: &str| (verdict, text.to_owned());
+    assert_eq!(
+        judged(1, 99),
+        expected(Verdict::CannotBeJudged, "99.0000% of 100 handshakes")
+    );
+    assert_eq!(
+        judged(2, 98),
+        expected(Verdict::Missed, "98.0000% of 100 handshakes")
+    );
+    assert_eq!(
+        judged(0, 0),
+        expected(Verdict::NotSupported, "no handshake was made")
+    );
+}
+
+#[test]
+fn every_kind_of_time_is_judged() {
+    let mut r = record(1_000, 0, 0);
+    let mut measures = Measures::default();
+    for _ in 0..1_000 {
+        r.lag.record(30_000);
+        measures.record(TimeMeasure::FirstToken, 40_000_000);
+        measures.record(TimeMeasure::TokenGap, 2_000_000);
+    }
+    r.measures = Some(Box::new(measures));
+    use Verdict::{Met, Missed, NotSupported};
+    for (objective, limit, verdict) in [
+        ("mean", "< 6ms", Met),
+        ("mean", "< 4ms", Missed),
+        ("lag.p99", "< 50us", Met),
+        ("lag.p99", "< 10us", Missed),
+        ("ttft.p99", "< 50ms", Met),
+        ("ttft.p99", "< 30ms", Missed),
+        ("token_gap.mean", "< 3ms", Met),
+        ("message_gap.p99", "< 3ms", NotSupported),
+        ("p99.99", "< 1s", NotSupported),
+        ("rate", "> 90/s", Met),
+        ("rate at peak", "> 110/s", Missed),
+        ("p99 at peak", "< 10ms", Met),
+        ("p99 at trough", "< 10ms", NotSupported),
+    ] {
+        assert_eq!(
+            verdicts(&[(objective, limit)], r.clone()),
+            [verdict],
+            "{objective} {limit}"
+        );
+    }
+    // A failed call never got its first token, and is not one of the lags.
+    r.outcomes.add(Outcome::Reset, 50);
+    assert_eq!(verdicts(&[("ttft.p99", "< 1h")], r.clone()), [Missed]);
+    assert_eq!(verdicts(&[("lag.p99", "< 50us")], r), [Met]);
+}

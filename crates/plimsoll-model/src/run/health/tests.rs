@@ -1,0 +1,151 @@
+use super::*;
+use crate::run::header::Loop;
+use crate::run::interval::IntervalRecord;
+
+fn record(pacing_us: u64, lag_us: u64) -> StageRecord {
+    let mut record = StageRecord::default();
+    for _ in 0..1_000 {
+        record.response.record(5_000_000);
+        record.pacing.record(pacing_us * 1_000);
+        record.lag.record(lag_us * 1_000);
+    }
+    record
+}
+
+fn judged(
+    record: &StageRecord,
+    is_open: bool,
+    tick: Duration,
+    observed: &Observed,
+) -> Vec<HealthProblem> {
+    let header = RunHeader {
+        load_loop: is_open.then_some(Loop::Open),
+        tick_us: Some(tick.as_micros() as u64),
+        ..RunHeader::default()
+    };
+    health(record, &header, observed)
+}
+
+fn kinds(problems: &[HealthProblem]) -> Vec<(ProblemKind, bool)> {
+    problems.iter().map(|p| (p.kind, p.invalidates)).collect()
+}
+
+#[test]
+fn late_pacing_is_the_generators_fault_and_waiting_is_not() {
+    let calm = Observed::default();
+    assert_eq!(judged(&record(100, 120), true, Duration::ZERO, &calm), []);
+    assert_eq!(
+        kinds(&judged(&record(600, 620), true, Duration::ZERO, &calm)),
+        [(ProblemKind::PacingLate, true)]
+    );
+    // What calls waited for a tick is asked for, and what comes on top is not.
+    let tick = Duration::from_micros(550);
+    assert_eq!(
+        kinds(&judged(&record(600, 620), true, tick, &calm)),
+        [(ProblemKind::Bundled, false)]
+    );
+    assert_eq!(
+        kinds(&judged(&record(1_200, 1_220), true, tick, &calm))[0],
+        (ProblemKind::PacingLate, true)
+    );
+    // A lag alone does not say what was waited for.
+    assert_eq!(judged(&record(20, 90_000), true, Duration::ZERO, &calm), []);
+    let mut waited = record(20, 90_000);
+    (waited.due, waited.waited_for_stream) = (1_000, 9);
+    assert_eq!(judged(&waited, true, Duration::ZERO, &calm), []);
+    waited.waited_for_connection = 2;
+    let problems = judged(&waited, true, Duration::ZERO, &calm);
+    assert_eq!(
+        kinds(&problems),
+        [(ProblemKind::WaitedForConnection, false)]
+    );
+    let text = &problems[0].text;
+    assert!(
+        text.starts_with(
+            "9 of 1000 calls waited for a free stream and 2 for a connection to come up (lag p99"
+        ),
+        "{text}"
+    );
+    // A generator that was late does not hide it.
+    waited.pacing = record(60_000, 0).pacing;
+    assert_eq!(
+        kinds(&judged(&waited, true, Duration::ZERO, &calm)),
+        [
+            (ProblemKind::PacingLate, true),
+            (ProblemKind::WaitedForConnection, false)
+        ]
+    );
+    assert_eq!(judged(&record(600, 620), false, Duration::ZERO, &calm), []);
+}
+
+#[test]
+fn a_busy_worker_invalidates_an_open_loop_only() {
+    let mut busy = Observed::default();
+    for (length_ms, ratio) in [(1_000, 0.5), (1_400, 0.99), (6, 1.0)] {
+        busy.add(&IntervalRecord {
+            length: Duration::from_millis(length_ms),
+            busiest_worker_ratio: ratio,
+            ..IntervalRecord::default()
+        });
+    }
+    assert_eq!((busy.busy_intervals, busy.stalled_intervals), (1, 1));
+    let stalled = (ProblemKind::MachineStalled, false);
+    assert_eq!(
+        kinds(&judged(&record(1, 1), true, Duration::ZERO, &busy)),
+        [(ProblemKind::WorkerBusy, true), stalled]
+    );
+    assert_eq!(
+        kinds(&judged(&record(1, 1), false, Duration::ZERO, &busy)),
+        [(ProblemKind::WorkerBusy, false), stalled]
+    );
+}
+
+#[test]
+fn slow_failures_are_reported_and_fast_ones_need_not_be() {
+    let calm = Observed::default();
+    let mut r = record(1, 1);
+    for _ in 0..20 {
+        r.failed.record(100_000);
+    }
+    assert_eq!(judged(&r, true, Duration::ZERO, &calm), []);
+    for _ in 0..20 {
+        r.failed.record(1_000_000_000);
+    }
+    let problems = judged(&r, true, Duration::ZERO, &calm);
+    assert_eq!(kinds(&problems), [(ProblemKind::SlowFailures, false)]);
+    assert!(
+        problems[0]
+            .text
+            .ends_with("with them the p99 is 1.00 s, not 5.00 ms"),
+        "{}",
+        problems[0].text
+    );
+}
+
+#[test]
+fn connections_that_carried_nothing_are_reported_with_their_number() {
+    let mut r = record(1, 1);
+    r.connections_full = 10;
+    assert_eq!(judged(&r, true, Duration::ZERO, &Observed::default()), []);
+    r.connections_unused = 7;
+    let problems = judged(&r, true, Duration::ZERO, &Observed::default());
+    assert_eq!(kinds(&problems), [(ProblemKind::ConnectionsUnused, false)]);
+    let text = &problems[0].text;
+    assert!(text.starts_with("7 of 10 connections ended without carrying a call:"));
+}
+
+#[test]
+fn exhausted_descriptors_invalidate_wherever_they_show() {
+    let mut r = record(1, 1);
+    r.connect_failures.add(Outcome::NoDescriptors, 3);
+    r.outcomes.add(Outcome::NoPorts, 1);
+    let problems = judged(&r, true, Duration::ZERO, &Observed::default());
+    assert_eq!(
+        kinds(&problems),
+        [
+            (ProblemKind::NoDescriptors, true),
+            (ProblemKind::NoPorts, true)
+        ]
+    );
+    assert!(problems[0].text.contains("3 times: raise `ulimit -n`"));
+}

@@ -1,0 +1,126 @@
+//! What a search is for.
+
+use serde::{Deserialize, Serialize};
+
+use super::Purpose;
+
+/// What is searched for, and how carefully (RFC 9971, 4.6: search goal).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Goal {
+    /// The first rate to try, calls a second.
+    pub start_per_s: f64,
+    /// Rates outside of these are not tried, calls a second.
+    pub least_per_s: f64,
+    pub most_per_s: f64,
+    /// The relative width of the interval that is enough: 0.01 is 1 % (goal width).
+    pub precision: f64,
+    /// How long a trial is that finds the neighbourhood, seconds.
+    pub probe_s: f64,
+    /// How long a trial is that counts, seconds (goal final trial duration).
+    pub trial_s: f64,
+    /// How many trials that count are made at most at one rate.
+    pub trials: u32,
+    /// How long the trial is that confirms the winner, seconds.
+    pub confirm_s: f64,
+    /// A trial has at least so many calls, and takes longer where it must: what the objectives' percentiles need.
+    pub least_calls: u64,
+    /// All trials together end within this time, seconds.
+    pub budget_s: f64,
+    /// Trials at other rates, as far as the budget goes, for the curve of latency against rate.
+    pub curve: bool,
+}
+
+impl Default for Goal {
+    fn default() -> Goal {
+        Goal {
+            start_per_s: 100.0,
+            least_per_s: 1.0,
+            most_per_s: 10e6,
+            precision: 0.01,
+            probe_s: 2.0,
+            trial_s: 5.0,
+            trials: 3,
+            confirm_s: 15.0,
+            least_calls: 0,
+            budget_s: 300.0,
+            curve: true,
+        }
+    }
+}
+
+/// Why a goal can't be searched for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {problem}")]
+pub struct GoalError {
+    /// The field without its unit.
+    pub key: &'static str,
+    pub problem: String,
+}
+
+impl Goal {
+    /// # Errors
+    /// The first field that makes no sense, and what would.
+    pub fn check(&self) -> Result<(), GoalError> {
+        let wrong = |key, problem: String| Err(GoalError { key, problem });
+        for (key, seconds) in [
+            ("probe", self.probe_s),
+            ("trial", self.trial_s),
+            ("confirm", self.confirm_s),
+            ("budget", self.budget_s),
+        ] {
+            if !(seconds.is_finite() && seconds > 0.0) {
+                return wrong(
+                    key,
+                    format!("{seconds} s is no length of a trial: use a duration such as \"5s\""),
+                );
+            }
+        }
+        if !(0.0005..=0.5).contains(&self.precision) {
+            return wrong(
+                "precision",
+                format!(
+                    "{} % is out of range: use 0.05% to 50%",
+                    self.precision * 100.0
+                ),
+            );
+        }
+        if self.trials == 0 {
+            return wrong("trials", "0 trials decide nothing: use 1 or more".into());
+        }
+        if self.trial_s < self.probe_s || self.confirm_s < self.trial_s {
+            return wrong(
+                "trial",
+                format!(
+                    "trials grow: a probe ({} s) is no longer than a trial ({} s), and a trial no longer than the confirmation ({} s)",
+                    self.probe_s, self.trial_s, self.confirm_s
+                ),
+            );
+        }
+        let ordered = self.least_per_s > 0.0
+            && self.least_per_s <= self.start_per_s
+            && self.start_per_s <= self.most_per_s
+            && self.most_per_s.is_finite();
+        if !ordered {
+            return wrong(
+                "start",
+                format!(
+                    "rates must rise from least ({}/s) over start ({}/s) to most ({}/s)",
+                    self.least_per_s, self.start_per_s, self.most_per_s
+                ),
+            );
+        }
+        Ok(())
+    }
+
+    /// The length of a trial at `rate_per_s`, seconds. A short budget has shorter ones.
+    pub(super) fn length_s(&self, purpose: Purpose, rate_per_s: f64) -> f64 {
+        let (length_s, of_budget) = match purpose {
+            Purpose::Probe | Purpose::Curve => (self.probe_s, 1.0 / 30.0),
+            Purpose::Narrow => (self.trial_s, 1.0 / 12.0),
+            Purpose::Confirm => (self.confirm_s, 1.0 / 6.0),
+        };
+        length_s
+            .min(self.budget_s * of_budget)
+            .max(self.least_calls as f64 / rate_per_s)
+    }
+}

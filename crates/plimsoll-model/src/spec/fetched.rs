@@ -1,0 +1,59 @@
+//! Calls that fetch files, whose sizes are an axis of a ladder.
+
+use toml::Value;
+
+use super::target::path_of;
+use super::{Spec, protocol};
+use crate::units::{Size, UnitError};
+
+/// Of an axis of sizes: clients are so few that their bodies together are no larger, since a
+/// server that sends sixteen of 512 MiB at once ends none of them in time.
+const MAX_IN_FLIGHT: u64 = 64 << 20;
+
+/// The section of calls that fetch files, whose sizes are an axis.
+pub(super) fn files() -> &'static str {
+    let fetching = protocol::all().find(|protocol| protocol.fetches_files());
+    let schemes = fetching.map_or(protocol::first(), |protocol| protocol.schemes());
+    schemes.section
+}
+
+impl Spec {
+    /// The path of the file that its calls fetch, and its bytes where they are given; `None`: they fetch none.
+    pub fn file(&self) -> Option<(&str, Option<u64>)> {
+        let section = self.call.sections.get(files())?;
+        let text = |key: &str| section.get(key).and_then(Value::as_str);
+        let size = text("size").and_then(|size| size.parse().ok());
+        Some((
+            text("path").unwrap_or_default(),
+            size.map(|size: Size| size.0),
+        ))
+    }
+
+    /// Fetches files of this size, which a server of ours makes, instead of what it fetched.
+    pub(super) fn set_file_size(&mut self, text: &str) -> Result<(), String> {
+        let size: Size = text.parse().map_err(|e: UnitError| e.to_string())?;
+        let section = self.call.sections.get_mut(files());
+        let section =
+            section.ok_or_else(|| format!("an axis of files: it needs [call.{}]", files()))?;
+        section.insert("size".to_owned(), size.to_string().into());
+        section.insert("path".to_owned(), format!("/bytes/{}", size.0).into());
+        if let Some(target) = &mut self.target
+            && let Some(path) = path_of(target).map(str::len)
+        {
+            target.truncate(target.len() - path);
+        }
+        let most = u32::try_from(MAX_IN_FLIGHT / size.0.max(1))
+            .unwrap_or(u32::MAX)
+            .max(1);
+        self.load.clients = self.load.clients.map(|clients| clients.min(most));
+        self.load.connections = self.load.connections.map(|n| n.min(most));
+        Ok(())
+    }
+}
+
+/// The size of a file that a server makes: of `/bytes/SIZE`.
+pub fn made_by_server(path: &str) -> Option<u64> {
+    let size = path.strip_prefix("/bytes/")?;
+    let bytes = size.parse().ok();
+    bytes.or_else(|| Some(size.parse::<Size>().ok()?.0))
+}

@@ -1,0 +1,40 @@
+//! Ladders start their servers and sidecars afresh several times.
+
+use std::collections::BTreeSet;
+
+use plimsoll_model::run::Run;
+
+use crate::support::Place;
+use crate::{climb, plan};
+
+/// Whatever two processes of one program differ by would otherwise be taken for what the rungs differ by.
+#[test]
+fn servers_and_sidecars_of_the_ladder_are_started_afresh_for_every_sitting() {
+    let place = Place::new();
+    plan(
+        &place,
+        "rate = \"400/s\"\nduration = \"5s\"",
+        "turn = 10\nparts = [\"none\"]\nserve = [\"score\", \"--delay\", \"0s\"]\nvia = [\"direct\", \"two sidecars\"]",
+    );
+    let (out, record) = climb(&place);
+    let mut servers = BTreeSet::new();
+    for rung in &record.rungs {
+        // 100 rounds, in sittings of half a second.
+        assert_eq!(rung.slices.len(), 10, "{out}");
+        assert!(rung.in_turns.unwrap().p99_us.is_some(), "{rung:?}");
+        for slice in &rung.slices {
+            assert_eq!(slice.errors, 0, "{slice:?}");
+            let run = Run::load(&place.path("ladder").join(&slice.run)).unwrap();
+            let pids = &run.header.server_pids;
+            assert!(!pids.is_empty() && servers.insert(pids.clone()), "{pids:?}");
+        }
+    }
+    let sidecars = |rung: usize| record.rungs[rung].slices.iter();
+    assert!(sidecars(0).all(|slice| slice.sidecar_cpu_us_per_call.is_none()));
+    // Of sidecars that answered in the sitting before it would be 0.
+    assert!(sidecars(1).all(|slice| slice.sidecar_cpu_us_per_call.is_some_and(|us| us > 0.0)));
+    // A sitting that a busy machine kept from half of its rounds does not count.
+    let sittings = record.turns.unwrap().sittings;
+    assert!((5..=10).contains(&sittings), "{sittings}");
+    assert!(out.contains(&format!("and {sittings} sittings")), "{out}");
+}
