@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use plimsoll_protocols::session::http::{Answer, AnswerReader};
 use plimsoll_wire::http1::Http1Error;
-use plimsoll_wire::websocket::UpgradeAnswer;
+use plimsoll_wire::websocket::{Offer, UpgradeAnswer};
 
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 
@@ -30,11 +30,11 @@ fuzz_target!(|input: &[u8]| {
     if let Ok(whole) = whole {
         assert_eq!(split, Ok(whole));
     }
-    if let Ok(Some(answer)) = UpgradeAnswer::parse(bytes, KEY, true) {
+    if let Ok(Some(answer)) = UpgradeAnswer::parse(bytes, KEY, Offer::COMPRESSION) {
         assert!(answer.size <= bytes.len());
         assert!(answer.problem.is_some() || answer.status == 101);
         // Not a byte less makes it whole.
-        let less = UpgradeAnswer::parse(&bytes[..answer.size - 1], KEY, true);
+        let less = UpgradeAnswer::parse(&bytes[..answer.size - 1], KEY, Offer::COMPRESSION);
         assert!(!matches!(less, Ok(Some(_))));
     }
 });

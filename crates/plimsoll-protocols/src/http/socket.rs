@@ -196,7 +196,7 @@ impl SocketDriver {
             compression: shared.compression,
             protocol,
         };
-        let parsed = UpgradeAnswer::parse_to(gathered, &self.key, offer);
+        let parsed = UpgradeAnswer::parse(gathered, &self.key, offer);
         let refused = |outcome, detail| ProtocolError { outcome, detail };
         let answer =
             parsed.map_err(|e| refused(Outcome::SocketRefused, format!("websocket: {e}")))?;

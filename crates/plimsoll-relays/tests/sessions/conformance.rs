@@ -12,8 +12,8 @@ use std::time::Duration;
 use plimsoll_relays::bus::Bus;
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_wire::websocket::{
-    Deflate, FrameHead, Message, Opcode, Reader, Role, UpgradeAnswer, accept_key, client_key,
-    close_payload, put_frame, put_masked,
+    Deflate, FrameHead, Message, Offer, Opcode, Reader, Role, UpgradeAnswer, accept_key,
+    client_key, close_payload, put_frame, put_masked,
 };
 use std::ops::ControlFlow;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -407,7 +407,7 @@ async fn the_gateway_meets_every_case() {
             while !head.ends_with(b"\r\n\r\n") {
                 assert_ne!(stream.read_buf(&mut head).await.unwrap(), 0);
             }
-            let opened = UpgradeAnswer::parse(&head, "dGhlIHNhbXBsZSBub25jZQ==", false);
+            let opened = UpgradeAnswer::parse(&head, "dGhlIHNhbXBsZSBub25jZQ==", Offer::default());
             let opened = opened.unwrap().unwrap();
             assert_eq!((opened.size, opened.problem), (head.len(), None));
             check(&mut stream, case, piece, true).await;
@@ -442,7 +442,7 @@ pub(crate) async fn echo_as_client(to: SocketAddr, path: &str) -> Vec<u8> {
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut input = Vec::new();
     let (head, deflate) = loop {
-        if let Some(opened) = UpgradeAnswer::parse(&input, &key, true).unwrap() {
+        if let Some(opened) = UpgradeAnswer::parse(&input, &key, Offer::COMPRESSION).unwrap() {
             assert_eq!(opened.problem, None);
             break (opened.size, opened.deflate);
         }

@@ -52,33 +52,21 @@ pub struct Offer<'a> {
     pub protocol: Option<&'a str>,
 }
 
+impl Offer<'_> {
+    /// Compression, and no subprotocol.
+    pub const COMPRESSION: Offer<'static> = Offer {
+        compression: true,
+        protocol: None,
+    };
+}
+
 impl UpgradeAnswer {
     /// The answer at the beginning of `bytes` to an upgrade whose `Sec-WebSocket-Key` was `key`;
-    /// `None` until its head is whole. `compression`: [`Deflate::OFFER`] was offered.
+    /// `None` until its head is whole.
     ///
     /// # Errors
     /// What is not an HTTP/1.1 answer.
     pub fn parse(
-        bytes: &[u8],
-        key: &str,
-        compression: bool,
-    ) -> Result<Option<UpgradeAnswer>, Http1Error> {
-        let protocol = None;
-        UpgradeAnswer::parse_to(
-            bytes,
-            key,
-            Offer {
-                compression,
-                protocol,
-            },
-        )
-    }
-
-    /// As [`UpgradeAnswer::parse`], for whatever was offered.
-    ///
-    /// # Errors
-    /// Likewise.
-    pub fn parse_to(
         bytes: &[u8],
         key: &str,
         offer: Offer<'_>,
@@ -182,7 +170,7 @@ mod tests {
             ),
         ] {
             let bytes = format!("{head}{answered}\r\n");
-            let answer = UpgradeAnswer::parse_to(
+            let answer = UpgradeAnswer::parse(
                 bytes.as_bytes(),
                 KEY,
                 Offer {
@@ -214,10 +202,10 @@ mod tests {
                 .collect();
             let text = format!("HTTP/1.1 103 Y\r\n\r\nHTTP/1.1 {status} X\r\n{lines}\r\n");
             for end in 0..text.len() {
-                let part = UpgradeAnswer::parse(&text.as_bytes()[..end], KEY, false);
+                let part = UpgradeAnswer::parse(&text.as_bytes()[..end], KEY, Offer::default());
                 assert_eq!(part, Ok(None));
             }
-            let answer = UpgradeAnswer::parse(text.as_bytes(), KEY, false)
+            let answer = UpgradeAnswer::parse(text.as_bytes(), KEY, Offer::default())
                 .unwrap()
                 .unwrap();
             assert_eq!((answer.status, answer.size), (status, text.len()));
@@ -253,7 +241,14 @@ mod tests {
                  Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n{extensions}\r\n"
             );
             let key = "dGhlIHNhbXBsZSBub25jZQ==";
-            let answer = UpgradeAnswer::parse(text.as_bytes(), key, compression);
+            let answer = UpgradeAnswer::parse(
+                text.as_bytes(),
+                key,
+                Offer {
+                    compression,
+                    protocol: None,
+                },
+            );
             let answer = answer.unwrap().unwrap();
             (answer.problem.is_none(), answer.deflate.is_some())
         };

@@ -11,7 +11,15 @@ mod reader;
 pub use deflate::Deflate;
 pub use frame::{FrameHead, MAX_HEAD, Opcode, apply_mask, close_payload, put_frame, put_masked};
 pub use handshake::{Offer, UpgradeAnswer, accept_key, client_key, is_client_key};
-pub use reader::{Message, Reader, Role, Violation};
+pub use reader::{Message, Reader, Role};
+
+/// The peer broke the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// What to close with.
+    pub code: u16,
+    pub reason: &'static str,
+}
 
 /// Close codes (RFC 6455 §7.4, IANA's registry, and 4000–4999 for private use).
 pub mod code {

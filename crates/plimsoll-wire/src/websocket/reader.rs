@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 
 use super::deflate::inflated;
 use super::frame::{FrameHead, MAX_HEAD, Opcode, RESERVED, apply_mask};
-use super::{code, is_sendable};
+use super::{Violation, code, is_sendable};
 
 /// Which end reads. A server demands masked frames, a client refuses them (§5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,14 +29,6 @@ pub enum Message<'a> {
         code: u16,
         reason: &'a str,
     },
-}
-
-/// The peer broke the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// What to close with.
-    pub code: u16,
-    pub reason: &'static str,
 }
 
 fn violation(reason: &'static str) -> Violation {

@@ -7,8 +7,8 @@ use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http1::put_request;
 use plimsoll_wire::websocket::{
-    Deflate, Message, Opcode, Reader, Role, UpgradeAnswer, Violation, client_key, close_payload,
-    code, put_masked,
+    Deflate, Message, Offer, Opcode, Reader, Role, UpgradeAnswer, Violation, client_key,
+    close_payload, code, put_masked,
 };
 
 use crate::session::measures;
@@ -58,8 +58,11 @@ impl Session {
 
     pub(super) fn upgraded(&mut self, bytes: &[u8], now: Time, turn: &mut Turn<'_>) {
         self.upgrade.extend_from_slice(bytes);
-        let (key, compression) = (client_key(&self.nonce), self.options.call.compression);
-        let answer = match UpgradeAnswer::parse(&self.upgrade, &key, compression) {
+        let offer = Offer {
+            compression: self.options.call.compression,
+            protocol: None,
+        };
+        let answer = match UpgradeAnswer::parse(&self.upgrade, &client_key(&self.nonce), offer) {
             Ok(None) => return,
             Ok(Some(answer)) => answer,
             Err(e) => {
