@@ -2,7 +2,7 @@
 //! sends anything but whole frames.
 //!
 //! The first byte of the input chooses the options and the second the size of the
-//! pieces; the rest is what the client sends after its preface.
+//! pieces; the rest is what the client sends after its preface and SETTINGS.
 
 #![no_main]
 
@@ -29,9 +29,11 @@ fuzz_target!(|data: &[u8]| {
     let mut connection = Canned::new(options).connection();
     let (mut out, mut held) = (Vec::new(), Vec::new());
     connection.open(&mut out);
+    let mut greeting = http2::PREFACE.to_vec();
+    http2::write::settings(&mut greeting, &[]);
     connection
-        .receive(http2::PREFACE, &mut out, &mut held)
-        .expect("the preface is good");
+        .receive(&greeting, &mut out, &mut held)
+        .expect("the greeting is good");
     for piece in bytes.chunks(usize::from(*step).max(1)) {
         if connection.receive(piece, &mut out, &mut held).is_err() {
             break;

@@ -196,10 +196,10 @@ impl Witness {
                 Frame::Data { data, .. } => answer.body.extend_from_slice(data),
                 Frame::Headers {
                     fragment,
-                    end_stream,
                     end_headers,
+                    ..
                 } => {
-                    let block = HeaderBlock::new(head.stream(), end_stream, fragment);
+                    let block = HeaderBlock::new(head.piece(fragment));
                     self.block = Some(block);
                     self.finish(end_headers, answer);
                 }
@@ -223,7 +223,7 @@ impl Witness {
         let block = self.block.take().unwrap();
         let mut fields = Vec::new();
         self.decoder
-            .decode(block.bytes(), |field| {
+            .decode(block.piece().bytes, |field| {
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                 fields.push((text(field.name), text(field.value)));
             })

@@ -1,4 +1,4 @@
-//! The wire formats that several protocols and relays share: HTTP/1.1, HTTP/2 frames, HPACK,
+//! The wire formats that several protocols and relays share: HTTP/1.1, HTTP/2, HPACK,
 //! WebSocket and the PROXY protocol.
 //!
 //! Bytes in, messages out, and back: no socket, no task, no clock, and no knowledge of

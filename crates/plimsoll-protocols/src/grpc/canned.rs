@@ -27,7 +27,7 @@ use thiserror::Error;
 
 pub use self::connection::CannedConnection;
 use plimsoll_wire::hpack::Encoder;
-use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, ErrorCode, MAX_WINDOW, Violation, write};
+use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, End, ErrorCode, MAX_WINDOW, Violation, write};
 
 use crate::http2::stream_id_places;
 
@@ -152,7 +152,7 @@ impl Canned {
         let mut body = Vec::new();
         let mut steady = Vec::new();
         let steady_head = encoder.encode(head.iter().copied());
-        write::header_block(&mut steady, 0, &steady_head, trailers_only);
+        write::header_block(&mut steady, 0, &steady_head, End(trailers_only));
         if !trailers_only {
             for _ in 0..options.messages.max(1) {
                 body.push(0);
@@ -160,10 +160,10 @@ impl Canned {
                 body.extend_from_slice(&options.message);
             }
             for chunk in body.chunks(DEFAULT_MAX_FRAME as usize) {
-                write::data(&mut steady, 0, chunk, false);
+                write::data(&mut steady, 0, chunk, End(false));
             }
             let steady_trailers = encoder.encode(last.iter().copied());
-            write::header_block(&mut steady, 0, &steady_trailers, true);
+            write::header_block(&mut steady, 0, &steady_trailers, End(true));
         }
         let ids = stream_id_places(&steady);
         let head = head_blocks;

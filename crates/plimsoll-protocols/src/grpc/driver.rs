@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use plimsoll_engine::driver::{Done, Event, Exchanged, Protocol, Tracer};
 use plimsoll_model::{Outcome, Time};
-use plimsoll_wire::http2::{ErrorCode, Violation};
+use plimsoll_wire::http2::{ErrorCode, Piece, Violation};
 
 use super::decodable::Decodable;
 use super::exchange::Exchanges;
@@ -140,27 +140,23 @@ impl Calls for GrpcCalls {
     #[inline(always)]
     fn data(
         connection: &mut GrpcDriver,
-        id: u32,
-        data: &[u8],
-        end_stream: bool,
+        data: Piece<'_>,
         now: Time,
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), Violation> {
-        connection.take_data(id, data, end_stream, now, out, events)
+        connection.take_data(data, now, out, events)
     }
 
     #[inline(always)]
     fn header_block(
         connection: &mut GrpcDriver,
-        id: u32,
-        block: &[u8],
-        end_stream: bool,
+        block: Piece<'_>,
         now: Time,
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), Violation> {
-        connection.take_block(id, block, end_stream, now, out, events)
+        connection.take_block(block, now, out, events)
     }
 
     #[inline]

@@ -6,7 +6,7 @@ use std::io;
 
 use plimsoll_model::Outcome as O;
 use plimsoll_wire::hpack::Encoder;
-use plimsoll_wire::http2::{ErrorCode, flags, kind, setting, write};
+use plimsoll_wire::http2::{End, ErrorCode, flags, kind, setting, write};
 
 use super::{Behaviour, Peer};
 
@@ -56,7 +56,7 @@ fn headers(out: &mut Vec<u8>, stream: u32, fields: &[(&str, &str)], end: bool) {
         out,
         stream,
         &Encoder::encode_plain(fields.iter().copied()),
-        end,
+        End(end),
     );
 }
 
@@ -72,7 +72,7 @@ fn trailers(out: &mut Vec<u8>, stream: u32) {
 
 fn answer(out: &mut Vec<u8>, stream: u32) {
     head(out, stream);
-    write::data(out, stream, MESSAGE, false);
+    write::data(out, stream, MESSAGE, End(false));
     trailers(out, stream);
 }
 
@@ -105,7 +105,7 @@ fn message(peer: &mut Peer, more: &[(&str, &str)], bytes: &[u8]) -> io::Result<(
         let all: Vec<_> = HEAD.iter().chain(more).copied().collect();
         headers(out, stream, &all, false);
         for piece in bytes.chunks(16_384) {
-            write::data(out, stream, piece, false);
+            write::data(out, stream, piece, End(false));
         }
         trailers(out, stream);
     })
@@ -114,7 +114,7 @@ fn message(peer: &mut Peer, more: &[(&str, &str)], bytes: &[u8]) -> io::Result<(
 /// A HEADERS frame with this block as it is.
 fn block(peer: &mut Peer, block: &[u8]) -> io::Result<()> {
     instead(peer, |out, stream| {
-        write::header_block(out, stream, block, false);
+        write::header_block(out, stream, block, End(false));
     })
 }
 
@@ -514,19 +514,19 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         "h2-data-before-headers",
         "DATA before HEADERS",
         O::ProtocolError,
-        |p| instead(p, |out, s| write::data(out, s, MESSAGE, false)),
+        |p| instead(p, |out, s| write::data(out, s, MESSAGE, End(false))),
     ),
     Behaviour::new(
         "h2-data-on-idle-stream",
         "DATA on a stream that nobody opened (§5.1)",
         O::ProtocolError,
-        |p| instead(p, |out, _| write::data(out, 999, MESSAGE, false)),
+        |p| instead(p, |out, _| write::data(out, 999, MESSAGE, End(false))),
     ),
     Behaviour::new(
         "h2-data-on-stream-0",
         "DATA on stream 0 (§6.1)",
         O::ProtocolError,
-        |p| instead(p, |out, _| write::data(out, 0, MESSAGE, false)),
+        |p| instead(p, |out, _| write::data(out, 0, MESSAGE, End(false))),
     ),
     Behaviour::new(
         "h2-headers-on-stream-0",
@@ -576,7 +576,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
                 frame(out, 0x42, 0xff, s, &[7; 1000]);
                 head(out, s);
                 frame(out, 0xbe, 0, 0, b"");
-                write::data(out, s, MESSAGE, false);
+                write::data(out, s, MESSAGE, End(false));
                 frame(out, 0x42, 0, 12_345, &[0; 16_384]);
                 trailers(out, s);
             })
@@ -641,7 +641,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         |p| {
             instead(p, |out, s| {
                 frame(out, kind::HEADERS, 0, s, &[0x88]);
-                write::data(out, s, MESSAGE, false);
+                write::data(out, s, MESSAGE, End(false));
             })
         },
     ),
@@ -687,7 +687,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
             let stream = request(p)?;
             send_frames(p, |out| head(out, stream))?;
             let mut out = Vec::new();
-            write::data(&mut out, stream, b"", false);
+            write::data(&mut out, stream, b"", End(false));
             p.flood(&out)
         },
     ),
@@ -737,7 +737,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
                 let mut block = vec![0x88, 0x40, 0x01, b'a', 0x7f, 0xa1, 0x1e];
                 block.extend([b'b'; 4000]);
                 block.extend([0xbe; 16_000]);
-                write::header_block(out, s, &block, false);
+                write::header_block(out, s, &block, End(false));
             })
         },
     ),
@@ -820,7 +820,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         |p| {
             instead(p, |out, s| {
                 head(out, s);
-                write::data(out, s, MESSAGE, true);
+                write::data(out, s, MESSAGE, End(true));
             })
         },
     ),
@@ -945,7 +945,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
                 &[(":status", "200"), ("content-type", "text/html")],
                 false,
             );
-            write::data(out, s, b"<html>welcome</html>", true);
+            write::data(out, s, b"<html>welcome</html>", End(true));
         })
     }),
     Behaviour::new(
@@ -983,7 +983,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         |p| {
             instead(p, |out, s| {
                 head(out, s);
-                write::data(out, s, &MESSAGE[..8], false);
+                write::data(out, s, &MESSAGE[..8], End(false));
             })
         },
     ),
@@ -995,7 +995,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
             let stream = request(p)?;
             send_frames(p, |out| {
                 head(out, stream);
-                write::data(out, stream, &MESSAGE[..8], false);
+                write::data(out, stream, &MESSAGE[..8], End(false));
             })
         },
     ),
@@ -1007,7 +1007,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
             let stream = request(p)?;
             send_frames(p, |out| {
                 head(out, stream);
-                write::data(out, stream, &MESSAGE[..8], false);
+                write::data(out, stream, &MESSAGE[..8], End(false));
             })?;
             p.reset()
         },

@@ -20,7 +20,7 @@ use plimsoll_wire::hpack::{
     DEFAULT_TABLE_SIZE, Decoder, HpackError, begin_literal, prefix_with_length,
 };
 use plimsoll_wire::http1::Http1Error;
-use plimsoll_wire::http2::{ErrorCode, MAX_HEADER_LIST, Violation, write};
+use plimsoll_wire::http2::{ErrorCode, MAX_HEADER_LIST, Piece, Violation, write};
 
 use super::call::{HttpCall, VaryingBody, VaryingHttp};
 use super::checks::{Checks, Reading};
@@ -279,20 +279,15 @@ impl Http2Driver {
     #[inline]
     fn take_block(
         &mut self,
-        id: u32,
-        block: &[u8],
-        end_stream: bool,
+        piece: Piece<'_>,
         now: Time,
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), Violation> {
-        let head = self.calls.read(block).map_err(lost_compression)?;
-        let stream = match self.streams.find(id) {
-            Some(stream) if stream.state == State::Open => stream,
-            other => {
-                let state = other.map(|stream| stream.state);
-                return self.on_closed(id, state, "HEADERS", end_stream, events);
-            }
+        let head = self.calls.read(piece.bytes).map_err(lost_compression)?;
+        let (id, end_stream) = (piece.stream, piece.end_stream);
+        let Some(stream) = self.streams.find_open(id) else {
+            return self.on_closed(piece, "HEADERS", events);
         };
         let malformed = |why| Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why));
         if let Some(why) = head.malformed {
@@ -325,7 +320,8 @@ impl Http2Driver {
         let length = if bodiless { Some(0) } else { head.length };
         if let Some(length) = length {
             if length > checks.max_body {
-                return self.too_large(id, end_stream, out, events);
+                self.too_large(piece, out, events);
+                return Ok(());
             }
             answer.length = Some(length as u32);
         }
@@ -357,19 +353,14 @@ impl Http2Driver {
     #[inline]
     fn take_data(
         &mut self,
-        id: u32,
-        data: &[u8],
-        end_stream: bool,
+        piece: Piece<'_>,
         now: Time,
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), Violation> {
-        let stream = match self.streams.find(id) {
-            Some(stream) if stream.state == State::Open => stream,
-            other => {
-                let state = other.map(|stream| stream.state);
-                return self.on_closed(id, state, "DATA", end_stream, events);
-            }
+        let (id, data) = (piece.stream, piece.bytes);
+        let Some(stream) = self.streams.find_open(id) else {
+            return self.on_closed(piece, "DATA", events);
         };
         let answer = &mut stream.answer;
         if !answer.head_seen {
@@ -383,7 +374,8 @@ impl Http2Driver {
         if !is_over && u64::from(before) + data.len() as u64 > checks.max_body {
             // Of a body that is too large, no more than that is counted.
             answer.received = checks.max_body as u32;
-            return self.too_large(id, end_stream, out, events);
+            self.too_large(piece, out, events);
+            return Ok(());
         }
         // The stream's window is as large as can be; only an answer of half a gigabyte needs more.
         let window_used = (before ^ answer.received) >= WINDOW_STEP;
@@ -395,7 +387,7 @@ impl Http2Driver {
             }
             is_settled = kept.content.is_settled();
         }
-        if end_stream {
+        if piece.end_stream {
             return self.answered(id, out, events);
         }
         if window_used {
@@ -497,25 +489,10 @@ impl Http2Driver {
     }
 
     #[cold]
-    fn too_large(
-        &mut self,
-        id: u32,
-        end_stream: bool,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
-    ) -> Result<(), Violation> {
+    fn too_large(&mut self, last: Piece<'_>, out: &mut Vec<u8>, events: &mut Vec<Event>) {
         let limit = self.calls.shared.checks.max_body;
         let ProtocolError { outcome, detail } = broken(&Http1Error::BodyTooLong(limit));
-        let state = match end_stream {
-            true => State::Ended,
-            false => State::Abandoned,
-        };
-        let unsent = self.end(id, outcome, Some(detail), state, events);
-        match end_stream {
-            true => self.stop_sending(id, unsent, out),
-            false => self.reset(id, ErrorCode::CANCEL, State::Abandoned, out),
-        }
-        Ok(())
+        self.give_up(last, outcome, Some(detail), out, events);
     }
 }
 
@@ -574,27 +551,23 @@ impl Calls for HttpCalls {
     #[inline(always)]
     fn data(
         connection: &mut Http2Driver,
-        id: u32,
-        data: &[u8],
-        end_stream: bool,
+        data: Piece<'_>,
         now: Time,
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), Violation> {
-        connection.take_data(id, data, end_stream, now, out, events)
+        connection.take_data(data, now, out, events)
     }
 
     #[inline(always)]
     fn header_block(
         connection: &mut Http2Driver,
-        id: u32,
-        block: &[u8],
-        end_stream: bool,
+        block: Piece<'_>,
         now: Time,
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), Violation> {
-        connection.take_block(id, block, end_stream, now, out, events)
+        connection.take_block(block, now, out, events)
     }
 
     #[inline]

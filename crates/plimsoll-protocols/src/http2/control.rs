@@ -3,14 +3,11 @@
 
 use plimsoll_engine::driver::{Event, ProtocolError};
 use plimsoll_model::{Outcome, Time};
-use plimsoll_wire::http2::{
-    ErrorCode, Frame, FrameHead, HeaderBlock, MAX_WINDOW, Settings, Violation, flags, kind,
-    setting, write,
-};
+use plimsoll_wire::http2::{Control, ErrorCode, FrameHead, Violation, setting};
 
 use super::streams::State;
 use super::text::printable;
-use super::{Calls, Connection, Stage};
+use super::{Calls, Connection};
 
 /// The server speaks another version.
 const NOT_SPOKEN: Outcome = Outcome::coded("NOT_HTTP2");
@@ -19,45 +16,8 @@ const NOT_SPOKEN: Outcome = Outcome::coded("NOT_HTTP2");
 const NAMED_START: usize = 80;
 
 impl<C: Calls> Connection<C> {
-    /// The server can't open a stream, nor use one that we have not (RFC 9113, 5.1.1).
-    pub(super) fn check_not_idle(&self, id: u32, what: &str) -> Result<(), Violation> {
-        if id % 2 == 1 && id < self.next_id {
-            return Ok(());
-        }
-        let why = format!("{what} on stream {id}, which was never opened (RFC 9113, 5.1)");
-        Err(Violation::connection(ErrorCode::PROTOCOL_ERROR, why))
-    }
-
-    /// What may come before SETTINGS, and inside a header block.
-    #[cold]
-    pub(super) fn check_order(&self, head: FrameHead) -> Result<(), Violation> {
-        let name = || {
-            kind::name(head.kind())
-                .unwrap_or("a frame of unknown type")
-                .to_owned()
-        };
-        if self.stage == Stage::Greeting
-            && (head.kind() != kind::SETTINGS || head.flags() & flags::ACK != 0)
-        {
-            let why = format!("{} before the server's SETTINGS (RFC 9113, 3.4)", name());
-            return Err(Violation::connection(ErrorCode::PROTOCOL_ERROR, why));
-        }
-        if let Some(block) = &self.block
-            && (head.kind() != kind::CONTINUATION || head.stream() != block.stream)
-        {
-            let why = format!(
-                "{} on stream {} inside the header block of stream {} (RFC 9113, 4.3)",
-                name(),
-                head.stream(),
-                block.stream
-            );
-            return Err(Violation::connection(ErrorCode::PROTOCOL_ERROR, why));
-        }
-        Ok(())
-    }
-
     #[inline(never)]
-    pub(super) fn rare(
+    pub(super) fn control(
         &mut self,
         head: FrameHead,
         payload: &[u8],
@@ -65,124 +25,29 @@ impl<C: Calls> Connection<C> {
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), Violation> {
-        let id = head.stream();
-        match Frame::parse(head, payload)? {
-            Frame::Headers {
-                fragment,
-                end_stream,
-                ..
-            } => {
-                self.check_not_idle(id, "HEADERS")?;
-                self.block = Some(Box::new(HeaderBlock::new(id, end_stream, fragment)));
-                Ok(())
+        match (self.http2).control(head, payload, &mut self.streams, out)? {
+            Control::Block(block) => {
+                return C::header_block(self, block.piece(), now, out, events);
             }
-            Frame::Continuation {
-                fragment,
-                end_headers,
-            } => {
-                let Some(mut block) = self.block.take() else {
-                    let why =
-                        format!("CONTINUATION on stream {id} after no HEADERS (RFC 9113, 6.10)");
-                    return Err(Violation::connection(ErrorCode::PROTOCOL_ERROR, why));
-                };
-                block.push(fragment)?;
-                if end_headers {
-                    let (id, end_stream) = (block.stream, block.end_stream);
-                    return C::header_block(self, id, block.bytes(), end_stream, now, out, events);
+            Control::Settings(settings) => {
+                for size in settings.values(setting::HEADER_TABLE_SIZE) {
+                    self.peer_table.allow(size);
                 }
-                self.block = Some(block);
-                Ok(())
-            }
-            Frame::Settings(settings) => {
-                self.settings(settings)?;
-                write::settings_ack(out);
-                Ok(())
-            }
-            Frame::Ping { data } => {
-                write::ping_ack(out, data);
-                Ok(())
-            }
-            Frame::WindowUpdate { increment } if id == 0 => {
-                self.connection_window = self
-                    .connection_window
-                    .checked_add(increment)
-                    .filter(|window| *window <= MAX_WINDOW)
-                    .ok_or_else(|| window_overflow(0))?;
                 self.windows_opened = true;
-                Ok(())
             }
-            Frame::WindowUpdate { increment } => {
-                self.check_not_idle(id, "WINDOW_UPDATE")?;
-                if let Some(stream) = self.streams.find(id)
-                    && stream.state == State::Open
-                {
-                    stream.send_window = stream
-                        .send_window
-                        .checked_add_unsigned(increment)
-                        .ok_or_else(|| window_overflow(id))?;
-                    self.windows_opened = true;
-                }
-                Ok(())
-            }
-            Frame::ResetStream { code } => {
-                self.check_not_idle(id, "RST_STREAM")?;
-                self.reset_by_peer(id, code, events);
-                Ok(())
-            }
-            Frame::GoAway {
+            Control::Room => self.windows_opened = true,
+            Control::Reset { stream, code } => self.reset_by_peer(stream, code, events),
+            Control::GoAway {
                 last_stream,
                 code,
                 debug,
             } => self.goaway(last_stream, code, debug, events),
-            Frame::PushPromise { .. } => Err(Violation::connection(
-                ErrorCode::PROTOCOL_ERROR,
-                "PUSH_PROMISE, and push is disabled (RFC 9113, 8.4)",
-            )),
-            Frame::SettingsAck
-            | Frame::PingAck { .. }
-            | Frame::Priority
-            | Frame::Unknown
-            | Frame::Data { .. } => Ok(()),
-        }
-    }
-
-    pub(super) fn settings(&mut self, settings: Settings<'_>) -> Result<(), Violation> {
-        for (id, value) in settings.iter() {
-            match id {
-                setting::HEADER_TABLE_SIZE => self.peer_table.allow(value),
-                setting::ENABLE_PUSH if value != 0 => {
-                    return Err(Violation::connection(
-                        ErrorCode::PROTOCOL_ERROR,
-                        "ENABLE_PUSH from a server (RFC 9113, 6.5.2)",
-                    ));
-                }
-                setting::MAX_CONCURRENT_STREAMS => self.peer_max_streams = value,
-                setting::INITIAL_WINDOW_SIZE => self.move_stream_windows(value)?,
-                // Frames are never larger than what every server takes; of our field
-                // list, the server will say so itself.
-                _ => {}
-            }
-        }
-        if self.stage == Stage::Greeting {
-            self.stage = Stage::Ready;
+            Control::Acknowledged | Control::Pong(_) | Control::Nothing => {}
         }
         Ok(())
     }
 
-    /// A new INITIAL_WINDOW_SIZE moves the windows of open streams by the difference
-    /// (RFC 9113, 6.9.2).
-    pub(super) fn move_stream_windows(&mut self, initial: u32) -> Result<(), Violation> {
-        let change = i64::from(initial) - i64::from(self.peer_initial_window);
-        for stream in self.streams.iter_open() {
-            let moved = i64::from(stream.send_window) + change;
-            stream.send_window = i32::try_from(moved).map_err(|_| window_overflow(0))?;
-        }
-        self.peer_initial_window = initial;
-        self.windows_opened = true;
-        Ok(())
-    }
-
-    pub(super) fn reset_by_peer(&mut self, id: u32, code: ErrorCode, events: &mut Vec<Event>) {
+    fn reset_by_peer(&mut self, id: u32, code: ErrorCode, events: &mut Vec<Event>) {
         let Some(stream) = self.streams.find(id) else {
             return;
         };
@@ -197,22 +62,7 @@ impl<C: Calls> Connection<C> {
     }
 
     /// RFC 9113, 6.8.
-    pub(super) fn goaway(
-        &mut self,
-        last_stream: u32,
-        code: ErrorCode,
-        debug: &[u8],
-        events: &mut Vec<Event>,
-    ) -> Result<(), Violation> {
-        if last_stream > self.last_stream {
-            let why = format!(
-                "GOAWAY up to stream {last_stream} after one up to {} (RFC 9113, 6.8)",
-                self.last_stream
-            );
-            return Err(Violation::connection(ErrorCode::PROTOCOL_ERROR, why));
-        }
-        self.last_stream = last_stream;
-        self.stage = Stage::Draining;
+    fn goaway(&mut self, last_stream: u32, code: ErrorCode, debug: &[u8], events: &mut Vec<Event>) {
         let dropped: Vec<u32> = self
             .streams
             .iter_open()
@@ -221,7 +71,6 @@ impl<C: Calls> Connection<C> {
             .collect();
         for id in &dropped {
             self.end(*id, Outcome::Goaway, None, State::Abandoned, events);
-            self.last_reset = self.last_reset.max(*id);
         }
         if code != ErrorCode::NO_ERROR || !dropped.is_empty() {
             let message = if debug.is_empty() {
@@ -235,7 +84,6 @@ impl<C: Calls> Connection<C> {
                 events,
             );
         }
-        Ok(())
     }
 
     /// A stream error ends one call, a connection error all.
@@ -246,11 +94,9 @@ impl<C: Calls> Connection<C> {
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), Violation> {
+        let violation = self.http2.contain(violation)?;
         let id = violation.stream;
-        if id == 0 || self.check_not_idle(id, "").is_err() {
-            return Err(violation);
-        }
-        match self.streams.find(id).map(|stream| stream.state) {
+        match self.streams.get(id).map(|stream| stream.state) {
             Some(State::Open) => {
                 let detail = violation.to_string();
                 self.end(
@@ -272,7 +118,7 @@ impl<C: Calls> Connection<C> {
     /// not understand a GOAWAY, and none is sent (RFC 9113, 3.4).
     #[cold]
     pub(super) fn check_greeting(&mut self, input: &[u8]) -> Result<(), ProtocolError> {
-        let mut start = self.partial.clone();
+        let mut start = self.http2.partial().to_vec();
         start.extend_from_slice(&input[..input.len().min(NAMED_START)]);
         // A line of text may go on and is worth showing whole. A TLS alert is all that comes.
         let is_whole = start.len() >= FrameHead::LEN
@@ -280,7 +126,7 @@ impl<C: Calls> Connection<C> {
             || !start.first().is_some_and(|b| (b' '..=b'~').contains(b));
         match not_http2(&start) {
             Some(error) if is_whole => {
-                self.stage = Stage::Failed;
+                self.http2.close();
                 Err(error)
             }
             _ => Ok(()),
@@ -290,20 +136,12 @@ impl<C: Calls> Connection<C> {
     /// Sends GOAWAY to a server that broke the protocol.
     #[cold]
     pub(super) fn fail(&mut self, violation: &Violation, out: &mut Vec<u8>) -> ProtocolError {
-        self.stage = Stage::Failed;
-        write::goaway(out, 0, violation.code, violation.why.as_bytes());
+        self.http2.fail(violation, out);
         ProtocolError {
             outcome: Outcome::ProtocolError,
             detail: violation.to_string(),
         }
     }
-}
-
-/// RFC 9113, 6.9.1 and 6.9.2.
-#[cold]
-pub(super) fn window_overflow(stream: u32) -> Violation {
-    let why = "a window over 2147483647 bytes (RFC 9113, 6.9.1)";
-    Violation::stream(stream, ErrorCode::FLOW_CONTROL_ERROR, why)
 }
 
 #[cold]

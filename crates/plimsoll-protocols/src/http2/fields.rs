@@ -1,10 +1,50 @@
-//! Fields that differ from call to call: put into a request's header block as literals
+//! The header blocks of requests, and fields that differ from call to call: put into a block as literals
 //! that change no table (RFC 7541, 6.2.2), so that the rest of the block stays the same bytes.
 
 use plimsoll_model::template::{MetadataField, Template, Variation};
 use plimsoll_wire::hpack::{ENTRY_OVERHEAD, begin_literal, prefix_with_length};
 
-use super::request::Block;
+/// A header block that is the same for every call.
+#[derive(Debug)]
+pub(crate) struct Block {
+    bytes: Box<[u8]>,
+    /// Where pseudo-fields end.
+    pseudo: usize,
+}
+
+impl Block {
+    /// `fields`: pseudo-fields first.
+    pub(crate) fn of<'a>(
+        fields: &[(&'a str, &'a str)],
+        mut encode: impl FnMut(&[(&'a str, &'a str)]) -> Vec<u8>,
+    ) -> Block {
+        let count = fields.partition_point(|(name, _)| name.starts_with(':'));
+        let mut bytes = encode(&fields[..count]);
+        let pseudo = bytes.len();
+        bytes.append(&mut encode(&fields[count..]));
+        Block {
+            bytes: bytes.into(),
+            pseudo,
+        }
+    }
+
+    /// Of a whole block.
+    pub(crate) fn whole(bytes: Vec<u8>) -> Block {
+        Block {
+            pseudo: bytes.len(),
+            bytes: bytes.into(),
+        }
+    }
+
+    /// Pseudo-fields, and the others.
+    pub(crate) fn parts(&self) -> (&[u8], &[u8]) {
+        self.bytes.split_at(self.pseudo)
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
 
 /// The fields of every call, made ready.
 #[derive(Debug)]

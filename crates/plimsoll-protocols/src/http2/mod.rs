@@ -4,9 +4,9 @@
 //! Invariants: every call started and not cancelled ends in exactly one
 //! [`Event::Done`]; nothing is sent beyond the server's windows, its frame size and its
 //! stream limit; a connection keeps no bytes but a partial frame and a partial header
-//! block. What bytes mean is in [`plimsoll_wire`], what answers mean the protocol's
-//! ([`Calls`]); here is what a connection allows: `starting` sends requests, `receiving` takes frames
-//! apart, `control` knows all that are no answers. The worker loop calls this.
+//! block. What a connection allows is in [`plimsoll_wire::http2`], what answers mean the protocol's
+//! ([`Calls`]); here is what becomes of calls: `starting` sends requests, `receiving` takes what comes
+//! on streams, `control` all that is no answer. The worker loop calls this.
 //!
 //! In the steady state a call costs one copy of the prepared request with its stream
 //! ids put in. Nothing is allocated.
@@ -29,9 +29,7 @@ use std::time::Duration;
 use plimsoll_engine::driver::{CallId, Driver, Event, Exchanged, ProtocolError};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::hpack::PeerTable;
-use plimsoll_wire::http2::{
-    self, DEFAULT_WINDOW, ErrorCode, HeaderBlock, MAX_WINDOW, Violation, setting, write,
-};
+use plimsoll_wire::http2::{self, Client, ErrorCode, MAX_WINDOW, Piece, Stage, Violation, setting};
 
 pub(crate) use self::control::{closed, not_http2};
 pub(crate) use self::fields::VaryingFields;
@@ -46,9 +44,6 @@ pub use self::trace::FrameTracer;
 
 /// Received bytes after which the connection's window is opened again: a quarter of it.
 pub(crate) const WINDOW_STEP: u32 = 1 << 29;
-
-/// A buffer for partial frames larger than this is given back when it is empty. Bytes.
-const KEPT_PARTIAL: usize = 64;
 
 /// An answer as far as it has arrived.
 pub trait Answer: Copy + Debug {
@@ -105,15 +100,13 @@ pub trait Calls: Debug + Sized {
         events: &mut Vec<Event>,
     ) -> &'a [u8];
 
-    /// DATA on any stream, without its padding.
+    /// DATA on any stream.
     ///
     /// # Errors
     /// How it breaks RFC 9113.
     fn data(
         connection: &mut Connection<Self>,
-        id: u32,
-        data: &[u8],
-        end_stream: bool,
+        data: Piece<'_>,
         now: Time,
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
@@ -125,9 +118,7 @@ pub trait Calls: Debug + Sized {
     /// As [`Calls::data`].
     fn header_block(
         connection: &mut Connection<Self>,
-        id: u32,
-        block: &[u8],
-        end_stream: bool,
+        block: Piece<'_>,
         now: Time,
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
@@ -171,27 +162,12 @@ pub trait Calls: Debug + Sized {
     fn heap_bytes(&self) -> usize;
 }
 
-/// How far the connection is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stage {
-    /// The server's SETTINGS have not arrived.
-    Greeting,
-    Ready,
-    /// No more calls: GOAWAY, or ids used up.
-    Draining,
-    /// A connection error, or the server's end: nothing more is read or sent.
-    Failed,
-}
-
 /// One connection's client side.
 #[derive(Debug)]
 pub struct Connection<C: Calls> {
     pub(crate) calls: C,
+    pub(crate) http2: http2::Connection<Client>,
     pub(crate) streams: Streams<C::Answer>,
-    /// The beginning of a frame, between two calls of `receive`.
-    partial: Vec<u8>,
-    /// A header block whose end has not arrived.
-    pub(crate) block: Option<Box<HeaderBlock>>,
     /// Streams with bytes that wait for a window, or for the outbox, in order.
     pub(crate) blocked: Vec<u32>,
     /// Some of them wait for the outbox.
@@ -200,21 +176,9 @@ pub struct Connection<C: Calls> {
     pub(crate) carried: u64,
     /// What they wait with, where it is not the same for all.
     bodies: BTreeMap<u32, Box<[u8]>>,
-    /// What the server's connection window lets us send. Bytes.
-    pub(crate) connection_window: u32,
-    peer_initial_window: u32,
-    peer_max_streams: u32,
     peer_table: PeerTable,
-    next_id: u32,
-    /// The last stream that the server's GOAWAY leaves alive.
-    last_stream: u32,
-    /// The highest stream that we reset: frames on it may be on their way.
-    last_reset: u32,
-    /// DATA received and not yet given back to the server's window. Bytes.
-    pub(crate) unacknowledged: u32,
     /// How many texts of failures were reported, by outcome.
     details_given: DetailsTold,
-    pub(crate) stage: Stage,
     /// What the call that is being started has waited since it was due.
     waited: Duration,
     /// A window was opened: blocked streams are tried at the end of the turn.
@@ -225,23 +189,14 @@ impl<C: Calls> Connection<C> {
     pub(crate) fn new(calls: C) -> Connection<C> {
         Connection {
             calls,
+            http2: http2::Connection::new(Client, MAX_WINDOW),
             streams: Streams::default(),
-            partial: Vec::new(),
-            block: None,
             blocked: Vec::new(),
             held_back: false,
             carried: 0,
             bodies: BTreeMap::new(),
-            connection_window: DEFAULT_WINDOW,
-            peer_initial_window: DEFAULT_WINDOW,
-            peer_max_streams: u32::MAX,
             peer_table: PeerTable::default(),
-            next_id: 1,
-            last_stream: http2::MAX_STREAM_ID,
-            last_reset: 0,
-            unacknowledged: 0,
             details_given: DetailsTold::default(),
-            stage: Stage::Greeting,
             waited: Duration::ZERO,
             windows_opened: false,
         }
@@ -251,38 +206,25 @@ impl<C: Calls> Connection<C> {
     pub fn heap_bytes(&self) -> usize {
         self.streams.heap_bytes()
             + self.calls.heap_bytes()
-            + self.partial.capacity()
+            + self.http2.heap_bytes()
             + self.blocked.capacity() * size_of::<u32>()
             + self.bodies.values().map(|body| body.len()).sum::<usize>()
-            + self
-                .block
-                .as_ref()
-                .map_or(0, |block| size_of_val(&**block) + block.bytes().len())
-    }
-
-    /// Stream ids that are left.
-    #[inline]
-    fn ids_left(&self) -> u32 {
-        (http2::MAX_STREAM_ID + 2).saturating_sub(self.next_id) / 2
     }
 
     pub(crate) fn reset(&mut self, id: u32, code: ErrorCode, state: State, out: &mut Vec<u8>) {
-        write::reset_stream(out, id, code);
-        self.last_reset = self.last_reset.max(id);
+        self.http2.reset(id, code, out);
         self.streams.close(id, state);
     }
 }
 
 impl<C: Calls> Driver for Connection<C> {
     fn open(&mut self, _now: Time, out: &mut Vec<u8>) {
-        out.extend_from_slice(http2::PREFACE);
         let settings = [
             (setting::ENABLE_PUSH, 0),
             (setting::INITIAL_WINDOW_SIZE, MAX_WINDOW),
             (setting::MAX_HEADER_LIST_SIZE, http2::MAX_HEADER_LIST),
         ];
-        write::settings(out, &settings);
-        write::window_update(out, 0, MAX_WINDOW - DEFAULT_WINDOW);
+        self.http2.open(&settings, out);
     }
 
     fn receives_lightly(&self) -> bool {
@@ -290,21 +232,20 @@ impl<C: Calls> Driver for Connection<C> {
     }
 
     fn is_ready(&self) -> bool {
-        self.stage > Stage::Greeting
+        self.http2.stage() > Stage::Greeting
     }
 
     #[inline]
     fn capacity(&self) -> usize {
-        if self.stage != Stage::Ready || self.connection_window == 0 {
+        if self.http2.stage() != Stage::Open || self.http2.send_window() == 0 {
             return 0;
         }
-        self.peer_max_streams
-            .saturating_sub(self.streams.open())
-            .min(self.ids_left()) as usize
+        let left = (self.http2.max_streams()).saturating_sub(self.streams.open());
+        left.min(self.http2.ids_left()) as usize
     }
 
     fn is_draining(&self) -> bool {
-        self.stage >= Stage::Draining || self.ids_left() == 0
+        self.http2.stage() >= Stage::Leaving || self.http2.ids_left() == 0
     }
 
     #[inline]
@@ -313,14 +254,13 @@ impl<C: Calls> Driver for Connection<C> {
         let request = self.calls.request();
         let body = request.body.len() as u32;
         // At most MAX_WINDOW.
-        let stream_window = self.peer_initial_window as i32;
-        let window = self.connection_window.min(self.peer_initial_window);
+        let stream_window = self.http2.initial_window() as i32;
+        let window = self.http2.send_window().min(stream_window as u32);
         if request.window_needed > window || !self.peer_table.is_steady() {
             return self.start_apart(call, number, now, out);
         }
-        let id = self.next_id;
-        self.next_id += 2;
-        self.connection_window -= body;
+        let id = self.http2.begin();
+        self.http2.sent(body);
         self.streams
             .insert(id, call, stream_window - body as i32, body, 0);
         let start = out.len();
@@ -345,7 +285,7 @@ impl<C: Calls> Driver for Connection<C> {
     }
 
     fn cancel(&mut self, call: CallId, _now: Time, out: &mut Vec<u8>) {
-        if let Some(id) = self.streams.find_call(call, self.next_id) {
+        if let Some(id) = self.streams.find_call(call, self.http2.next_id()) {
             if let Some(stream) = self.streams.find(id) {
                 self.calls.forget(stream);
             }
@@ -354,7 +294,7 @@ impl<C: Calls> Driver for Connection<C> {
     }
 
     fn exchanged(&self, call: CallId) -> Exchanged {
-        let id = self.streams.find_call(call, self.next_id);
+        let id = self.streams.find_call(call, self.http2.next_id());
         id.and_then(|id| self.streams.get(id))
             .map(|stream| self.calls.exchanged(stream))
             .unwrap_or_default()
@@ -390,13 +330,13 @@ impl<C: Calls> Driver for Connection<C> {
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), ProtocolError> {
-        if self.stage == Stage::Failed {
+        if self.http2.stage() == Stage::Failed {
             return Err(ProtocolError {
                 outcome: Outcome::ProtocolError,
                 detail: "the connection has failed already".to_owned(),
             });
         }
-        if self.stage == Stage::Greeting {
+        if self.http2.stage() == Stage::Greeting {
             self.check_greeting(bytes)?;
         }
         self.calls.note_time(now);
@@ -409,27 +349,23 @@ impl<C: Calls> Driver for Connection<C> {
                 self.send_blocked(out);
             }
         }
-        if self.unacknowledged >= WINDOW_STEP {
-            write::window_update(out, 0, self.unacknowledged);
-            self.unacknowledged = 0;
-        }
+        self.http2.give_back_all(out);
         Ok(())
     }
 
     fn receive_end(&mut self, _now: Time, _events: &mut Vec<Event>) -> Result<(), ProtocolError> {
-        let stage = std::mem::replace(&mut self.stage, Stage::Failed);
+        let other = not_http2(self.http2.partial());
+        let is_whole = self.http2.is_between_frames();
+        let stage = self.http2.close();
         if stage == Stage::Greeting {
-            if let Some(error) = not_http2(&self.partial) {
-                return Err(error);
-            }
-            return Err(closed("before the server's SETTINGS"));
+            return Err(other.unwrap_or_else(|| closed("before the server's SETTINGS")));
         }
-        if !self.partial.is_empty() || self.block.is_some() {
+        if !is_whole {
             return Err(closed("in the middle of a frame"));
         }
         let streams = self.streams.iter_open();
         match streams.filter(|stream| stream.call != NO_CALL).count() {
-            0 if stage == Stage::Draining && self.next_id == 1 => Err(ProtocolError {
+            0 if stage == Stage::Leaving && self.http2.next_id() == 1 => Err(ProtocolError {
                 outcome: Outcome::Goaway,
                 detail: "the server went away before the connection's first call".to_owned(),
             }),
@@ -439,7 +375,7 @@ impl<C: Calls> Driver for Connection<C> {
     }
 
     fn abort(&mut self, outcome: Outcome, _now: Time, events: &mut Vec<Event>) {
-        self.stage = Stage::Failed;
+        self.http2.close();
         for stream in self.streams.iter_open() {
             self.calls.done(stream, outcome, events);
         }
@@ -448,13 +384,11 @@ impl<C: Calls> Driver for Connection<C> {
         self.blocked = Vec::new();
         self.held_back = false;
         self.bodies = BTreeMap::new();
-        self.partial = Vec::new();
-        self.block = None;
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) {
-        if self.stage != Stage::Failed {
-            write::goaway(out, 0, ErrorCode::NO_ERROR, b"");
+        if self.http2.stage() != Stage::Failed {
+            self.http2.goaway(ErrorCode::NO_ERROR, b"", out);
         }
     }
 }
@@ -463,6 +397,7 @@ impl<C: Calls> Driver for Connection<C> {
 mod tests {
     use crate::grpc::GrpcCall;
     use plimsoll_engine::driver::Protocol;
+    use plimsoll_wire::http2::{End, write};
 
     use super::*;
     use crate::grpc::{GrpcProtocol, GrpcRequest};
@@ -489,7 +424,7 @@ mod tests {
             .receive(&bytes, Time(0), &mut out, &mut events)
             .unwrap();
         // RFC 9113, 5.1.1: the last id is 2^31-1, and none is used again.
-        driver.next_id = http2::MAX_STREAM_ID - 2;
+        driver.http2.skip_to(http2::MAX_STREAM_ID - 2);
         for left in [2, 1] {
             assert_eq!((driver.capacity(), driver.is_draining()), (left, false));
             driver.start(CallId(left as u32), 0, Time(1), &mut out);
@@ -503,9 +438,9 @@ mod tests {
                 ("content-type", "application/grpc"),
             ]);
             let trailers = plimsoll_wire::hpack::Encoder::encode_plain([("grpc-status", "0")]);
-            write::header_block(&mut bytes, id, &head, false);
-            write::data(&mut bytes, id, &[0, 0, 0, 0, 0], false);
-            write::header_block(&mut bytes, id, &trailers, true);
+            write::header_block(&mut bytes, id, &head, End(false));
+            write::data(&mut bytes, id, &[0, 0, 0, 0, 0], End(false));
+            write::header_block(&mut bytes, id, &trailers, End(true));
         }
         driver
             .receive(&bytes, Time(2), &mut out, &mut events)

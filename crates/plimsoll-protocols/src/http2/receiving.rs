@@ -4,11 +4,11 @@ use plimsoll_engine::driver::Event;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::hpack::HpackError;
 use plimsoll_wire::http2::{
-    self, DEFAULT_MAX_FRAME, ErrorCode, Frame, FrameHead, Violation, flags, kind,
+    self, Closed, DEFAULT_MAX_FRAME, ErrorCode, FrameHead, Piece, Violation, flags, kind,
 };
 
 use super::streams::{NO_CALL, State};
-use super::{Calls, Connection, KEPT_PARTIAL, Stage};
+use super::{Calls, Connection};
 
 /// Texts of failures reported for one outcome on one connection.
 const DETAILS_EACH: u64 = 3;
@@ -25,20 +25,11 @@ impl<C: Calls> Connection<C> {
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), Violation> {
-        if !self.partial.is_empty() {
-            let mut partial = std::mem::take(&mut self.partial);
-            if !http2::complete(&mut partial, &mut input, DEFAULT_MAX_FRAME)? {
-                self.partial = partial;
-                return Ok(());
-            }
-            let mut whole = &partial[..];
-            if let Some((head, payload)) = http2::split(&mut whole, DEFAULT_MAX_FRAME)? {
-                self.mended_frame(head, payload, now, out, events)?;
-            }
-            if partial.capacity() <= KEPT_PARTIAL {
-                partial.clear();
-                self.partial = partial;
-            }
+        let mended = self.http2.mended(&mut input)?;
+        if let Some(frame) = &mended {
+            http2::each(frame, DEFAULT_MAX_FRAME, |head, payload| {
+                self.mended_frame(head, payload, now, out, events)
+            })?;
         }
         loop {
             input = C::whole_answers(self, input, now, events);
@@ -47,7 +38,7 @@ impl<C: Calls> Connection<C> {
             };
             self.frame(head, payload, now, out, events)?;
         }
-        self.partial.extend_from_slice(input);
+        self.http2.keep(input, mended);
         Ok(())
     }
 
@@ -74,39 +65,16 @@ impl<C: Calls> Connection<C> {
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), Violation> {
-        if (self.stage == Stage::Greeting || self.block.is_some())
-            && let Err(violation) = self.check_order(head)
-        {
-            return Err(violation);
-        }
-        match self.act(head, payload, now, out, events) {
+        let done = match head.kind() {
+            kind::DATA => (self.http2.data(head, payload))
+                .and_then(|data| C::data(self, data, now, out, events)),
+            kind::HEADERS if head.has(flags::END_HEADERS) => (self.http2.headers(head, payload))
+                .and_then(|block| C::header_block(self, block, now, out, events)),
+            _ => self.control(head, payload, now, out, events),
+        };
+        match done {
             Ok(()) => Ok(()),
             Err(violation) => self.contain(violation, out, events),
-        }
-    }
-
-    #[inline(always)]
-    fn act(
-        &mut self,
-        head: FrameHead,
-        payload: &[u8],
-        now: Time,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
-    ) -> Result<(), Violation> {
-        let end_stream = head.has(flags::END_STREAM);
-        match head.kind() {
-            kind::DATA => {
-                let data = Frame::data(head, payload)?;
-                // Padding counts, and so does what no stream takes (RFC 9113, 6.9).
-                self.unacknowledged += head.length();
-                C::data(self, head.stream(), data, end_stream, now, out, events)
-            }
-            kind::HEADERS if head.has(flags::END_HEADERS) => {
-                let block = Frame::fragment(head, payload)?;
-                C::header_block(self, head.stream(), block, end_stream, now, out, events)
-            }
-            _ => self.rare(head, payload, now, out, events),
         }
     }
 
@@ -115,6 +83,25 @@ impl<C: Calls> Connection<C> {
     pub(crate) fn stop_sending(&mut self, id: u32, unsent: u32, out: &mut Vec<u8>) {
         if unsent > 0 {
             self.reset(id, ErrorCode::NO_ERROR, State::Ended, out);
+        }
+    }
+
+    /// Ends the call of a stream, of which `last` is as much as matters.
+    pub(crate) fn give_up(
+        &mut self,
+        last: Piece<'_>,
+        outcome: Outcome,
+        detail: Option<String>,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) {
+        let id = last.stream;
+        if last.end_stream {
+            let unsent = self.end(id, outcome, detail, State::Ended, events);
+            self.stop_sending(id, unsent, out);
+        } else {
+            self.end(id, outcome, detail, State::Abandoned, events);
+            self.reset(id, ErrorCode::CANCEL, State::Abandoned, out);
         }
     }
 
@@ -157,37 +144,28 @@ impl<C: Calls> Connection<C> {
         self.details_given[word] >> shift & 3 < DETAILS_EACH
     }
 
-    /// DATA or HEADERS on a stream that carries no call in flight (RFC 9113, 5.1).
+    /// DATA or HEADERS (`what`) on a stream that carries no call in flight (RFC 9113, 5.1).
     #[cold]
     pub(crate) fn on_closed(
         &mut self,
-        id: u32,
-        state: Option<State>,
+        piece: Piece<'_>,
         what: &str,
-        end_stream: bool,
         events: &mut Vec<Event>,
     ) -> Result<(), Violation> {
-        self.check_not_idle(id, what)?;
-        match state {
+        let closed = match self.streams.get(piece.stream).map(|stream| stream.state) {
             Some(State::Cancelled) => {
-                if end_stream {
-                    self.streams.close(id, State::Ended);
+                if piece.end_stream {
+                    self.streams.close(piece.stream, State::Ended);
                     events.push(Event::Late);
                 }
-                Ok(())
+                return Ok(());
             }
-            Some(State::Open | State::Abandoned) => Ok(()),
-            Some(State::ResetByPeer) => Err(Violation::stream(
-                id,
-                ErrorCode::STREAM_CLOSED,
-                format!("{what} on stream {id} after RST_STREAM (RFC 9113, 5.1)"),
-            )),
-            None if id <= self.last_reset => Ok(()),
-            Some(State::Ended) | None => Err(Violation::connection(
-                ErrorCode::STREAM_CLOSED,
-                format!("{what} on stream {id} after END_STREAM (RFC 9113, 5.1)"),
-            )),
-        }
+            Some(State::Open | State::Abandoned) => Closed::Reset,
+            Some(State::ResetByPeer) => Closed::ResetByPeer,
+            Some(State::Ended) => Closed::Ended,
+            None => Closed::Forgotten,
+        };
+        self.http2.check_closed(piece.stream, what, closed)
     }
 }
 

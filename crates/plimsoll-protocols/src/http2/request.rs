@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use plimsoll_model::Time;
 use plimsoll_wire::hpack::Encoder;
-use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, FrameHead, kind, write};
+use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, End, FrameHead, kind, write};
 
-use super::fields::VaryingFields;
+use super::fields::{Block, VaryingFields};
 
 /// Whose body a call sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,48 +17,6 @@ pub(crate) enum Bodies {
     Own,
     /// The protocol sends them itself, as time passes.
     Streamed,
-}
-
-/// A header block that is the same for every call.
-#[derive(Debug)]
-pub(crate) struct Block {
-    bytes: Box<[u8]>,
-    /// Where pseudo-fields end.
-    pseudo: usize,
-}
-
-impl Block {
-    /// `fields`: pseudo-fields first.
-    pub(crate) fn of<'a>(
-        fields: &[(&'a str, &'a str)],
-        mut encode: impl FnMut(&[(&'a str, &'a str)]) -> Vec<u8>,
-    ) -> Block {
-        let count = fields.partition_point(|(name, _)| name.starts_with(':'));
-        let mut bytes = encode(&fields[..count]);
-        let pseudo = bytes.len();
-        bytes.append(&mut encode(&fields[count..]));
-        Block {
-            bytes: bytes.into(),
-            pseudo,
-        }
-    }
-
-    /// Of a whole block.
-    pub(crate) fn whole(bytes: Vec<u8>) -> Block {
-        Block {
-            pseudo: bytes.len(),
-            bytes: bytes.into(),
-        }
-    }
-
-    /// Pseudo-fields, and the others.
-    pub(crate) fn parts(&self) -> (&[u8], &[u8]) {
-        self.bytes.split_at(self.pseudo)
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
 }
 
 /// Requests, encoded as far as they are the same.
@@ -102,11 +60,11 @@ impl Request {
         let is_bodiless = bodies == Bodies::Same && body.is_empty();
 
         let mut steady = Vec::with_capacity(steady_block.bytes().len() + body.len() + 32);
-        write::header_block(&mut steady, 0, steady_block.bytes(), is_bodiless);
+        write::header_block(&mut steady, 0, steady_block.bytes(), End(is_bodiless));
         if bodies == Bodies::Same {
             let mut chunks = body.chunks(DEFAULT_MAX_FRAME as usize).peekable();
             while let Some(chunk) = chunks.next() {
-                write::data(&mut steady, 0, chunk, chunks.peek().is_none());
+                write::data(&mut steady, 0, chunk, End(chunks.peek().is_none()));
             }
         }
         Request {

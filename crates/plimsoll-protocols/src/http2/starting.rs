@@ -6,9 +6,10 @@
 use plimsoll_engine::driver::{CallId, MAX_UNSENT};
 use plimsoll_model::Time;
 use plimsoll_wire::hpack::BlockChoice;
-use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, FrameHead, flags, kind, write};
+use plimsoll_wire::http2::{self, Client, DEFAULT_MAX_FRAME, End, FrameHead, flags, kind, write};
 
-use super::request::{Block, Bodies};
+use super::fields::Block;
+use super::request::Bodies;
 use super::streams::Stream;
 use super::{Calls, Connection};
 
@@ -17,15 +18,14 @@ impl<C: Calls> Connection<C> {
     /// windows or a smaller table of the server's get in the way of, or one with less time left.
     #[inline(never)]
     pub(super) fn start_apart(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
-        let id = self.next_id;
-        self.next_id += 2;
+        let id = self.http2.begin();
         let request = self.calls.request();
         if request.varies() {
             return self.start_varying(id, call, number, now, out);
         }
         let body = request.body.len() as u32;
         // At most MAX_WINDOW.
-        let stream_window = self.peer_initial_window as i32;
+        let stream_window = self.http2.initial_window() as i32;
         self.streams.insert(id, call, stream_window, body, body);
         self.write_head(id, number, now, out);
         if self.calls.request().bodies == Bodies::Streamed {
@@ -33,7 +33,7 @@ impl<C: Calls> Connection<C> {
         }
         if let Some(stream) = self.streams.find(id) {
             let body = &self.calls.request().body;
-            self.carried += send_body(body, stream, &mut self.connection_window, out);
+            self.carried += send_body(body, stream, &mut self.http2, out);
             if stream.unsent > 0 {
                 self.blocked.push(id);
                 self.held_back |= out.len() >= MAX_UNSENT;
@@ -61,7 +61,7 @@ impl<C: Calls> Connection<C> {
             },
         };
         write_block(&self.calls, constant, number, now, &mut block);
-        write::header_block(out, id, &block, request.is_bodiless);
+        write::header_block(out, id, &block, End(request.is_bodiless));
     }
 
     #[inline(never)]
@@ -73,7 +73,7 @@ impl<C: Calls> Connection<C> {
             self.write_head(id, number, now, out);
         }
         // At most MAX_WINDOW.
-        let stream_window = self.peer_initial_window as i32;
+        let stream_window = self.http2.initial_window() as i32;
         if self.calls.request().is_bodiless {
             return self.streams.insert(id, call, stream_window, 0, 0);
         }
@@ -84,10 +84,10 @@ impl<C: Calls> Connection<C> {
             _ => self.calls.write_body(number, now, out),
         }
         let size = (out.len() - start - FrameHead::LEN) as u32;
-        let window = self.connection_window.min(self.peer_initial_window);
+        let window = self.http2.send_window().min(stream_window as u32);
         if size <= window.min(DEFAULT_MAX_FRAME) {
             put_head(&mut out[start..], size, kind::DATA, flags::END_STREAM, id);
-            self.connection_window -= size;
+            self.http2.sent(size);
             self.streams
                 .insert(id, call, stream_window - size as i32, size, 0);
             return;
@@ -96,7 +96,7 @@ impl<C: Calls> Connection<C> {
         out.truncate(start);
         self.streams.insert(id, call, stream_window, size, size);
         if let Some(stream) = self.streams.find(id) {
-            self.carried += send_body(&body, stream, &mut self.connection_window, out);
+            self.carried += send_body(&body, stream, &mut self.http2, out);
             if stream.unsent > 0 {
                 self.held_back |= out.len() >= MAX_UNSENT;
                 self.blocked.push(id);
@@ -115,12 +115,12 @@ impl<C: Calls> Connection<C> {
         let body = &request.body;
         let bodies = &mut self.bodies;
         let streams = &mut self.streams;
-        let window = &mut self.connection_window;
+        let http2 = &mut self.http2;
         let carried = &mut self.carried;
         self.blocked.retain(|id| {
             let waits = match streams.find(*id) {
                 Some(stream) if stream.unsent > 0 => {
-                    *carried += send_body(bodies.get(id).unwrap_or(body), stream, window, out);
+                    *carried += send_body(bodies.get(id).unwrap_or(body), stream, http2, out);
                     stream.unsent > 0
                 }
                 _ => false,
@@ -168,7 +168,7 @@ fn steady_head<C: Calls>(calls: &C, id: u32, number: u64, now: Time, out: &mut V
     if size > DEFAULT_MAX_FRAME {
         let block = out.split_off(start + FrameHead::LEN);
         out.truncate(start);
-        return write::header_block(out, id, &block, request.is_bodiless);
+        return write::header_block(out, id, &block, End(request.is_bodiless));
     }
     let flags = match request.is_bodiless {
         true => flags::END_HEADERS | flags::END_STREAM,
@@ -189,7 +189,7 @@ fn put_head(frame: &mut [u8], size: u32, kind: u8, flags: u8, id: u32) {
 fn send_body<A>(
     body: &[u8],
     stream: &mut Stream<A>,
-    connection_window: &mut u32,
+    http2: &mut http2::Connection<Client>,
     out: &mut Vec<u8>,
 ) -> u64 {
     let before = out.len();
@@ -199,15 +199,20 @@ fn send_body<A>(
             .unsent
             .min(DEFAULT_MAX_FRAME)
             .min(stream_window)
-            .min(*connection_window);
+            .min(http2.send_window());
         if length == 0 {
             break;
         }
         let rest = &body[body.len() - stream.unsent as usize..];
         stream.unsent -= length;
         stream.send_window -= length as i32;
-        *connection_window -= length;
-        write::data(out, stream.id, &rest[..length as usize], stream.unsent == 0);
+        http2.sent(length);
+        write::data(
+            out,
+            stream.id,
+            &rest[..length as usize],
+            End(stream.unsent == 0),
+        );
     }
     (out.len() - before) as u64
 }

@@ -6,6 +6,7 @@
 //! not moves to a small list aside.
 
 use plimsoll_engine::driver::CallId;
+use plimsoll_wire::http2;
 
 use super::Answer;
 
@@ -115,6 +116,12 @@ impl<A: Answer> Streams<A> {
             _ if self.aside.is_empty() => None,
             _ => self.aside.iter_mut().find(|stream| stream.id == id),
         }
+    }
+
+    /// The stream, if its call is in flight.
+    #[inline]
+    pub(crate) fn find_open(&mut self, id: u32) -> Option<&mut Stream<A>> {
+        self.find(id).filter(|stream| stream.state == State::Open)
     }
 
     /// [`Streams::find`] for who only looks.
@@ -269,6 +276,16 @@ impl<A: Answer> Streams<A> {
         {
             self.aside.remove(oldest);
         }
+    }
+}
+
+impl<A: Answer> http2::Streams for Streams<A> {
+    fn send_window(&mut self, id: u32) -> Option<&mut i32> {
+        self.find_open(id).map(|stream| &mut stream.send_window)
+    }
+
+    fn send_windows(&mut self) -> impl Iterator<Item = &mut i32> {
+        self.iter_open().map(|stream| &mut stream.send_window)
     }
 }
 

@@ -129,28 +129,12 @@ impl Half {
                 ));
             }
             Frame::WindowUpdate { increment } => line.push_str(&format!(" +{increment}")),
-            Frame::Headers {
-                fragment,
-                end_stream,
-                end_headers,
-            } => {
-                if end_headers {
-                    self.fields(fragment, &mut line);
-                } else {
-                    self.block = Some(HeaderBlock::new(head.stream(), end_stream, fragment));
-                }
-            }
+            Frame::Headers { fragment, .. } => self.begin_fields(head, fragment, &mut line),
             Frame::PushPromise {
-                promised,
-                fragment,
-                end_headers,
+                promised, fragment, ..
             } => {
                 line.push_str(&format!(" promised={promised}"));
-                if end_headers {
-                    self.fields(fragment, &mut line);
-                } else {
-                    self.block = Some(HeaderBlock::new(head.stream(), false, fragment));
-                }
+                self.begin_fields(head, fragment, &mut line);
             }
             Frame::Continuation {
                 fragment,
@@ -158,7 +142,7 @@ impl Half {
             } => {
                 if let Some(mut block) = self.block.take() {
                     match block.push(fragment) {
-                        Ok(()) if end_headers => self.fields(block.bytes(), &mut line),
+                        Ok(()) if end_headers => self.fields(block.piece().bytes, &mut line),
                         Ok(()) => self.block = Some(block),
                         Err(violation) => line.push_str(&format!(" ({violation})")),
                     }
@@ -167,6 +151,13 @@ impl Half {
             _ => {}
         }
         line
+    }
+
+    fn begin_fields(&mut self, head: FrameHead, fragment: &[u8], line: &mut String) {
+        match head.has(flags::END_HEADERS) {
+            true => self.fields(fragment, line),
+            false => self.block = Some(HeaderBlock::new(head.piece(fragment))),
+        }
     }
 
     fn fields(&mut self, block: &[u8], line: &mut String) {
@@ -225,7 +216,7 @@ fn is_secret(name: &str) -> bool {
 mod tests {
     use super::*;
     use plimsoll_wire::hpack::Encoder;
-    use plimsoll_wire::http2::{ErrorCode, write};
+    use plimsoll_wire::http2::{End, ErrorCode, write};
 
     #[test]
     fn a_line_a_frame_in_any_split_and_no_secrets() {
@@ -241,8 +232,8 @@ mod tests {
             ("x-api-key", "hunter2"),
             ("x-plain", "shown"),
         ]);
-        write::header_block(&mut bytes, 1, &block, false);
-        write::data(&mut bytes, 1, b"hunter2", true);
+        write::header_block(&mut bytes, 1, &block, End(false));
+        write::data(&mut bytes, 1, b"hunter2", End(true));
         write::reset_stream(&mut bytes, 1, ErrorCode::CANCEL);
         write::goaway(&mut bytes, 0, ErrorCode::NO_ERROR, b"so\x1blong");
         let expected = [

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod canned;
 mod conformance;
 mod held_back;
 mod memory;
@@ -148,13 +149,13 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 fn headers(stream: u32, fields: &[(&str, &str)], end_stream: bool) -> Vec<u8> {
     let mut out = Vec::new();
     let block = Encoder::encode_plain(fields.iter().copied());
-    write::header_block(&mut out, stream, &block, end_stream);
+    write::header_block(&mut out, stream, &block, write::End(end_stream));
     out
 }
 
 fn data(stream: u32, bytes: &[u8], end_stream: bool) -> Vec<u8> {
     let mut out = Vec::new();
-    write::data(&mut out, stream, bytes, end_stream);
+    write::data(&mut out, stream, bytes, write::End(end_stream));
     out
 }
 

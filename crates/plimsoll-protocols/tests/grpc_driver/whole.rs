@@ -17,9 +17,14 @@ fn answered_by(mut client: Client, calls: u32) -> (Client, Vec<u8>) {
     let mut answer = |out: &mut Vec<u8>, stream: u32| {
         let head = encoder.encode([(":status", "200"), ("content-type", "application/grpc")]);
         let trailers = encoder.encode([("grpc-status", "0")]);
-        write::header_block(out, stream, &head, false);
-        write::data(out, stream, &[0, 0, 0, 0, 3, b'a', b'b', b'c'], false);
-        write::header_block(out, stream, &trailers, true);
+        write::header_block(out, stream, &head, write::End(false));
+        write::data(
+            out,
+            stream,
+            &[0, 0, 0, 0, 3, b'a', b'b', b'c'],
+            write::End(false),
+        );
+        write::header_block(out, stream, &trailers, write::End(true));
     };
     let mut warm = Vec::new();
     (0..3).for_each(|call| answer(&mut warm, call * 2 + 1));
@@ -104,7 +109,7 @@ fn a_message_over_the_limit_or_a_frame_over_its_own_is_not_taken_whole() {
         let mut bytes = answers[..head_end].to_vec();
         let mut message = vec![0, 0, 0, (size >> 8) as u8, size as u8];
         message.resize(size + 5, 7);
-        write::data(&mut bytes, 7, &message, false);
+        write::data(&mut bytes, 7, &message, write::End(false));
         bytes.extend_from_slice(&answers[trailers..]);
         client.receive(&bytes).unwrap();
         assert_eq!(client.ended(), [(3, outcome)], "{size}");

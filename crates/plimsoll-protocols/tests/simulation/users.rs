@@ -134,8 +134,8 @@ impl Model {
         body.push_str("data: [DONE]\n\n");
         if self.multiplexes {
             let mut out = Vec::new();
-            write::header_block(&mut out, stream, &STATUS_200, false);
-            write::data(&mut out, stream, body.as_bytes(), true);
+            write::header_block(&mut out, stream, &STATUS_200, write::End(false));
+            write::data(&mut out, stream, body.as_bytes(), write::End(true));
             return out;
         }
         let length = body.len();

@@ -128,7 +128,7 @@ fn a_client_that_resets_all_that_it_calls_is_sent_away_alone() {
             (":path", "/a.B/C"),
         ]);
         for stream in (1..120).step_by(2) {
-            write::header_block(out, stream, &block, false);
+            write::header_block(out, stream, &block, write::End(false));
             write::reset_stream(out, stream, ErrorCode::CANCEL);
         }
     });

@@ -94,7 +94,7 @@ impl Http2Peer {
 
     pub(crate) fn headers(&mut self, stream: u32, fields: &[(&str, &str)], end: bool) {
         let block = Encoder::encode_plain(fields.iter().copied());
-        self.say(|out| write::header_block(out, stream, &block, end));
+        self.say(|out| write::header_block(out, stream, &block, write::End(end)));
     }
 
     /// A gRPC call's beginning.
@@ -111,7 +111,7 @@ impl Http2Peer {
     }
 
     pub(crate) fn data(&mut self, stream: u32, data: &[u8], end: bool) {
-        self.say(|out| write::data(out, stream, data, end));
+        self.say(|out| write::data(out, stream, data, write::End(end)));
     }
 
     /// The next frame that is about a call, or a PING, which is answered.

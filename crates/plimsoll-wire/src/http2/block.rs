@@ -1,6 +1,6 @@
 //! A header block that comes in several frames (RFC 9113, 4.3).
 
-use super::{ErrorCode, MAX_HEADER_BLOCK, Violation};
+use super::{ErrorCode, MAX_HEADER_BLOCK, Piece, Violation};
 
 /// Frames a block may come in. Past that, a peer sends tiny ones to keep us busy.
 const MAX_FRAGMENTS: u32 = 256;
@@ -10,18 +10,19 @@ const MAX_FRAGMENTS: u32 = 256;
 /// Until it is whole no other frame may come, on any stream.
 #[derive(Debug)]
 pub struct HeaderBlock {
-    pub stream: u32,
-    pub end_stream: bool,
+    stream: u32,
+    end_stream: bool,
     bytes: Vec<u8>,
     fragments: u32,
 }
 
 impl HeaderBlock {
-    pub fn new(stream: u32, end_stream: bool, fragment: &[u8]) -> HeaderBlock {
+    /// Of HEADERS, or PUSH_PROMISE.
+    pub fn new(first: Piece<'_>) -> HeaderBlock {
         HeaderBlock {
-            stream,
-            end_stream,
-            bytes: fragment.to_vec(),
+            stream: first.stream,
+            end_stream: first.end_stream,
+            bytes: first.bytes.to_vec(),
             fragments: 1,
         }
     }
@@ -45,7 +46,13 @@ impl HeaderBlock {
         Ok(())
     }
 
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+    /// What it says, once it is whole.
+    pub fn piece(&self) -> Piece<'_> {
+        Piece {
+            stream: self.stream,
+            bytes: &self.bytes,
+            length: self.bytes.len() as u32,
+            end_stream: self.end_stream,
+        }
     }
 }

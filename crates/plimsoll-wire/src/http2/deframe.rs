@@ -58,7 +58,11 @@ pub fn split<'a>(
 ///
 /// # Errors
 /// The frame's payload is over `max` bytes (RFC 9113, 4.2).
-pub fn complete(partial: &mut Vec<u8>, input: &mut &[u8], max: u32) -> Result<bool, Violation> {
+pub(super) fn complete(
+    partial: &mut Vec<u8>,
+    input: &mut &[u8],
+    max: u32,
+) -> Result<bool, Violation> {
     let mut take = |partial: &mut Vec<u8>, length: usize| {
         let (taken, rest) = input.split_at((length - partial.len()).min(input.len()));
         partial.extend_from_slice(taken);

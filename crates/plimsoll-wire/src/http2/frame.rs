@@ -1,9 +1,7 @@
 //! Frames (RFC 9113, 6): parsing with every check that needs the frame alone, and
 //! writing.
-//!
-//! Long because all frame types stand side by side, as the RFC has them.
 
-use super::{DEFAULT_MAX_FRAME, ErrorCode, MAX_WINDOW, Violation};
+use super::{ErrorCode, Settings, Violation};
 
 /// Frame types (RFC 9113, 6).
 pub mod kind {
@@ -43,29 +41,6 @@ pub mod flags {
     pub const END_HEADERS: u8 = 0x4;
     pub const PADDED: u8 = 0x8;
     pub const PRIORITY: u8 = 0x20;
-}
-
-/// Setting identifiers (RFC 9113, 6.5.2).
-pub mod setting {
-    pub const HEADER_TABLE_SIZE: u16 = 0x1;
-    pub const ENABLE_PUSH: u16 = 0x2;
-    pub const MAX_CONCURRENT_STREAMS: u16 = 0x3;
-    pub const INITIAL_WINDOW_SIZE: u16 = 0x4;
-    pub const MAX_FRAME_SIZE: u16 = 0x5;
-    pub const MAX_HEADER_LIST_SIZE: u16 = 0x6;
-
-    /// The setting's name without its prefix.
-    pub fn name(id: u16) -> Option<&'static str> {
-        const NAMES: [&str; 6] = [
-            "HEADER_TABLE_SIZE",
-            "ENABLE_PUSH",
-            "MAX_CONCURRENT_STREAMS",
-            "INITIAL_WINDOW_SIZE",
-            "MAX_FRAME_SIZE",
-            "MAX_HEADER_LIST_SIZE",
-        ];
-        NAMES.get((id as usize).wrapping_sub(1)).copied()
-    }
 }
 
 /// The nine bytes before every payload (RFC 9113, 4.1).
@@ -124,6 +99,29 @@ impl FrameHead {
     pub fn has(self, flag: u8) -> bool {
         self.flags() & flag != 0
     }
+
+    /// What DATA or HEADERS with this head says. `bytes`: its payload without padding.
+    #[inline(always)]
+    pub fn piece(self, bytes: &[u8]) -> Piece<'_> {
+        Piece {
+            stream: self.stream,
+            bytes,
+            length: self.length(),
+            end_stream: self.has(flags::END_STREAM),
+        }
+    }
+}
+
+/// DATA, or a header block, on a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece<'a> {
+    pub stream: u32,
+    /// Without padding.
+    pub bytes: &'a [u8],
+    /// With padding, as flow control counts.
+    pub length: u32,
+    /// Nothing comes after it.
+    pub end_stream: bool,
 }
 
 impl std::fmt::Debug for FrameHead {
@@ -134,20 +132,6 @@ impl std::fmt::Debug for FrameHead {
             .field("flags", &self.flags())
             .field("stream", &self.stream())
             .finish()
-    }
-}
-
-/// The settings of one SETTINGS frame, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings<'a>(&'a [u8]);
-
-impl Settings<'_> {
-    /// Identifier and value of each.
-    pub fn iter(&self) -> impl Iterator<Item = (u16, u32)> + '_ {
-        self.0.chunks_exact(6).map(|item| {
-            let id = u16::from_be_bytes([item[0], item[1]]);
-            (id, u32::from_be_bytes([item[2], item[3], item[4], item[5]]))
-        })
     }
 }
 
@@ -250,100 +234,63 @@ impl<'a> Frame<'a> {
 
     #[inline(never)]
     fn parse_rare(head: FrameHead, payload: &'a [u8]) -> Result<Frame<'a>, Violation> {
-        let word = |at: usize| {
-            u32::from_be_bytes([
-                payload[at],
-                payload[at + 1],
-                payload[at + 2],
-                payload[at + 3],
-            ])
-        };
         match head.kind() {
             kind::PRIORITY => {
                 on_stream(head)?;
-                if payload.len() != 5 {
-                    return Err(Violation::stream(
+                match payload.len() {
+                    5 => Ok(Frame::Priority),
+                    n => Err(Violation::stream(
                         head.stream(),
                         ErrorCode::FRAME_SIZE_ERROR,
-                        format!("PRIORITY of {} bytes, not 5 (RFC 9113, 6.3)", payload.len()),
-                    ));
+                        format!("PRIORITY of {n} bytes, not 5 (RFC 9113, 6.3)"),
+                    )),
                 }
-                Ok(Frame::Priority)
             }
             kind::RST_STREAM => {
                 on_stream(head)?;
-                sized(head, 4)?;
-                Ok(Frame::ResetStream {
-                    code: ErrorCode(word(0)),
-                })
+                let code = ErrorCode(u32::from_be_bytes(sized(head, payload)?));
+                Ok(Frame::ResetStream { code })
             }
-            kind::SETTINGS => {
-                on_connection(head)?;
-                if head.has(flags::ACK) {
-                    sized(head, 0)?;
-                    return Ok(Frame::SettingsAck);
-                }
-                if !payload.len().is_multiple_of(6) {
-                    return Err(size_error(
-                        head,
-                        "SETTINGS whose length is not a multiple of 6 (RFC 9113, 6.5)",
-                    ));
-                }
-                let settings = Settings(payload);
-                for (id, value) in settings.iter() {
-                    check_setting(id, value)?;
-                }
-                Ok(Frame::Settings(settings))
-            }
+            kind::SETTINGS => Frame::settings(head, payload),
             kind::PUSH_PROMISE => {
                 on_stream(head)?;
                 let payload = unpadded(head, payload)?;
-                let Some((promised, fragment)) = payload.split_first_chunk::<4>() else {
-                    return Err(size_error(
-                        head,
-                        "PUSH_PROMISE has no stream id (RFC 9113, 6.6)",
-                    ));
-                };
+                let (promised, fragment) = payload.split_first_chunk::<4>().ok_or_else(|| {
+                    size_error(head, "PUSH_PROMISE has no stream id (RFC 9113, 6.6)")
+                })?;
                 Ok(Frame::PushPromise {
-                    promised: u32::from_be_bytes(*promised) & 0x7fff_ffff,
+                    promised: stream_id(*promised),
                     fragment,
                     end_headers: head.has(flags::END_HEADERS),
                 })
             }
             kind::PING => {
                 on_connection(head)?;
-                sized(head, 8)?;
-                let mut data = [0; 8];
-                data.copy_from_slice(payload);
-                Ok(if head.has(flags::ACK) {
-                    Frame::PingAck { data }
-                } else {
-                    Frame::Ping { data }
+                let data = sized(head, payload)?;
+                Ok(match head.has(flags::ACK) {
+                    true => Frame::PingAck { data },
+                    false => Frame::Ping { data },
                 })
             }
             kind::GOAWAY => {
                 on_connection(head)?;
-                if payload.len() < 8 {
+                let [a, b, c, d, e, f, g, h, debug @ ..] = payload else {
                     return Err(size_error(head, "GOAWAY under 8 bytes (RFC 9113, 6.8)"));
-                }
+                };
                 Ok(Frame::GoAway {
-                    last_stream: word(0) & 0x7fff_ffff,
-                    code: ErrorCode(word(4)),
-                    debug: &payload[8..],
+                    last_stream: stream_id([*a, *b, *c, *d]),
+                    code: ErrorCode(u32::from_be_bytes([*e, *f, *g, *h])),
+                    debug,
                 })
             }
-            kind::WINDOW_UPDATE => {
-                sized(head, 4)?;
-                let increment = word(0) & 0x7fff_ffff;
-                if increment == 0 {
-                    return Err(Violation::stream(
-                        head.stream(),
-                        ErrorCode::PROTOCOL_ERROR,
-                        "WINDOW_UPDATE of 0 (RFC 9113, 6.9)",
-                    ));
-                }
-                Ok(Frame::WindowUpdate { increment })
-            }
+            kind::WINDOW_UPDATE => match stream_id(sized(head, payload)?) {
+                0 => Err(Violation::stream(
+                    head.stream(),
+                    ErrorCode::PROTOCOL_ERROR,
+                    "WINDOW_UPDATE of 0 (RFC 9113, 6.9)",
+                )),
+                increment => Ok(Frame::WindowUpdate { increment }),
+            },
             kind::CONTINUATION => {
                 on_stream(head)?;
                 Ok(Frame::Continuation {
@@ -354,48 +301,57 @@ impl<'a> Frame<'a> {
             _ => Ok(Frame::Unknown),
         }
     }
+
+    fn settings(head: FrameHead, payload: &'a [u8]) -> Result<Frame<'a>, Violation> {
+        on_connection(head)?;
+        if head.has(flags::ACK) {
+            let [] = sized(head, payload)?;
+            return Ok(Frame::SettingsAck);
+        }
+        if !payload.len().is_multiple_of(6) {
+            let why = "SETTINGS whose length is not a multiple of 6 (RFC 9113, 6.5)";
+            return Err(size_error(head, why));
+        }
+        Ok(Frame::Settings(Settings::checked(payload)?))
+    }
+}
+
+/// 31 bits: the highest is reserved, and ignored (RFC 9113, 4.1).
+fn stream_id(bytes: [u8; 4]) -> u32 {
+    u32::from_be_bytes(bytes) & 0x7fff_ffff
 }
 
 #[inline(always)]
 fn on_stream(head: FrameHead) -> Result<(), Violation> {
-    if head.stream() == 0 {
-        return Err(Violation::connection(
-            ErrorCode::PROTOCOL_ERROR,
-            format!(
-                "{} on stream 0 (RFC 9113, 6)",
-                kind::name(head.kind()).unwrap_or("frame")
-            ),
-        ));
+    match head.stream() {
+        0 => Err(misplaced(head, "")),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn on_connection(head: FrameHead) -> Result<(), Violation> {
-    if head.stream() != 0 {
-        return Err(Violation::connection(
-            ErrorCode::PROTOCOL_ERROR,
-            format!(
-                "{} on stream {}, not 0 (RFC 9113, 6)",
-                kind::name(head.kind()).unwrap_or("frame"),
-                head.stream()
-            ),
-        ));
+    match head.stream() {
+        0 => Ok(()),
+        _ => Err(misplaced(head, ", not 0")),
     }
-    Ok(())
 }
 
-fn sized(head: FrameHead, length: u32) -> Result<(), Violation> {
-    if head.length() != length {
-        return Err(Violation::connection(
+#[cold]
+fn misplaced(head: FrameHead, but: &str) -> Violation {
+    let (name, stream) = (kind::name(head.kind()).unwrap_or("frame"), head.stream());
+    let why = format!("{name} on stream {stream}{but} (RFC 9113, 6)");
+    Violation::connection(ErrorCode::PROTOCOL_ERROR, why)
+}
+
+/// The payload of a frame that has always the same length.
+fn sized<const N: usize>(head: FrameHead, payload: &[u8]) -> Result<[u8; N], Violation> {
+    payload.try_into().map_err(|_| {
+        let (name, length) = (kind::name(head.kind()).unwrap_or("frame"), head.length());
+        Violation::connection(
             ErrorCode::FRAME_SIZE_ERROR,
-            format!(
-                "{} of {} bytes, not {length} (RFC 9113, 6)",
-                kind::name(head.kind()).unwrap_or("frame"),
-                head.length()
-            ),
-        ));
-    }
-    Ok(())
+            format!("{name} of {length} bytes, not {N} (RFC 9113, 6)"),
+        )
+    })
 }
 
 #[cold]
@@ -430,27 +386,21 @@ fn unpadded(head: FrameHead, payload: &[u8]) -> Result<&[u8], Violation> {
     Ok(&rest[..length])
 }
 
-/// The ranges of RFC 9113, 6.5.2.
-fn check_setting(id: u16, value: u32) -> Result<(), Violation> {
-    let (code, range) = match id {
-        setting::ENABLE_PUSH if value > 1 => (ErrorCode::PROTOCOL_ERROR, "0 or 1"),
-        setting::INITIAL_WINDOW_SIZE if value > MAX_WINDOW => {
-            (ErrorCode::FLOW_CONTROL_ERROR, "at most 2147483647")
-        }
-        setting::MAX_FRAME_SIZE if !(DEFAULT_MAX_FRAME..1 << 24).contains(&value) => {
-            (ErrorCode::PROTOCOL_ERROR, "16384 to 16777215")
-        }
-        _ => return Ok(()),
-    };
-    let name = setting::name(id).unwrap_or("setting");
-    let why = format!("{name} is {value}, not {range} (RFC 9113, 6.5.2)");
-    Err(Violation::connection(code, why))
-}
-
 /// Appends frames to a buffer.
 pub mod write {
     use super::super::{DEFAULT_MAX_FRAME, ErrorCode};
     use super::{flags, kind};
+
+    /// Whether a frame is the last that its sender sends on a stream (END_STREAM).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct End(pub bool);
+
+    impl End {
+        #[inline]
+        fn bit(self) -> u8 {
+            u8::from(self.0) * flags::END_STREAM
+        }
+    }
 
     /// A frame's head; the payload must follow.
     #[inline]
@@ -497,10 +447,10 @@ pub mod write {
     }
 
     /// A header block: HEADERS, and as many CONTINUATION frames as it needs.
-    pub fn header_block(out: &mut Vec<u8>, stream: u32, block: &[u8], end_stream: bool) {
+    pub fn header_block(out: &mut Vec<u8>, stream: u32, block: &[u8], end: End) {
         let max = DEFAULT_MAX_FRAME as usize;
         let (first, mut rest) = block.split_at(block.len().min(max));
-        let mut bits = if end_stream { flags::END_STREAM } else { 0 };
+        let mut bits = end.bit();
         if rest.is_empty() {
             bits |= flags::END_HEADERS;
         }
@@ -521,9 +471,8 @@ pub mod write {
 
     /// One DATA frame; `data` is within the peer's frame size and windows.
     #[inline]
-    pub fn data(out: &mut Vec<u8>, stream: u32, data: &[u8], end_stream: bool) {
-        let bits = if end_stream { flags::END_STREAM } else { 0 };
-        head(out, data.len(), kind::DATA, bits, stream);
+    pub fn data(out: &mut Vec<u8>, stream: u32, data: &[u8], end: End) {
+        head(out, data.len(), kind::DATA, end.bit(), stream);
         out.extend_from_slice(data);
     }
 }

@@ -1,21 +1,31 @@
-//! The framing layer of HTTP/2 (RFC 9113, 4 and 6): frames to bytes and back, with the
-//! checks that need no connection state.
+//! HTTP/2 (RFC 9113), below what its messages mean: frames to bytes and back, with the checks that need
+//! no connection state, and one end of a [`Connection`].
 //!
-//! Called by the gRPC driver, the canned server and the tracer.
+//! Called by drivers, the canned server, the sidecar and the tracer.
 
 mod block;
 mod code;
+mod connection;
 mod deframe;
 mod field;
 mod frame;
+mod peer;
+mod settings;
+mod violation;
+mod window;
 
 pub use block::HeaderBlock;
 pub use code::ErrorCode;
-pub use deframe::{complete, each, split};
+pub use connection::{Closed, Connection, Control, Stage, Streams};
+use deframe::complete;
+pub use deframe::{each, split};
 pub use field::field_problem;
-pub use frame::{Frame, FrameHead, Settings, flags, kind, setting, write};
-
-use std::fmt;
+pub use frame::write::End;
+pub use frame::{Frame, FrameHead, Piece, flags, kind, write};
+pub use peer::{Client, Peer, Server, Side};
+pub use settings::{Settings, setting};
+pub use violation::{Fault, Violation};
+pub use window::{MAX_WINDOW, ReceiveWindow};
 
 /// What a client sends before its first frame (RFC 9113, 3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -23,9 +33,6 @@ pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The window of a connection, and of a stream until SETTINGS say otherwise
 /// (RFC 9113, 6.9.2). Bytes.
 pub const DEFAULT_WINDOW: u32 = 65_535;
-
-/// The largest window (RFC 9113, 6.9.1). Bytes.
-pub const MAX_WINDOW: u32 = 0x7fff_ffff;
 
 /// The largest payload that every endpoint takes (RFC 9113, 4.2). Bytes.
 pub const DEFAULT_MAX_FRAME: u32 = 16_384;
@@ -38,52 +45,3 @@ pub const MAX_HEADER_LIST: u32 = 64 * 1024;
 
 /// A header block over this many bytes ends the connection.
 pub const MAX_HEADER_BLOCK: usize = 64 * 1024;
-
-/// The peer broke RFC 9113.
-///
-/// One pointer wide, because every frame's handling returns one or not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation(Box<Fault>);
-
-/// What a [`Violation`] says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// 0: the whole connection is lost (5.4.1). Else the stream that is (5.4.2).
-    pub stream: u32,
-    pub code: ErrorCode,
-    /// What was seen, and the rule.
-    pub why: String,
-}
-
-impl Violation {
-    /// A connection error.
-    #[cold]
-    pub fn connection(code: ErrorCode, why: impl Into<String>) -> Violation {
-        Violation::stream(0, code, why)
-    }
-
-    /// A stream error.
-    #[cold]
-    pub fn stream(stream: u32, code: ErrorCode, why: impl Into<String>) -> Violation {
-        Violation(Box::new(Fault {
-            stream,
-            code,
-            why: why.into(),
-        }))
-    }
-}
-
-impl std::ops::Deref for Violation {
-    type Target = Fault;
-    fn deref(&self) -> &Fault {
-        &self.0
-    }
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.code, self.why)
-    }
-}
-
-impl std::error::Error for Violation {}

@@ -49,7 +49,7 @@ fn headers(stream: u32, fields: &[(&str, &str)], end: bool) -> Vec<u8> {
         &mut out,
         stream,
         &Encoder::encode_plain(fields.iter().copied()),
-        end,
+        write::End(end),
     );
     out
 }
@@ -61,7 +61,7 @@ fn head(stream: u32) -> Vec<u8> {
 
 fn data(stream: u32, bytes: &[u8], end: bool) -> Vec<u8> {
     let mut out = Vec::new();
-    write::data(&mut out, stream, bytes, end);
+    write::data(&mut out, stream, bytes, write::End(end));
     out
 }
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use plimsoll_wire::hpack::{BlockChoice, Decoder, PeerTable};
 use plimsoll_wire::http2::{
-    self, DEFAULT_MAX_FRAME, DEFAULT_WINDOW, ErrorCode, Frame, FrameHead, HeaderBlock,
-    MAX_HEADER_LIST, MAX_WINDOW, Settings, Violation, flags, kind, setting, write,
+    self, Closed, Connection, Control, DEFAULT_MAX_FRAME, DEFAULT_WINDOW, End, ErrorCode,
+    FrameHead, MAX_HEADER_LIST, Piece, ReceiveWindow, Server, Violation, flags, kind, setting,
+    write,
 };
 
 use super::{Blocks, CannedError, Prepared};
@@ -37,8 +38,8 @@ impl Sink for Anything {
 struct Stream {
     id: u32,
     message: MessageReader,
-    receive_window: i64,
-    send_window: i64,
+    receive_window: ReceiveWindow,
+    send_window: i32,
     /// Bytes of the answer's message that wait for a window.
     unsent: usize,
     phase: Phase,
@@ -53,25 +54,40 @@ enum Phase {
     Answering,
 }
 
+/// By id, which is the order they were opened in.
+#[derive(Debug, Default)]
+struct Streams(Vec<Stream>);
+
+impl Streams {
+    /// Most often it is the stream that was opened last.
+    #[inline]
+    fn find(&self, id: u32) -> Option<usize> {
+        match self.0.last() {
+            Some(last) if last.id == id => Some(self.0.len() - 1),
+            _ => self.0.binary_search_by_key(&id, |stream| stream.id).ok(),
+        }
+    }
+}
+
+impl http2::Streams for Streams {
+    fn send_window(&mut self, id: u32) -> Option<&mut i32> {
+        let place = self.find(id)?;
+        Some(&mut self.0[place].send_window)
+    }
+
+    fn send_windows(&mut self) -> impl Iterator<Item = &mut i32> {
+        self.0.iter_mut().map(|stream| &mut stream.send_window)
+    }
+}
+
 /// The server's side of one connection.
 #[derive(Debug)]
 pub struct CannedConnection {
     prepared: Arc<Prepared>,
-    preface_seen: usize,
-    partial: Vec<u8>,
-    block: Option<HeaderBlock>,
+    http2: Connection<Server>,
     decoder: Decoder,
     client_table: PeerTable,
-    /// By id, which is the order they were opened in.
-    streams: Vec<Stream>,
-    highest: u32,
-    send_window: i64,
-    client_initial_window: i64,
-    receive_window: u32,
-    /// The client has acknowledged our SETTINGS, so it must keep them.
-    limits_known: bool,
-    /// Of the GOAWAY that was sent.
-    last_stream: Option<u32>,
+    streams: Streams,
     /// Streams with an unsent rest.
     blocked: usize,
     /// Some of them wait for [`super::CannedOptions::most_out`].
@@ -85,18 +101,10 @@ impl CannedConnection {
     pub(super) fn new(prepared: Arc<Prepared>) -> CannedConnection {
         let options = &prepared.options;
         CannedConnection {
-            preface_seen: 0,
-            partial: Vec::new(),
-            block: None,
+            http2: Connection::new(Server, options.connection_window),
             decoder: Decoder::new(options.header_table_size, MAX_HEADER_LIST),
             client_table: PeerTable::default(),
-            streams: Vec::new(),
-            highest: 0,
-            send_window: i64::from(DEFAULT_WINDOW),
-            client_initial_window: i64::from(DEFAULT_WINDOW),
-            receive_window: options.connection_window.max(DEFAULT_WINDOW),
-            limits_known: false,
-            last_stream: None,
+            streams: Streams::default(),
             blocked: 0,
             held_back: false,
             requests: 0,
@@ -118,10 +126,7 @@ impl CannedConnection {
         if options.header_table_size != 4096 {
             settings.push((setting::HEADER_TABLE_SIZE, options.header_table_size));
         }
-        write::settings(out, &settings);
-        if options.connection_window > DEFAULT_WINDOW {
-            write::window_update(out, 0, options.connection_window - DEFAULT_WINDOW);
-        }
+        self.http2.open(&settings, out);
     }
 
     /// Takes bytes from the client, in any split, and appends what is to be sent. With
@@ -136,22 +141,16 @@ impl CannedConnection {
         out: &mut Vec<u8>,
         held: &mut Vec<u32>,
     ) -> Result<(), CannedError> {
-        match self.receive_frames(bytes, out, held) {
-            Ok(()) => Ok(()),
-            Err(violation) => {
-                let why = violation.why.as_bytes();
-                write::goaway(out, self.highest, violation.code, why);
-                Err(violation.into())
-            }
-        }
+        self.receive_frames(bytes, out, held).map_err(|violation| {
+            self.http2.fail(&violation, out);
+            violation.into()
+        })
     }
 
     /// Answers a held request. One that its client has reset is left alone.
     pub fn complete(&mut self, stream: u32, out: &mut Vec<u8>) {
-        if let Ok(place) = self
-            .streams
-            .binary_search_by_key(&stream, |stream| stream.id)
-            && self.streams[place].phase == Phase::Held
+        if let Some(place) = self.streams.find(stream)
+            && self.streams.0[place].phase == Phase::Held
         {
             self.answer(place, out);
         }
@@ -170,14 +169,13 @@ impl CannedConnection {
 
     /// Takes no more requests: GOAWAY up to the last one seen.
     pub fn goaway(&mut self, code: ErrorCode, out: &mut Vec<u8>) {
-        self.last_stream = Some(self.highest);
-        write::goaway(out, self.highest, code, b"");
+        self.http2.goaway(code, b"", out);
     }
 
     /// Announces that a GOAWAY will follow, as a server does that wants no request to be
     /// lost (RFC 9113, 6.8).
     pub fn announce_goaway(&self, out: &mut Vec<u8>) {
-        write::goaway(out, http2::MAX_STREAM_ID, ErrorCode::NO_ERROR, b"");
+        self.http2.announce_goaway(out);
     }
 
     /// Changes settings in mid-flight. The caller keeps to what the client has seen:
@@ -188,7 +186,7 @@ impl CannedConnection {
 
     /// A GOAWAY was sent and every request taken has been answered.
     pub fn is_finished(&self) -> bool {
-        self.last_stream.is_some() && self.streams.is_empty()
+        self.http2.has_left() && self.streams.0.is_empty()
     }
 
     /// Whole requests taken so far.
@@ -213,30 +211,18 @@ impl CannedConnection {
         held: &mut Vec<u32>,
     ) -> Result<(), Violation> {
         let mut input = bytes;
-        if self.preface_seen < http2::PREFACE.len() {
-            let expected = &http2::PREFACE[self.preface_seen..];
-            let (preface, rest) = input.split_at(expected.len().min(input.len()));
-            if !expected.starts_with(preface) {
-                return Err(broken("no connection preface"));
-            }
-            self.preface_seen += preface.len();
-            input = rest;
-        }
-        if !self.partial.is_empty() {
-            let mut partial = std::mem::take(&mut self.partial);
-            if !http2::complete(&mut partial, &mut input, DEFAULT_MAX_FRAME)? {
-                self.partial = partial;
-                return Ok(());
-            }
-            let mut whole = &partial[..];
-            if let Some((head, payload)) = http2::split(&mut whole, DEFAULT_MAX_FRAME)? {
-                self.mended_frame(head, payload, out, held)?;
-            }
+        self.http2.preface(&mut input)?;
+        let mended = self.http2.mended(&mut input)?;
+        if let Some(frame) = &mended {
+            http2::each(frame, DEFAULT_MAX_FRAME, |head, payload| {
+                self.mended_frame(head, payload, out, held)
+            })?;
         }
         let rest = http2::each(input, DEFAULT_MAX_FRAME, |head, payload| {
             self.frame(head, payload, out, held)
         })?;
-        self.partial.extend_from_slice(rest);
+        self.http2.keep(rest, mended);
+        self.http2.give_back_all(out);
         Ok(())
     }
 
@@ -261,208 +247,177 @@ impl CannedConnection {
         out: &mut Vec<u8>,
         held: &mut Vec<u32>,
     ) -> Result<(), Violation> {
-        let end_stream = head.has(flags::END_STREAM);
-        match head.kind() {
-            _ if self.block.is_some() => self.rare(head, payload, out, held),
+        let done = match head.kind() {
             kind::DATA => {
-                let data = Frame::data(head, payload)?;
-                self.data(head.stream(), head.length(), data, end_stream, out, held)
+                (self.http2.data(head, payload)).and_then(|piece| self.data(piece, out, held))
             }
             kind::HEADERS if head.has(flags::END_HEADERS) => {
-                let block = Frame::fragment(head, payload)?;
-                self.request(head.stream(), block, end_stream, out, held)
+                (self.http2.headers(head, payload)).and_then(|piece| self.block(piece, out, held))
             }
-            _ => self.rare(head, payload, out, held),
+            _ => self.control(head, payload, out, held),
+        };
+        match done {
+            Ok(()) => Ok(()),
+            Err(violation) => self.contain(violation, out),
         }
     }
 
     #[inline(never)]
-    fn rare(
+    fn control(
         &mut self,
         head: FrameHead,
         payload: &[u8],
         out: &mut Vec<u8>,
         held: &mut Vec<u32>,
     ) -> Result<(), Violation> {
-        let frame = Frame::parse(head, payload)?;
-        if let Some(block) = &self.block
-            && !(matches!(frame, Frame::Continuation { .. }) && head.stream() == block.stream)
-        {
-            return Err(broken("another frame inside a header block"));
-        }
-        match frame {
-            Frame::Headers {
-                fragment,
-                end_stream,
-                ..
-            } => {
-                self.block = Some(HeaderBlock::new(head.stream(), end_stream, fragment));
-                Ok(())
-            }
-            Frame::Continuation {
-                fragment,
-                end_headers,
-            } => {
-                let Some(mut block) = self.block.take() else {
-                    return Err(broken("CONTINUATION after no HEADERS"));
-                };
-                block.push(fragment)?;
-                if end_headers {
-                    let (id, end_stream) = (block.stream, block.end_stream);
-                    return self.request(id, block.bytes(), end_stream, out, held);
+        match (self.http2).control(head, payload, &mut self.streams, out)? {
+            Control::Block(block) => return self.block(block.piece(), out, held),
+            Control::Settings(settings) => {
+                for size in settings.values(setting::HEADER_TABLE_SIZE) {
+                    self.client_table.allow(size);
                 }
-                self.block = Some(block);
-                Ok(())
-            }
-            Frame::Settings(settings) => {
-                self.settings(settings)?;
-                write::settings_ack(out);
                 self.send_blocked(out);
-                Ok(())
             }
-            Frame::SettingsAck => {
-                self.limits_known = true;
-                Ok(())
+            Control::Room => self.send_blocked(out),
+            Control::Reset { stream, .. } => {
+                self.resets += 1;
+                let ignores = self.prepared.options.ignore_resets;
+                let place = self.streams.find(stream).filter(|_| ignores);
+                let held = place.map(|place| &mut self.streams.0[place]);
+                match held.filter(|stream| stream.phase == Phase::Held) {
+                    // Closed as far as limits go (RFC 9113, 5.1.2); the answer still comes.
+                    Some(stream) => stream.reset = true,
+                    None => self.forget(stream),
+                }
             }
-            Frame::Ping { data } => {
-                write::ping_ack(out, data);
-                Ok(())
+            Control::Acknowledged => {
+                for stream in &mut self.streams.0 {
+                    let size = self.prepared.options.stream_window;
+                    if let Some(increment) = stream.receive_window.resize(size) {
+                        write::window_update(out, stream.id, increment);
+                    }
+                }
             }
-            Frame::WindowUpdate { increment } => {
-                self.window_update(head.stream(), increment)?;
-                self.send_blocked(out);
-                Ok(())
-            }
-            Frame::ResetStream { .. } => self.reset(head.stream()),
-            Frame::PushPromise { .. } => Err(broken("PUSH_PROMISE from a client")),
-            Frame::Data { .. }
-            | Frame::GoAway { .. }
-            | Frame::PingAck { .. }
-            | Frame::Priority
-            | Frame::Unknown => Ok(()),
-        }
-    }
-
-    /// A whole header block of a request.
-    fn request(
-        &mut self,
-        id: u32,
-        block: &[u8],
-        end_stream: bool,
-        out: &mut Vec<u8>,
-        held: &mut Vec<u32>,
-    ) -> Result<(), Violation> {
-        let options = &self.prepared.options;
-        if options.check_requests {
-            check_fields(&mut self.decoder, block)?;
-        }
-        if id.is_multiple_of(2) || id <= self.highest {
-            return Err(broken(format!(
-                "HEADERS on stream {id} after stream {}",
-                self.highest
-            )));
-        }
-        self.highest = id;
-        if self.last_stream.is_some_and(|last| id > last) {
-            return Ok(());
-        }
-        let open = match options.max_concurrent_streams {
-            Some(_) => self.streams.iter().filter(|stream| !stream.reset).count(),
-            None => 0,
-        };
-        if options
-            .max_concurrent_streams
-            .is_some_and(|limit| open >= limit as usize)
-        {
-            if options.check_requests && self.limits_known {
-                return Err(broken(format!(
-                    "stream {id} beyond the limit: {open} are open"
-                )));
-            }
-            write::reset_stream(out, id, ErrorCode::REFUSED_STREAM);
-            return Ok(());
-        }
-        if self.streams.len() >= MAX_STREAMS {
-            write::reset_stream(out, id, ErrorCode::REFUSED_STREAM);
-            return Ok(());
-        }
-        // Until it has acknowledged SETTINGS, a client may count with the default.
-        let window = match self.limits_known {
-            true => options.stream_window,
-            false => options.stream_window.max(DEFAULT_WINDOW),
-        };
-        self.streams.push(Stream {
-            id,
-            message: MessageReader::NEW,
-            receive_window: i64::from(window),
-            send_window: self.client_initial_window,
-            unsent: 0,
-            phase: Phase::Receiving,
-            reset: false,
-        });
-        if end_stream {
-            return self.whole_request(open, out, held);
+            Control::GoAway { .. } | Control::Pong(_) | Control::Nothing => {}
         }
         Ok(())
     }
 
-    fn data(
+    /// Without checks, a stream error ends its request alone (RFC 9113, 5.4.2).
+    #[cold]
+    fn contain(&mut self, violation: Violation, out: &mut Vec<u8>) -> Result<(), Violation> {
+        if self.prepared.options.check_requests {
+            return Err(violation);
+        }
+        let violation = self.http2.contain(violation)?;
+        if self.streams.find(violation.stream).is_some() {
+            self.forget(violation.stream);
+            self.http2.reset(violation.stream, violation.code, out);
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, stream: u32) {
+        if let Some(place) = self.streams.find(stream) {
+            let stream = self.streams.0.remove(place);
+            self.blocked -= usize::from(stream.phase == Phase::Answering);
+        }
+    }
+
+    /// A whole header block: a request's, or the trailers that end one (RFC 9113, 8.1).
+    fn block(
         &mut self,
-        id: u32,
-        length: u32,
-        data: &[u8],
-        end_stream: bool,
+        block: Piece<'_>,
         out: &mut Vec<u8>,
         held: &mut Vec<u32>,
     ) -> Result<(), Violation> {
         let options = &self.prepared.options;
-        let Some(left) = self.receive_window.checked_sub(length) else {
-            return Err(flow(0, self.receive_window.into(), length));
-        };
-        self.receive_window = left;
-        let whole_window = options.connection_window.max(DEFAULT_WINDOW);
-        if left <= whole_window / 2 {
-            write::window_update(out, 0, whole_window - left);
-            self.receive_window = whole_window;
-        }
-        // Most often the stream that was opened last.
-        let place = match self.streams.last() {
-            Some(last) if last.id == id => self.streams.len() - 1,
-            _ => match self.streams.binary_search_by_key(&id, |stream| stream.id) {
-                Ok(place) => place,
-                Err(_) if id > self.highest => return Err(broken("DATA before HEADERS")),
-                // Refused, or above GOAWAY.
-                Err(_) => return Ok(()),
-            },
-        };
-        let stream = &mut self.streams[place];
-        if stream.phase != Phase::Receiving {
-            return Err(broken(format!(
-                "DATA after END_STREAM on stream {}",
-                stream.id
-            )));
-        }
+        let id = block.stream;
+        let is_new = self.http2.opens(id);
         if options.check_requests {
-            let window = stream.receive_window;
-            stream.receive_window -= i64::from(length);
-            if stream.receive_window < 0 {
-                return Err(flow(stream.id, window, length));
-            }
+            check_fields(&mut self.decoder, block.bytes, !is_new)?;
+        }
+        if !is_new {
+            let place = self.receiving(block, "HEADERS")?;
+            return match (place, block.end_stream) {
+                (Some(place), true) => self.whole_request(place, out, held),
+                (Some(_), false) => {
+                    let why = "trailers without END_STREAM (RFC 9113, 8.1)";
+                    Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why))
+                }
+                (None, _) => Ok(()),
+            };
+        }
+        if self.http2.has_left() {
+            return Ok(());
+        }
+        let open = || self.streams.0.iter().filter(|stream| !stream.reset).count();
+        let is_over = (options.max_concurrent_streams).is_some_and(|most| open() >= most as usize);
+        if is_over && options.check_requests && self.http2.is_acknowledged() {
+            return Err(broken(format!("stream {id} is beyond the limit")));
+        }
+        if is_over || self.streams.0.len() >= MAX_STREAMS {
+            self.http2.reset(id, ErrorCode::REFUSED_STREAM, out);
+            return Ok(());
+        }
+        // Until it has acknowledged SETTINGS, a client may count with the default.
+        let window = match self.http2.is_acknowledged() {
+            true => options.stream_window,
+            false => options.stream_window.max(DEFAULT_WINDOW),
+        };
+        self.streams.0.push(Stream {
+            id,
+            message: MessageReader::NEW,
+            receive_window: ReceiveWindow::new(window),
+            // At most 2³¹−1.
+            send_window: self.http2.initial_window() as i32,
+            unsent: 0,
+            phase: Phase::Receiving,
+            reset: false,
+        });
+        match block.end_stream {
+            true => self.whole_request(self.streams.0.len() - 1, out, held),
+            false => Ok(()),
+        }
+    }
+
+    /// The place of the stream of `piece`; `None`: what comes there is ignored.
+    #[inline]
+    fn receiving(&self, piece: Piece<'_>, what: &str) -> Result<Option<usize>, Violation> {
+        let place = self.streams.find(piece.stream);
+        let closed = match place.map(|place| self.streams.0[place].phase) {
+            Some(Phase::Receiving) => return Ok(place),
+            Some(_) => Closed::HalfEnded,
+            None => Closed::Forgotten,
+        };
+        self.http2.check_closed(piece.stream, what, closed)?;
+        Ok(None)
+    }
+
+    fn data(
+        &mut self,
+        piece: Piece<'_>,
+        out: &mut Vec<u8>,
+        held: &mut Vec<u32>,
+    ) -> Result<(), Violation> {
+        let Some(place) = self.receiving(piece, "DATA")? else {
+            return Ok(());
+        };
+        let options = &self.prepared.options;
+        let stream = &mut self.streams.0[place];
+        stream.receive_window.take(stream.id, piece.length)?;
+        if options.check_requests {
             let read = match options.streams {
-                false => stream.message.read(data, u32::MAX),
-                true => stream.message.read_into(&mut Anything, data, u32::MAX),
+                false => stream.message.read(piece.bytes, u32::MAX),
+                true => (stream.message).read_into(&mut Anything, piece.bytes, u32::MAX),
             };
             read.map_err(|error| broken(error.to_string()))?;
-        } else {
-            stream.receive_window -= i64::from(length);
         }
-        if end_stream {
+        if piece.end_stream {
             return self.whole_request(place, out, held);
         }
-        let target = i64::from(options.stream_window);
-        if stream.receive_window <= target / 2 {
-            write::window_update(out, stream.id, (target - stream.receive_window) as u32);
-            stream.receive_window = target;
+        if let Some(increment) = stream.receive_window.give_back(piece.length) {
+            write::window_update(out, stream.id, increment);
         }
         Ok(())
     }
@@ -474,7 +429,7 @@ impl CannedConnection {
         held: &mut Vec<u32>,
     ) -> Result<(), Violation> {
         let options = &self.prepared.options;
-        let stream = &mut self.streams[place];
+        let stream = &mut self.streams.0[place];
         let wrong = !options.streams && stream.message.whole() != 1;
         if options.check_requests && (wrong || stream.message.is_inside()) {
             return Err(broken(format!(
@@ -487,8 +442,8 @@ impl CannedConnection {
         if let Some((every, code)) = options.reset_every
             && self.requests.is_multiple_of(every.max(1))
         {
-            write::reset_stream(out, stream.id, code);
-            self.streams.remove(place);
+            self.http2.reset(stream.id, code, out);
+            self.streams.0.remove(place);
         } else if options.hold {
             stream.phase = Phase::Held;
             held.push(stream.id);
@@ -504,14 +459,13 @@ impl CannedConnection {
     #[inline]
     fn answer(&mut self, place: usize, out: &mut Vec<u8>) {
         let prepared = &*self.prepared;
-        let stream = &mut self.streams[place];
-        let length = prepared.body.len() as i64;
-        let fits = length <= self.send_window.min(stream.send_window)
-            && out.len() < prepared.options.most_out;
+        let stream = &mut self.streams.0[place];
+        let length = prepared.body.len();
+        let fits = length <= window(&self.http2, stream) && out.len() < prepared.options.most_out;
         if !fits || !self.client_table.is_steady() {
             return self.answer_slowly(place, fits, out);
         }
-        self.send_window -= length;
+        self.http2.sent(length as u32);
         let start = out.len();
         out.extend_from_slice(&prepared.steady);
         let written = &mut out[start..];
@@ -519,7 +473,7 @@ impl CannedConnection {
             written[at as usize..][..4].copy_from_slice(&stream.id.to_be_bytes());
         }
         self.answered += 1;
-        self.streams.remove(place);
+        self.streams.0.remove(place);
     }
 
     /// An answer that does not go out as the prepared bytes. Blocks that others may come
@@ -527,7 +481,7 @@ impl CannedConnection {
     #[inline(never)]
     fn answer_slowly(&mut self, place: usize, fits: bool, out: &mut Vec<u8>) {
         let prepared = &*self.prepared;
-        let stream = &mut self.streams[place];
+        let stream = &mut self.streams.0[place];
         let mut block = Vec::new();
         let needed = if fits {
             prepared.table_needed
@@ -544,19 +498,19 @@ impl CannedConnection {
             }
         };
         block.extend_from_slice(&chosen(&prepared.head));
-        write::header_block(out, stream.id, &block, prepared.trailers.is_none());
+        write::header_block(out, stream.id, &block, End(prepared.trailers.is_none()));
         stream.unsent = prepared.body.len();
         stream.phase = Phase::Answering;
-        if !send_message(prepared, stream, &mut self.send_window, out) {
+        if !send_message(prepared, stream, &mut self.http2, out) {
             self.blocked += 1;
             self.held_back |= out.len() >= prepared.options.most_out;
             return;
         }
         if let Some(trailers) = &prepared.trailers {
-            write::header_block(out, stream.id, &chosen(trailers), true);
+            write::header_block(out, stream.id, &chosen(trailers), End(true));
         }
         self.answered += 1;
-        self.streams.remove(place);
+        self.streams.0.remove(place);
     }
 
     fn send_blocked(&mut self, out: &mut Vec<u8>) {
@@ -565,14 +519,14 @@ impl CannedConnection {
         }
         let prepared = &*self.prepared;
         let mut ended = 0;
-        self.streams.retain_mut(|stream| {
+        self.streams.0.retain_mut(|stream| {
             if stream.phase != Phase::Answering
-                || !send_message(prepared, stream, &mut self.send_window, out)
+                || !send_message(prepared, stream, &mut self.http2, out)
             {
                 return true;
             }
             if let Some(trailers) = &prepared.trailers {
-                write::header_block(out, stream.id, &trailers.plain, true);
+                write::header_block(out, stream.id, &trailers.plain, End(true));
             }
             ended += 1;
             false
@@ -581,56 +535,12 @@ impl CannedConnection {
         self.held_back |= self.blocked > 0 && out.len() >= prepared.options.most_out;
         self.answered += ended as u64;
     }
+}
 
-    fn settings(&mut self, settings: Settings<'_>) -> Result<(), Violation> {
-        for (id, value) in settings.iter() {
-            match id {
-                setting::HEADER_TABLE_SIZE => self.client_table.allow(value),
-                setting::INITIAL_WINDOW_SIZE => {
-                    let change = i64::from(value) - self.client_initial_window;
-                    self.client_initial_window = i64::from(value);
-                    for stream in &mut self.streams {
-                        stream.send_window = checked_window(stream.send_window + change)?;
-                    }
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn window_update(&mut self, id: u32, increment: u32) -> Result<(), Violation> {
-        let increment = i64::from(increment);
-        if id == 0 {
-            self.send_window = checked_window(self.send_window + increment)?;
-        } else if let Ok(place) = self.streams.binary_search_by_key(&id, |stream| stream.id) {
-            let stream = &mut self.streams[place];
-            stream.send_window = checked_window(stream.send_window + increment)?;
-        }
-        Ok(())
-    }
-
-    fn reset(&mut self, id: u32) -> Result<(), Violation> {
-        if id > self.highest {
-            return Err(broken(format!(
-                "RST_STREAM on stream {id}, which was never opened"
-            )));
-        }
-        self.resets += 1;
-        if let Ok(place) = self.streams.binary_search_by_key(&id, |stream| stream.id) {
-            match self.streams[place].phase {
-                Phase::Held if self.prepared.options.ignore_resets => {
-                    // Closed as far as limits go (RFC 9113, 5.1.2); the answer still comes.
-                    self.streams[place].reset = true;
-                    return Ok(());
-                }
-                Phase::Answering => self.blocked -= 1,
-                Phase::Held | Phase::Receiving => {}
-            }
-            self.streams.remove(place);
-        }
-        Ok(())
-    }
+/// What may be sent on a stream. Bytes.
+#[inline]
+fn window(http2: &Connection<Server>, stream: &Stream) -> usize {
+    http2.send_window().min(stream.send_window.max(0) as u32) as usize
 }
 
 /// Sends what the windows let of an answer's message, and what may be out; true once all
@@ -638,7 +548,7 @@ impl CannedConnection {
 fn send_message(
     prepared: &Prepared,
     stream: &mut Stream,
-    connection_window: &mut i64,
+    http2: &mut Connection<Server>,
     out: &mut Vec<u8>,
 ) -> bool {
     let body = &prepared.body;
@@ -646,24 +556,24 @@ fn send_message(
         if out.len() >= prepared.options.most_out {
             return false;
         }
-        let window = (*connection_window).min(stream.send_window).max(0) as usize;
-        let length = stream.unsent.min(window).min(DEFAULT_MAX_FRAME as usize);
+        let most = window(http2, stream).min(DEFAULT_MAX_FRAME as usize);
+        let length = stream.unsent.min(most);
         if length == 0 {
             return false;
         }
         let start = body.len() - stream.unsent;
-        write::data(out, stream.id, &body[start..start + length], false);
+        write::data(out, stream.id, &body[start..start + length], End(false));
         stream.unsent -= length;
-        stream.send_window -= length as i64;
-        *connection_window -= length as i64;
+        stream.send_window -= length as i32;
+        http2.sent(length as u32);
     }
     true
 }
 
-/// What every gRPC request must have (gRPC over HTTP/2, "Requests").
-fn check_fields(decoder: &mut Decoder, block: &[u8]) -> Result<(), Violation> {
+/// What every gRPC request must have (gRPC over HTTP/2, "Requests"), and what trailers must not.
+fn check_fields(decoder: &mut Decoder, block: &[u8], trailers: bool) -> Result<(), Violation> {
     let (mut method, mut path, mut te, mut grpc) = (false, false, false, false);
-    let (mut regular, mut late_pseudo) = (false, false);
+    let (mut regular, mut late_pseudo) = (trailers, false);
     decoder
         .decode(block, |field| {
             late_pseudo |= regular && field.name.starts_with(b":");
@@ -677,7 +587,7 @@ fn check_fields(decoder: &mut Decoder, block: &[u8]) -> Result<(), Violation> {
             }
         })
         .map_err(|error| Violation::connection(ErrorCode::COMPRESSION_ERROR, error.to_string()))?;
-    if !(method && path && te && grpc) || late_pseudo {
+    if !(trailers || method && path && te && grpc) || late_pseudo {
         return Err(broken(
             "a request without the fields of gRPC, or with them out of order",
         ));
@@ -685,21 +595,7 @@ fn check_fields(decoder: &mut Decoder, block: &[u8]) -> Result<(), Violation> {
     Ok(())
 }
 
-fn checked_window(window: i64) -> Result<i64, Violation> {
-    if window > i64::from(MAX_WINDOW) {
-        let why = "a window over 2147483647 bytes";
-        return Err(Violation::connection(ErrorCode::FLOW_CONTROL_ERROR, why));
-    }
-    Ok(window)
-}
-
 #[cold]
 fn broken(why: impl Into<String>) -> Violation {
     Violation::connection(ErrorCode::PROTOCOL_ERROR, why)
-}
-
-#[cold]
-fn flow(stream: u32, window: i64, length: u32) -> Violation {
-    let why = format!("{length} bytes of DATA on stream {stream} in a window of {window}");
-    Violation::connection(ErrorCode::FLOW_CONTROL_ERROR, why)
 }

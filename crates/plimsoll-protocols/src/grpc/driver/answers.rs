@@ -2,7 +2,7 @@
 
 use plimsoll_engine::driver::Event;
 use plimsoll_model::{Outcome, Time};
-use plimsoll_wire::http2::{ErrorCode, Violation, write};
+use plimsoll_wire::http2::{ErrorCode, Piece, Violation, write};
 
 use super::GrpcDriver;
 use super::packed::{note_encoding, read_data};
@@ -14,100 +14,79 @@ impl GrpcDriver {
     #[inline]
     pub(super) fn take_data(
         &mut self,
-        id: u32,
-        data: &[u8],
-        end_stream: bool,
+        piece: Piece<'_>,
         now: Time,
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), Violation> {
         let limit = self.calls.prepared.max_message;
-        match self.streams.find(id) {
-            Some(stream) if stream.state == State::Open => {
-                if stream.answer.first_byte == Time::NEVER {
-                    stream.answer.first_byte = now;
+        let (id, data) = (piece.stream, piece.bytes);
+        let Some(stream) = self.streams.find_open(id) else {
+            return self.on_closed(piece, "DATA", events);
+        };
+        if stream.answer.first_byte == Time::NEVER {
+            stream.answer.first_byte = now;
+        }
+        let before = stream.answer.received;
+        let begins = !stream.answer.is_inside();
+        let shapes = &self.calls.prepared.answer;
+        let mut step = if stream.answer.packed {
+            read_data(&mut self.calls.unpackers, shapes, stream, piece, limit)
+        } else {
+            stream.answer.data(data, piece.end_stream, limit)
+        };
+        if step == Step::Continue
+            && let Some(shapes) = shapes
+            && !stream.answer.packed
+            && let Err(error) = self.calls.decodable.data(shapes, id, begins, data)
+        {
+            step = bad_message(error);
+        }
+        if stream.slot != NO_SLOT {
+            return self.stream_data(piece, before, step, out, events);
+        }
+        match step {
+            Step::Continue => {
+                // The stream's window is as large as can be; only an answer of
+                // half a gigabyte needs more.
+                if (before ^ stream.answer.received) >= WINDOW_STEP {
+                    write::window_update(out, id, WINDOW_STEP);
                 }
-                let before = stream.answer.received;
-                let begins = !stream.answer.is_inside();
-                let shapes = &self.calls.prepared.answer;
-                let mut step = if stream.answer.packed {
-                    read_data(
-                        &mut self.calls.unpackers,
-                        shapes,
-                        stream,
-                        data,
-                        end_stream,
-                        limit,
-                    )
-                } else {
-                    stream.answer.data(data, end_stream, limit)
-                };
-                if step == Step::Continue
-                    && let Some(shapes) = shapes
-                    && !stream.answer.packed
-                    && let Err(error) = self.calls.decodable.data(shapes, id, begins, data)
-                {
-                    step = bad_message(error);
-                }
-                if stream.slot != NO_SLOT {
-                    return self.stream_data(id, before, step, end_stream, out, events);
-                }
-                match step {
-                    Step::Continue => {
-                        // The stream's window is as large as can be; only an answer of
-                        // half a gigabyte needs more.
-                        if (before ^ stream.answer.received) >= WINDOW_STEP {
-                            write::window_update(out, id, WINDOW_STEP);
-                        }
-                        Ok(())
-                    }
-                    step => self.step(id, step, end_stream, out, events),
-                }
+                Ok(())
             }
-            other => {
-                let state = other.map(|stream| stream.state);
-                self.on_closed(id, state, "DATA", end_stream, events)
-            }
+            step => self.step(piece, step, out, events),
         }
     }
 
     #[inline]
     pub(super) fn take_block(
         &mut self,
-        id: u32,
-        block: &[u8],
-        end_stream: bool,
+        piece: Piece<'_>,
         now: Time,
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), Violation> {
-        match self.streams.find(id) {
-            Some(stream) if stream.state == State::Open => {
-                let (head, texts) = self.calls.heads.read(block).map_err(lost_compression)?;
-                if stream.answer.first_byte == Time::NEVER {
-                    stream.answer.first_byte = now;
-                }
-                if head.encoding != Encoding::Identity {
-                    let offers = self.calls.prepared.compression.is_some();
-                    note_encoding(
-                        &mut self.calls.unpackers,
-                        stream,
-                        offers,
-                        &head,
-                        texts.as_deref(),
-                    );
-                }
-                match stream.answer.head(&head, texts, end_stream) {
-                    Step::Continue => Ok(()),
-                    step => self.step(id, step, end_stream, out, events),
-                }
-            }
-            other => {
-                let state = other.map(|stream| stream.state);
-                // The block may change the table that later ones refer to.
-                self.calls.heads.read(block).map_err(lost_compression)?;
-                self.on_closed(id, state, "HEADERS", end_stream, events)
-            }
+        // Whatever becomes of it: the block may change the table that later ones refer to.
+        let (head, texts) = (self.calls.heads.read(piece.bytes)).map_err(lost_compression)?;
+        let Some(stream) = self.streams.find_open(piece.stream) else {
+            return self.on_closed(piece, "HEADERS", events);
+        };
+        if stream.answer.first_byte == Time::NEVER {
+            stream.answer.first_byte = now;
+        }
+        if head.encoding != Encoding::Identity {
+            let offers = self.calls.prepared.compression.is_some();
+            note_encoding(
+                &mut self.calls.unpackers,
+                stream,
+                offers,
+                &head,
+                texts.as_deref(),
+            );
+        }
+        match stream.answer.head(&head, texts, piece.end_stream) {
+            Step::Continue => Ok(()),
+            step => self.step(piece, step, out, events),
         }
     }
 
@@ -115,12 +94,12 @@ impl GrpcDriver {
     #[inline]
     pub(super) fn step(
         &mut self,
-        id: u32,
+        piece: Piece<'_>,
         step: Step,
-        end_stream: bool,
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), Violation> {
+        let id = piece.stream;
         match step {
             Step::Continue => Ok(()),
             Step::Succeed => {
@@ -135,13 +114,7 @@ impl GrpcDriver {
             Step::Fail(failure) => {
                 let Failure { outcome, detail } = *failure;
                 let detail = self.with_encoding(outcome, detail);
-                if end_stream {
-                    let unsent = self.end(id, outcome, detail, State::Ended, events);
-                    self.stop_sending(id, unsent, out);
-                } else {
-                    self.end(id, outcome, detail, State::Abandoned, events);
-                    self.reset(id, ErrorCode::CANCEL, State::Abandoned, out);
-                }
+                self.give_up(piece, outcome, detail, out, events);
                 Ok(())
             }
             Step::Malformed(why) => Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why)),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use plimsoll_engine::driver::{Event, MAX_UNSENT};
 use plimsoll_model::{Outcome, Time};
-use plimsoll_wire::http2::{ErrorCode, Violation, write};
+use plimsoll_wire::http2::{End, ErrorCode, Piece, Violation, write};
 
 use super::{GrpcCalls, GrpcDriver, Stream, done};
 use crate::grpc::rendered::Renderer;
@@ -58,7 +58,10 @@ impl GrpcDriver {
             });
         let before = out.len();
         loop {
-            let mut window = self.connection_window.min(stream.send_window.max(0) as u32);
+            let mut window = self
+                .http2
+                .send_window()
+                .min(stream.send_window.max(0) as u32);
             if out.len() >= MAX_UNSENT {
                 // An end may go out, a message may not.
                 window = 0;
@@ -67,8 +70,8 @@ impl GrpcDriver {
                 break;
             };
             stream.send_window -= piece.bytes.len() as i32;
-            self.connection_window -= piece.bytes.len() as u32;
-            write::data(out, id, piece.bytes, piece.end_stream);
+            self.http2.sent(piece.bytes.len() as u32);
+            write::data(out, id, piece.bytes, End(piece.end_stream));
         }
         self.carried += (out.len() - before) as u64;
         self.held_back |= exchange.is_blocked() && out.len() >= MAX_UNSENT;
@@ -83,8 +86,7 @@ impl GrpcDriver {
     /// `Connection::send_blocked` for calls with several messages.
     pub(super) fn send_blocked_messages(&mut self, out: &mut Vec<u8>) {
         for id in std::mem::take(&mut self.blocked) {
-            if let Some(stream) = self.streams.find(id)
-                && stream.state == State::Open
+            if let Some(stream) = self.streams.find_open(id)
                 && let Some(exchanges) = &mut self.calls.exchanges
                 && let Some(exchange) = exchanges.get_mut(stream.slot)
             {
@@ -98,13 +100,13 @@ impl GrpcDriver {
     #[inline(never)]
     pub(super) fn stream_data(
         &mut self,
-        id: u32,
+        piece: Piece<'_>,
         before: u32,
         step: Step,
-        end_stream: bool,
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), Violation> {
+        let id = piece.stream;
         let prepared = Arc::clone(&self.calls.prepared);
         let (Some(script), Some(exchanges)) = (&prepared.script, &mut self.calls.exchanges) else {
             return Ok(());
@@ -122,7 +124,7 @@ impl GrpcDriver {
             events.push(Event::Message(stream.call));
         }
         if step != Step::Continue {
-            return self.step(id, step, end_stream, out, events);
+            return self.step(piece, step, out, events);
         }
         if (before ^ stream.answer.received) >= WINDOW_STEP {
             write::window_update(out, id, WINDOW_STEP);
@@ -197,12 +199,9 @@ impl GrpcDriver {
         while let Some(exchanges) = &mut self.calls.exchanges
             && let Some(id) = exchanges.expired(now)
         {
-            let Some(stream) = self.streams.find(id) else {
+            let Some(stream) = self.streams.find_open(id) else {
                 continue;
             };
-            if stream.state != State::Open {
-                continue;
-            }
             let is_over = exchanges.is_over(stream.slot, now, script);
             if is_over || script.cancel_after == Some(0) {
                 self.cancel_as_planned(id, out, events);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use plimsoll_model::Outcome;
+use plimsoll_wire::http2::Piece;
 
 use super::{GrpcDriver, Stream};
 use crate::grpc::Shapes;
@@ -33,14 +34,13 @@ pub(super) fn read_data(
     unpackers: &mut Option<Box<Unpackers>>,
     shapes: &Option<Arc<Shapes>>,
     stream: &mut Stream,
-    data: &[u8],
-    end_stream: bool,
+    piece: Piece<'_>,
     limit: u32,
 ) -> Step {
     let unpackers = unpackers.get_or_insert_default();
     let mut unpacking = unpackers.take(stream.id, limit, shapes);
     let answer = &mut stream.answer;
-    let step = answer.packed_data(data, end_stream, limit, &mut unpacking);
+    let step = answer.packed_data(piece.bytes, piece.end_stream, limit, &mut unpacking);
     if step == Step::Continue {
         unpackers.keep(stream.id, unpacking);
     }

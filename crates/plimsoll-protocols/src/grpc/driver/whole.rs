@@ -11,7 +11,6 @@ use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, FrameHead, flags, kind};
 use super::GrpcDriver;
 use crate::grpc::head::{HeadReader, Usual};
 use crate::grpc::message::PREFIX_LEN;
-use crate::http2::Stage;
 
 /// A successful answer to a unary call.
 struct Whole<'a> {
@@ -33,7 +32,7 @@ impl GrpcDriver {
         events: &mut Vec<Event>,
     ) -> &'a [u8] {
         let unary = self.calls.exchanges.is_none() && self.calls.unpackers.is_none();
-        if !unary || self.stage == Stage::Greeting || self.block.is_some() {
+        if !unary || !self.http2.takes_any() {
             return input;
         }
         let limit = self.calls.prepared.max_message;
@@ -55,7 +54,7 @@ impl GrpcDriver {
                 bytes_sent: stream.size,
                 bytes_received: answer.length,
             }));
-            self.unacknowledged += answer.length;
+            self.http2.received(answer.length);
             input = answer.rest;
         }
         input

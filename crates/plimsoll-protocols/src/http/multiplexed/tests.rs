@@ -1,7 +1,7 @@
 use plimsoll_engine::driver::{CallId, Driver};
 use plimsoll_model::template::{MetadataField, Order, Template, Variation};
 use plimsoll_wire::hpack::Encoder;
-use plimsoll_wire::http2::{Frame, PREFACE, split};
+use plimsoll_wire::http2::{End, Frame, PREFACE, split};
 
 use super::*;
 use crate::http::driver::REST;
@@ -41,13 +41,13 @@ fn driver(call: &HttpCall, calls: u32) -> (Http2Driver, Vec<u8>) {
 fn head(id: u32, fields: &[(&str, &str)], end: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
     let block = Encoder::encode_plain(fields.iter().copied());
-    write::header_block(&mut bytes, id, &block, end);
+    write::header_block(&mut bytes, id, &block, End(end));
     bytes
 }
 
 fn data(id: u32, data: &[u8], end: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
-    write::data(&mut bytes, id, data, end);
+    write::data(&mut bytes, id, data, End(end));
     bytes
 }
 

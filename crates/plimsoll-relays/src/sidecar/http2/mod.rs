@@ -7,9 +7,8 @@ mod exchange;
 mod fields;
 mod queue;
 mod session;
-mod window;
 
 pub(super) use exchange::{End, Exchange, Exchanges, Way};
 pub(super) use fields::{Fields, Verdict};
 pub(super) use queue::Queue;
-pub(super) use session::{Event, Session, Side};
+pub(super) use session::{Event, Session};

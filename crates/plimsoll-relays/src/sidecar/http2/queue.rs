@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_wire::http2::DEFAULT_MAX_FRAME;
+use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, End};
 
 use super::{Fields, Session};
 
@@ -72,7 +72,7 @@ impl Queue {
             }
             let end = self.sent + length;
             let last = self.ends && self.trailers.is_none() && end == self.data.len();
-            session.data(stream, &self.data[self.sent..end], last, out);
+            session.data(stream, &self.data[self.sent..end], End(last), out);
             self.ended = last;
             self.sent = end;
             went += length;
@@ -88,8 +88,8 @@ impl Queue {
         }
         if self.ends && !self.ended {
             match self.trailers.take() {
-                Some(trailers) => session.headers(stream, &trailers, true, out),
-                None => session.data(stream, &[], true, out),
+                Some(trailers) => session.headers(stream, &trailers, End(true), out),
+                None => session.data(stream, &[], End(true), out),
             }
             self.ended = true;
         }

@@ -13,10 +13,10 @@ mod upstreams;
 use std::collections::VecDeque;
 
 use plimsoll_model::Time;
-use plimsoll_wire::http2::Violation;
+use plimsoll_wire::http2::{Side, Violation, write};
 
 use super::super::count;
-use super::super::http2::{End, Event, Session, Side, Way};
+use super::super::http2::{End, Event, Session, Way};
 use super::super::transport::Transport;
 use super::table::find_mut;
 use super::troubles::Peer;
@@ -135,7 +135,7 @@ impl Worker {
             };
             if let Some(found) = problem {
                 if let Some((transport, http2)) = http2_of(&mut self.connections, token) {
-                    http2.session.fail(&found, &mut transport.out);
+                    http2.session.http2.fail(&found, &mut transport.out);
                 }
                 violation = Some(found);
                 break;
@@ -248,7 +248,7 @@ impl Worker {
             return;
         };
         let out = &mut transport.out;
-        http2.session.data(to.stream, data, end, out);
+        (http2.session).data(to.stream, data, write::End(end), out);
         if end {
             queue.push(b"", true);
             queue.ended = true;

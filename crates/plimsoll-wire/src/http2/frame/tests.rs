@@ -1,4 +1,4 @@
-use super::super::split;
+use super::super::{DEFAULT_MAX_FRAME, setting, split};
 use super::*;
 
 fn parsed(bytes: &[u8]) -> Vec<(FrameHead, String)> {
@@ -23,8 +23,8 @@ fn what_is_written_is_read() {
     write::window_update(&mut out, 3, 77);
     write::reset_stream(&mut out, 5, ErrorCode::CANCEL);
     write::goaway(&mut out, 9, ErrorCode::NO_ERROR, b"bye");
-    write::data(&mut out, 7, b"hello", true);
-    write::header_block(&mut out, 11, &[0x82; 40_000], true);
+    write::data(&mut out, 7, b"hello", write::End(true));
+    write::header_block(&mut out, 11, &[0x82; 40_000], write::End(true));
     let frames = parsed(&out);
     let names: Vec<_> = frames
         .iter()

@@ -29,7 +29,7 @@ fn events_of(session: &mut Session, bytes: &[u8], out: &mut Vec<u8>) -> Vec<Stri
                     fields,
                     end_stream,
                 } => {
-                    session.adopt(stream, u64::from(stream) + 100, end_stream);
+                    session.adopt(stream, u64::from(stream) + 100, End(end_stream));
                     let path = fields.find(b":path").unwrap_or_default();
                     format!("opened {stream} {} {end_stream}", path.escape_ascii())
                 }
@@ -74,9 +74,9 @@ fn greeted() -> (Session, Session) {
 fn a_call_there_and_back() {
     let (mut client, mut server) = greeted();
     let (mut up, mut down) = (Vec::new(), Vec::new());
-    assert_eq!(client.begin(7, &request(), false, &mut up), 1);
-    assert_eq!(client.begin(8, &request(), true, &mut up), 3);
-    client.data(1, b"hello", true, &mut up);
+    assert_eq!(client.begin(7, &request(), End(false), &mut up), 1);
+    assert_eq!(client.begin(8, &request(), End(true), &mut up), 3);
+    client.data(1, b"hello", End(true), &mut up);
     assert_eq!(
         events_of(&mut server, &up, &mut down),
         [
@@ -90,10 +90,20 @@ fn a_call_there_and_back() {
         http_status: "503",
         why: "no",
     };
-    server.headers(3, &Fields::verdict(verdict, true, false), true, &mut down);
-    server.headers(1, &fields(&[(":status", "200")]), false, &mut down);
-    server.data(1, b"answer", false, &mut down);
-    server.headers(1, &Fields::verdict(verdict, true, true), true, &mut down);
+    server.headers(
+        3,
+        &Fields::verdict(verdict, true, false),
+        End(true),
+        &mut down,
+    );
+    server.headers(1, &fields(&[(":status", "200")]), End(false), &mut down);
+    server.data(1, b"answer", End(false), &mut down);
+    server.headers(
+        1,
+        &Fields::verdict(verdict, true, true),
+        End(true),
+        &mut down,
+    );
     up.clear();
     assert_eq!(
         events_of(&mut client, &down, &mut up),
@@ -113,8 +123,8 @@ fn what_is_split_anywhere_comes_to_the_same() {
     let mut bytes = Vec::new();
     let mut client = Session::new(Side::Client);
     client.open(0, &mut bytes);
-    client.begin(1, &request(), false, &mut bytes);
-    write::data(&mut bytes, 1, b"hello", true);
+    client.begin(1, &request(), End(false), &mut bytes);
+    write::data(&mut bytes, 1, b"hello", End(true));
     for split in 0..bytes.len() {
         let (mut server, mut out) = (Session::new(Side::Server), Vec::new());
         // As in a transport: what is no whole frame stays in front of what comes next.
@@ -123,7 +133,7 @@ fn what_is_split_anywhere_comes_to_the_same() {
         let mut n = 0;
         while let Some(event) = server.next(&mut input, &mut out).unwrap() {
             if let Event::Opened { stream, .. } = event {
-                server.adopt(stream, 101, false);
+                server.adopt(stream, 101, End(false));
             }
             n += 1;
         }
@@ -139,11 +149,11 @@ fn what_is_split_anywhere_comes_to_the_same() {
 fn windows_hold_and_are_given_back() {
     let (mut client, mut server) = greeted();
     let (mut up, mut down) = (Vec::new(), Vec::new());
-    client.begin(7, &request(), false, &mut up);
+    client.begin(7, &request(), End(false), &mut up);
     let chunk = [0; 16 << 10];
     let mut sent = 0;
     while client.room(1) >= chunk.len() {
-        client.data(1, &chunk, false, &mut up);
+        client.data(1, &chunk, End(false), &mut up);
         sent += chunk.len();
     }
     assert_eq!(sent, STREAM_WINDOW as usize);
@@ -155,7 +165,7 @@ fn windows_hold_and_are_given_back() {
     // More than there is room for ends the stream, and the stream alone.
     up.clear();
     for _ in 0..=sent / 2 / chunk.len() {
-        write::data(&mut up, 1, &chunk, false);
+        write::data(&mut up, 1, &chunk, End(false));
     }
     let events = events_of(&mut server, &up, &mut down);
     assert_eq!(
@@ -168,27 +178,28 @@ fn windows_hold_and_are_given_back() {
 fn a_stream_that_flows_gets_a_wider_window() {
     let (mut client, mut server) = greeted();
     let (mut up, mut down) = (Vec::new(), Vec::new());
-    client.begin(7, &request(), false, &mut up);
+    client.begin(7, &request(), End(false), &mut up);
     let half = vec![0; STREAM_WINDOW as usize / 2];
     for piece in half.chunks(16 << 10) {
-        client.data(1, piece, false, &mut up);
+        client.data(1, piece, End(false), &mut up);
     }
     events_of(&mut server, &up, &mut down);
     server.flows(1);
     server.give_back(1, half.len(), &mut down);
     events_of(&mut client, &down, &mut up);
     // The connection's own window is not the limit yet.
-    assert_eq!(client.streams[&1].send_window, i64::from(FLOWING_WINDOW));
+    assert_eq!(client.streams.0[&1].send_window, FLOWING_WINDOW as i32);
 }
 
 #[test]
 fn what_a_peer_must_not_do_ends_the_connection() {
     type Say = fn(&mut Vec<u8>);
-    let frames: [(&str, Say); 7] = [
-        ("never opened", |out| write::data(out, 5, b"x", false)),
+    let frames: [(&str, Say); 8] = [
+        ("never opened", |out| write::data(out, 5, b"x", End(false))),
         ("never opened", |out| write::window_update(out, 7, 1)),
+        ("WINDOW_UPDATE of 0", |out| write::window_update(out, 7, 0)),
         ("COMPRESSION_ERROR", |out| {
-            write::header_block(out, 1, b"\x80", true)
+            write::header_block(out, 1, b"\x80", End(true))
         }),
         ("inside a header block", |out| {
             write::head(out, 1, kind::HEADERS, 0, 1);
@@ -228,12 +239,68 @@ fn streams_that_are_over_are_left_alone() {
     let (_, mut server) = greeted();
     let (mut up, mut down) = (Vec::new(), Vec::new());
     let block = Encoder::encode_plain([(":method", "POST"), (":path", "/x")]);
-    write::header_block(&mut up, 1, &block, false);
+    write::header_block(&mut up, 1, &block, End(false));
     events_of(&mut server, &up, &mut down);
     server.reset(1, ErrorCode::CANCEL, &mut down);
     up.clear();
-    write::data(&mut up, 1, b"late", false);
-    write::header_block(&mut up, 1, &block, true);
+    write::data(&mut up, 1, b"late", End(false));
+    write::header_block(&mut up, 1, &block, End(true));
     write::reset_stream(&mut up, 1, ErrorCode::CANCEL);
     assert_eq!(events_of(&mut server, &up, &mut down), [""; 0]);
+}
+
+/// RFC 9113, 5.1
+#[test]
+fn a_stream_that_both_sides_have_ended_takes_no_more() {
+    let block = Encoder::encode_plain([(":method", "POST"), (":path", "/x")]);
+    let begun = || {
+        let (_, mut server) = greeted();
+        let (mut up, mut down) = (Vec::new(), Vec::new());
+        write::header_block(&mut up, 1, &block, End(true));
+        write::header_block(&mut up, 3, &block, End(false));
+        events_of(&mut server, &up, &mut down);
+        let answer = fields(&[(":status", "200")]);
+        server.headers(1, &answer, End(true), &mut down);
+        assert!(server.forget(1));
+        server
+    };
+    type Say = fn(&mut Vec<u8>);
+    let frames: [Say; 2] = [
+        |out| write::data(out, 1, b"late", End(false)),
+        |out| write::header_block(out, 1, b"\x88", End(true)),
+    ];
+    for frame in frames {
+        let mut late = Vec::new();
+        frame(&mut late);
+        let events = events_of(&mut begun(), &late, &mut Vec::new());
+        assert!(events[0].starts_with("broken: STREAM_CLOSED"), "{events:?}");
+    }
+    // What may be under way is no error; nor is anything where the stream may have been reset.
+    let mut server = begun();
+    let mut late = Vec::new();
+    write::window_update(&mut late, 1, 5);
+    write::reset_stream(&mut late, 1, ErrorCode::CANCEL);
+    assert_eq!(events_of(&mut server, &late, &mut Vec::new()), [""; 0]);
+    server.reset(3, ErrorCode::CANCEL, &mut Vec::new());
+    write::data(&mut late, 1, b"late", End(false));
+    assert_eq!(events_of(&mut server, &late, &mut Vec::new()), [""; 0]);
+}
+
+/// RFC 9113, 6.8
+#[test]
+fn a_goaway_is_not_taken_back() {
+    let (mut client, _) = greeted();
+    let mut down = Vec::new();
+    for last in [3, 3, 1] {
+        write::goaway(&mut down, last, ErrorCode::NO_ERROR, b"");
+    }
+    let events = events_of(&mut client, &down, &mut Vec::new());
+    assert_eq!(events, ["goaway 3", "goaway 3", "goaway 1"]);
+    down.clear();
+    write::goaway(&mut down, 3, ErrorCode::NO_ERROR, b"");
+    let events = events_of(&mut client, &down, &mut Vec::new());
+    assert!(
+        events[0].starts_with("broken: PROTOCOL_ERROR"),
+        "{events:?}"
+    );
 }

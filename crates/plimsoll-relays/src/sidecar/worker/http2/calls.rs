@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_model::Time;
-use plimsoll_wire::http2::{ErrorCode, Violation};
+use plimsoll_wire::http2::{ErrorCode, Side, Violation, write};
 
 use super::super::super::count;
-use super::super::super::http2::{End, Exchange, Fields, Queue, Side, Verdict, Way};
+use super::super::super::http2::{End, Exchange, Fields, Queue, Verdict, Way};
 use super::super::lines::Ended;
 use super::super::troubles::Peer;
 use super::{Worker, http2_of};
@@ -116,7 +116,7 @@ impl Worker {
             },
             is_fresh: true,
         });
-        http2.session.adopt(stream, key, end_stream);
+        http2.session.adopt(stream, key, write::End(end_stream));
         count(&self.counters(route).requests, 1);
         self.counters(route).in_flight.inc();
         if end_stream {
@@ -196,7 +196,7 @@ impl Worker {
             if let Some((transport, http2)) = http2_of(&mut self.connections, down.token) {
                 http2
                     .session
-                    .headers(down.stream, &fields, false, &mut transport.out);
+                    .headers(down.stream, &fields, write::End(false), &mut transport.out);
                 self.mark(down.token);
             }
         }

@@ -2,10 +2,10 @@
 //! when a connection leaves or is lost.
 
 use plimsoll_model::Time;
-use plimsoll_wire::http2::ErrorCode;
+use plimsoll_wire::http2::{ErrorCode, Side, write};
 
 use super::super::super::count;
-use super::super::super::http2::{End, Side, Way};
+use super::super::super::http2::{End, Way};
 use super::super::balance::Found;
 use super::super::faults::{Fate, Waiting};
 use super::calls::{FAULT, LOST, NO_UPSTREAM, OVERLOADED};
@@ -105,7 +105,8 @@ impl Worker {
             }
             let ends = exchange.to_up.is_bare_end();
             let request = &exchange.request;
-            exchange.up.stream = http2.session.begin(key, request, ends, &mut transport.out);
+            let end = write::End(ends);
+            exchange.up.stream = http2.session.begin(key, request, end, &mut transport.out);
             exchange.to_up.ended = ends;
             let (is_used_up, lane, endpoint) = (http2.session.is_used_up(), up.lane, up.endpoint);
             let route = exchange.route;
@@ -286,9 +287,12 @@ impl Worker {
             if http2.session.side() == Side::Client || http2.left || !of(route) {
                 continue;
             }
-            http2
-                .session
-                .say_goodbye(http2.leaving, &mut connection.transport.out);
+            let out = &mut connection.transport.out;
+            match http2.leaving {
+                true => http2.session.http2.goaway(ErrorCode::NO_ERROR, b"", out),
+                // So that no request is lost (RFC 9113, 6.8).
+                false => http2.session.http2.announce_goaway(out),
+            }
             http2.left = http2.leaving;
             http2.leaving = true;
             let token = connection.token;

@@ -1,0 +1,231 @@
+//! The canned server against clients that break RFC 9113, and clients that do what it allows.
+
+use plimsoll_protocols::grpc::canned::{Canned, CannedConnection, CannedOptions};
+use plimsoll_wire::http2::kind;
+
+use super::*;
+
+/// A connection to the server with what it has sent.
+struct Peer {
+    server: CannedConnection,
+    out: Vec<u8>,
+    held: Vec<u32>,
+}
+
+impl Peer {
+    /// One that has greeted.
+    fn new(options: CannedOptions) -> Peer {
+        let mut peer = Peer::silent(options);
+        let mut greeting = http2::PREFACE.to_vec();
+        write::settings(&mut greeting, &[]);
+        write::settings_ack(&mut greeting);
+        peer.send(&greeting).unwrap();
+        peer.sent();
+        peer
+    }
+
+    fn silent(options: CannedOptions) -> Peer {
+        let mut server = Canned::new(options).connection();
+        let mut out = Vec::new();
+        server.open(&mut out);
+        Peer {
+            server,
+            out,
+            held: Vec::new(),
+        }
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let received = self.server.receive(bytes, &mut self.out, &mut self.held);
+        received.map_err(|error| error.to_string())
+    }
+
+    fn sent(&mut self) -> Vec<Sent> {
+        let out = std::mem::take(&mut self.out);
+        let (mut input, mut frames) = (&out[..], Vec::new());
+        while let Some((head, payload)) = http2::split(&mut input, 16_384).unwrap() {
+            frames.push((head, payload.to_vec()));
+        }
+        frames
+    }
+
+    /// The codes of GOAWAY and of resets that `bytes` lead to.
+    fn codes(&mut self, bytes: &[u8]) -> (Option<ErrorCode>, Vec<(u32, ErrorCode)>) {
+        let received = self.send(bytes);
+        let sent = self.sent();
+        let goaway = goaway_code(&sent);
+        assert_eq!(goaway.is_some(), received.is_err(), "{received:?}");
+        (goaway, resets(&sent))
+    }
+}
+
+/// As the fast server has it.
+fn lenient() -> CannedOptions {
+    CannedOptions {
+        check_requests: false,
+        ..CannedOptions::default()
+    }
+}
+
+fn strict() -> CannedOptions {
+    CannedOptions::default()
+}
+
+fn holding() -> CannedOptions {
+    CannedOptions {
+        hold: true,
+        ..lenient()
+    }
+}
+
+fn request_head(stream: u32, end_stream: bool) -> Vec<u8> {
+    let fields = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", "/a.B/C"),
+        ("te", "trailers"),
+        ("content-type", "application/grpc"),
+    ];
+    headers(stream, &fields, end_stream)
+}
+
+fn request(stream: u32) -> Vec<u8> {
+    [request_head(stream, false), data(stream, MESSAGE, true)].concat()
+}
+
+fn broken(code: ErrorCode) -> (Option<ErrorCode>, Vec<(u32, ErrorCode)>) {
+    (Some(code), Vec::new())
+}
+
+/// RFC 9113, 3.4
+#[test]
+fn a_client_begins_with_settings() {
+    for options in [lenient(), strict()] {
+        let mut peer = Peer::silent(options);
+        let bytes = [&http2::PREFACE[..], &request(1)].concat();
+        assert_eq!(peer.codes(&bytes), broken(ErrorCode::PROTOCOL_ERROR));
+        assert_eq!(peer.server.requests(), 0);
+    }
+}
+
+/// RFC 9113, 5.1
+#[test]
+fn frames_on_idle_streams_end_the_connection() {
+    for id in [2, 4, 3] {
+        for bytes in [
+            data(id, b"", false),
+            frame(kind::RST_STREAM, 0, id, &[0; 4]),
+            frame(kind::WINDOW_UPDATE, 0, id, &[0, 0, 0, 1]),
+        ] {
+            let mut peer = Peer::new(holding());
+            peer.send(&request(1)).unwrap();
+            assert_eq!(peer.codes(&bytes), broken(ErrorCode::PROTOCOL_ERROR));
+        }
+    }
+    let mut peer = Peer::new(holding());
+    let even = request_head(2, false);
+    assert_eq!(peer.codes(&even), broken(ErrorCode::PROTOCOL_ERROR));
+}
+
+/// RFC 9113, 5.4.2
+#[test]
+fn a_stream_error_ends_its_stream_alone() {
+    let overflow = frame(kind::WINDOW_UPDATE, 0, 1, &[0x7f, 0xff, 0xff, 0xff]);
+    for (bytes, code) in [
+        (overflow, ErrorCode::FLOW_CONTROL_ERROR),
+        (
+            frame(kind::WINDOW_UPDATE, 0, 1, &[0; 4]),
+            ErrorCode::PROTOCOL_ERROR,
+        ),
+        (
+            frame(kind::PRIORITY, 0, 1, &[0; 4]),
+            ErrorCode::FRAME_SIZE_ERROR,
+        ),
+    ] {
+        let mut peer = Peer::new(lenient());
+        peer.send(&request_head(1, false)).unwrap();
+        assert_eq!(peer.codes(&bytes), (None, vec![(1, code)]));
+        // What was under way is ignored, and others are answered.
+        assert_eq!(peer.codes(&data(1, MESSAGE, true)), (None, vec![]));
+        peer.send(&request(3)).unwrap();
+        assert_eq!(peer.server.answered(), 1);
+    }
+}
+
+/// RFC 9113, 5.1
+#[test]
+fn data_after_the_end_of_a_request_is_on_a_closed_stream() {
+    let after = data(1, b"x", false);
+    let closed = ErrorCode::STREAM_CLOSED;
+    let mut peer = Peer::new(holding());
+    peer.send(&request(1)).unwrap();
+    assert_eq!(peer.codes(&after), (None, vec![(1, closed)]));
+    let mut peer = Peer::new(lenient());
+    peer.send(&request(1)).unwrap();
+    assert_eq!(peer.codes(&after), broken(closed), "both sides ended it");
+    let mut peer = Peer::new(strict());
+    peer.send(&request(1)).unwrap();
+    assert_eq!(peer.codes(&after), broken(closed));
+}
+
+/// RFC 9113, 8.1
+#[test]
+fn a_request_may_end_with_trailers() {
+    let begun = [request_head(1, false), data(1, MESSAGE, false)].concat();
+    for options in [lenient(), strict()] {
+        let mut peer = Peer::new(options);
+        peer.send(&[begun.clone(), headers(1, &[("x-sum", "1")], true)].concat())
+            .unwrap();
+        assert_eq!(peer.server.answered(), 1);
+    }
+    let mut peer = Peer::new(lenient());
+    peer.send(&begun).unwrap();
+    let unended = headers(1, &[("x-sum", "1")], false);
+    let malformed = vec![(1, ErrorCode::PROTOCOL_ERROR)];
+    assert_eq!(peer.codes(&unended), (None, malformed));
+    let mut peer = Peer::new(strict());
+    peer.send(&begun).unwrap();
+    let pseudo = headers(1, &[(":path", "/")], true);
+    assert_eq!(peer.codes(&pseudo), broken(ErrorCode::PROTOCOL_ERROR));
+}
+
+/// RFC 9113, 6.9.1 and 6.9.2
+#[test]
+fn windows_of_streams_are_kept_without_further_checks() {
+    let options = CannedOptions {
+        stream_window: 10,
+        ..lenient()
+    };
+    let mut peer = Peer::new(options.clone());
+    peer.send(&request_head(1, false)).unwrap();
+    let bytes = [data(1, &[0; 4], false), data(1, &[0; 7], false)].concat();
+    let overrun = vec![(1, ErrorCode::FLOW_CONTROL_ERROR)];
+    assert_eq!(peer.codes(&bytes), (None, overrun));
+    peer.send(&request(3)).unwrap();
+    assert_eq!(peer.server.answered(), 1);
+    // Before it has acknowledged SETTINGS, a client counts with the default.
+    let mut peer = Peer::silent(options);
+    let mut greeting = http2::PREFACE.to_vec();
+    write::settings(&mut greeting, &[]);
+    greeting.extend(request_head(1, false));
+    greeting.extend(data(1, &[0; 100], false));
+    assert_eq!(peer.codes(&greeting), (None, vec![]));
+    let mut ack = Vec::new();
+    write::settings_ack(&mut ack);
+    peer.send(&ack).unwrap();
+    let updates = [(1, 100u32.to_be_bytes().to_vec())];
+    let sent = peer.sent().into_iter();
+    let sent = sent.map(|(head, payload)| (head.stream(), payload));
+    assert_eq!(sent.collect::<Vec<_>>(), updates, "it could send nothing");
+}
+
+#[test]
+fn a_request_may_end_with_its_headers_while_others_go_on() {
+    let mut peer = Peer::new(lenient());
+    peer.send(&[request_head(1, false), request_head(3, true)].concat())
+        .unwrap();
+    let answered: Vec<u32> = peer.sent().iter().map(|(head, _)| head.stream()).collect();
+    assert_eq!(answered, [3, 3, 3]);
+    peer.send(&data(1, MESSAGE, true)).unwrap();
+    assert_eq!(peer.server.answered(), 2);
+}

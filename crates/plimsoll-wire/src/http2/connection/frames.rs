@@ -1,0 +1,264 @@
+//! What a connection makes of frames, and of those that break a rule.
+
+use super::super::{
+    ErrorCode, Frame, FrameHead, HeaderBlock, MAX_WINDOW, Peer, Piece, Settings, Violation, flags,
+    kind, setting, write,
+};
+use super::{Closed, Connection, Control, Stage, Streams, broken};
+
+impl<P: Peer> Connection<P> {
+    /// Any frame may be next.
+    #[inline(always)]
+    pub fn takes_any(&self) -> bool {
+        self.stage != Stage::Greeting && self.block.is_none()
+    }
+
+    /// DATA, counted in the connection's window.
+    ///
+    /// # Errors
+    /// It is out of order, broken in itself, or more than the window allows.
+    #[inline(always)]
+    pub fn data<'a>(&mut self, head: FrameHead, payload: &'a [u8]) -> Result<Piece<'a>, Violation> {
+        self.check_order(head)?;
+        let bytes = Frame::data(head, payload)?;
+        // Padding counts, and so does what no stream takes (RFC 9113, 6.9).
+        self.receive_window.take(0, head.length())?;
+        Ok(head.piece(bytes))
+    }
+
+    /// Counts DATA that was read without [`Connection::data`].
+    #[inline]
+    pub fn received(&mut self, length: u32) {
+        self.receive_window.add(length);
+    }
+
+    /// HEADERS with END_HEADERS.
+    ///
+    /// # Errors
+    /// It is out of order, or broken in itself.
+    #[inline(always)]
+    pub fn headers<'a>(&self, head: FrameHead, payload: &'a [u8]) -> Result<Piece<'a>, Violation> {
+        self.check_order(head)?;
+        Ok(head.piece(Frame::fragment(head, payload)?))
+    }
+
+    /// Whether a header block opens a stream of the client's, here as the server. Those below it that
+    /// were not opened are closed (RFC 9113, 5.1.1).
+    #[inline]
+    pub fn opens(&mut self, stream: u32) -> bool {
+        let opens = !self.peer.is_client() && stream >= self.next_id && stream % 2 == 1;
+        if opens {
+            self.skip_to(stream + 2);
+        }
+        opens
+    }
+
+    /// Every other frame. What needs no user is answered in `out`.
+    ///
+    /// # Errors
+    /// It breaks a rule: of a stream, where [`Connection::contain`] agrees.
+    #[inline(never)]
+    pub fn control<'a>(
+        &mut self,
+        head: FrameHead,
+        payload: &'a [u8],
+        streams: &mut impl Streams,
+        out: &mut Vec<u8>,
+    ) -> Result<Control<'a>, Violation> {
+        self.check_order(head)?;
+        let stream = head.stream();
+        match Frame::parse(head, payload)? {
+            Frame::Headers { fragment, .. } => {
+                if self.peer.is_client() {
+                    self.check_not_idle(stream, "HEADERS")?;
+                }
+                self.block = Some(Box::new(HeaderBlock::new(head.piece(fragment))));
+            }
+            Frame::Continuation {
+                fragment,
+                end_headers,
+            } => {
+                let Some(mut block) = self.block.take() else {
+                    let why = "CONTINUATION after no HEADERS (RFC 9113, 6.10)";
+                    return Err(broken(why));
+                };
+                block.push(fragment)?;
+                if end_headers {
+                    return Ok(Control::Block(block));
+                }
+                self.block = Some(block);
+            }
+            Frame::Settings(settings) => {
+                self.settings(settings, streams)?;
+                write::settings_ack(out);
+                return Ok(Control::Settings(settings));
+            }
+            Frame::SettingsAck => {
+                self.is_acknowledged = true;
+                return Ok(Control::Acknowledged);
+            }
+            Frame::Ping { data } => write::ping_ack(out, data),
+            Frame::PingAck { data } => return Ok(Control::Pong(data)),
+            Frame::WindowUpdate { increment } if stream == 0 => {
+                let window = self.send_window + increment;
+                if window > MAX_WINDOW {
+                    return Err(window_overflow(0));
+                }
+                self.send_window = window;
+                return Ok(Control::Room);
+            }
+            Frame::WindowUpdate { increment } => {
+                self.check_not_idle(stream, "WINDOW_UPDATE")?;
+                if let Some(window) = streams.send_window(stream) {
+                    let wider = window.checked_add_unsigned(increment);
+                    *window = wider.ok_or_else(|| window_overflow(stream))?;
+                    return Ok(Control::Room);
+                }
+            }
+            Frame::ResetStream { code } => {
+                self.check_not_idle(stream, "RST_STREAM")?;
+                return Ok(Control::Reset { stream, code });
+            }
+            Frame::GoAway {
+                last_stream,
+                code,
+                debug,
+            } => {
+                if last_stream > self.last_stream {
+                    return Err(broken(format!(
+                        "GOAWAY up to stream {last_stream} after one up to {} (RFC 9113, 6.8)",
+                        self.last_stream
+                    )));
+                }
+                (self.last_stream, self.stage) = (last_stream, Stage::Leaving);
+                return Ok(Control::GoAway {
+                    last_stream,
+                    code,
+                    debug,
+                });
+            }
+            Frame::PushPromise { .. } => {
+                return Err(broken("PUSH_PROMISE, and push is disabled (RFC 9113, 8.4)"));
+            }
+            Frame::Priority | Frame::Unknown | Frame::Data { .. } => {}
+        }
+        Ok(Control::Nothing)
+    }
+
+    fn settings(
+        &mut self,
+        settings: Settings<'_>,
+        streams: &mut impl Streams,
+    ) -> Result<(), Violation> {
+        for (id, value) in settings.iter() {
+            match id {
+                setting::ENABLE_PUSH if value != 0 && self.peer.is_client() => {
+                    return Err(broken("ENABLE_PUSH from a server (RFC 9113, 6.5.2)"));
+                }
+                setting::MAX_CONCURRENT_STREAMS => self.max_streams = value,
+                // The windows of open streams move by the difference (RFC 9113, 6.9.2).
+                setting::INITIAL_WINDOW_SIZE => {
+                    let change = i64::from(value) - i64::from(self.initial_window);
+                    for window in streams.send_windows() {
+                        let moved = i32::try_from(i64::from(*window) + change);
+                        *window = moved.map_err(|_| window_overflow(0))?;
+                    }
+                    self.initial_window = value;
+                }
+                // Frames are never larger than what everyone takes; of a field list, the peer will
+                // say so itself.
+                _ => {}
+            }
+        }
+        self.stage = self.stage.max(Stage::Open);
+        Ok(())
+    }
+
+    // ---- rules ----
+
+    /// What a rule that was broken ends: `Ok`, the stream that it names, if the user still has it;
+    /// `Err`, the connection. A stream that was never opened can't be reset (RFC 9113, 5.4.2).
+    ///
+    /// # Errors
+    /// A connection error.
+    #[cold]
+    pub fn contain(&self, violation: Violation) -> Result<Violation, Violation> {
+        match violation.stream == 0 || self.is_idle(violation.stream) {
+            true => Err(violation),
+            false => Ok(violation),
+        }
+    }
+
+    /// DATA or HEADERS (`what`) on a stream that takes none (RFC 9113, 5.1).
+    ///
+    /// # Errors
+    /// The peer knew that.
+    #[cold]
+    pub fn check_closed(&self, stream: u32, what: &str, closed: Closed) -> Result<(), Violation> {
+        self.check_not_idle(stream, what)?;
+        let after = |of: u32, frame: &str| {
+            let why = format!("{what} on stream {stream} after {frame} (RFC 9113, 5.1)");
+            Err(Violation::stream(of, ErrorCode::STREAM_CLOSED, why))
+        };
+        // Of two GOAWAYs, each leaves streams of the other end's out.
+        let left_out = match self.peer.is_client() {
+            true => stream > self.last_stream,
+            false => self.last_taken.is_some_and(|last| stream > last),
+        };
+        match closed {
+            Closed::Reset => Ok(()),
+            Closed::Forgotten if stream <= self.last_reset || left_out => Ok(()),
+            Closed::ResetByPeer => after(stream, "RST_STREAM"),
+            Closed::HalfEnded => after(stream, "END_STREAM"),
+            Closed::Ended | Closed::Forgotten => after(0, "END_STREAM"),
+        }
+    }
+
+    /// Nobody has opened it, and the server opens none (RFC 9113, 5.1.1).
+    fn is_idle(&self, stream: u32) -> bool {
+        stream.is_multiple_of(2) || stream >= self.next_id
+    }
+
+    fn check_not_idle(&self, stream: u32, what: &str) -> Result<(), Violation> {
+        match self.is_idle(stream) {
+            true => Err(broken(format!(
+                "{what} on stream {stream}, which was never opened (RFC 9113, 5.1)"
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    #[inline(always)]
+    fn check_order(&self, head: FrameHead) -> Result<(), Violation> {
+        match self.takes_any() {
+            true => Ok(()),
+            false => self.check_next(head),
+        }
+    }
+
+    /// What may come before SETTINGS, and inside a header block.
+    #[cold]
+    fn check_next(&self, head: FrameHead) -> Result<(), Violation> {
+        let name = kind::name(head.kind()).unwrap_or("a frame of unknown type");
+        let is_settings = head.kind() == kind::SETTINGS && !head.has(flags::ACK);
+        if self.stage == Stage::Greeting && !is_settings {
+            let why = format!("{name} before the peer's SETTINGS (RFC 9113, 3.4)");
+            return Err(broken(why));
+        }
+        let stream = head.stream();
+        let open = self.block.as_ref().map(|block| block.piece().stream);
+        match open.filter(|open| head.kind() != kind::CONTINUATION || stream != *open) {
+            None => Ok(()),
+            Some(open) => Err(broken(format!(
+                "{name} on stream {stream} inside a header block, of stream {open} (RFC 9113, 4.3)"
+            ))),
+        }
+    }
+}
+
+/// RFC 9113, 6.9.1 and 6.9.2.
+#[cold]
+fn window_overflow(stream: u32) -> Violation {
+    let why = "a window over 2147483647 bytes (RFC 9113, 6.9.1)";
+    Violation::stream(stream, ErrorCode::FLOW_CONTROL_ERROR, why)
+}

@@ -1,0 +1,386 @@
+//! A section of RFC 9113 each.
+
+use super::super::{Client, MAX_WINDOW, Piece, Server, Side, flags, kind, split};
+use super::*;
+
+/// Windows by stream.
+#[derive(Default)]
+struct Table(Vec<(u32, i32)>);
+
+impl Streams for Table {
+    fn send_window(&mut self, id: u32) -> Option<&mut i32> {
+        let mut all = self.0.iter_mut();
+        all.find(|(of, _)| *of == id).map(|(_, window)| window)
+    }
+    fn send_windows(&mut self) -> impl Iterator<Item = &mut i32> {
+        self.0.iter_mut().map(|(_, window)| window)
+    }
+}
+
+/// An end with its streams.
+struct End<P> {
+    http2: Connection<P>,
+    streams: Table,
+    out: Vec<u8>,
+}
+
+impl<P: Peer> End<P> {
+    fn new(peer: P) -> End<P> {
+        End {
+            http2: Connection::new(peer, MAX_WINDOW),
+            streams: Table::default(),
+            out: Vec::new(),
+        }
+    }
+
+    /// One that has had SETTINGS, and has streams 1 and 5.
+    fn greeted(peer: P) -> End<P> {
+        let mut end = End::new(peer);
+        end.receive(&frame(kind::SETTINGS, 0, 0, b"")).unwrap();
+        end.out.clear();
+        end.http2.skip_to(7);
+        end.streams.0 = vec![(1, 65_535), (5, 65_535)];
+        end
+    }
+
+    /// What `bytes` are, in short.
+    fn receive(&mut self, bytes: &[u8]) -> Result<Vec<String>, Violation> {
+        let (mut input, mut seen) = (bytes, Vec::new());
+        while let Some((head, payload)) = split(&mut input, DEFAULT_MAX_FRAME)? {
+            let http2 = &mut self.http2;
+            let what = match head.kind() {
+                kind::DATA => format!("{:?}", http2.data(head, payload)?),
+                kind::HEADERS if head.has(flags::END_HEADERS) => {
+                    format!("{:?}", http2.headers(head, payload)?)
+                }
+                _ => match http2.control(head, payload, &mut self.streams, &mut self.out)? {
+                    Control::Nothing => continue,
+                    Control::Block(block) => format!("{:?}", block.piece()),
+                    other => format!("{other:?}"),
+                },
+            };
+            seen.push(what);
+        }
+        Ok(seen)
+    }
+
+    /// The error that `bytes` are: its code, and the stream that it ends.
+    fn error(&mut self, bytes: &[u8]) -> (ErrorCode, u32) {
+        match self.receive(bytes) {
+            Ok(seen) => panic!("no error: {seen:?}"),
+            Err(violation) => match self.http2.contain(violation) {
+                Ok(violation) => (violation.code, violation.stream),
+                Err(violation) => (violation.code, 0),
+            },
+        }
+    }
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    write::head(&mut out, payload.len(), kind, flags, stream);
+    out.extend_from_slice(payload);
+    out
+}
+
+fn window_update(stream: u32, increment: u32) -> Vec<u8> {
+    frame(kind::WINDOW_UPDATE, 0, stream, &increment.to_be_bytes())
+}
+
+fn setting(id: u16, value: u32) -> Vec<u8> {
+    let mut out = Vec::new();
+    write::settings(&mut out, &[(id, value)]);
+    out
+}
+
+fn goaway(last: u32) -> Vec<u8> {
+    let mut out = Vec::new();
+    write::goaway(&mut out, last, ErrorCode::NO_ERROR, b"");
+    out
+}
+
+const PROTOCOL: (ErrorCode, u32) = (ErrorCode::PROTOCOL_ERROR, 0);
+const FLOW: (ErrorCode, u32) = (ErrorCode::FLOW_CONTROL_ERROR, 0);
+
+/// 3.4
+#[test]
+fn the_preface_comes_in_any_split_and_nothing_in_its_place() {
+    for cut in 0..PREFACE.len() {
+        let mut http2 = Connection::new(Server, 0);
+        for part in [&PREFACE[..cut], &[&PREFACE[cut..], b"rest"].concat()] {
+            let mut input = part;
+            http2.preface(&mut input).unwrap();
+            assert!(input.is_empty() || input == b"rest");
+        }
+        let mut wrong = PREFACE.to_vec();
+        wrong[cut] ^= 1;
+        let mut http2 = Connection::new(Side::Server, 0);
+        let error = http2.preface(&mut &wrong[..=cut]).unwrap_err();
+        assert_eq!(error.code, ErrorCode::PROTOCOL_ERROR);
+    }
+    let mut input = &b"\0\0\0\x04"[..];
+    Connection::new(Client, 0).preface(&mut input).unwrap();
+    assert_eq!(input.len(), 4, "a server sends none");
+}
+
+/// 3.4
+#[test]
+fn settings_come_before_all_other_frames() {
+    for first in [
+        frame(kind::PING, 0, 0, &[0; 8]),
+        frame(kind::SETTINGS, flags::ACK, 0, b""),
+        frame(kind::DATA, 0, 1, b""),
+        frame(kind::HEADERS, flags::END_HEADERS, 1, b""),
+        frame(kind::HEADERS, 0, 1, b""),
+        frame(0xee, 0, 0, b""),
+    ] {
+        assert_eq!(End::new(Server).error(&first), PROTOCOL);
+        assert_eq!(End::new(Client).error(&first), PROTOCOL);
+    }
+}
+
+#[test]
+fn a_frame_is_mended_from_its_parts() {
+    let ping = frame(kind::PING, 0, 0, b"pingpong");
+    let mut http2 = Connection::new(Client, 0);
+    for cut in 1..ping.len() {
+        http2.keep(&ping[..cut], None);
+        assert!(!http2.is_between_frames());
+        let mut input = &ping[cut..];
+        let whole = http2.mended(&mut input).unwrap().unwrap();
+        assert_eq!((&whole[..], input), (&ping[..], &b""[..]));
+        http2.keep(b"", Some(whole));
+        assert!(http2.is_between_frames());
+    }
+    http2.keep(&frame(kind::DATA, 0, 1, &[0; 16_385])[..5], None);
+    let error = http2.mended(&mut &[0; 4][..]).unwrap_err();
+    assert_eq!(error.code, ErrorCode::FRAME_SIZE_ERROR);
+}
+
+/// 4.3 and 6.10
+#[test]
+fn no_frame_comes_between_the_frames_of_a_header_block() {
+    let open = || {
+        let mut end = End::greeted(Server);
+        end.receive(&frame(kind::HEADERS, flags::END_STREAM, 9, b"ab"))
+            .unwrap();
+        end
+    };
+    let mut end = open();
+    let seen = end.receive(
+        &[
+            frame(kind::CONTINUATION, 0, 9, b"c"),
+            frame(kind::CONTINUATION, flags::END_HEADERS, 9, b"d"),
+        ]
+        .concat(),
+    );
+    let whole = Piece {
+        stream: 9,
+        bytes: b"abcd",
+        length: 4,
+        end_stream: true,
+    };
+    assert_eq!(seen.unwrap(), [format!("{whole:?}")]);
+    for other in [
+        frame(kind::CONTINUATION, flags::END_HEADERS, 5, b""),
+        frame(kind::HEADERS, flags::END_HEADERS, 9, b""),
+        frame(kind::DATA, 0, 9, b""),
+        frame(kind::PING, 0, 0, &[0; 8]),
+        frame(0xee, 0, 9, b""),
+    ] {
+        assert_eq!(open().error(&other), PROTOCOL);
+    }
+    let late = frame(kind::CONTINUATION, flags::END_HEADERS, 9, b"");
+    assert_eq!(end.error(&late), PROTOCOL);
+}
+
+/// 5.1
+#[test]
+fn frames_on_idle_streams_end_the_connection() {
+    // 7 and above were not opened, and even ids are the server's, which opens none.
+    for id in [7, 2, 8] {
+        for bytes in [
+            window_update(id, 1),
+            window_update(id, 0),
+            frame(kind::RST_STREAM, 0, id, &[0; 4]),
+        ] {
+            assert_eq!(End::greeted(Server).error(&bytes), PROTOCOL);
+            assert_eq!(End::greeted(Client).error(&bytes), PROTOCOL);
+        }
+        for closed in [Closed::Forgotten, Closed::Reset] {
+            let http2 = End::greeted(Server).http2;
+            let error = http2.check_closed(id, "DATA", closed).unwrap_err();
+            assert_eq!((error.code, error.stream), PROTOCOL);
+        }
+        // PRIORITY may come on any stream; a broken one can't be answered with a reset there.
+        let priority = |length| frame(kind::PRIORITY, 0, id, &vec![0; length]);
+        let mut end = End::greeted(Server);
+        assert_eq!(end.receive(&priority(5)).unwrap(), [""; 0]);
+        assert_eq!(end.error(&priority(4)), (ErrorCode::FRAME_SIZE_ERROR, 0));
+    }
+    let block = frame(kind::HEADERS, 0, 7, b"");
+    assert_eq!(End::greeted(Client).error(&block), PROTOCOL);
+    assert!(End::greeted(Server).receive(&block).is_ok());
+    // What is late on a closed stream is no error.
+    let late = [window_update(3, 1), window_update(5, 1)].concat();
+    assert_eq!(End::greeted(Server).receive(&late).unwrap(), ["Room"]);
+    let late = frame(kind::RST_STREAM, 0, 3, &[0; 4]);
+    assert_eq!(End::greeted(Server).receive(&late).unwrap().len(), 1);
+}
+
+/// 5.1
+#[test]
+fn what_comes_on_a_closed_stream_depends_on_who_closed_it() {
+    let End {
+        mut http2, mut out, ..
+    } = End::greeted(Server);
+    let code = |http2: &Connection<Server>, stream, closed| {
+        let checked = http2.check_closed(stream, "DATA", closed);
+        checked.err().map(|error| (error.code, error.stream))
+    };
+    let closed = |stream| Some((ErrorCode::STREAM_CLOSED, stream));
+    assert_eq!(code(&http2, 3, Closed::Reset), None);
+    assert_eq!(code(&http2, 3, Closed::ResetByPeer), closed(3));
+    assert_eq!(code(&http2, 3, Closed::HalfEnded), closed(3));
+    assert_eq!(code(&http2, 3, Closed::Ended), closed(0));
+    assert_eq!(code(&http2, 3, Closed::Forgotten), closed(0));
+    // Streams that are forgotten may have been the one that was reset.
+    http2.reset(3, ErrorCode::CANCEL, &mut out);
+    assert_eq!(code(&http2, 1, Closed::Forgotten), None);
+    assert_eq!(code(&http2, 3, Closed::Forgotten), None);
+    assert_eq!(code(&http2, 5, Closed::Forgotten), closed(0));
+    assert_eq!(code(&http2, 3, Closed::Ended), closed(0));
+}
+
+/// 5.1.1
+#[test]
+fn ids_ascend_and_each_is_used_once() {
+    let mut server = End::greeted(Server).http2;
+    assert!(!server.opens(5) && !server.opens(3) && !server.opens(8));
+    assert!(server.opens(9) && !server.opens(9) && !server.opens(7));
+    assert!(!End::greeted(Client).http2.opens(9));
+    let mut client = Connection::new(Client, 0);
+    assert_eq!((client.begin(), client.begin()), (1, 3));
+    client.skip_to(MAX_STREAM_ID);
+    assert_eq!((client.ids_left(), client.begin()), (1, MAX_STREAM_ID));
+    assert_eq!(client.ids_left(), 0);
+}
+
+/// 6.5 and 6.5.3
+#[test]
+fn settings_are_noted_and_acknowledged_in_both_directions() {
+    let mut end = End::greeted(Client);
+    assert!(!end.http2.is_acknowledged());
+    let several = [(3, 7), (1, 0), (1, 100), (0x99, 1)];
+    let mut bytes = Vec::new();
+    write::settings(&mut bytes, &several);
+    bytes.extend(frame(kind::SETTINGS, flags::ACK, 0, b""));
+    assert_eq!(end.receive(&bytes).unwrap()[1], "Acknowledged");
+    assert_eq!(end.out, frame(kind::SETTINGS, flags::ACK, 0, b""));
+    assert_eq!(end.http2.max_streams(), 7);
+    assert!(end.http2.is_acknowledged());
+    assert_eq!(end.error(&setting(2, 1)), PROTOCOL);
+    assert!(End::greeted(Server).receive(&setting(2, 1)).is_ok());
+    assert_eq!(End::greeted(Server).error(&setting(2, 2)), PROTOCOL);
+    assert_eq!(End::greeted(Server).error(&setting(4, 1 << 31)), FLOW);
+    end.out.clear();
+    let ping = frame(kind::PING, 0, 0, b"pingpong");
+    assert_eq!(end.receive(&ping).unwrap(), [""; 0]);
+    assert_eq!(end.out, frame(kind::PING, flags::ACK, 0, b"pingpong"));
+}
+
+/// 6.8
+#[test]
+fn goaway_leaves_out_streams_and_never_takes_them_back() {
+    let mut client = End::greeted(Client);
+    client.receive(&goaway(MAX_STREAM_ID)).unwrap();
+    assert_eq!(client.http2.stage(), Stage::Leaving);
+    client.receive(&[goaway(3), goaway(3)].concat()).unwrap();
+    assert_eq!(client.error(&goaway(5)), PROTOCOL);
+    let late = |http2: &Connection<Client>, id| http2.check_closed(id, "DATA", Closed::Forgotten);
+    assert!(late(&client.http2, 5).is_ok() && late(&client.http2, 3).is_err());
+
+    let mut server = End::greeted(Server);
+    server.http2.announce_goaway(&mut server.out);
+    assert!(!server.http2.has_left());
+    server
+        .http2
+        .goaway(ErrorCode::NO_ERROR, b"", &mut server.out);
+    assert_eq!(server.out, [goaway(MAX_STREAM_ID), goaway(5)].concat());
+    assert!(server.http2.has_left() && server.http2.opens(7));
+    let late = |http2: &Connection<Server>, id| http2.check_closed(id, "DATA", Closed::Forgotten);
+    assert!(late(&server.http2, 7).is_ok() && late(&server.http2, 5).is_err());
+}
+
+/// 6.9.1
+#[test]
+fn windows_never_overflow() {
+    let more = MAX_WINDOW - DEFAULT_WINDOW;
+    let mut end = End::greeted(Server);
+    end.receive(&[window_update(0, more), window_update(5, more)].concat())
+        .unwrap();
+    assert_eq!(end.http2.send_window(), MAX_WINDOW);
+    assert_eq!(end.streams.0, [(1, 65_535), (5, 0x7fff_ffff)]);
+    end.http2.sent(1);
+    end.receive(&window_update(0, 1)).unwrap();
+    assert_eq!(end.error(&window_update(0, 1)), FLOW);
+    let of_stream = (ErrorCode::FLOW_CONTROL_ERROR, 5);
+    assert_eq!(end.error(&window_update(5, 1)), of_stream);
+    assert_eq!(end.error(&window_update(5, 0)), (PROTOCOL.0, 5));
+    assert_eq!(end.error(&window_update(0, 0)), PROTOCOL);
+}
+
+/// 6.9.2
+#[test]
+fn a_new_initial_window_moves_those_of_open_streams() {
+    let mut end = End::greeted(Client);
+    end.streams.0[0].1 = 1_000;
+    end.receive(&setting(4, 5)).unwrap();
+    assert_eq!(end.streams.0, [(1, 1_000 - 65_530), (5, 5)]);
+    assert_eq!(end.http2.initial_window(), 5);
+    end.receive(&setting(4, 70_000)).unwrap();
+    assert_eq!(end.streams.0, [(1, 1_000 + 4_465), (5, 70_000)]);
+    end.receive(&window_update(5, 1)).unwrap();
+    assert_eq!(end.error(&setting(4, MAX_WINDOW)), FLOW);
+    assert_eq!(end.http2.send_window(), 65_535, "the connection's stays");
+}
+
+/// 6.9
+#[test]
+fn received_data_counts_with_its_padding_and_is_given_back() {
+    let http2 = Connection::new(Server, DEFAULT_WINDOW);
+    let mut settings = Vec::new();
+    http2.open(&[], &mut settings);
+    assert_eq!(settings, frame(kind::SETTINGS, 0, 0, b""));
+    let mut end = End {
+        http2,
+        ..End::greeted(Server)
+    };
+    end.receive(&settings).unwrap();
+    end.http2.skip_to(7);
+    end.out.clear();
+    let padded = frame(
+        kind::DATA,
+        flags::PADDED,
+        5,
+        &[vec![100], vec![0; 16_000]].concat(),
+    );
+    let seen = end.receive(&padded).unwrap();
+    assert!(seen[0].contains("length: 16001"), "{seen:?}");
+    end.http2.give_back_all(&mut end.out);
+    assert_eq!(end.out, b"", "in few frames");
+    end.receive(&[padded.clone(), padded.clone(), padded.clone()].concat())
+        .unwrap();
+    assert_eq!(end.error(&padded), FLOW);
+    end.http2.give_back_all(&mut end.out);
+    assert_eq!(end.out, window_update(0, 4 * 16_001));
+    assert!(end.receive(&padded).is_ok());
+}
+
+/// 8.4
+#[test]
+fn nothing_is_pushed() {
+    let promise = frame(kind::PUSH_PROMISE, flags::END_HEADERS, 1, &[0, 0, 0, 2]);
+    assert_eq!(End::greeted(Client).error(&promise), PROTOCOL);
+    assert_eq!(End::greeted(Server).error(&promise), PROTOCOL);
+}

@@ -1,0 +1,73 @@
+//! SETTINGS (RFC 9113, 6.5).
+
+use super::{DEFAULT_MAX_FRAME, ErrorCode, MAX_WINDOW, Violation};
+
+/// Setting identifiers (RFC 9113, 6.5.2).
+pub mod setting {
+    pub const HEADER_TABLE_SIZE: u16 = 0x1;
+    pub const ENABLE_PUSH: u16 = 0x2;
+    pub const MAX_CONCURRENT_STREAMS: u16 = 0x3;
+    pub const INITIAL_WINDOW_SIZE: u16 = 0x4;
+    pub const MAX_FRAME_SIZE: u16 = 0x5;
+    pub const MAX_HEADER_LIST_SIZE: u16 = 0x6;
+
+    /// The setting's name without its prefix.
+    pub fn name(id: u16) -> Option<&'static str> {
+        const NAMES: [&str; 6] = [
+            "HEADER_TABLE_SIZE",
+            "ENABLE_PUSH",
+            "MAX_CONCURRENT_STREAMS",
+            "INITIAL_WINDOW_SIZE",
+            "MAX_FRAME_SIZE",
+            "MAX_HEADER_LIST_SIZE",
+        ];
+        NAMES.get((id as usize).wrapping_sub(1)).copied()
+    }
+}
+
+/// The settings of one SETTINGS frame, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings<'a>(&'a [u8]);
+
+impl<'a> Settings<'a> {
+    /// # Errors
+    /// A value is out of its range.
+    pub(super) fn checked(payload: &'a [u8]) -> Result<Settings<'a>, Violation> {
+        let settings = Settings(payload);
+        for (id, value) in settings.iter() {
+            check(id, value)?;
+        }
+        Ok(settings)
+    }
+
+    /// The values of one, in order.
+    pub fn values(&self, of: u16) -> impl Iterator<Item = u32> + '_ {
+        let of = self.iter().filter(move |(id, _)| *id == of);
+        of.map(|(_, value)| value)
+    }
+
+    /// Identifier and value of each.
+    pub fn iter(&self) -> impl Iterator<Item = (u16, u32)> + '_ {
+        self.0.chunks_exact(6).map(|item| {
+            let id = u16::from_be_bytes([item[0], item[1]]);
+            (id, u32::from_be_bytes([item[2], item[3], item[4], item[5]]))
+        })
+    }
+}
+
+/// The ranges of RFC 9113, 6.5.2.
+fn check(id: u16, value: u32) -> Result<(), Violation> {
+    let (code, range) = match id {
+        setting::ENABLE_PUSH if value > 1 => (ErrorCode::PROTOCOL_ERROR, "0 or 1"),
+        setting::INITIAL_WINDOW_SIZE if value > MAX_WINDOW => {
+            (ErrorCode::FLOW_CONTROL_ERROR, "at most 2147483647")
+        }
+        setting::MAX_FRAME_SIZE if !(DEFAULT_MAX_FRAME..1 << 24).contains(&value) => {
+            (ErrorCode::PROTOCOL_ERROR, "16384 to 16777215")
+        }
+        _ => return Ok(()),
+    };
+    let name = setting::name(id).unwrap_or("setting");
+    let why = format!("{name} is {value}, not {range} (RFC 9113, 6.5.2)");
+    Err(Violation::connection(code, why))
+}

@@ -1,0 +1,143 @@
+//! Flow control of what is received (RFC 9113, 6.9).
+
+use super::{ErrorCode, Violation};
+
+/// The largest window (RFC 9113, 6.9.1). Bytes.
+pub const MAX_WINDOW: u32 = 0x7fff_ffff;
+
+/// What the peer may still send, on a stream or on the connection. Bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceiveWindow {
+    size: u32,
+    /// Came, and was not yet given back to the peer.
+    used: u32,
+    /// The part of it that was passed on: given back in few frames.
+    owed: u32,
+}
+
+impl ReceiveWindow {
+    pub fn new(size: u32) -> ReceiveWindow {
+        ReceiveWindow {
+            size,
+            used: 0,
+            owed: 0,
+        }
+    }
+
+    pub(super) fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Half of it, or more, is under way or waits.
+    pub fn is_half_used(&self) -> bool {
+        self.used >= self.size.div_ceil(2)
+    }
+
+    /// The peer has acknowledged SETTINGS by which it began with `size` (RFC 9113, 6.9.2); the update
+    /// that it is due now.
+    pub fn resize(&mut self, size: u32) -> Option<u32> {
+        self.size = size;
+        self.give_back(0)
+    }
+
+    /// Lets more wait from now on: the next bytes that are given back bring it to `size`.
+    pub fn widen_to(&mut self, size: u32) {
+        let more = size.saturating_sub(self.size);
+        self.size += more;
+        self.used += more;
+        self.owed += more;
+    }
+
+    /// Counts DATA that came, padding included. `stream` 0: in the connection's window.
+    ///
+    /// # Errors
+    /// The peer sent more than it might: FLOW_CONTROL_ERROR.
+    #[inline]
+    pub fn take(&mut self, stream: u32, length: u32) -> Result<(), Violation> {
+        let used = self.used + length;
+        // An empty frame needs no room.
+        if used > self.size && length > 0 {
+            return Err(self.overrun(stream, length));
+        }
+        self.used = used;
+        Ok(())
+    }
+
+    #[cold]
+    fn overrun(&self, stream: u32, length: u32) -> Violation {
+        let left = self.size.saturating_sub(self.used);
+        let why = format!("{length} bytes of DATA in a window of {left} (RFC 9113, 6.9.1)");
+        Violation::stream(stream, ErrorCode::FLOW_CONTROL_ERROR, why)
+    }
+
+    /// Bytes have been passed on; the update that the peer is due now, if any.
+    pub fn give_back(&mut self, length: u32) -> Option<u32> {
+        self.owed += length;
+        if self.owed == 0 || self.owed < self.size / 2 {
+            return None;
+        }
+        self.used = self.used.saturating_sub(self.owed);
+        Some(std::mem::take(&mut self.owed))
+    }
+
+    /// As [`ReceiveWindow::give_back`] where nothing ever waits: all that came was passed on.
+    #[inline]
+    pub(super) fn give_back_all(&mut self) -> Option<u32> {
+        (self.used > self.size / 4).then(|| std::mem::take(&mut self.used))
+    }
+
+    /// Counts DATA whose window is known to suffice.
+    #[inline]
+    pub(super) fn add(&mut self, length: u32) {
+        self.used += length;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_back_may_come_again() {
+        let mut window = ReceiveWindow::new(100);
+        window.take(3, 100).unwrap();
+        let error = window.take(3, 1).unwrap_err();
+        assert_eq!(
+            (error.stream, error.code),
+            (3, ErrorCode::FLOW_CONTROL_ERROR)
+        );
+        assert_eq!(window.give_back(49), None, "in few frames");
+        assert_eq!(window.give_back(1), Some(50));
+        window.take(3, 50).unwrap();
+        assert!(window.take(3, 1).is_err());
+        // An empty frame takes nothing, and no update is of 0 (RFC 9113, 6.9).
+        assert_eq!(ReceiveWindow::new(0).give_back(0), None);
+        assert_eq!(ReceiveWindow::new(1).give_back(0), None);
+    }
+
+    #[test]
+    fn a_window_is_widened_by_what_is_given_back_next() {
+        let mut window = ReceiveWindow::new(100);
+        window.take(1, 50).unwrap();
+        assert!(window.is_half_used());
+        window.widen_to(400);
+        window.widen_to(300);
+        assert!(window.take(1, 51).is_err(), "the peer does not know yet");
+        assert_eq!(window.give_back(50), Some(350));
+        window.take(1, 400).unwrap();
+    }
+
+    #[test]
+    fn acknowledged_settings_leave_what_was_sent_before() {
+        let mut window = ReceiveWindow::new(65_535);
+        window.take(1, 20).unwrap();
+        assert_eq!(window.resize(10), None);
+        assert!(window.take(1, 1).is_err() && window.take(1, 0).is_ok());
+        assert_eq!(window.give_back(20), Some(20));
+        window.take(1, 10).unwrap();
+        let mut window = ReceiveWindow::new(65_535);
+        window.take(1, 20).unwrap();
+        assert_eq!(window.give_back(20), None);
+        assert_eq!(window.resize(10), Some(20), "the peer could send nothing");
+    }
+}
