@@ -79,15 +79,19 @@ pub struct Spec {
     pub seed: Option<u64>,
     /// Keep one record a call in the run directory. Default false.
     pub requests: Option<bool>,
+    /// How the link is secured.
     pub tls: Option<TlsSpec>,
     /// A file of rows for what varies in the call's data.
     pub rows: Option<RowsSpec>,
+    /// What is called: one section, named for the protocol.
     pub call: CallSpec,
+    /// How the load arrives.
     pub load: LoadSpec,
     /// What the target is held to: `"p99" = "< 10ms"`, `"errors" = "< 0.1%"`, of one stage
     /// `"p99 at step 2" = "< 20ms"`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub objective: BTreeMap<String, String>,
+    /// The server process to watch.
     pub watch: Option<WatchSpec>,
     /// How `plimsoll find` searches for the load line. Other commands leave it alone.
     pub find: Option<FindSpec>,
@@ -260,12 +264,15 @@ pub enum RateSpec {
     Ramp(RampSpec),
 }
 
+/// A rate that changes evenly. A steady rate is a value: `rate = "1000/s"` in `[load]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RampSpec {
+    /// The rate at the start.
     pub from: Rate,
+    /// The rate at the end of `over`.
     pub to: Rate,
-    /// Afterwards the rate stays at `to`, for the rest of the duration.
+    /// How long the change takes. Afterwards the rate stays at `to`, for the rest of the duration.
     pub over: Period,
 }
 
@@ -301,9 +308,13 @@ impl<'de> Deserialize<'de> for RateSpec {
 pub struct StepSpec {
     /// What objectives and reports call it. Default: `step 1` and so on.
     pub name: Option<String>,
+    /// The rate throughout.
     pub rate: Option<Rate>,
+    /// In place of `rate`: the rate at the start of an even change.
     pub from: Option<Rate>,
+    /// The rate at its end.
     pub to: Option<Rate>,
+    /// How long the stretch lasts.
     #[serde(rename = "for")]
     pub length: Option<Period>,
 }
@@ -364,6 +375,7 @@ typed_with_unit!(
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WatchSpec {
+    /// The process with this id.
     pub pid: Option<u32>,
     /// The process that listens on this port of this machine.
     pub port: Option<u16>,

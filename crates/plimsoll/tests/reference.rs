@@ -7,12 +7,13 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
+use plimsoll_model::spec::read;
 use snapbox::{assert_data_eq, file};
 use support::Place;
-use syn::{Attribute, Expr, Fields, Item, Lit, Meta};
+use syn::{Attribute, Expr, Item, Lit, LitStr, Meta};
 
-/// The sections of a plan: name, the file that defines it, the structure.
-const SECTIONS: [(&str, &str, &str); 17] = [
+/// The sections of a plan: heading, the file that defines it, the structure.
+const SECTIONS: [(&str, &str, &str); 23] = [
     ("", "plimsoll-model/src/spec.rs", "Spec"),
     ("tls", "plimsoll-model/src/spec.rs", "TlsSpec"),
     ("rows", "plimsoll-model/src/spec.rs", "RowsSpec"),
@@ -25,6 +26,16 @@ const SECTIONS: [(&str, &str, &str); 17] = [
         "GrpcSpec",
     ),
     (
+        "call.grpc.message_binary",
+        "plimsoll-protocols/src/grpc/binary.rs",
+        "BinaryTable",
+    ),
+    (
+        "call.grpc.metadata.NAME",
+        "plimsoll-model/src/spec/field_value.rs",
+        "MetadataSource",
+    ),
+    (
         "call.http",
         "plimsoll-protocols/src/http/section.rs",
         "HttpSpec",
@@ -35,9 +46,29 @@ const SECTIONS: [(&str, &str, &str); 17] = [
         "WebSocketSpec",
     ),
     (
+        "[call.http.websocket.script]",
+        "plimsoll-protocols/src/http/section.rs",
+        "FrameSpec",
+    ),
+    (
+        "call.http.conversation",
+        "plimsoll-protocols/src/http/section.rs",
+        "ConversationSpec",
+    ),
+    (
+        "call.http.goodput",
+        "plimsoll-model/src/spec/goodput.rs",
+        "GoodputSpec",
+    ),
+    (
         "call.session",
         "plimsoll-protocols/src/session/section.rs",
         "SessionSection",
+    ),
+    (
+        "call.session.goodput",
+        "plimsoll-model/src/spec/goodput.rs",
+        "GoodputSpec",
     ),
     (
         "call.fetch",
@@ -80,12 +111,68 @@ fn every_plan_key_is_listed() {
             page,
             "\n## {heading}\n\n{about}\n\n| key | means |\n|---|---|\n"
         );
-        assert!(!keys.is_empty(), "{structure}");
+        assert!(!about.is_empty() && !keys.is_empty(), "{structure}");
         for (key, text) in keys {
+            assert!(!text.is_empty(), "{structure}.{key}");
             let _ = writeln!(page, "| `{key}` | {text} |");
         }
     }
     assert_data_eq!(page, file!["../../../docs/plan-keys.md"].raw());
+}
+
+/// The page and the parser have the same keys in the same sections.
+#[test]
+fn the_parser_takes_the_keys_that_are_listed_and_no_others() {
+    plimsoll_protocols::registry::register();
+    for (section, file, structure) in SECTIONS {
+        let (_, keys) = definition(file, structure);
+        let listed: Vec<&str> = keys.iter().map(|(key, _)| key.as_str()).collect();
+        let path = section.trim_matches(['[', ']']);
+        match known(path) {
+            Some(known) => assert_eq!(listed, known, "[{section}]"),
+            // Other keys are axes, whose values are lists of anything.
+            None => {
+                assert_eq!((path, listed.last()), ("ladder", Some(&FLAT)));
+                let parses = |key: &str| read(&format!("[ladder]\n{key} = [[[]]]")).is_ok();
+                assert!(parses("an_axis"));
+                let axes = listed.iter().filter(|key| parses(key));
+                assert_eq!(axes.collect::<Vec<_>>(), [&FLAT; 0]);
+            }
+        }
+        for key in listed {
+            let within = [path, key].join(".").trim_start_matches('.').to_owned();
+            for table in [within.clone(), format!("{within}.NAME")] {
+                let has_section = SECTIONS.iter().any(|(name, ..)| {
+                    let rest = name.trim_matches(['[', ']']).strip_prefix(&table);
+                    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+                });
+                let is_value = known(&table).is_none_or(|keys| keys == FIELD_VALUE);
+                assert!(has_section || is_value, "no section [{table}]");
+            }
+        }
+    }
+}
+
+/// What stands for the keys of a flattened map.
+const FLAT: &str = "…";
+
+/// The keys of a header field or metadata entry; the section of gRPC's metadata shows them for all.
+const FIELD_VALUE: [&str; 4] = ["env", "file", "command", "refresh"];
+
+/// The keys of a section, as the parser lists them where it finds an unknown one; `None`: it takes any.
+fn known(path: &str) -> Option<Vec<String>> {
+    let unknown = "nothing_like_it";
+    let text = match path {
+        "" => format!("{unknown} = 1"),
+        path => format!("[{path}]\n{unknown} = 1"),
+    };
+    let problems = read(&text).err()?;
+    let help = problems.iter().find_map(|problem| {
+        let at_fault = problem.key.ends_with(unknown);
+        problem.help.as_deref().filter(|_| at_fault)
+    })?;
+    let keys = help.strip_prefix("the keys here are ").expect("a list");
+    Some(keys.split(", ").map(str::to_owned).collect())
 }
 
 /// What is written above a structure, and its keys with what is written above each.
@@ -98,42 +185,35 @@ fn definition(file: &str, name: &str) -> (String, Vec<(String, String)>) {
         _ => None,
     });
     let item = found.unwrap_or_else(|| panic!("no {name} in {file}"));
-    let Fields::Named(fields) = &item.fields else {
-        panic!("{name} has no named fields");
-    };
-    let keys = fields.named.iter().map(|field| {
-        let key = field.ident.as_ref().expect("a name").to_string();
-        let mut text = documentation(&field.attrs);
-        if text.is_empty() {
-            of_section(&key).clone_into(&mut text);
-        }
-        let flat = field.attrs.iter().any(|a| is_serde(a, "flatten"));
-        (
-            if flat {
-                "…".to_owned()
-            } else {
-                key.trim_start_matches("r#").to_owned()
-            },
-            text,
-        )
+    let keys = item.fields.iter().filter_map(|field| {
+        let name = field.ident.as_ref().expect("a name").to_string();
+        Some((key(&name, &field.attrs)?, documentation(&field.attrs)))
     });
     (documentation(&item.attrs), keys.collect())
 }
 
-/// What a section is about that says so below.
-fn of_section(key: &str) -> &'static str {
-    match key {
-        "call" => "a section: what is called, below by protocol",
-        "load" => "a section: how the load arrives",
-        "tls" => "a section: how the link is secured",
-        "watch" => "a section: the server to watch",
-        _ => "a section, see below",
+/// The key that serde reads into a field of this name; `None`: it reads none.
+fn key(name: &str, attributes: &[Attribute]) -> Option<String> {
+    let mut key = Some(name.trim_start_matches("r#").to_owned());
+    for attribute in attributes.iter().filter(|a| a.path().is_ident("serde")) {
+        let read = attribute.parse_nested_meta(|meta| {
+            let word = meta.path.require_ident()?.to_string();
+            let value = match meta.value() {
+                Ok(value) => value.parse::<LitStr>()?.value(),
+                Err(_) => String::new(),
+            };
+            match word.as_str() {
+                "skip" => key = None,
+                "flatten" => key = Some(FLAT.to_owned()),
+                "rename" => key = Some(value),
+                "default" | "skip_serializing_if" => {}
+                other => return Err(meta.error(format!("`{other}` changes keys"))),
+            }
+            Ok(())
+        });
+        read.expect("attributes that this page follows");
     }
-}
-
-fn is_serde(attribute: &Attribute, word: &str) -> bool {
-    attribute.path().is_ident("serde")
-        && matches!(&attribute.meta, Meta::List(list) if list.tokens.to_string().contains(word))
+    key
 }
 
 /// The lines of a `///` comment as one, with what would end a cell of a table escaped.

@@ -31,12 +31,17 @@ impl MetadataSpec {
     }
 }
 
+/// A value that is not in the plan. One of `env`, `file` and `command` names its source.
 #[derive(Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct MetadataSource {
+    /// The environment variable that holds the value.
     env: Option<String>,
+    /// The file that holds the value; a newline at its end is left out.
     file: Option<PathBuf>,
+    /// The shell command that prints the value.
     command: Option<String>,
+    /// How often `command` runs again. Default: it runs once.
     refresh: Option<Period>,
 }
 

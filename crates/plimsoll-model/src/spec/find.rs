@@ -14,8 +14,9 @@ use crate::units::{Period, Rate};
 pub struct FindSpec {
     /// How close the bounds must come: "1%" (the default).
     pub precision: Option<String>,
-    /// No rate below or above these is tried. Default 1/s and 10000000/s.
+    /// The lowest rate that is tried. Default 1/s.
     pub least: Option<Rate>,
+    /// The highest rate that is tried. Default 10000000/s.
     pub most: Option<Rate>,
     /// A trial that finds the neighbourhood. Default 2s.
     pub probe: Option<Period>,

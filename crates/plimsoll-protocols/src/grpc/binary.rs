@@ -37,11 +37,15 @@ impl BinarySource {
     }
 }
 
+/// A message, or several. One of the keys names the source; a list of such tables has several.
 #[derive(Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct BinaryTable {
+    /// The file that holds the message.
     file: Option<PathBuf>,
+    /// A file of messages, each behind its length as a varint (`writeDelimitedTo`).
     delimited: Option<PathBuf>,
+    /// The message in base64.
     base64: Option<String>,
 }
 
