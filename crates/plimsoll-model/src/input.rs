@@ -5,7 +5,7 @@
 //! from a peer, or is ours; [`read`] takes a FIFO or a terminal too, as `<(…)` in a shell is
 //! one, but not without limits.
 
-use std::fs::{self, File, FileType, OpenOptions};
+use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -26,11 +26,12 @@ const MOST: u64 = 256 << 20;
 /// When there is none, or `path` leads to something else.
 pub fn open_file(path: &Path) -> io::Result<File> {
     // Opening alone can wait, rewind a tape, or take what another reader was to have.
-    is_file(fs::metadata(path)?.file_type())?;
+    is_file(metadata(path)?.file_type())?;
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
-        .open(path)?;
+        .open(path)
+        .map_err(plain)?;
     // Something else may have taken its place meanwhile.
     is_file(file.metadata()?.file_type())?;
     Ok(file)
@@ -47,6 +48,20 @@ pub fn text_or_file(typed: Option<&str>) -> io::Result<(Option<String>, Option<P
         Some((_, Some(path))) => (None, Some(path.into())),
         Some((text, None)) => (Some(text.to_owned()), None),
     })
+}
+
+fn metadata(path: &Path) -> io::Result<Metadata> {
+    fs::metadata(path).map_err(plain)
+}
+
+/// The common errors in words, without the system's numbers.
+fn plain(error: io::Error) -> io::Error {
+    let problem = match error.kind() {
+        io::ErrorKind::NotFound => "no such file",
+        io::ErrorKind::PermissionDenied => "this user may not read it",
+        _ => return error,
+    };
+    io::Error::new(error.kind(), problem)
 }
 
 fn is_file(kind: FileType) -> io::Result<()> {
@@ -90,7 +105,7 @@ pub fn file_to_string(path: &Path) -> io::Result<String> {
 /// # Errors
 /// When it can't be read; of something that is no file, also when it does not end.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let kind = fs::metadata(path)?.file_type();
+    let kind = metadata(path)?.file_type();
     if kind.is_fifo() || kind.is_char_device() {
         let path = path.to_owned();
         return read_stream(|| File::open(path), what(kind), PATIENCE, MOST);

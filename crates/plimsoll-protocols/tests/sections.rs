@@ -85,7 +85,7 @@ fn its_mistakes_have_a_key_and_a_place() {
         "target = \"tls://a:1\"\n[call.grpc]\nmethod = \"a.B/C\"\n[load]\nclients = 1\ncalls = 1\n",
     );
     assert!(
-        other[0].contains("scheme `tls` goes with [call.hold]"),
+        other[0].contains("scheme `tls` is for hold calls"),
         "{other:?}"
     );
     let missing = problems("[call.hold]\n[load]\nduration = \"1s\"\n");

@@ -113,7 +113,6 @@ const FLAGS: &[(&str, &str)] = &[
     ("tls.crl", "--crl"),
     ("tls.pin", "--pin"),
     ("tls.insecure", "--insecure"),
-    ("tls", "--ca, --cert, --key …"),
     (
         "call.grpc.message_binary",
         "--data-binary or --data-delimited",

@@ -120,7 +120,7 @@ impl Surroundings for World<'_> {
         let proxy = typed.and_then(|typed| spec::proxy(typed, self).ok());
         if let Some(lost) = asking::answer(question, self.spec, proxy).map(asked_in_vain) {
             let help = format!(
-                "the server was asked what {} is: --proto or --descriptor-set say it without it",
+                "Plimsoll asks the server for the description of {}; with --proto or --descriptor-set it does not need to",
                 question.method
             );
             let lost = match question.insisted {

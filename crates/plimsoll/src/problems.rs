@@ -105,7 +105,7 @@ pub(crate) fn failure(problems: Vec<Problem>, source: &Source<'_>) -> Failure {
             problems: shown,
         }),
         (_, Source::Flags) => Report::new(All {
-            title: format!("{n} problems with what was asked{more}"),
+            title: format!("the command line has {n} problems{more}"),
             problems: shown,
         }),
     };
@@ -196,7 +196,8 @@ fn as_flags(text: &str) -> String {
     let mut text = text.to_owned();
     for (key, flag) in flags() {
         // Quoted keys may go on (`tls.groups.0`); in running text only dotted keys are certain.
-        while let Some(at) = text.find(&format!("`{key}.")).filter(|_| key.contains('.')) {
+        let goes_on = key.contains('.') || key == "objective";
+        while let Some(at) = text.find(&format!("`{key}.")).filter(|_| goes_on) {
             let end = text[at + 1..].find('`').map_or(text.len(), |e| at + 1 + e);
             text.replace_range(at + 1..end, flag);
         }
@@ -247,7 +248,7 @@ mod tests {
         let failure = super::failure((0..50).map(other).collect(), &Source::Flags);
         assert_eq!(
             failure.to_string(),
-            "50 problems with what was asked; the first 20 kinds of them, and not 30 more"
+            "the command line has 50 problems; the first 20 kinds of them, and not 30 more"
         );
     }
 

@@ -277,7 +277,7 @@ fn what_is_wrong_with_a_socket_is_reported() {
         ),
         (
             grpc("http+unix:a.sock"),
-            "goes with [call.http], and [call.grpc] is given: write grpc+unix:a.sock",
+            "is for http calls, not for grpc calls: write grpc+unix:a.sock",
         ),
         (
             grpc("grpcs+unix:a.sock"),

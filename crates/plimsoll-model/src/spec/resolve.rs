@@ -235,7 +235,7 @@ impl Problems {
                     self.add(
                         "target",
                         format!(
-                            "scheme `{scheme}` goes with [call.{wanted}], and [call.{section}] is given: write {}{rest}",
+                            "scheme `{scheme}` is for {wanted} calls, not for {section} calls: write {}{rest}",
                             schemes_for(section).scheme(secured)
                         ),
                     );

@@ -197,21 +197,20 @@ impl Problems {
 
     fn settings_of_plaintext(&mut self, spec: Option<&TlsSpec>) {
         // Of a key log nothing is expected here: SSLKEYLOGFILE may be set for all programs.
-        let given = spec.is_some_and(|tls| {
-            let bare = TlsSpec {
-                key_log: None,
-                ..tls.clone()
-            };
-            bare != TlsSpec::default()
-        });
-        if given {
+        let table = spec.and_then(|spec| toml::Table::try_from(spec).ok());
+        let keys = table.into_iter().flatten().map(|(key, _)| key);
+        let keys = keys.filter(|key| key != "key_log");
+        let keys: Vec<String> = keys.map(|key| format!("tls.{key}")).collect();
+        if let Some(first) = keys.first() {
             let schemes: Vec<String> = secured_schemes()
                 .map(|scheme| format!("{scheme}://"))
                 .collect();
             let schemes = schemes.join(", ");
             self.0.push(
-                Problem::new("tls", "TLS settings for a plaintext target")
-                    .help(format!("write the target with a secured scheme ({schemes}), or take the TLS settings out")),
+                Problem::new(first, "a TLS setting for a plaintext target").help(format!(
+                    "write the target with a secured scheme ({schemes}), or leave out {}",
+                    keys.join(", ")
+                )),
             );
         }
     }

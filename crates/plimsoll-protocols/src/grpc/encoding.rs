@@ -54,7 +54,7 @@ pub(super) fn encode(
     let method = schema.method(method).map_err(|e| {
         let problem = wrong("method")(e);
         match (&call.proto, &call.descriptor_set) {
-            (None, None) => problem.help("for a service of your own give its .proto files (proto) or a descriptor set (descriptor_set)"),
+            (None, None) => problem.help("for a service of your own give its .proto files (call.grpc.proto) or a descriptor set (call.grpc.descriptor_set)"),
             _ => problem,
         }
     })?;
@@ -128,8 +128,8 @@ fn undescribed(
             Err(Problem::new("call.grpc.reflection", why))
         }
         Err(Unreflected::NoAnswer(why)) => Err(unknown().help(format!(
-            "for a service of your own give its .proto files (proto) or a descriptor set \
-             (descriptor_set); asking the server did not help: {why}"
+            "for a service of your own give its .proto files (call.grpc.proto) or a descriptor set \
+             (call.grpc.descriptor_set); asking the server did not help: {why}"
         ))),
     }
 }

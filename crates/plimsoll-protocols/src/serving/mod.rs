@@ -23,10 +23,10 @@ mod tls;
 pub mod unix;
 
 use std::io;
-use std::path::PathBuf;
 use std::thread::JoinHandle;
 
 use plimsoll_engine::Address;
+use plimsoll_engine::tls::files::FileError;
 
 pub use answering::{Answers, Delay, Stall};
 pub use early::Link;
@@ -46,20 +46,8 @@ pub enum ServeError {
         problem: String,
         source: io::Error,
     },
-    #[error("{what} {}: {problem}", path.display())]
-    File {
-        /// `server certificate`, `server key` or `client CA`.
-        what: &'static str,
-        path: PathBuf,
-        problem: String,
-    },
-    #[error("{what} {} and key {}: {problem}", cert.display(), key.display())]
-    Identity {
-        what: &'static str,
-        cert: PathBuf,
-        key: PathBuf,
-        problem: String,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     #[error("tls settings: {0}")]
     Tls(String),
     #[error("option {option}: {problem}")]

@@ -34,10 +34,8 @@ impl ByName {
         others: Arc<dyn ResolvesServerCert>,
         provider: &Arc<CryptoProvider>,
     ) -> Result<ByName, ServeError> {
-        let bad = |path: &Path, problem: String| ServeError::File {
-            what: "certificate folder",
-            path: path.to_owned(),
-            problem,
+        let bad = |path: &Path, problem: String| {
+            ServeError::File(Named("certificate folder", path).bad(problem))
         };
         let mut known = HashMap::new();
         let entries = fs::read_dir(folder).map_err(|e| bad(folder, e.to_string()))?;

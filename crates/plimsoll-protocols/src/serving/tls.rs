@@ -3,11 +3,10 @@
 //! Everything is read and checked once, when the server is bound; connections share the
 //! parsed result.
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use plimsoll_engine::tls::files::{FileError, Named};
+use plimsoll_engine::tls::files::Named;
 use plimsoll_engine::tls::rotation::RotatingCheck;
 use plimsoll_model::plan::{Group, Suite, TlsVersion};
 use rustls::ServerConfig;
@@ -92,41 +91,5 @@ impl Tls {
             clients,
             renewal,
         })
-    }
-}
-
-impl From<FileError> for ServeError {
-    fn from(error: FileError) -> ServeError {
-        match error {
-            FileError::Read { what, path, source } => ServeError::File {
-                what,
-                path,
-                problem: match source.kind() {
-                    io::ErrorKind::NotFound => "no such file".to_owned(),
-                    io::ErrorKind::PermissionDenied => "not readable by this user".to_owned(),
-                    _ => source.to_string(),
-                },
-            },
-            FileError::Content {
-                what,
-                path,
-                problem,
-            } => ServeError::File {
-                what,
-                path,
-                problem,
-            },
-            FileError::Identity {
-                what,
-                cert,
-                key,
-                problem,
-            } => ServeError::Identity {
-                what,
-                cert,
-                key,
-                problem,
-            },
-        }
     }
 }

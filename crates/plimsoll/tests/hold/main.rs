@@ -287,10 +287,10 @@ fn what_cannot_be_meant_or_had_is_reported() {
         (&["tcp://a:1", "--for", "0s"], "0 holds nothing"),
         (
             &["tcp://a:1", "--for", "1s", "--ca", "x"],
-            "TLS settings for a plaintext target",
+            "a TLS setting for a plaintext target",
         ),
         (&["mtls://a:1", "--for", "1s"], "write tls://a:1"),
-        (&["grpc://a:1", "--for", "1s"], "goes with [call.grpc]"),
+        (&["grpc://a:1", "--for", "1s"], "is for grpc calls"),
     ] {
         let output = place.run(&[&["hold"], flags].concat());
         assert_eq!(

@@ -350,7 +350,7 @@ fn a_plaintext_target_with_tls_settings_is_refused() {
     let problems = wrong(&format!(
         "target = \"grpc://a:1\"\n[tls]\nca = \"ca.crt\"\n{CALL}[load]\nrate = \"1/s\"\ncalls = 1"
     ));
-    assert_eq!(problems, ["`tls`: TLS settings for a plaintext target"]);
+    assert_eq!(problems, ["`tls.ca`: a TLS setting for a plaintext target"]);
 }
 
 #[test]
@@ -436,9 +436,8 @@ fn scheme_and_section_must_be_of_one_protocol() {
         "target = \"http://a:1\"\n{CALL}[load]\nrate = \"1/s\"\nduration = \"1s\"\n"
     ));
     assert!(
-        problems[0].contains(
-            "scheme `http` goes with [call.http], and [call.grpc] is given: write grpc://a:1"
-        ),
+        problems[0]
+            .contains("scheme `http` is for http calls, not for grpc calls: write grpc://a:1"),
         "{problems:?}"
     );
     let problems = wrong(&format!(

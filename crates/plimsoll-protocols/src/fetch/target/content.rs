@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 use std::sync::LazyLock;
 
+use plimsoll_engine::tls::files::Named;
 use plimsoll_model::input;
 use plimsoll_model::units::Size;
 
@@ -64,10 +65,8 @@ pub(super) struct Content {
 
 impl Content {
     pub(super) fn new(root: Option<&Path>) -> Result<Content, ServeError> {
-        let bad = |path: &Path, problem: String| ServeError::File {
-            what: "served folder",
-            path: path.to_owned(),
-            problem,
+        let bad = |path: &Path, problem: String| {
+            ServeError::File(Named("served folder", path).bad(problem))
         };
         let root = match root {
             None => None,
