@@ -231,7 +231,7 @@ pub fn openmetrics<'a>(runs: impl Iterator<Item = &'a Ongoing> + Clone) -> Strin
 }
 
 /// The most buckets of an exponential histogram, as OpenTelemetry's own libraries have it.
-const MOST_BUCKETS: i64 = 160;
+const MAX_BUCKETS: i64 = 160;
 
 /// The runs as an OTLP request for metrics, in JSON (`ExportMetricsServiceRequest`, OTLP 1): cumulative sums, gauges,
 /// and exponential histograms in seconds. Nanoseconds since 1970 are texts there, as protobuf's JSON has them.
@@ -313,7 +313,7 @@ fn exponential(h: &Histogram<u64>) -> Value {
     let span = |scale| index(h.max(), scale) - index(h.min(), scale) + 1;
     let scale = (-10..=20)
         .rev()
-        .find(|s| span(*s) <= MOST_BUCKETS)
+        .find(|s| span(*s) <= MAX_BUCKETS)
         .unwrap_or(-10);
     let offset = index(h.min(), scale);
     let mut counts = vec![0_u64; usize::try_from(span(scale)).unwrap_or(1)];

@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Where OTLP over HTTP takes metrics, below the address of a collector.
 const METRICS: &str = "/v1/metrics";
 /// Runs whose figures are reported: of a long search or ladder, the latest.
-const MOST_RUNS: usize = 64;
+const MAX_RUNS: usize = 64;
 
 /// By their names, with the number of the run in its command.
 type Runs = Arc<Mutex<BTreeMap<String, (u64, Ongoing)>>>;
@@ -50,19 +50,19 @@ struct Telemetry {
 }
 
 /// That of this process, where it was asked for.
-static TOLD: Mutex<Option<Telemetry>> = Mutex::new(None);
+static TELEMETRY: Mutex<Option<Telemetry>> = Mutex::new(None);
 
-fn told() -> MutexGuard<'static, Option<Telemetry>> {
-    TOLD.lock().unwrap_or_else(PoisonError::into_inner)
+fn current() -> MutexGuard<'static, Option<Telemetry>> {
+    TELEMETRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tells of the runs of this process from here on. `wanted`: where to listen for scrapes, or the URL of a collector.
+/// Reports the runs of this process from here on. `wanted`: where to listen for scrapes, or the URL of a collector.
 ///
 /// # Errors
 /// When it is neither, or can't be listened on.
 pub(crate) fn start(wanted: &str) -> Result<(), Failure> {
     let telemetry = Telemetry::start(wanted)?;
-    *told() = Some(telemetry);
+    *current() = Some(telemetry);
     Ok(())
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct OneRun<'a>(&'a Plan);
 impl OneRun<'_> {
     /// A run of `plan` begins.
     pub(crate) fn begin(plan: &Plan) -> OneRun<'_> {
-        told().iter().for_each(|t| t.begin(plan));
+        current().iter().for_each(|t| t.begin(plan));
         OneRun(plan)
     }
 }
@@ -80,7 +80,7 @@ impl OneRun<'_> {
 impl Reporter for OneRun<'_> {
     fn observe(&mut self, event: &Observation<'_>) -> Option<String> {
         if let Observation::Interval(interval, _) = event {
-            told().iter().for_each(|t| t.interval(self.0, interval));
+            current().iter().for_each(|t| t.interval(self.0, interval));
         }
         None
     }
@@ -88,7 +88,7 @@ impl Reporter for OneRun<'_> {
 
 /// Tells what is left to be told.
 pub(crate) fn end() {
-    let last = told().take();
+    let last = current().take();
     drop(last);
 }
 
@@ -125,7 +125,7 @@ impl Telemetry {
         let number = 1 + runs.values().map(|(number, _)| *number).max().unwrap_or(0);
         let run = Ongoing::new(&plan.name, &plan.target.url, now);
         runs.insert(plan.name.clone(), (number, run));
-        while runs.len() > MOST_RUNS {
+        while runs.len() > MAX_RUNS {
             let oldest = runs.iter().min_by_key(|(_, (number, _))| *number);
             let Some(name) = oldest.map(|(name, _)| name.clone()) else {
                 break;

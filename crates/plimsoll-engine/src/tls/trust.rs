@@ -319,7 +319,7 @@ struct Seen {
 }
 
 /// Servers of one target have no more certificates; with more, none counts as a replacement.
-const MOST_SEEN: usize = 1024;
+const MAX_SEEN: usize = 1024;
 
 impl Default for Learned {
     fn default() -> Learned {
@@ -391,7 +391,7 @@ impl Learned {
         }
         seen.last = certificate.to_vec();
         let found = fingerprint(certificate);
-        if seen.known.contains(&found) || seen.known.len() == MOST_SEEN {
+        if seen.known.contains(&found) || seen.known.len() == MAX_SEEN {
             return;
         }
         seen.known.push(found);
