@@ -35,7 +35,7 @@ pub struct Plan {
     pub objectives: Vec<Objective>,
     pub watch: Watch,
     pub seed: u64,
-    /// Keep one record a call in the run directory.
+    /// Keep a record of every call in the run directory.
     pub keep_requests: bool,
 }
 
@@ -165,7 +165,7 @@ impl RequestFields {
     }
 }
 
-/// What a query has to meet to be counted as good, besides succeeding. Times are from
+/// The bounds that a successful query must meet to count as good. Times are from
 /// when the query was due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Goodput {
@@ -194,7 +194,7 @@ pub struct Load {
     /// Connections kept (`Reuse::Always`), over all workers.
     pub connections: u32,
     pub reuse: Reuse,
-    /// Stop after so many calls that are not warm-up.
+    /// Stop after this many calls, not counting the warm-up's.
     pub calls: Option<u64>,
     /// Closed loop: stop as soon as the half-width of the rate's 95 % confidence interval is
     /// this part of it (0–1).

@@ -77,25 +77,25 @@ pub struct Spec {
     pub target: Option<String>,
     /// What random choices are made from. Default 1.
     pub seed: Option<u64>,
-    /// Keep one record a call in the run directory. Default false.
+    /// Keep a record of every call in the run directory. Default false.
     pub requests: Option<bool>,
     /// How the link is secured.
     pub tls: Option<TlsSpec>,
-    /// A file of rows for what varies in the call's data.
+    /// A file of rows, for data that varies from call to call.
     pub rows: Option<RowsSpec>,
     /// What is called: one section, named for the protocol.
     pub call: CallSpec,
     /// How the load arrives.
     pub load: LoadSpec,
-    /// What the target is held to: `"p99" = "< 10ms"`, `"errors" = "< 0.1%"`, of one stage
+    /// The limits that the target must meet: `"p99" = "< 10ms"`, `"errors" = "< 0.1%"`, of one stage
     /// `"p99 at step 2" = "< 20ms"`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub objective: BTreeMap<String, String>,
     /// The server process to watch.
     pub watch: Option<WatchSpec>,
-    /// How `plimsoll find` searches for the load line. Other commands leave it alone.
+    /// How `plimsoll find` searches for the load line. Other commands ignore it.
     pub find: Option<FindSpec>,
-    /// The variants that `plimsoll ladder` measures. Other commands leave it alone.
+    /// The variants that `plimsoll ladder` measures. Other commands ignore it.
     pub ladder: Option<LadderSpec>,
     /// Several kinds of calls in one run, by name: each with a `weight` and the keys of a plan that
     /// differ from this one.
@@ -162,7 +162,7 @@ pub struct TlsSpec {
     /// Resume sessions from tickets. Default false: every handshake is a full one.
     pub resume: Option<bool>,
     /// This part of the new connections makes a full handshake, `"10%"`, and the others resume
-    /// sessions. Default: `resume` says it of all.
+    /// sessions. Default: `resume` applies to all.
     pub full: Option<String>,
     /// Send requests with the first bytes of a resumed session (0-RTT), where the server's
     /// ticket allows it. Whoever records them can replay them. Default false.
@@ -180,7 +180,7 @@ pub struct TlsSpec {
     pub chain: Option<String>,
 }
 
-/// A file of rows, whose columns stand in the data as `{{row.NAME}}`.
+/// A file of rows: the data refers to their columns as `{{row.NAME}}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RowsSpec {
@@ -201,7 +201,7 @@ pub struct LoadSpec {
     pub steps: Option<Vec<StepSpec>>,
     /// Open loop: `"constant"` (the default) or `"poisson"`.
     pub arrivals: Option<String>,
-    /// Closed loop: so many clients, each with one call at a time.
+    /// Closed loop: the number of clients, each with one call at a time.
     pub clients: Option<u32>,
     /// Closed loop: a client's pause between calls. Default none.
     pub think: Option<Period>,
@@ -209,13 +209,13 @@ pub struct LoadSpec {
     pub connections: Option<u32>,
     /// `"always"` (the default), or `"never"`: a new connection for every call.
     pub reuse: Option<String>,
-    /// Run like the rest and left out of the totals. Default none.
+    /// The time before the measurement, with the same load; the totals leave it out. Default none.
     pub warmup: Option<Period>,
-    /// Without the warm-up.
+    /// How long to measure, without the warm-up.
     pub duration: Option<Period>,
-    /// Stop after so many calls that are not warm-up.
+    /// Stop after this many calls, not counting the warm-up's.
     pub calls: Option<u64>,
-    /// Closed loop: stop as soon as the rate is known so well (`"1%"`: half the width of its
+    /// Closed loop: stop as soon as the rate is known this precisely (`"1%"`: half the width of its
     /// 95 % confidence interval), at the latest after `duration`. Default: never before.
     pub precision: Option<String>,
     /// A call's deadline, or "none". Default 10s. The same as `call.grpc.deadline`.
@@ -224,7 +224,7 @@ pub struct LoadSpec {
     pub connect_timeout: Option<Period>,
     /// New connections a second while connecting. Default: as fast as they come up.
     pub connect_rate: Option<Rate>,
-    /// Replace a connection when it has been open for so long. Default: it is kept.
+    /// Replace a connection when it has been open for this long. Default: it is kept.
     pub connection_lifetime: Option<Period>,
     /// Replace a connection after this many calls. Default: it is kept.
     pub calls_per_connection: Option<u32>,
@@ -247,8 +247,8 @@ pub struct LoadSpec {
     pub workers: Option<u16>,
     /// Busy-wait at most this long before an arrival. Default 50us; "0s": never.
     pub spin: Option<Period>,
-    /// Open loop: calls that are due within so long leave together, at its end, which saves the
-    /// generator wake-ups. Response times still count from when each was due. Default: each when it is due.
+    /// Open loop: calls that are due within this time leave together, at its end, which saves the generator wake-ups.
+    /// Response times still count from when each was due. Default: each when it is due.
     pub tick: Option<Period>,
     /// How much a worker reads from a socket at a time. Default 128KiB; to fetch files 256KiB.
     pub read_buffer: Option<Size>,

@@ -23,7 +23,7 @@ pub struct CredentialFlags {
     )]
     header_from_command: Vec<String>,
 
-    /// Run these commands again this often; calls that begin afterwards have the new value [default: never].
+    /// Run these commands again this often; calls that begin afterwards use the new value [default: never].
     #[arg(
         long,
         value_name = "TIME",

@@ -96,8 +96,8 @@ pub(crate) struct LoadFlags {
     #[arg(long, value_name = "NAME:PORT:ADDRESSES", help_heading = "Load")]
     pub(crate) resolve: Vec<String>,
 
-    /// Connect through a proxy: http://HOST:PORT (CONNECT) or socks5://HOST:PORT; with $NAME@ before the host the variable
-    /// NAME holds USER:PASSWORD.
+    /// Connect through a proxy: http://HOST:PORT (CONNECT) or socks5://HOST:PORT; with $NAME@ before the host the
+    /// variable NAME holds USER:PASSWORD.
     #[arg(long, value_name = "URL", help_heading = "Load")]
     pub(crate) proxy: Option<String>,
 
@@ -200,11 +200,12 @@ pub(crate) struct LoadFlags {
     #[arg(long, value_name = "N", help_heading = "Run")]
     pub(crate) seed: Option<u64>,
 
-    /// Keep one record a call in the run directory.
+    /// Keep a record of every call in the run directory.
     #[arg(long, help_heading = "Run")]
     pub(crate) requests: bool,
 
-    /// Watch CPU and memory of this process and those it started [default: the one that listens on the target's port].
+    /// Watch CPU and memory of this process and those it started [default: the one that listens on the target's
+    /// port].
     #[arg(long, value_name = "PID", help_heading = "Run")]
     pub(crate) pid: Option<u32>,
 

@@ -288,10 +288,13 @@ fn every_flag_is_listed() {
 /// The help from its usage on, without the lines on variables, and without what all commands have in common.
 fn without_variables(help: &str) -> String {
     let from = help.find("Usage: ").unwrap_or(0);
-    let lines = help[from..].lines().filter(|line| {
-        let line = line.trim();
-        !(line.starts_with("[env: ") && line.ends_with(']'))
-    });
+    let mut help = help[from..].to_owned();
+    while let Some(start) = help.find("[env:") {
+        let end = help[start..].find(']').expect("a bracket") + start + 1;
+        let before = help[..start].trim_end_matches([' ', '\n']).len();
+        help.replace_range(before..end, "");
+    }
+    let lines = help.lines();
     let mut text = String::new();
     let mut blank = false;
     for line in lines {

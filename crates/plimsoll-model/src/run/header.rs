@@ -93,7 +93,7 @@ pub struct RunHeader {
     /// TLS sessions are resumed from tickets. Left out where they are not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resume: bool,
-    /// Stop after so many calls that are not warm-up.
+    /// Stop after this many calls, not counting the warm-up's.
     pub calls: Option<u64>,
     pub seed: Option<u64>,
     pub plan_hash: Option<String>,

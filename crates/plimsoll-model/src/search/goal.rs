@@ -16,11 +16,11 @@ pub struct Goal {
     pub precision: f64,
     /// How long a trial is that finds the neighbourhood, seconds.
     pub probe_s: f64,
-    /// How long a trial is that counts, seconds (goal final trial duration).
+    /// The length of a trial that counts, seconds (goal final trial duration).
     pub trial_s: f64,
     /// How many trials that count are made at most at one rate.
     pub trials: u32,
-    /// How long the trial is that confirms the winner, seconds.
+    /// The length of the trial that confirms the result, seconds.
     pub confirm_s: f64,
     /// A trial has at least so many calls, and takes longer where it must: what the objectives' percentiles need.
     pub least_calls: u64,

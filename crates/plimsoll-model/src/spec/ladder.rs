@@ -22,7 +22,7 @@ pub struct LadderSpec {
     /// Where all rungs are up together and take turns: calls a turn. Default 20, unless `slice`
     /// or `rounds` are given or the rungs can't take turns.
     pub turn: Option<u32>,
-    /// Of these, the first that do not count. Default 2.
+    /// Calls at the start of a turn that do not count. Default 2.
     pub left_out: Option<u32>,
     /// Take turns until differences of neighbours at the p50 are resolved to ± this. Default: for
     /// `load.duration`.
@@ -31,7 +31,7 @@ pub struct LadderSpec {
     pub keep_awake: Option<bool>,
     /// The longest time for that, or until every gate of `fail_if` is decided. Default 2m.
     pub budget: Option<Period>,
-    /// What a rung may take more than the first one: `["p99 +3%", "client_cpu +2us"]`.
+    /// How much more a rung may take than the first one: `["p99 +3%", "client_cpu +2us"]`.
     pub fail_if: Option<Vec<Gate>>,
     /// What is measured besides turns: `"saturated"`, `"connections"`, `"resumed"`,
     /// `"memory"`; or `"none"`.
@@ -44,8 +44,8 @@ pub struct LadderSpec {
     /// own where it has them. Default: one, with none. Every combination of the other axes is a rung
     /// of each.
     pub rungs: Option<Vec<BTreeMap<String, Value>>>,
-    /// `tls`, `connection`, `version`, `suite`, `group`, `certificate`, `library`, `size`, `network`, `via`, or a plan's key
-    /// with dots.
+    /// `tls`, `connection`, `version`, `suite`, `group`, `certificate`, `library`, `size`, `network`, `via`, or a
+    /// plan's key with dots.
     #[serde(flatten)]
     pub axes: BTreeMap<String, Vec<Value>>,
 }

@@ -20,7 +20,8 @@ pub struct GrpcFlags {
     #[arg(short, long, alias = "call", help_heading = "Call")]
     method: Option<String>,
 
-    /// The message as JSON, or a list of them (a stream's; else calls take them in turn); @FILE or @- (stdin) that holds it, or a message a line [default: the empty message].
+    /// The message as JSON, or a list of them (a stream's; else calls take them in turn); @FILE or @- (stdin) that
+    /// holds it, or a message a line [default: the empty message].
     #[arg(
         id = "grpc_message",
         short = 'd',
@@ -74,7 +75,7 @@ pub struct GrpcFlags {
     #[arg(long, value_name = "TIME", help_heading = "Call")]
     pace: Option<PaceSpec>,
 
-    /// Streams: messages the server has to send on a call; otherwise the call has failed.
+    /// Streams: messages that the server must send on a call; with any other number the call fails.
     #[arg(long, value_name = "N", help_heading = "Call")]
     expect: Option<u32>,
 
@@ -82,7 +83,7 @@ pub struct GrpcFlags {
     #[arg(long, value_name = "N", help_heading = "Call")]
     cancel_after: Option<u32>,
 
-    /// Streams: end the call after this time, which is its good end: for streams without one.
+    /// Streams: end the call after this time, as a success: for streams that have no end of their own.
     #[arg(long, value_name = "TIME", help_heading = "Call")]
     stream_duration: Option<Period>,
 
@@ -94,7 +95,7 @@ pub struct GrpcFlags {
     #[arg(long, value_name = "TEXT", help_heading = "Call")]
     user_agent: Option<String>,
 
-    /// Pack requests, and take packed answers: gzip or none [default: none].
+    /// Compress requests, and accept compressed answers: gzip or none [default: none].
     #[arg(long, value_name = "HOW", help_heading = "Call")]
     compression: Option<String>,
 

@@ -32,11 +32,11 @@ pub struct GrpcSpec {
     /// Streams: `"50ms"` between two messages of a call, `"answers"`: each after the
     /// answer to the one before, or `"none"` (the default).
     pub pace: Option<PaceSpec>,
-    /// Streams: messages that the server has to send on a call. Default: any number.
+    /// Streams: messages that the server must send on a call. Default: any number.
     pub expect: Option<u32>,
     /// Streams: the client cancels after so many messages from the server; 0: at once.
     pub cancel_after: Option<u32>,
-    /// Streams: the client ends the call after so long, and that is its good end.
+    /// Streams: the client ends the call after this time, as a success.
     pub stream_duration: Option<Period>,
     /// A file that holds the message's JSON.
     pub message_file: Option<PathBuf>,
@@ -49,7 +49,7 @@ pub struct GrpcSpec {
     pub authority: Option<String>,
     /// `user-agent`. Default: this program and its version.
     pub user_agent: Option<String>,
-    /// `"gzip"`: requests are packed, and answers may be. Default `"none"`.
+    /// `"gzip"`: requests are compressed, and answers may be. Default `"none"`.
     pub compression: Option<String>,
     /// Larger answers fail with `MESSAGE_TOO_LARGE`. Default 4MiB.
     pub max_message: Option<Size>,

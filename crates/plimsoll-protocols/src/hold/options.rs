@@ -24,13 +24,13 @@ const MAX_BYTES: u64 = 1 << 14;
 /// Connections a second that are tried out at the end: no great load for either end.
 const TRIES_PER_S: u64 = 5_000;
 
-/// What is asked of connections that are opened and held.
+/// Connections that are opened and held.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[command(next_help_heading = "Call")]
 #[serde(deny_unknown_fields, default)]
 pub struct HoldOptions {
-    /// A message and its echo on every connection as often, or "none": on each once, when
-    /// the time is over [default: none].
+    /// Send a message, and wait for its echo, this often on every connection; "none": once on each, when the time is
+    /// over [default: none].
     #[arg(long, value_name = "TIME")]
     pub keepalive: Option<Limit>,
 

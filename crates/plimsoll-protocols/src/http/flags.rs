@@ -51,11 +51,11 @@ pub struct HttpFlags {
     #[arg(long, value_name = "STATUS", value_delimiter = ',')]
     expect: Vec<StatusSpec>,
 
-    /// A header field that an answer has to have, 'name: value'; may be given again.
+    /// A header field that an answer must have, 'name: value'; may be given again.
     #[arg(long = "expect-header", value_name = "NAME: VALUE")]
     expect_headers: Vec<String>,
 
-    /// Text that the body of an answer has to hold.
+    /// Text that the body of an answer must contain.
     #[arg(long, value_name = "TEXT")]
     expect_body: Option<String>,
 
@@ -69,7 +69,7 @@ pub struct HttpFlags {
     #[arg(long, value_name = "FORMAT")]
     stream: Option<String>,
 
-    /// The event that ends a stream well: its data, event:NAME or contains:TEXT
+    /// The event that ends a stream successfully: its data, event:NAME or contains:TEXT
     /// [default: the end of the body; with openai `[DONE]`].
     #[arg(long, value_name = "EVENT")]
     stream_until: Option<String>,
@@ -79,7 +79,8 @@ pub struct HttpFlags {
     #[arg(long, value_name = "EVENT")]
     stream_error: Option<String>,
 
-    /// Ask for packed answers (gzip, deflate, br, zstd) and unpack them: bytes are counted as received and as unpacked.
+    /// Ask for compressed answers (gzip, deflate, br, zstd), and decompress them: bytes are counted as received and
+    /// as decompressed.
     #[arg(long)]
     compressed: bool,
 

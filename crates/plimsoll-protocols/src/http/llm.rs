@@ -53,7 +53,7 @@ pub struct LlmFlags {
     )]
     api: Option<Api>,
 
-    /// What is asked, with fields such as {{seq}} or {{row.NAME}} where it varies.
+    /// The prompt, with fields such as {{seq}} or {{row.NAME}} where it varies.
     #[arg(long = "prompt", value_name = "TEXT", conflicts_with = "prompt_tokens")]
     body: Option<String>,
 
@@ -64,7 +64,7 @@ pub struct LlmFlags {
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     prompt_tokens: Option<u32>,
 
-    /// The system's message before it (chat only).
+    /// The system message before the prompt (chat only).
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
 
@@ -75,7 +75,7 @@ pub struct LlmFlags {
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     turns: Option<u32>,
 
-    /// What is said in the turns after the first, in turn; may be given again [default: the prompt, with fields
+    /// The prompts of the turns after the first, in order; may be given again [default: the prompt, with fields
     /// filled in anew].
     #[arg(
         id = "conversation.follow_ups",

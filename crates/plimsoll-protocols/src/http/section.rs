@@ -29,43 +29,44 @@ pub struct HttpSpec {
     pub body_file: Option<PathBuf>,
     /// Statuses of calls that succeed: `[200, 204]`, `["2xx"]`. Default `["2xx"]`.
     pub expect: Option<Vec<StatusSpec>>,
-    /// Text that the body of an answer has to hold.
+    /// Text that the body of an answer must contain.
     pub expect_body: Option<String>,
     /// The exact size of an answer's body, as it is received; another one fails with `BODY_LENGTH`.
     pub expect_size: Option<Size>,
-    /// The answer comes in events: `"sse"`, `"ndjson"`, or `"openai"`, server-sent events that hold tokens; or in messages
-    /// of `"grpc-web"` or `"connect"`, where the body is a message, too.
+    /// The answer comes in events: `"sse"`, `"ndjson"`, or `"openai"`, server-sent events that hold tokens; or in
+    /// messages of `"grpc-web"` or `"connect"`, where the body is a message, too.
     pub stream: Option<String>,
-    /// The event that ends a stream well: its data, `event:NAME` or `contains:TEXT`. Default: the end of the body;
-    /// with `"openai"` `[DONE]`.
+    /// The event that ends a stream successfully: its data, `event:NAME` or `contains:TEXT`. Default: the end of the
+    /// body; with `"openai"` `[DONE]`.
     pub stream_until: Option<String>,
     /// The event that reports an error, written like `stream_until`. Default: one named `error`, or an object that
     /// begins with the key `error`.
     pub stream_error: Option<String>,
-    /// Ask for packed answers (gzip, deflate, br, zstd), and unpack them. Default: no; packed answers that have to be
-    /// looked into are unpacked all the same.
+    /// Ask for compressed answers (gzip, deflate, br, zstd), and decompress them. Default: no; a compressed answer
+    /// whose content is checked is decompressed in any case.
     pub compressed: Option<bool>,
     /// Larger answers fail with `MESSAGE_TOO_LARGE`. Default: no limit below 4GiB.
     pub max_body: Option<Size>,
     /// The call's deadline, or "none". Default 10s.
     pub deadline: Option<Limit>,
-    /// A tokenizer file (tokenizer.json) that also counts the tokens of answers; needs a build with the feature `tokenizers`.
+    /// A tokenizer file (tokenizer.json) that also counts the tokens of answers; needs a build with the feature
+    /// `tokenizers`.
     pub tokenizer: Option<PathBuf>,
-    /// What an answer of tokens has to meet to be counted as good, besides succeeding.
+    /// The bounds that a successful answer of tokens must meet to count as good.
     pub goodput: Option<GoodputSpec>,
-    /// Each user makes several such calls, and each carries what was said before.
+    /// Each user makes several such calls, and each carries the conversation so far.
     pub conversation: Option<ConversationSpec>,
     /// Open a WebSocket, and send the body over it as a frame with each call.
     pub websocket: Option<WebSocketSpec>,
     /// Header fields, whose values may have fields.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, MetadataSpec>,
-    /// Header fields that an answer has to have, with these values.
+    /// Header fields that an answer must have, with these values.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub expect_headers: BTreeMap<String, String>,
 }
 
-/// The WebSocket that a request opens. Its answer are messages: the first, or all up to the one that
+/// The WebSocket that a request opens. The answer consists of messages: the first one, or all up to the one that
 /// `stream_until` names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -87,7 +88,7 @@ pub struct WebSocketSpec {
 pub struct ConversationSpec {
     /// Calls of a user.
     pub turns: Option<u32>,
-    /// What is said in the turns after the first, in turn, with fields. Default: the last message of the
+    /// The prompts of the turns after the first, in order, with fields. Default: the last message of the
     /// request, anew.
     pub follow_ups: Option<Vec<String>>,
 }

@@ -30,8 +30,9 @@ pub struct WsFlags {
     #[arg(short = 'd', long = "data", value_name = "FRAME")]
     body: Option<String>,
 
-    /// A TOML file of `[[frames]]` that each user sends in place of --data, over a socket of its own, one answer after
-    /// another: body or body_file, with binary, answer, until, expect and pace; --think is the pace of the others.
+    /// A TOML file of `[[frames]]` that each user sends in place of --data, over a socket of its own, one answer
+    /// after another: body or body_file, with binary, answer, until, expect and pace; --think is the pace of the
+    /// others.
     #[arg(
         id = "websocket.script",
         long = "script",
@@ -56,7 +57,7 @@ pub struct WsFlags {
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
 
-    /// Offer this subprotocol, which the server has to take.
+    /// Offer this subprotocol, which the server must accept.
     #[arg(
         id = "websocket.subprotocol",
         long = "subprotocol",
@@ -68,7 +69,7 @@ pub struct WsFlags {
     #[arg(long)]
     compressed: bool,
 
-    /// Text that the answer has to hold.
+    /// Text that the answer must contain.
     #[arg(long, value_name = "TEXT")]
     expect_body: Option<String>,
 

@@ -24,11 +24,11 @@ pub struct SessionCall {
     pub expect_tokens: Option<u64>,
     /// Between a query's end and the next.
     pub think: Duration,
-    /// How often in a row a lost socket is tried to be opened again.
+    /// How many attempts in a row are made to reopen a lost socket.
     pub reconnects: u32,
     /// The longest first pause before that; it doubles with every attempt.
     pub reconnect_pause: Duration,
-    /// The longest pause of all.
+    /// The longest pause.
     pub reconnect_pause_most: Duration,
     /// Offer to have the sockets' messages compressed.
     pub compression: bool,

@@ -21,7 +21,7 @@ pub struct QueryFlags {
     #[arg(long, value_name = "TEXT", help_heading = "Session")]
     query: Option<String>,
 
-    /// Tokens that each query has to bring, where the service does not say how many it sends;
+    /// Tokens that each query must bring, where the service does not announce how many it sends;
     /// a query that brings fewer fails with TOKENS_SHORT [default: any number].
     #[arg(long, value_name = "N", help_heading = "Session")]
     expect_tokens: Option<u64>,
@@ -114,7 +114,8 @@ pub struct SessionFlags {
     goodput: Vec<Bound>,
 
     /// A header field of the API's requests and of the sockets' upgrades, 'name: value'; a value $NAME is taken from
-    /// the environment; may be given again. An authorization is not sent with upgrades: they have the session's token.
+    /// the environment; may be given again. An authorization is not sent with upgrades: they have the session's
+    /// token.
     #[arg(
         short = 'H',
         long = "header",

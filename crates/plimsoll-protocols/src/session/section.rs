@@ -53,22 +53,21 @@ pub struct SessionSection {
     /// The text of a query, with fields such as `{{seq}}` where it varies from query to
     /// query. Default: a question about load lines.
     pub query: Option<String>,
-    /// Tokens that each query has to bring, where the service does not say how many it is
-    /// going to send. Default: any number.
+    /// Tokens that each query must bring, where the service does not announce how many it sends. Default: any number.
     pub expect_tokens: Option<u64>,
-    /// How often in a row a lost socket is tried to be opened again. Default 5; 0: never.
+    /// How many attempts in a row are made to reopen a lost socket. Default 5; 0: never.
     pub reconnects: Option<u32>,
     /// The longest first pause before that, doubling with every attempt. Default 1s.
     pub reconnect_pause: Option<Period>,
-    /// The longest pause of all. Default 30s.
+    /// The longest pause. Default 30s.
     pub reconnect_pause_most: Option<Period>,
     /// Offer to have the sockets' messages compressed (permessage-deflate). Default: no.
     pub compression: Option<bool>,
-    /// Header fields of the API's requests and of the sockets' upgrades; `authorization` is of the
-    /// former alone, as sockets have the session's token.
+    /// Header fields of the API's requests and of the sockets' upgrades; `authorization` is sent with the requests
+    /// only, as sockets have the session's token.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, MetadataSpec>,
-    /// What a query has to meet to be counted as good, besides succeeding.
+    /// The bounds that a successful query must meet to count as good.
     pub goodput: Option<GoodputSpec>,
 }
 

@@ -45,9 +45,9 @@ pub(crate) struct ClimbFlags {
     #[arg(long, value_name = "TIME", help_heading = "Rounds")]
     resolution: Option<Period>,
 
-    /// Keep this machine's cores from falling asleep between calls while variants take turns. Waking
-    /// up takes a call longer than TLS does, and never equally long. It shows differences of some tenths
-    /// of a microsecond, which two processes of one server may have too.
+    /// Keep this machine's cores from falling asleep between calls while variants take turns. Waking a core takes
+    /// longer than TLS does, and the time varies. It shows differences of some tenths of a microsecond, which two
+    /// processes of one server may have too.
     #[arg(long, help_heading = "Rounds")]
     keep_awake: bool,
 
@@ -55,9 +55,9 @@ pub(crate) struct ClimbFlags {
     #[arg(long, value_name = "TIME", help_heading = "Rounds")]
     budget: Option<Period>,
 
-    /// Exit with 99 when a variant takes more than this over the first one, beyond doubt: a metric
-    /// and what is allowed, such as 'p99 +3%' or 'client_cpu +2us'; may be given again. Variants take
-    /// turns until that is decided.
+    /// Exit with 99 when a variant exceeds the first one by more than this, beyond doubt: a metric and the allowed
+    /// increase, such as 'p99 +3%' or 'client_cpu +2us'; may be given again. Variants take turns until that is
+    /// decided.
     #[arg(long, value_name = "GATE", help_heading = "Rounds")]
     fail_if: Vec<Gate>,
 

@@ -17,7 +17,7 @@ use crate::failure::{Exit, Failure};
     plimsoll certs certs --name api.test"
 )]
 pub(crate) struct Arguments {
-    /// Where the six files go; made if it is missing.
+    /// The folder for the six files; made if it is missing.
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 
@@ -35,11 +35,11 @@ pub(crate) struct Arguments {
     #[arg(long, default_value = "ecdsa-p256")]
     algorithm: Algorithm,
 
-    /// The client's key, where it differs: one of the same [default: --algorithm].
+    /// The client's key, if it is of another kind [default: --algorithm].
     #[arg(long, value_name = "ALGORITHM")]
     client_algorithm: Option<Algorithm>,
 
-    /// Put this many certificates between the CA and those of server and client, which both send along.
+    /// Put this many intermediate certificates between the CA and the server's and client's, which send them along.
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     intermediates: u32,
 
@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TIME", conflicts_with = "days")]
     valid_for: Option<Period>,
 
-    /// Write ca.crl as well, the lists of what is revoked, one of every issuer.
+    /// Also write ca.crl, the lists of revoked certificates, one of every issuer.
     #[arg(long)]
     crl: bool,
 

@@ -18,7 +18,7 @@ use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 use crate::link_flags::LinkFlags;
 
-/// Try a server out: does every kind of call work over this link?
+/// Check that every kind of call works over this link.
 #[derive(Debug, Args)]
 #[command(
     before_help = "Example: the four echoes, over mutual TLS\n  \
@@ -55,7 +55,7 @@ struct EchoArguments {
     )]
     message: String,
 
-    /// Messages that ServerStreamingEcho has to return, and that the client streams send.
+    /// Messages that ServerStreamingEcho must return, and that the client streams send.
     #[arg(long, value_name = "N", default_value_t = 10)]
     messages: usize,
 
@@ -76,8 +76,7 @@ struct EchoArguments {
         plimsoll check ready tcp://127.0.0.1:50051 --within 30s"
 )]
 struct ReadyArguments {
-    /// http://HOST:PORT/PATH, which has to be answered 200, or tcp://HOST:PORT, which has to take
-    /// a connection.
+    /// http://HOST:PORT/PATH, which must answer 200, or tcp://HOST:PORT, which must accept a connection.
     #[arg(value_name = "URL", value_parser = Asked::parse)]
     url: Asked,
 

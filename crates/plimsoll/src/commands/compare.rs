@@ -18,9 +18,9 @@ use crate::presentation;
 
 /// Compare two runs, or two groups of runs of the same test.
 ///
-/// The unit is the run, never the single call: with fewer than about six runs a side the
-/// difference is shown, and nothing is claimed of it. All rows are judged together: of equal
-/// groups one comparison in twenty, at most, has any row that differs.
+/// The unit is the run, never the single call: with fewer than about six runs a side the difference is shown without
+/// a verdict. All rows are judged together: of equal groups one comparison in twenty, at most, has any row that
+/// differs.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: two runs; and two builds with six runs each
@@ -56,7 +56,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
 
-    /// Measure two services now, beside each other in one run, in place of comparing runs: the same as
+    /// Measure two services now, side by side in one run, instead of comparing runs: the same as
     /// `plimsoll ladder A B`, with its flags.
     #[arg(long)]
     live: bool,

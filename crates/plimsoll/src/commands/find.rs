@@ -43,7 +43,8 @@ use judging::{drain, errors_share, growth, judge, limited_us, warmup};
 /// Find the load line: the highest rate that meets the objectives.
 ///
 /// The rate rises until an objective is missed or calls pile up, every further trial is made
-/// where it is worth most, and a longer one confirms the winner. The search begins at the plan's rate (or --rate); the plan's duration is not used.
+/// where it is worth most, and a longer one confirms the winner. The search begins at the plan's rate (or --rate);
+/// the plan's duration is not used.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: how much it carries with 99 % of its answers within 10 ms
@@ -71,7 +72,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "RATE", help_heading = "Search")]
     most: Option<Rate>,
 
-    /// How long a trial is that counts [default: 5s].
+    /// The length of a trial that counts [default: 5s].
     #[arg(long, value_name = "TIME", help_heading = "Search")]
     trial: Option<Period>,
 
@@ -79,7 +80,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", help_heading = "Search")]
     trials: Option<u32>,
 
-    /// How long the trial is that confirms the winner [default: three times --trial].
+    /// The length of the trial that confirms the result [default: three times --trial].
     #[arg(long, value_name = "TIME", help_heading = "Search")]
     confirm: Option<Period>,
 

@@ -20,8 +20,8 @@ use crate::presentation;
 /// `openssl s_time` printed, or a session load test's loadtest_TIME.csv or its summary.
 ///
 /// The format is recognised from the file. Where s_time measured new and resumed connections
-/// there are two runs, DIR/new and DIR/resumed. Of a session load test's two files the other
-/// one is read, too, where it is there.
+/// there are two runs, DIR/new and DIR/resumed. A session load test has two files: the other one is read, too, if it
+/// exists.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: read a file back, and compare it with a run

@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     #[arg(long, env = "PLIMSOLL_CLAIM", value_name = "NAME")]
     claim: Option<String>,
 
-    /// The run's name, of which each run has another [default: <name>-<UTC time>].
+    /// The run's name, different for each run [default: <name>-<UTC time>].
     #[arg(long, env = "PLIMSOLL_RUN_ID", value_name = "ID")]
     run_id: Option<String>,
 

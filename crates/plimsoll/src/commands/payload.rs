@@ -12,7 +12,7 @@ use crate::failure::{Exit, Failure};
 
 const BLOCK: usize = 64 * 1024;
 
-/// Make a file of exactly so many bytes, to be served and fetched.
+/// Make a file of an exact size, to serve and fetch.
 #[derive(Debug, Args)]
 #[command(before_help = "Example: a file of 102,400 bytes\n  \
     plimsoll payload 100KiB files/100KiB.bin")]

@@ -92,15 +92,15 @@ struct GatewayArguments {
     #[command(flatten)]
     tls: ServerTlsFlags,
 
-    /// A ping is sent this often.
+    /// Send a ping this often.
     #[arg(long, value_name = "TIME", default_value = "15s")]
     ping_interval: Period,
 
-    /// A client that is silent for longer, pongs included, is closed with 4408.
+    /// Close a client with 4408 when it sends nothing for longer than this, not even pongs.
     #[arg(long, value_name = "TIME", default_value = "30s")]
     ping_timeout: Period,
 
-    /// Sessions at once; more are answered 503 with Retry-After.
+    /// The most sessions at once; the gateway answers more with 503 and Retry-After.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     max_sessions: usize,
 
@@ -108,12 +108,12 @@ struct GatewayArguments {
     #[arg(long, value_name = "SIZE", default_value = "64KiB")]
     max_message: Size,
 
-    /// The most that waits for a client that reads slowly, pongs included; beyond it the session's log is
-    /// read, and what the client sends is not.
+    /// The most data that waits for a slow client, pongs included. Beyond it, the gateway reads the session's log
+    /// later, and does not read from the client.
     #[arg(long, value_name = "SIZE", default_value = "64KiB")]
     max_queue: Size,
 
-    /// Send back what comes, to anybody, on any path: for conformance suites.
+    /// Send every message back, to any client, on any path: for conformance suites.
     #[arg(long)]
     echo: bool,
 
@@ -132,7 +132,7 @@ struct GatewayArguments {
     #[command(flatten)]
     service: ServiceFlags,
 
-    /// At the end, sessions are closed with 1012 within this time.
+    /// At the end, close all sessions with 1012 within this time.
     #[arg(long, value_name = "TIME", default_value = "10s")]
     drain: Period,
 
@@ -152,12 +152,11 @@ pub(super) struct ServiceFlags {
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub(super) lame_duck: Period,
 
-    /// A proxy whose X-Forwarded-For says who connects, for the log; again for each.
+    /// A proxy whose X-Forwarded-For names the client, for the log; may be given again.
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     pub(super) trusted_proxy: Vec<IpAddr>,
 
-    /// Connections of trusted proxies begin with a PROXY header, version 1 or 2, that says who
-    /// connects.
+    /// Connections of trusted proxies begin with a PROXY header, version 1 or 2, that names the client.
     #[arg(long, requires = "trusted_proxy")]
     proxy_protocol: bool,
 }
@@ -179,8 +178,8 @@ impl ServiceFlags {
 /// The secret that tokens are signed with.
 #[derive(Clone, Debug, Args)]
 pub(super) struct SecretFlags {
-    /// A file that holds the secret of the tokens, at least 32 bytes; given again for the one
-    /// before, while it is being rotated [default: the variables JWT_SECRET, JWT_SECRET_PREVIOUS].
+    /// A file that holds the secret of the tokens, at least 32 bytes; given again for the
+    /// previous one, while it is being rotated [default: the variables JWT_SECRET, JWT_SECRET_PREVIOUS].
     #[arg(long, value_name = "FILE")]
     jwt_secret_file: Vec<PathBuf>,
 }
@@ -283,11 +282,11 @@ pub(super) struct BusFlags {
     )]
     subscribers: u8,
 
-    /// Use sharded channels (Redis 7), which cost it less. Backends and gateways have to agree.
+    /// Use sharded channels (Redis 7), which cost Redis less. Backends and gateways must agree.
     #[arg(long, requires = "redis")]
     sharded: bool,
 
-    /// A session and its log are forgotten this long after its last run.
+    /// Forget a session and its log this long after its last run.
     #[arg(long, value_name = "TIME", default_value = "10800s")]
     pub(super) session_ttl: Period,
 }
@@ -516,6 +515,6 @@ pub(super) fn gateway_counts(metrics: &Metrics) -> [(&'static str, u64); 5] {
         ("frames", metrics.frames.get()),
         ("refused", metrics.refusals().values().sum()),
         ("slow readers", metrics.slow.get()),
-        ("gaps told", metrics.gaps.get()),
+        ("gaps reported", metrics.gaps.get()),
     ]
 }

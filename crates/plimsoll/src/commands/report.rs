@@ -34,11 +34,11 @@ Example: the calls of a run, one JSON object a line (the run was made with --req
 Example: tables for a notebook, a folder of CSV files
   plimsoll report runs/steady --export csv steady")]
 pub(crate) struct Arguments {
-    /// Run directories, or that of a search or a ladder; LATEST: what was measured last in runs/.
+    /// Run directories, or the directory of a search or a ladder; LATEST: the newest in runs/.
     #[arg(value_name = "RUN", required = true)]
     runs: Vec<PathBuf>,
 
-    /// The server's own delay: show what comes on top of it.
+    /// The server's own delay: show the time in excess of it.
     #[arg(long, value_name = "TIME")]
     overhead_over: Option<Period>,
 

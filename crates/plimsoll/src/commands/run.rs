@@ -18,7 +18,7 @@ use crate::problems::{self, Source};
 use crate::shards;
 use crate::shards::identity::ShardFlags;
 
-/// Carry out plan files. Flags win over what the files say.
+/// Run plan files. Flags override what the files set.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: a plan as it is, and with another rate and no load yet

@@ -8,7 +8,7 @@ use crate::console;
 use crate::failure::{Exit, Failure};
 use crate::launching::{Load, Script};
 
-/// Print a batch script for Slurm that carries out a plan on several machines.
+/// Print a batch script for Slurm that runs a plan on several machines.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: eight shards on eight nodes, ten minutes at most
@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u32).range(1..=1024))]
     cores: u32,
 
-    /// The job's time limit, as Slurm writes it: 10:00 are ten minutes [default: the partition's].
+    /// The job's time limit, in Slurm's format: 10:00 is ten minutes [default: the partition's].
     #[arg(long, env = "PLIMSOLL_TIME", value_name = "TIME", value_parser = word)]
     time: Option<String>,
 

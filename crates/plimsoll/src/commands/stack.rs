@@ -27,7 +27,7 @@ use crate::quick;
 
 const FOLLOW_PAUSE: Duration = Duration::from_millis(200);
 
-/// Bring a stack of servers up on this machine, look at it, and take it down.
+/// Start a stack of servers on this machine, inspect it, and stop it.
 #[derive(Debug, Args)]
 #[command(
     before_help = "Example: redis, haproxy, two backends and three gateways; then a load; then the end\n  \
@@ -97,7 +97,7 @@ struct TopologyFlags {
     )]
     balancers: Option<u16>,
 
-    /// Use Redis 7's sharded channels, which cost it less.
+    /// Use Redis 7's sharded channels, which cost Redis less.
     #[arg(long, conflicts_with = "embedded")]
     sharded: bool,
 
@@ -129,7 +129,7 @@ struct TopologyFlags {
     #[arg(long)]
     embedded: bool,
 
-    /// Sessions at once that the servers have to allow [default: the load's clients, where
+    /// The most sessions at once that the servers must allow [default: the load's clients, where
     /// they are known, or 10000].
     #[arg(long, value_name = "N")]
     sessions: Option<u32>,
@@ -175,12 +175,12 @@ struct LogsArguments {
     #[command(flatten)]
     place: Place,
 
-    /// Go on printing what comes.
+    /// Keep printing new lines.
     #[arg(short, long)]
     follow: bool,
 }
 
-/// End what was started, and only that.
+/// Stop the processes that were started, and no others.
 #[derive(Debug, Args)]
 #[command(before_help = "Example: plimsoll stack down sessions")]
 struct DownArguments {
@@ -188,7 +188,7 @@ struct DownArguments {
     place: Place,
 }
 
-/// Up, load, report, down.
+/// Start a stack, load it, print the report, and stop it.
 #[derive(Debug, Args)]
 #[command(before_help = "Example: plimsoll stack run sessions --clients 1000 --queries 10",
     after_help = crate::environment::HELP)]
@@ -209,15 +209,15 @@ struct RunArguments {
     #[command(flatten)]
     queries: QueryFlags,
 
-    /// Bring the stack up and leave it there: as `stack up`.
+    /// Start the stack and leave it running: as `stack up`.
     #[arg(long, group = "instead")]
     up_only: bool,
 
-    /// Print the logs of a stack that is up: as `stack logs`.
+    /// Print the logs of a running stack: as `stack logs`.
     #[arg(long, group = "instead")]
     logs: bool,
 
-    /// Take a stack that is up down: as `stack down`.
+    /// Stop a running stack: as `stack down`.
     #[arg(long, group = "instead")]
     down: bool,
 

@@ -25,8 +25,7 @@ use crate::shards::Team;
 const CSV: &str = "metrics.csv";
 const JSON: &str = "metrics.json";
 
-/// Measure TLS links of every suite, size and mode in a plan, and how near each comes to what
-/// the machine can do.
+/// Measure TLS links of every suite, size and mode in a plan, and how close each comes to the limit of the machine.
 ///
 /// The plan's section [ladder] lists axes with their values; every combination is measured in
 /// turn. A sweep that is interrupted keeps what it measured.

@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     access: AccessFlags,
 
-    /// Ask the run to end: calls in flight may, and everything measured is kept.
+    /// Ask the run to end: calls in flight may finish, and everything measured is kept.
     #[arg(long)]
     stop: bool,
 }

@@ -26,7 +26,7 @@ pub(crate) struct OutputFlags {
     )]
     pub(super) progress_every: Option<u64>,
 
-    /// Write what was asked as a plan file, too ("-": stdout).
+    /// Also write the load as a plan file ("-": stdout).
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     save_plan: Option<PathBuf>,
 

@@ -43,7 +43,7 @@ pub(crate) struct ShardFlags {
     )]
     shard: Option<u32>,
 
-    /// The run's name in the rendezvous, of which each run has another [default: from Slurm, Open
+    /// The run's name in the rendezvous, different for each run [default: from Slurm, Open
     /// MPI or AWS Batch].
     #[arg(
         long,
@@ -69,8 +69,8 @@ pub(crate) struct ShardFlags {
 /// What whoever asks a tcp:// rendezvous has to show.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct AccessFlags {
-    /// The secret of a tcp:// rendezvous, 16 characters or more. A variable is not seen by others of the
-    /// machine.
+    /// The secret of a tcp:// rendezvous, 16 characters or more. Other users of the machine can read a command line,
+    /// but not a variable.
     #[arg(
         long,
         env = "PLIMSOLL_RENDEZVOUS_TOKEN",

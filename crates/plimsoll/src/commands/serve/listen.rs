@@ -29,7 +29,7 @@ pub(super) struct ListenFlags {
     #[arg(long, value_name = "N")]
     pub(super) workers: Option<usize>,
 
-    /// Calls a connection may have in flight; 0: no limit.
+    /// The most calls in flight on a connection; 0: no limit.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(super) max_streams: u32,
 

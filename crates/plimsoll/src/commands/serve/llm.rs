@@ -44,8 +44,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000")]
     listen: String,
 
-    /// Serve the gateway in this process, too; without --redis the two need no server. With neither there is
-    /// OpenAI's API alone.
+    /// Serve the gateway in this process, too; without --redis the two need no server. With neither flag, only
+    /// OpenAI's API is served.
     #[arg(long, value_name = "HOST:PORT")]
     with_gateway: Option<String>,
 
@@ -61,7 +61,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TIME", default_value = "0s")]
     jitter: Period,
 
-    /// What is answered: a token a word.
+    /// The text of answers, a token per word.
     #[arg(long, default_value = RESPONSE_TEXT, hide_default_value = true)]
     text: String,
 
@@ -72,7 +72,8 @@ pub(crate) struct Arguments {
     )]
     tokens: Option<u32>,
 
-    /// Answers over OpenAI's routes that go on at once, as a model's batch; the others wait [default: any number].
+    /// The most answers in progress at once over OpenAI's routes, like a model's batch; the others wait [default: no
+    /// limit].
     #[arg(
         long, value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=1_000_000)
@@ -99,7 +100,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     service: ServiceFlags,
 
-    /// How long runs that go on may take at the end; then another backend carries them on.
+    /// How long runs in progress may take at the end; then another backend continues them.
     #[arg(long, value_name = "TIME", default_value = "10s")]
     drain: Period,
 
