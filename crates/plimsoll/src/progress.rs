@@ -10,6 +10,7 @@ use clap::ValueEnum;
 use plimsoll_engine::Observation;
 use plimsoll_model::Plan;
 use plimsoll_model::record::{StageRecord, Times};
+use plimsoll_model::run::health::INTERVAL;
 use plimsoll_model::run::{IntervalRecord, RunHeader};
 use plimsoll_model::statistics::quantile::{is_supported, quantile};
 use plimsoll_report::quantity::count;
@@ -20,6 +21,9 @@ use crate::console;
 use crate::failure::Failure;
 use crate::live::Live;
 use crate::reporter::Reporter;
+
+/// The least that counts as a whole interval: workers end theirs at most a little early or late.
+const WHOLE: Duration = INTERVAL.saturating_sub(Duration::from_millis(100));
 
 /// `--progress`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -291,10 +295,10 @@ impl Progress {
             response.merge(&record.response);
         }
         let mut text = format!(
-            "{:>5.1}s {} {}/s",
+            "{:>5.1}s {} {}",
             interval.end_offset().as_secs_f64(),
             if warming { "warm-up" } else { "calls" },
-            count(per_second(ended, interval.length)),
+            pace(ended, interval.length),
         );
         if let Some(h) = response.histogram() {
             // Of few calls the highest percentile that they support, and the longest.
@@ -334,11 +338,11 @@ impl Progress {
             .as_ref()
             .and_then(|plan| plan.load.calls)
             .map_or_else(String::new, |wanted| format!(" of {}", count(wanted)));
+        let rate = rate(self.calls, elapsed).map_or_else(String::new, |rate| format!(", {rate}"));
         console::notice(format_args!(
-            "{}{of} calls, {:.1} s elapsed, {}/s",
+            "{}{of} calls, {:.1} s elapsed{rate}",
             count(self.calls),
             elapsed.as_secs_f64(),
-            count(per_second(self.calls, elapsed)),
         ));
     }
 
@@ -370,11 +374,54 @@ impl Reporter for Progress {
     }
 }
 
-fn per_second(n: u64, time: Duration) -> u64 {
+/// So many calls in that time, as a rate where the time was long enough for one.
+fn pace(n: u64, time: Duration) -> String {
+    rate(n, time).unwrap_or_else(|| format!("{} in {:.3} s", count(n), time.as_secs_f64()))
+}
+
+/// `None`: in less than a whole interval, such as a run's last one. Scaled up to a second, a few calls would look like
+/// thousands.
+fn rate(n: u64, time: Duration) -> Option<String> {
     let seconds = time.as_secs_f64();
-    if seconds > 0.0 {
-        (n as f64 / seconds).round() as u64
-    } else {
-        0
+    (time >= WHOLE).then(|| format!("{}/s", count((n as f64 / seconds).round() as u64)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_model::Outcome;
+
+    /// Lines of intervals that ended at these times, ms, with so many calls in each.
+    fn lines(intervals: &[(u64, u64)]) -> Vec<String> {
+        let progress = Progress::showing(Shown::No, None, None);
+        let mut began = Duration::ZERO;
+        let lines = intervals.iter().map(|&(end_ms, calls)| {
+            let end = Duration::from_millis(end_ms);
+            let mut record = StageRecord::default();
+            record.outcomes.add(Outcome::Ok, calls);
+            let interval = IntervalRecord {
+                start_offset: began,
+                length: end - began,
+                stages: vec![(0, record)],
+                ..IntervalRecord::default()
+            };
+            began = end;
+            progress.line(&interval, false, calls, 0)
+        });
+        lines.collect()
+    }
+
+    /// The third interval began late, since the second was long; the last one is what was left when the load ended.
+    #[test]
+    fn a_rate_is_that_of_a_whole_interval() {
+        assert_eq!(
+            lines(&[(999, 500), (2_800, 900), (3_000, 150), (3_004, 12)]),
+            [
+                "  1.0s calls 501/s",
+                "  2.8s calls 500/s",
+                "  3.0s calls 150 in 0.200 s",
+                "  3.0s calls 12 in 0.004 s",
+            ]
+        );
     }
 }
