@@ -46,7 +46,7 @@ def climb(args, rungs, seconds, seed, folder, parts='["none"]'):
     measured = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
     if measured.returncode:
         sys.exit(f"{rungs}: exit {measured.returncode}: {measured.stderr.decode().strip()[-600:]}")
-    return json.loads(measured.stdout)
+    return json.loads(measured.stdout)["ladder"]
 
 
 def added(record, metric, of=1, to=0):

@@ -77,7 +77,7 @@ def problem_of(name, measured, calls, scratch):
         said = (measured.errors.strip() or measured.out.strip()).splitlines()
         return f"exit {measured.exit}: {' / '.join(said[-3:])[-200:]}"
     if name == "plimsoll":
-        total = json.loads(measured.out)["total"]
+        total = json.loads(measured.out)["runs"][0]["total"]
         received = total["messages"]["received"]
         return None if (total["ok"], received) == (calls, wanted) else f"{total['ok']} calls ok, {received} messages"
     if name == "ghz":

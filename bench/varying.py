@@ -37,7 +37,7 @@ def cost(server, call, data, calls, folder, more):
         bench.plimsoll(), "grpc", f"grpc://{server.address}", *call, "-d", data, *more,
         "--clients", 100, "--connections", 1, "--calls", calls, "--out", folder, "--json", "-q",
     ])
-    total = json.loads(measured.out)["total"] if measured.exit == 0 else {}
+    total = json.loads(measured.out)["runs"][0]["total"] if measured.exit == 0 else {}
     if total.get("ok") != calls:
         sys.exit(f"plimsoll with {data}: exit {measured.exit}: {measured.errors.strip()[-300:]}")
     return measured.cpu / calls * 1e6

@@ -79,7 +79,7 @@ def free_port() -> int:
 
 def check_run(document: str) -> None:
     """What the client printed of a load of 200 calls over mutual TLS."""
-    outcome = json.loads(document)
+    (outcome,) = json.loads(document)["runs"]
     check(outcome["security"] == "mutual-tls", outcome["security"])
     check(outcome["total"]["ok"] == 200, outcome["total"])
 

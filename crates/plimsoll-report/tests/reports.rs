@@ -183,7 +183,10 @@ fn compare_replicates() {
 #[test]
 fn the_json_document_is_run_json_and_more() {
     let run = finished(Fixture::steady("steady"), Ending::complete());
-    let document = json::document(&run, Some(Duration::from_millis(5)));
+    let shown = json::runs([&run, &run], Some(Duration::from_millis(5)));
+    assert_eq!(shown["version"], 1);
+    let document = &shown["runs"][0];
+    assert_eq!(&shown["runs"][1], document);
     assert_eq!(document["schema_version"], 1);
     assert_eq!(document["state"], "complete");
     assert_eq!(document["directory"], "runs/steady");
@@ -191,7 +194,23 @@ fn the_json_document_is_run_json_and_more() {
     let p50 = document["total"]["response"]["p50_us"].as_f64().unwrap();
     let over = document["overhead"]["p50_us"].as_f64().unwrap();
     assert!((p50 - 5_000.0 - over).abs() < 1e-6);
-    assert!(json::document(&run, None).get("overhead").is_none());
+    let plain = json::runs([&run], None);
+    assert!(plain["runs"][0].get("overhead").is_none());
+}
+
+#[test]
+fn the_json_of_a_ladder_and_of_a_sweep_has_the_shape_of_that_of_runs() {
+    for (record, kind, part) in [
+        (records::turns(), "ladder", "gated"),
+        (records::sweep(), "sweep", "metrics"),
+    ] {
+        let shown = json::ladder(&record, Path::new("runs/climb")).unwrap();
+        assert_eq!(shown["version"], 1);
+        assert_eq!(shown["runs"], serde_json::json!([]));
+        assert_eq!(shown[kind]["directory"], "runs/climb");
+        assert_eq!(shown[kind]["name"], record.name);
+        assert!(shown[kind][part].is_array(), "{shown}");
+    }
 }
 
 #[test]

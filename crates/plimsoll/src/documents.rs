@@ -17,8 +17,8 @@ use plimsoll_model::lanes::LanesRecord;
 use plimsoll_model::run::{Run, RunError};
 use plimsoll_model::search::SearchRecord;
 use plimsoll_report::html::{self, View};
-use plimsoll_report::{json, junit, markdown, sweep};
-use serde_json::Value;
+use plimsoll_report::{json, junit, markdown};
+use serde::Serialize;
 
 use crate::console;
 use crate::environment::Environment;
@@ -52,18 +52,8 @@ pub(crate) struct DocumentFlags {
 pub(crate) enum Screen {
     /// Tables for a person.
     Tables,
-    Json,
-    /// One of the other documents.
+    /// A document for programs, made when the command ends.
     Document,
-}
-
-impl Screen {
-    pub(crate) fn of(json: bool) -> Screen {
-        match json {
-            true => Screen::Json,
-            false => Screen::Tables,
-        }
-    }
 }
 
 /// The directories that a command has made: those of runs, lanes, searches and ladders, not those of
@@ -123,9 +113,9 @@ impl DocumentFlags {
     }
 
     pub(crate) fn screen(&self) -> Screen {
-        match self.files().any(|(_, file)| is_stdout(file)) {
+        match self.json || self.files().any(|(_, file)| is_stdout(file)) {
             true => Screen::Document,
-            false => Screen::of(self.json),
+            false => Screen::Tables,
         }
     }
 
@@ -188,7 +178,7 @@ impl DocumentFlags {
         Ok(self.files().next().is_some())
     }
 
-    /// Writes the documents of what a command has made, and the summary of the job that it is part of.
+    /// Writes the documents of what a command has made, prints its JSON, and writes the summary of the job that it is part of.
     ///
     /// # Errors
     /// As [`DocumentFlags::write`].
@@ -196,10 +186,14 @@ impl DocumentFlags {
         let dirs = expanded(&made.dirs())?;
         let summary = environment.get(JOB_SUMMARY).map(|found| found.value);
         let summary = summary.filter(|file| self.markdown.as_deref() != Some(Path::new(file)));
-        if dirs.is_empty() || summary.is_none() && self.files().next().is_none() {
+        let asked = self.json || self.files().next().is_some();
+        if dirs.is_empty() || summary.is_none() && !asked {
             return Ok(());
         }
         let contents = Contents::of(&dirs)?;
+        if self.json {
+            contents.print_json(None)?;
+        }
         self.write(&contents, &dirs)?;
         // The load is over and measured: that the job's page lacks it is no reason to fail.
         if let Some(file) = summary
@@ -243,8 +237,9 @@ pub(crate) fn expanded(dirs: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
 /// What the directories hold.
 pub(crate) enum Contents {
     Runs(Vec<Run>),
-    Search(SearchRecord),
-    Ladder(LadderRecord),
+    /// In this directory, as the next.
+    Search(PathBuf, SearchRecord),
+    Ladder(PathBuf, LadderRecord),
 }
 
 impl Contents {
@@ -256,11 +251,11 @@ impl Contents {
         if let [dir] = dirs {
             if SearchRecord::is_in(dir) {
                 let record = SearchRecord::load(dir).map_err(|e| Failure::error(chain(&e)))?;
-                return Ok(Contents::Search(record));
+                return Ok(Contents::Search(dir.clone(), record));
             }
             if LadderRecord::is_in(dir) {
                 let record = LadderRecord::load(dir).map_err(|e| Failure::error(chain(&e)))?;
-                return Ok(Contents::Ladder(record));
+                return Ok(Contents::Ladder(dir.clone(), record));
             }
         }
         check_kinds(dirs)?;
@@ -271,36 +266,30 @@ impl Contents {
     fn junit(&self) -> String {
         match self {
             Contents::Runs(runs) => junit::render(runs),
-            Contents::Search(record) => junit::search(record),
-            Contents::Ladder(record) => junit::ladder(record),
+            Contents::Search(_, record) => junit::search(record),
+            Contents::Ladder(_, record) => junit::ladder(record),
         }
     }
 
     fn markdown(&self) -> String {
         match self {
             Contents::Runs(runs) => markdown::render(runs),
-            Contents::Search(record) => markdown::search(record),
-            Contents::Ladder(record) => markdown::ladder(record),
+            Contents::Search(_, record) => markdown::search(record),
+            Contents::Ladder(_, record) => markdown::ladder(record),
         }
     }
 
-    /// As JSON: a search and a ladder as they are kept, of several runs a list.
-    pub(crate) fn json(&self, overhead_over: Option<Duration>) -> Result<Value, Failure> {
-        match self {
-            Contents::Search(record) => serde_json::to_value(record).map_err(Failure::error),
-            Contents::Ladder(record) if record.limits.is_some() => Ok(sweep::document(record)),
-            Contents::Ladder(record) => serde_json::to_value(record).map_err(Failure::error),
-            Contents::Runs(runs) => {
-                let mut documents: Vec<Value> = runs
-                    .iter()
-                    .map(|run| json::document(run, overhead_over))
-                    .collect();
-                Ok(match documents.len() {
-                    1 => documents.remove(0),
-                    _ => Value::from(documents),
-                })
-            }
-        }
+    /// Prints them as JSON.
+    ///
+    /// # Errors
+    /// When stdout can't be written.
+    pub(crate) fn print_json(&self, overhead_over: Option<Duration>) -> Result<(), Failure> {
+        let document = match self {
+            Contents::Search(dir, record) => json::search(record, dir),
+            Contents::Ladder(dir, record) => json::ladder(record, dir),
+            Contents::Runs(runs) => Ok(json::runs(runs, overhead_over)),
+        };
+        print_json(&document.map_err(Failure::error)?)
     }
 }
 
@@ -317,6 +306,15 @@ fn check_kinds(dirs: &[PathBuf]) -> Result<(), Failure> {
             "a report is of one search, one ladder, or runs: give it alone, or run directories only",
         )),
     }
+}
+
+/// Shows a document as JSON.
+///
+/// # Errors
+/// When stdout can't be written.
+pub(crate) fn print_json(document: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(document).map_err(Failure::error)?;
+    console::result(format_args!("{text}\n"))
 }
 
 /// Writes what `flag` asked for.

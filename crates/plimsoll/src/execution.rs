@@ -15,6 +15,7 @@ use plimsoll_model::objective::{self, Conclusion, Judged};
 use plimsoll_model::plan::{Shard, TlsPlan, Trust};
 use plimsoll_model::run::{self, Ending, Run, State};
 use plimsoll_model::spec::Spec;
+use plimsoll_report::json;
 
 use crate::abort::Abort;
 use crate::console;
@@ -150,7 +151,10 @@ fn execute_by(
     let run = match carry(job, process, by) {
         // What was measured is shown all the same.
         Err(ExecutionError::Unsaved(run, failure)) => {
-            presentation::show(&run, output.screen())?;
+            match output.documents.json() {
+                true => documents::print_json(&json::runs([&*run], None))?,
+                false => presentation::show(&run, output.screen())?,
+            }
             return Err(failure);
         }
         Err(ExecutionError::Failed(failure)) => {

@@ -10,7 +10,7 @@ use plimsoll_model::objective;
 use plimsoll_model::plan::Turns;
 use plimsoll_model::run::{Run, SCHEMA_VERSION};
 use plimsoll_model::spec::{LaneSpec, Spec};
-use plimsoll_report::{json, lanes as shown};
+use plimsoll_report::lanes as shown;
 
 use crate::console;
 use crate::documents::Screen;
@@ -111,10 +111,6 @@ impl Lanes {
                     presentation::show(run, Screen::Tables)?;
                 }
                 console::result(format_args!("\nThe report is {}\n", page.display()))?;
-            }
-            Screen::Json => {
-                let documents = runs.iter().map(|run| json::document(run, None));
-                presentation::print_json(&documents.collect::<Vec<_>>())?;
             }
             Screen::Document => {}
         }

@@ -5,14 +5,13 @@ use std::io::{self, IsTerminal};
 use plimsoll_model::run::Run;
 use plimsoll_model::spec::Spec;
 use plimsoll_protocols::registry;
-use plimsoll_report::{json, terminal};
-use serde::Serialize;
+use plimsoll_report::terminal;
 
 use crate::console;
-use crate::documents::{DocumentFlags, Screen};
+use crate::documents::{DocumentFlags, Screen, print_json};
 use crate::failure::Failure;
 
-/// Shows `run`, where stdout is for that.
+/// Shows `run`, where stdout is for tables.
 ///
 /// # Errors
 /// When stdout can't be written.
@@ -21,18 +20,8 @@ pub(crate) fn show(run: &Run, screen: Screen) -> Result<(), Failure> {
         Screen::Tables => {
             console::result(terminal::render(run, &options()) + &registry::below_tables(run))
         }
-        Screen::Json => print_json(&json::document(run, None)),
         Screen::Document => Ok(()),
     }
-}
-
-/// Shows a document as JSON.
-///
-/// # Errors
-/// When stdout can't be written.
-pub(crate) fn print_json(document: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(document).map_err(Failure::error)?;
-    console::result(format_args!("{text}\n"))
 }
 
 /// Shows a plan that is not carried out: as TOML below comments that say what it comes to, or as JSON.

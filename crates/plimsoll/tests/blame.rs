@@ -47,7 +47,7 @@ struct Documents {
 #[track_caller]
 fn agreed(place: &Place, code: i32) -> Documents {
     let screen = place.read("screen");
-    let json = place.expect_json(0, &["report", "run", "--json"]);
+    let json = place.expect_run(0, &["report", "run", "--json"]);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let documents = Documents {
         verdict: text(&json["verdict"]),

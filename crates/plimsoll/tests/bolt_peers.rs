@@ -132,8 +132,10 @@ fn load_url(url: &str, flags: &[&str]) -> (i32, Value) {
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let error = String::from_utf8_lossy(&output.stderr);
-    let json = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}{error}"));
-    (output.status.code().unwrap(), json)
+    let mut json: Value =
+        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}{error}"));
+    assert_eq!(json["runs"].as_array().map(Vec::len), Some(1), "{json}");
+    (output.status.code().unwrap(), json["runs"][0].take())
 }
 
 /// (ok, errors by code), after checking that every call due was counted once.

@@ -50,7 +50,7 @@ impl Abroad {
             &["--connections", "2", "--out", "run"],
             arguments,
         ];
-        let run = self.place.expect_json(0, &all.concat());
+        let run = self.place.expect_run(0, &all.concat());
         assert_eq!(run["total"]["ok"], calls, "{run}");
     }
 

@@ -6,7 +6,8 @@ mod support;
 
 use std::fs;
 
-use support::{LONGEST, Place, SCORE, output, stderr_of, text};
+use serde_json::Value;
+use support::{LONGEST, Place, SCORE, only_run, output, stderr_of, text};
 
 const DOCUMENTS: [&str; 6] = [
     "--junit",
@@ -104,6 +105,55 @@ fn every_command_that_measures_leaves_documents() {
     place.expect(0, &["compare", &runs[0], "LATEST"]);
 }
 
+/// Runs, a search and a ladder: what a command prints is what `report` prints of the same directories.
+#[test]
+fn every_command_prints_json_of_one_shape() {
+    let place = Place::new();
+    let score = place.serve(&["score", "--delay", "0s"]);
+    let url = score.plaintext();
+    let load = ["--rate", "100/s", "--duration", "500ms"];
+    let quick = [&["grpc", &url], &SCORE[..], &load, &["--save-plan"]].concat();
+    place.expect(0, &[&quick[..], &["plan.toml", "--dry-run"]].concat());
+    let (old, new) = (format!("old={url}"), format!("new={url}"));
+    let beside = ["--duration", "1s", "--parts", "none", "--rate", "100/s"];
+    let ladder = [&["ladder", &old, &new], &SCORE[..], &beside].concat();
+    let trials = ["--trial", "200ms", "--trials", "1", "--budget", "2s"];
+    let search = [
+        &["find", "plan.toml", "--objective", "errors < 50%"],
+        &trials[..],
+    ]
+    .concat();
+    for (kind, arguments) in [
+        ("run", &["run", "plan.toml"][..]),
+        ("search", &search),
+        ("ladder", &ladder),
+    ] {
+        let output = place.run(&[arguments, &["--out", kind, "-q", "--json"]].concat());
+        assert!(
+            matches!(output.status.code(), Some(0 | 90 | 99)),
+            "{arguments:?}: {}",
+            stderr_of(&output)
+        );
+        let printed = text(&output.stdout);
+        assert_eq!(place.expect(0, &["report", kind, "--json"]), printed);
+        let document: Value = serde_json::from_str(&printed).expect("one document");
+        assert_eq!(document["version"], 1, "{document}");
+        let shown = match kind {
+            "run" => &document["runs"][0],
+            kind => &document[kind],
+        };
+        assert_eq!(shown["directory"], kind, "{document}");
+    }
+    let two = ["run", "plan.toml", "plan.toml", "--json", "-q"];
+    let output = place.run(&two);
+    let document: Value = serde_json::from_slice(&output.stdout).expect("one document");
+    assert_eq!(
+        document["runs"].as_array().map(Vec::len),
+        Some(2),
+        "{document}"
+    );
+}
+
 /// As in a job of GitHub Actions, where steps before this one have written something.
 #[test]
 fn the_summary_of_a_job_has_what_was_measured() {
@@ -129,8 +179,8 @@ fn the_summary_of_a_job_has_what_was_measured() {
     command.env("GITHUB_STEP_SUMMARY", place.path("summary.md"));
     let output = output(&mut command, LONGEST);
     assert_eq!(output.status.code(), Some(0), "{}", stderr_of(&output));
-    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON alone");
-    assert_eq!(json["total"]["due"], 30);
+    let json = serde_json::from_slice(&output.stdout).expect("JSON alone");
+    assert_eq!(only_run(&json)["total"]["due"], 30);
     let markdown = place.expect(0, &["report", "run", "--markdown", "-"]);
     assert_eq!(
         place.read("summary.md"),

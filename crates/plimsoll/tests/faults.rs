@@ -15,7 +15,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{LONGEST, ORDER, Place, SCORE, Server, output, stderr_of, text};
+use support::{LONGEST, ORDER, Place, SCORE, Server, only_run, output, stderr_of, text};
 
 /// EX_SOFTWARE of sysexits.h.
 const DEFECT: i32 = 70;
@@ -243,7 +243,7 @@ fn a_server_lives_on() {
         let flags = [&fixed, call, more].concat();
         // What was in flight on the connections that were lost has failed. Those made in their
         // place were served, by the same server, in the same run.
-        let first = place.expect_json(0, &flags);
+        let first = place.expect_run(0, &flags);
         let of = |run: &Value, key: &str| count(&run["total"][key]);
         let failed = of(&first, "errors");
         assert_eq!(
@@ -253,7 +253,7 @@ fn a_server_lives_on() {
         );
         assert!(of(&first, "ok") > of(&first, "due") / 2, "{name}: {first}");
         let _ = fs::remove_dir_all(place.path("run"));
-        let again = place.expect_json(0, &flags);
+        let again = place.expect_run(0, &flags);
         assert_eq!(again["total"]["errors"], 0, "{name}: {again}");
         assert_eq!(again["total"]["connections_lost"], 0, "{name}: {again}");
         let (fault, _) = fault.split_once(':').expect("a number");
@@ -304,10 +304,10 @@ fn a_sidecar_lives_on() {
     let fixed = ["grpc", &url, "--out", "run", "-q", "--json"];
     let load = ["--clients", "4", "--connections", "2", "--calls", "300"];
     let flags = [&fixed, &ORDER[..], &load].concat();
-    let run: Value = serde_json::from_slice(&place.run(&flags).stdout).expect("a run");
+    let run = only_run(&serde_json::from_slice(&place.run(&flags).stdout).expect("a run"));
     assert!(count(&run["total"]["ok"]) > 200, "{run}");
     fs::remove_dir_all(place.path("run")).expect("a run");
-    let again = place.expect_json(0, &flags);
+    let again = place.expect_run(0, &flags);
     assert_eq!(again["total"]["errors"], 0, "{again}");
     let page = asked(&admin, "/metrics");
     assert!(

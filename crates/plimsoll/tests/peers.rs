@@ -68,7 +68,7 @@ fn every_call_succeeds(place: &Place, url: &str, call: &[&str], security: &Secur
         let _ = fs::remove_dir_all(place.path("run"));
         let flags = ["grpc", url, "-q", "--json", "--out", "run"];
         let arguments = [&flags, call, security.client, load].concat();
-        let run = place.expect_json(0, &arguments);
+        let run = place.expect_run(0, &arguments);
         assert_eq!(run["total"]["ok"], calls, "{run}");
         assert_eq!(run["total"]["errors"], 0, "{run}");
         assert_eq!(run["count_check"]["matches"], true, "{run}");
@@ -259,7 +259,7 @@ fn messages_are_packed_both_ways_with_grpcio_and_grpc_go() {
         let mut arguments = vec!["grpc", &url, "-q", "--json", "-m", &method, "-d", &data];
         arguments.extend(["--clients", "4", "--calls", "40"]);
         arguments.extend(flags);
-        place.expect_json(code, &arguments)
+        place.expect_run(code, &arguments)
     };
     for (method, flags, messages) in [
         ("UnaryEcho", &[][..], 40),
@@ -294,7 +294,7 @@ fn messages_are_packed_both_ways_with_grpcio_and_grpc_go() {
         "grpc.health.v1.Health/Check",
     ];
     let load = ["--clients", "4", "--calls", "40"];
-    let run = place.expect_json(0, &[&health[..], &load, &gzip].concat());
+    let run = place.expect_run(0, &[&health[..], &load, &gzip].concat());
     assert_eq!(run["total"]["ok"], 40, "{run}");
     // Two bytes, were they not packed.
     let bytes = run["total"]["bytes_received"].as_u64().expect("bytes");

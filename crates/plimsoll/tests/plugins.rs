@@ -58,7 +58,7 @@ fn a_load_in_open_and_closed_loop_accounts_for_every_call() {
             flags,
         ]
         .concat();
-        let run = place.expect_json(0, &arguments);
+        let run = place.expect_run(0, &arguments);
         assert_eq!(run["count_check"]["matches"], true, "{run}");
         run
     };
@@ -153,7 +153,7 @@ fn sidecars_carry_a_load_and_log_each_frame_when_asked() {
     let near_it = sidecar(&place, "near-it", "rust.so", server.port, &["-v"]);
     let outside = sidecar(&place, "outside", "c.so", near_it.port, &["-v"]);
     let target = url(&outside);
-    let run = place.expect_json(
+    let run = place.expect_run(
         0,
         &[
             "plugin",

@@ -203,7 +203,7 @@ fn a_sidecar_learns_from_balancers_who_connects() {
         let url = format!("grpcs://localhost:{port}");
         let flags = ["grpc", &url, "-q", "--json", "--out", out, "--cold"];
         let load = ["--rate", "100/s", "--calls", "50"];
-        let run: Value = place.expect_json(0, &[&flags[..], &CLIENT_MTLS, &ORDER, &load].concat());
+        let run: Value = place.expect_run(0, &[&flags[..], &CLIENT_MTLS, &ORDER, &load].concat());
         assert_eq!(run["total"]["ok"], 50, "{run}");
     }
     assert_eq!(secured.stop().0, 0);

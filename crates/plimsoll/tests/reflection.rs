@@ -282,7 +282,7 @@ fn a_server_of_grpcio_is_asked_in_the_older_version_and_answers_every_kind_of_ca
             "--json",
         ]);
         arguments.extend(flags);
-        let run = place.expect_json(0, &arguments);
+        let run = place.expect_run(0, &arguments);
         assert_eq!(run["total"]["ok"], 40, "{method}");
         assert_eq!(
             run["total"]["messages"]["received"].as_u64(),

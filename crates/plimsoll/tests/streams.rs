@@ -15,7 +15,7 @@ fn total(place: &Place, server: &Server, code: i32, method: &str, flags: &[&str]
     arguments.extend(HI);
     arguments.extend(["--clients", "4", "--calls", "40"]);
     arguments.extend(flags);
-    let run = place.expect_json(code, &arguments);
+    let run = place.expect_run(code, &arguments);
     assert_eq!(run["count_check"]["matches"], true);
     run["total"].clone()
 }

@@ -59,7 +59,8 @@ fn a_sweep_has_all_its_metrics_and_comes_near_the_wall() {
     let place = Place::new();
     fs::write(place.path("sweep.toml"), SWEEP).expect("a file");
     let document = place.expect_json(0, &["sweep", "sweep.toml", "--out", "sweep", "--json"]);
-    let links = document["links"].as_array().expect("links");
+    assert_eq!(document["runs"], Value::Array(Vec::new()));
+    let links = document["sweep"]["links"].as_array().expect("links");
     assert_eq!(links.len(), 8);
     for link in links {
         let resumed = link["connections"] == "resumed";
@@ -105,8 +106,7 @@ fn a_sweep_has_all_its_metrics_and_comes_near_the_wall() {
     ));
     // Shown again, it is the same.
     let again = place.expect_json(0, &["report", "sweep", "--json"]);
-    let lines = |of: &Value| of["metrics"].as_array().map(Vec::len);
-    assert_eq!(lines(&again), lines(&document));
+    assert_eq!(again, document);
     let shown = place.expect(0, &["report", "sweep"]);
     assert!(
         shown.contains("of the limit") && shown.contains("tls_client_"),
@@ -134,8 +134,8 @@ fn an_interrupted_sweep_keeps_what_it_measured() {
     signal(&child, rustix::process::Signal::INT);
     assert_eq!(wait(&mut child), 130);
     let document = place.expect_json(0, &["report", "sweep", "--json"]);
-    assert_eq!(document["interrupted"], true);
-    let links = document["links"].as_array().expect("links").len();
+    assert_eq!(document["sweep"]["interrupted"], true);
+    let links = document["sweep"]["links"].as_array().expect("links").len();
     assert!((2..8).contains(&links), "{links}");
     assert!(place.read("sweep/metrics.csv").contains("tls_client_"));
 }
@@ -195,7 +195,7 @@ fn both_measures_new_and_resumed_in_turn() {
     let fixed = ["fetch", &url, "--mode", "both", "--json", "-q"];
     let flags = ["--duration", "600ms", "--clients", "4", "--out", "both"];
     let document = place.expect_json(0, &[&fixed, &flags[..], &CLIENT_TLS].concat());
-    let modes: Vec<&Value> = document["links"]
+    let modes: Vec<&Value> = document["sweep"]["links"]
         .as_array()
         .expect("links")
         .iter()
@@ -221,7 +221,7 @@ fn a_closed_loop_ends_when_its_rate_is_known() {
     ];
     // Half its width: ten seconds of any machine are as even as that, and a minute surely is.
     let flags = ["--duration", "80s", "--rate-precision", "50%"];
-    let run = place.expect_json(0, &[&fixed, &flags[..], &CLIENT_TLS].concat());
+    let run = place.expect_run(0, &[&fixed, &flags[..], &CLIENT_TLS].concat());
     assert_eq!(run["state"], "complete");
     assert_eq!(run["total"]["errors"], 0);
     let elapsed = run["total"]["elapsed_us"].as_u64().expect("known");
@@ -286,7 +286,7 @@ fn what_openssl_s_time_measured_is_compared_with_ours() {
     assert!(timed.status.success(), "{}", text(&timed.stderr));
     fs::write(place.path("both.txt"), &timed.stdout).expect("a file");
     let runs = place.expect_json(0, &["import", "both.txt", "--out", "theirs", "--json"]);
-    for (run, kind) in runs
+    for (run, kind) in runs["runs"]
         .as_array()
         .expect("two runs")
         .iter()
@@ -369,7 +369,7 @@ fn early_data_is_taken_by_nginx_or_sent_again() {
         let nginx = Nginx::start(&place, setting);
         let _ = fs::remove_dir_all(place.path("run"));
         let url = format!("https://localhost:{}/file.bin", nginx.port);
-        let run = place.expect_json(0, &[&["fetch", &url], &flags[..], &CLIENT_TLS].concat());
+        let run = place.expect_run(0, &[&["fetch", &url], &flags[..], &CLIENT_TLS].concat());
         assert_eq!(run["total"]["ok"], 20, "{run}");
         let counts = &run["total"]["measures"]["counts"];
         if accepted {
@@ -455,11 +455,11 @@ fn a_chain_checked_once_is_checked() {
         "-q",
     ];
     let once = ["--chain", "once", "--out"];
-    let good = place.expect_json(0, &[&fixed, &once[..], &["good"], &CLIENT_TLS].concat());
+    let good = place.expect_run(0, &[&fixed, &once[..], &["good"], &CLIENT_TLS].concat());
     assert_eq!(good["total"]["ok"], 20);
     assert!(place.read("good/plan.toml").contains("chain = \"once\""));
     let untrusted = ["bad", "--ca", "other/ca.crt"];
-    let bad = place.expect_json(1, &[&fixed, &once[..], &untrusted].concat());
+    let bad = place.expect_run(1, &[&fixed, &once[..], &untrusted].concat());
     assert_eq!(bad["total"]["errors_by_code"][0]["code"], "TLS_UNKNOWN_CA");
     assert_eq!(bad["total"]["errors_by_code"][0]["count"], 20);
     let refused = place.run(&[&fixed[..], &["--chain", "twice"], &CLIENT_TLS].concat());

@@ -24,7 +24,7 @@ const SMALL: [&str; 4] = ["-max_send_frag", "512", "-split_send_frag", "512"];
 fn fetch(place: &Place, code: i32, url: &str, flags: &[&str]) -> Value {
     let _ = fs::remove_dir_all(place.path("run"));
     let fixed = ["fetch", url, "-q", "--json", "--out", "run"];
-    place.expect_json(code, &[&fixed, flags].concat())
+    place.expect_run(code, &[&fixed, flags].concat())
 }
 
 /// Certificates, a file to fetch, `chain.crt`, 60 certificates long, and `many.crt`, whose
@@ -132,7 +132,7 @@ fn openssl_holds_connections_after_handshakes_in_small_records() {
     let fixed = ["hold", &url, "-q", "--json", "--out", "run"];
     // It serves one after another.
     let one = ["--connections", "1", "--for", "300ms"];
-    let run = place.expect_json(0, &[&fixed, &one[..], &CLIENT_MTLS].concat());
+    let run = place.expect_run(0, &[&fixed, &one[..], &CLIENT_MTLS].concat());
     assert_eq!(run["total"]["ok"], 1, "{run}");
     assert_eq!(run["total"]["connections_retried"], 1, "{run}");
 }

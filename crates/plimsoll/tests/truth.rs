@@ -96,7 +96,7 @@ impl Frozen {
             "-q",
         ];
         arguments.extend(SCORE);
-        let run = place.expect_json(0, &arguments);
+        let run = place.expect_run(0, &arguments);
         let total = &run["total"];
         assert_eq!(total["due"], self.calls(), "{total}");
         assert_eq!(total["ok"], self.calls(), "{total}");
@@ -359,7 +359,7 @@ fn a_rate_is_of_the_time_that_its_arrivals_stand_for() {
         let mut arguments = vec!["grpc", &url, "--out", name, "--json", "-q"];
         arguments.extend(length);
         arguments.extend(SCORE);
-        let run = place.expect_json(0, &arguments);
+        let run = place.expect_run(0, &arguments);
         assert_eq!(run["total"]["ok"], calls, "{name}: {run}");
         let achieved = run["total"]["achieved_per_s"].as_f64().unwrap_or(0.0);
         assert!(
@@ -454,7 +454,7 @@ fn slow_answers_do_not_lower_the_rate_after_a_warm_up() {
     let mut arguments = vec!["grpc", &url, "--out", "run", "--json", "-q"];
     arguments.extend(["--rate", "100/s", "--warmup", "1s", "--duration", "1s"]);
     arguments.extend(SCORE);
-    let run = place.expect_json(0, &arguments);
+    let run = place.expect_run(0, &arguments);
     let total = &run["total"];
     assert_eq!((&total["due"], &total["ok"]), (&100.into(), &100.into()));
     let achieved = total["achieved_per_s"].as_f64().unwrap_or(0.0);

@@ -500,11 +500,6 @@ impl Hunt<'_> {
     fn conclude(&self, screen: Screen) -> Result<Exit, Failure> {
         let page = execution::write_page(&self.dir, &self.process.made)?;
         match screen {
-            Screen::Json => {
-                let mut document = serde_json::to_value(&self.record).map_err(Failure::error)?;
-                document["dir"] = self.dir.display().to_string().into();
-                presentation::print_json(&document)?;
-            }
             Screen::Tables => {
                 let text = shown::render(&self.record, &presentation::options());
                 console::result(format_args!("{text}\nThe report is {}\n", page.display()))?;

@@ -11,7 +11,7 @@ use plimsoll_report::{json, lines, s_time};
 
 use crate::arguments::Json;
 use crate::console;
-use crate::documents::Screen;
+use crate::documents::{Screen, print_json};
 use crate::execution::default_dir;
 use crate::failure::{Exit, Failure, chain};
 use crate::presentation;
@@ -90,16 +90,12 @@ fn import(file: &Path, arguments: &Arguments) -> Result<Exit, Failure> {
     for run in &runs {
         console::notice(format_args!("imported as {}", run.dir.display()));
     }
-    match runs.as_slice() {
-        several @ [_, _, ..] if arguments.json.json => {
-            let documents = several.iter().map(|run| json::document(run, None));
-            presentation::print_json(&documents.collect::<Vec<_>>())?;
-        }
-        runs => {
-            for run in runs {
-                presentation::show(run, Screen::of(arguments.json.json))?;
-            }
-        }
+    if arguments.json.json {
+        print_json(&json::runs(&runs, None))?;
+        return Ok(Exit::Done);
+    }
+    for run in &runs {
+        presentation::show(run, Screen::Tables)?;
     }
     Ok(Exit::Done)
 }

@@ -10,7 +10,6 @@ use plimsoll_protocols::flags::RowFlags;
 use plimsoll_protocols::grpc::GrpcFlags;
 use plimsoll_report::ladder as shown;
 use plimsoll_report::quantity::time;
-use serde_json::json;
 
 use crate::arguments::{Origins, Strength};
 use crate::climbing::{Climb, ClimbFlags, Outline};
@@ -177,23 +176,6 @@ fn conclude(
 ) -> Result<Exit, Failure> {
     let page = execution::write_page(dir, made)?;
     match screen {
-        Screen::Json => {
-            let mut document = serde_json::to_value(record).map_err(Failure::error)?;
-            document["gated"] = record
-                .gated()
-                .iter()
-                .map(|gated| {
-                    json!({
-                        "gate": gated.gate,
-                        "rung": record.rungs[gated.rung].name,
-                        "passage": gated.passage,
-                        "allowed": gated.allowed,
-                    })
-                })
-                .collect();
-            document["dir"] = dir.display().to_string().into();
-            presentation::print_json(&document)?;
-        }
         Screen::Tables => {
             let text = shown::render(record, &presentation::options());
             console::result(format_args!("{text}\nThe report is {}\n", page.display()))?;

@@ -79,9 +79,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     }
     let overhead_over = arguments.overhead_over.map(|p| p.0);
     if arguments.documents.json() {
-        let document = contents.json(overhead_over)?;
-        let text = serde_json::to_string_pretty(&document).map_err(Failure::error)?;
-        console::result(format_args!("{text}\n"))?;
+        contents.print_json(overhead_over)?;
         written = true;
     }
     // Where nothing else was asked for, the tables are.
@@ -122,11 +120,11 @@ fn show(contents: &Contents, overhead_over: Option<Duration>) -> Result<(), Fail
         ..presentation::options()
     };
     let runs = match contents {
-        Contents::Search(record) => return console::result(search::render(record, &options)),
-        Contents::Ladder(record) if record.limits.is_some() => {
+        Contents::Search(_, record) => return console::result(search::render(record, &options)),
+        Contents::Ladder(_, record) if record.limits.is_some() => {
             return console::result(sweep::render(record, &options));
         }
-        Contents::Ladder(record) => return console::result(ladder::render(record, &options)),
+        Contents::Ladder(_, record) => return console::result(ladder::render(record, &options)),
         Contents::Runs(runs) => runs,
     };
     for (i, run) in runs.iter().enumerate() {

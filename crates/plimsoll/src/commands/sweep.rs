@@ -187,8 +187,7 @@ fn verified(plan: &Plan) -> f64 {
 }
 
 fn show(record: &LadderRecord, dir: &Path, screen: Screen, made: &Made) -> Result<(), Failure> {
-    let mut document = shown::document(record);
-    let pretty = serde_json::to_string_pretty(&document).map_err(Failure::error)?;
+    let pretty = serde_json::to_string_pretty(&shown::document(record)).map_err(Failure::error)?;
     let files = [(CSV, shown::csv(record)), (JSON, pretty + "\n")];
     for (name, text) in files {
         let path = dir.join(name);
@@ -197,10 +196,6 @@ fn show(record: &LadderRecord, dir: &Path, screen: Screen, made: &Made) -> Resul
     }
     execution::write_page(dir, made)?;
     match screen {
-        Screen::Json => {
-            document["dir"] = dir.display().to_string().into();
-            presentation::print_json(&document)
-        }
         Screen::Tables => {
             let text = shown::render(record, &presentation::options());
             let csv = dir.join(CSV);

@@ -91,7 +91,7 @@ fn ends_as(
     };
     arguments.extend(["--clients", "2", "--calls", "6", "--deadline", deadline]);
     arguments.extend(flags);
-    let run = place.expect_json(1, &arguments);
+    let run = place.expect_run(1, &arguments);
     assert_eq!(errors(&run), [(code, 6)], "{run}");
     assert_eq!(run["count_check"]["matches"], true, "{run}");
     assert_eq!(run["count_check"]["in_flight"], 0, "{run}");

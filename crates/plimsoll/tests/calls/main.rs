@@ -227,7 +227,7 @@ fn our_servers_take_and_give_packed_messages() {
         let url = server.plaintext();
         let mut arguments = vec!["grpc", &url, "-q", "--json", "-m", method, "-d", &data];
         arguments.extend(["--compression", "gzip", "--clients", "4", "--calls", "40"]);
-        let run = place.expect_json(0, &arguments);
+        let run = place.expect_run(0, &arguments);
         assert_eq!(run["total"]["ok"], 40, "{run}");
         if service == "echo" {
             // 3,000 bytes each way, were they not packed.

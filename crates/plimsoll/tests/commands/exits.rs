@@ -32,7 +32,7 @@ fn objectives_decide_the_exit_code() {
             "-q",
         ];
         arguments.extend(SCORE);
-        let run = place.expect_json(code, &arguments);
+        let run = place.expect_run(code, &arguments);
         assert_eq!(run["objectives"][0]["verdict"], verdict, "{objective}");
     }
 }

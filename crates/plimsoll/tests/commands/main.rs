@@ -58,7 +58,7 @@ fn a_steady_run_over_mutual_tls_accounts_for_every_call() {
     ];
     arguments.extend(SCORE);
     arguments.extend(tls);
-    let run = place.expect_json(0, &arguments);
+    let run = place.expect_run(0, &arguments);
     assert_eq!(run["total"]["due"], 200, "{run}");
     assert_eq!(run["total"]["ok"], 200, "{run}");
     assert_eq!(run["security"], "mutual-tls");
@@ -66,7 +66,7 @@ fn a_steady_run_over_mutual_tls_accounts_for_every_call() {
     assert_eq!(run["count_check"]["due"], 240);
     assert!(place.read("run/plan.toml").contains("rate = \"200/s\""));
     // Read again, it shows the same figures to the last digit.
-    let again = place.expect_json(0, &["report", "run", "--json"]);
+    let again = place.expect_run(0, &["report", "run", "--json"]);
     assert_eq!(again["total"], run["total"]);
     assert_eq!(again["stages"], run["stages"]);
     // The same directory is not written to again.
@@ -352,7 +352,7 @@ fn cold_calls_are_kept_exported_and_read_back() {
             .count(),
         10
     );
-    let back = place.expect_json(0, &["import", "cold.txt", "--out", "back", "--json"]);
+    let back = place.expect_run(0, &["import", "cold.txt", "--out", "back", "--json"]);
     assert_eq!(back["total"]["ok"], 10);
     assert_eq!(back["source"], "imported");
     let both = place.expect_json(0, &["compare", "cold", "back", "--json"]);

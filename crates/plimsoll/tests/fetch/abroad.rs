@@ -50,7 +50,7 @@ fn a_server_of_tls_1_2_and_an_untrusted_one_are_distinguished() {
     let _ = fs::remove_dir_all(place.path("run"));
     let url = url(&new, "/x");
     let fixed = ["fetch", &url, "-q", "--json", "--out", "run"];
-    let run = place.expect_json(1, &[&fixed, &untrusting[..]].concat());
+    let run = place.expect_run(1, &[&fixed, &untrusting[..]].concat());
     assert_eq!(failure(&run), ("TLS_UNKNOWN_CA", 2));
 }
 

@@ -30,7 +30,7 @@ fn fetch(place: &Place, code: i32, url: &str, flags: &[&str]) -> Value {
         true => &CLIENT_TLS[..],
         false => &[],
     };
-    place.expect_json(code, &[&fixed, tls, flags].concat())
+    place.expect_run(code, &[&fixed, tls, flags].concat())
 }
 
 /// Connections of a whole run, warm-up included: full, resumed.
@@ -184,7 +184,7 @@ fn a_promise_of_resumption_is_judged() {
         url(&server, "/bytes/1")
     );
     fs::write(place.path("kept.toml"), kept).expect("a plan");
-    let run = place.expect_json(90, &["run", "kept.toml", "-q", "--json", "--out", "kept"]);
+    let run = place.expect_run(90, &["run", "kept.toml", "-q", "--json", "--out", "kept"]);
     assert_eq!(run["objectives"][0]["verdict"], "not_supported");
     assert_eq!(run["objectives"][0]["measured"], "no handshake was made");
     let new = [&asked[2..], &["--mode", "new"]].concat();
@@ -220,7 +220,8 @@ fn a_promise_of_resumption_is_judged() {
         let args = ["fetch", &url(server, "/bytes/1"), "--mode", "both", "-q"];
         let load = ["--duration", "400ms", "--clients", "2", "--warmup", "200ms"];
         let rest = [&load[..], &asked[8..], &["--json", "--out", "both"]].concat();
-        let sweep = place.expect_json(code, &[&args[..], &CLIENT_TLS[..], &rest].concat());
+        let shown = place.expect_json(code, &[&args[..], &CLIENT_TLS[..], &rest].concat());
+        let sweep = &shown["sweep"];
         assert_eq!(sweep["verdict"], verdict, "{sweep}");
     }
 }
@@ -386,7 +387,7 @@ fn the_same_load_runs_over_our_record_layer_and_over_the_librarys() {
             records,
         ];
         let load = ["--clients", "20", "--connections", "2", "--calls", "400"];
-        let run = place.expect_json(
+        let run = place.expect_run(
             0,
             &[&fixed, &SCORE[..], &CLIENT_MTLS[..], &load[..]].concat(),
         );

@@ -25,7 +25,7 @@ use support::{
 fn hold(place: &Place, code: i32, url: &str, flags: &[&str]) -> Value {
     let _ = fs::remove_dir_all(place.path("run"));
     let fixed = ["hold", url, "-q", "--json", "--out", "run"];
-    place.expect_json(code, &[&fixed, flags].concat())
+    place.expect_run(code, &[&fixed, flags].concat())
 }
 
 fn tls(port: u16) -> String {
@@ -55,7 +55,7 @@ fn a_ladder_of_held_connections_starts_its_servers() {
                 tls = [\"off\", \"server\"]\nslice = \"1s\"\nrounds = 2\nparts = [\"none\"]\n";
     fs::write(place.path("plan.toml"), plan).expect("writable");
     let typed = ["ladder", "plan.toml", "-q", "--json", "--out", "ladder"];
-    let ladder = place.expect_json(0, &typed);
+    let ladder = place.expect_json(0, &typed)["ladder"].take();
     let rungs = ladder["rungs"].as_array().expect("rungs");
     assert_eq!(rungs.len(), 2, "{ladder}");
     for rung in rungs {

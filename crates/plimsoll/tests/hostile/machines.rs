@@ -41,7 +41,7 @@ fn a_disk_that_fills_up_while_the_load_runs() {
     assert!(table.contains("3,000 due"), "{table}");
     assert!(said.contains("run/"), "which file: {said}");
     // What was written before is a run that can be read, and says what it is.
-    let run = place.expect_json(0, &["report", "run", "--json"]);
+    let run = place.expect_run(0, &["report", "run", "--json"]);
     assert_eq!(run["state"], "partial", "{run}");
 }
 

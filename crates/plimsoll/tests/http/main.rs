@@ -25,7 +25,8 @@ use support::haproxy::{Haproxy, free_port};
 use support::nginx::Nginx;
 use support::peers::{peer, python, tool};
 use support::{
-    CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SERVER_MTLS, SERVER_TLS, Server, output, text,
+    CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SERVER_MTLS, SERVER_TLS, Server, only_run, output,
+    text,
 };
 
 /// 40 calls of four clients.
@@ -49,7 +50,7 @@ fn measured(place: &Place, code: i32, arguments: &[&str]) -> Value {
         ended == Some(code) || too_busy,
         "{arguments:?}: {ended:?}\n{out}\n{printed}"
     );
-    serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"))
+    only_run(&serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}")))
 }
 
 fn url(server: &Server, path: &str) -> String {

@@ -52,7 +52,7 @@ fn each_kind_of_certificate_is_shown_and_checked_at_both_ends() {
             "200ms",
         ];
         let ends = [&CLIENT_TLS[..], &IDENTITY].concat();
-        let run = place.expect_json(0, &[&hold[..], &["--out", "hold"], &ends].concat());
+        let run = place.expect_run(0, &[&hold[..], &["--out", "hold"], &ends].concat());
         is_of_kind(&run["tls"]["handshakes"][0], kind, signature);
     }
 }

@@ -11,7 +11,7 @@ fn a_ladder_makes_certificates_of_each_kind_and_serves_with_them() {
         certificate = [\"ed25519\", \"ml-dsa-44\"]\ngroup = [\"X25519MLKEM768\", \"secp256r1\"]\n";
     fs::write(place.path("plan.toml"), plan).expect("a file");
     let climb = ["ladder", "plan.toml", "--out", "ladder", "--json"];
-    let document = place.expect_json(0, &climb);
+    let document = place.expect_json(0, &climb)["ladder"].take();
     let rungs = document["rungs"].as_array().expect("rungs");
     assert_eq!(rungs.len(), 4, "{document}");
     for kind in ["ed25519", "ml-dsa-44"] {
@@ -53,7 +53,7 @@ fn a_ladder_in_turns_lists_what_new_and_resumed_connections_cost() {
         tls = [\"server\", \"mutual\"]\ncertificate = [\"ecdsa-p256\"]\n";
     fs::write(place.path("plan.toml"), plan).expect("a file");
     let climb = ["ladder", "plan.toml", "--out", "ladder", "--json"];
-    let document = place.expect_json(0, &climb);
+    let document = place.expect_json(0, &climb)["ladder"].take();
     for rung in document["rungs"].as_array().expect("rungs") {
         // The p99 is of the connections of all rounds together.
         for part in ["connections", "resumed"] {
@@ -124,7 +124,8 @@ fn a_ladder_prices_openssl_at_the_server_beside_ours() {
     let path = std::env::var_os("PATH").expect("a path");
     let out = output(command.env("PATH", &path), LONGEST);
     assert_eq!(out.status.code(), Some(0), "{}", stderr_of(&out));
-    let document: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    let mut document: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    let document = document["ladder"].take();
     let rungs = document["rungs"].as_array().expect("rungs");
     assert_eq!(rungs.len(), kinds.len() * groups.len() * 4, "{document}");
     let ours = document["client_tls"].as_str().expect("a library");

@@ -41,7 +41,7 @@ fn a_share_of_the_handshakes_is_full_as_the_server_counts_them() {
             "1",
         ];
         let more = ["--clients", clients, "--calls", "400", "--full", share];
-        let run = place.expect_json(0, &[&load[..], &more, &versions, &CLIENT_TLS].concat());
+        let run = place.expect_run(0, &[&load[..], &more, &versions, &CLIENT_TLS].concat());
         let (full, resumed) = counted(server);
         assert_eq!(full + resumed, 400, "{run}");
         let part: f64 = share.trim_end_matches('%').parse().expect("a number");
@@ -81,7 +81,7 @@ fn connections_live_for_so_many_calls() {
         "--out",
         "run",
     ];
-    let run = place.expect_json(
+    let run = place.expect_run(
         0,
         &[&["grpc", &url], &call[..], &load, &life, &CLIENT_TLS].concat(),
     );
@@ -124,7 +124,7 @@ fn connections_live_for_a_time_whether_they_are_used_or_not() {
         "--out",
         "run",
     ];
-    let run = place.expect_json(
+    let run = place.expect_run(
         0,
         &[&["grpc", &url], &call[..], &load, &life, &CLIENT_TLS].concat(),
     );

@@ -65,7 +65,7 @@ fn handshakes(place: &Place, url: &str, flags: &[&str]) -> Vec<Value> {
         "--clients",
         "1",
     ];
-    let run = place.expect_json(0, &[&fixed, flags, &CLIENT_TLS].concat());
+    let run = place.expect_run(0, &[&fixed, flags, &CLIENT_TLS].concat());
     let handshakes = run["tls"]["handshakes"].as_array();
     let handshakes = handshakes.unwrap_or_else(|| panic!("no handshakes: {run}"));
     handshakes.clone()

@@ -107,7 +107,7 @@ fn connections_rest_over_tls_1_2_where_it_is_asked_for() {
         // Each says something once it has rested.
         let many = ["--connections", "20", "--for", "1s"];
         let flags = [&hold[..], &many, versions, &IDENTITY, &CLIENT_TLS].concat();
-        let run = place.expect_json(0, &flags);
+        let run = place.expect_run(0, &flags);
         assert_eq!(run["total"]["ok"], 20, "{run}");
         let agreed = &run["tls"]["handshakes"][0];
         assert_eq!(agreed["count"], 20, "{run}");

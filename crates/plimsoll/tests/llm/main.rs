@@ -16,7 +16,9 @@ use plimsoll_model::run::Run;
 use rustix::process::Signal;
 use serde_json::Value;
 use support::peers::{python, succeeds, tool};
-use support::{CLIENT_TLS, LONGEST, Place, SERVER_TLS, Server, output, signal, stderr_of, text};
+use support::{
+    CLIENT_TLS, LONGEST, Place, SERVER_TLS, Server, only_run, output, signal, stderr_of, text,
+};
 
 /// A run of `llm` in the directory `run`.
 #[track_caller]
@@ -32,7 +34,7 @@ fn llm(place: &Place, code: i32, url: &str, flags: &[&str], variables: &[(&str, 
         Some(code),
         "{flags:?}\n{out}\n{printed}"
     );
-    serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"))
+    only_run(&serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}")))
 }
 
 fn url(server: &Server) -> String {
@@ -287,7 +289,7 @@ fn a_server_on_uvicorn_is_read_as_it_writes_and_the_key_stays_in_the_environment
         .and_then(|rest| rest.split('"').next())
         .unwrap();
     let again = output(command.env(variable, "Bearer sk-7f3a9c"), LONGEST);
-    let run: Value = serde_json::from_slice(&again.stdout).unwrap();
+    let run = only_run(&serde_json::from_slice(&again.stdout).unwrap());
     assert_eq!(counted(&run, "tokens_answer"), 70);
 
     let run = llm(

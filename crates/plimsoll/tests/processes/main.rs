@@ -101,7 +101,7 @@ fn a_fixed_rate_is_the_same_from_one_process_and_from_three() {
             "-q",
         ];
         arguments.extend(SCORE);
-        place.expect_json(0, &arguments)
+        place.expect_run(0, &arguments)
     };
     let (one, three) = (run("1", "one"), run("3", "three"));
     assert_eq!(one["processes"], Value::Null);
@@ -223,7 +223,7 @@ fn secrets_and_certificates_reach_the_processes_and_no_file() {
     ];
     arguments.extend(CLIENT_MTLS);
     arguments.extend(SCORE);
-    let run = place.expect_json(0, &arguments);
+    let run = place.expect_run(0, &arguments);
     all_ok(&run, 10);
     assert_eq!(run["tls"]["version"], "TLSv1_3");
     for entry in fs::read_dir(place.path("run")).unwrap() {
@@ -237,7 +237,7 @@ fn files_and_bolt_are_spread_as_well() {
     let place = Place::new();
     let bolt = place.serve(&["bolt"]);
     let url = format!("sofa://{}", bolt.address());
-    let run = place.expect_json(
+    let run = place.expect_run(
         0,
         &[
             "bolt",
@@ -265,7 +265,7 @@ fn files_and_bolt_are_spread_as_well() {
     all_ok(&run, 101);
     let files = place.serve(&["files"]);
     let url = format!("http://{}/bytes/1KiB", files.address());
-    let run = place.expect_json(
+    let run = place.expect_run(
         0,
         &[
             "fetch",

@@ -21,7 +21,7 @@ fn a_server_of_several_processes_is_one_server() {
     ];
     arguments.extend(["--out", "run", "--json", "-q"]);
     arguments.extend(ORDER);
-    let run = place.expect_json(0, &arguments);
+    let run = place.expect_run(0, &arguments);
     let calls = count(&run["total"]["ok"]);
     all_ok(&run, calls);
     // The figures of the server's end are those of all who listen on the port.

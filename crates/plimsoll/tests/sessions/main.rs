@@ -308,7 +308,7 @@ fn messages_are_compressed_where_both_ends_want_that() {
             "session", &api, "--socket", &socket, "--json", "-q", "--out", "run",
         ];
         let load = ["--clients", "3", "--queries", "2"];
-        let run = place.expect_json(0, &[&to[..], &load, flags].concat());
+        let run = place.expect_run(0, &[&to[..], &load, flags].concat());
         assert_eq!(run["total"]["ok"], 6, "{run}");
         let counts = &run["total"]["measures"]["counts"];
         assert_eq!(counts["tokens_received"], 240, "{run}");

@@ -46,7 +46,7 @@ fn large_messages_of_many_callers_take_little_memory_and_all_are_answered() {
             calls,
         ];
         let timeout = ["--deadline", "120s"];
-        let run = place.expect_json(0, &[&load[..], &flags, &timeout].concat());
+        let run = place.expect_run(0, &[&load[..], &flags, &timeout].concat());
         assert_eq!(run["total"]["errors"], 0, "{bytes}: {run}");
         let most = memory(&relay, "VmHWM:") - idle;
         assert!(

@@ -78,7 +78,7 @@ fn carries(place: &Place, url: &str, call: &[&str]) {
     ] {
         let _ = fs::remove_dir_all(place.path("run"));
         let flags = ["grpc", url, "-q", "--json", "--out", "run"];
-        let run = place.expect_json(0, &[&flags, call, load].concat());
+        let run = place.expect_run(0, &[&flags, call, load].concat());
         assert_eq!(run["total"]["errors"], 0, "{run}");
         assert_eq!(run["count_check"]["matches"], true, "{run}");
     }
@@ -95,7 +95,7 @@ fn streams(place: &Place, url: &str) {
     let messages = ["--messages", "50", "--expect", "50", "--pace", "1ms"];
     let load = ["--clients", "8", "--connections", "4", "--calls", "32"];
     let flags = ["grpc", url, "-q", "--json", "--out", "run"];
-    let run = place.expect_json(0, &[&flags[..], &call, &messages, &load].concat());
+    let run = place.expect_run(0, &[&flags[..], &call, &messages, &load].concat());
     assert_eq!(run["total"]["messages"]["received"], 1600, "{run}");
 }
 

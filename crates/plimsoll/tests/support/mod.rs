@@ -42,6 +42,16 @@ pub(crate) const ORDER: [&str; 4] = ["-m", "orders.OrderService/Submit", "-d", r
 /// machine too.
 pub(crate) const LONGEST: Duration = Duration::from_secs(300);
 
+/// The one run of what `--json` prints.
+#[track_caller]
+pub(crate) fn only_run(document: &Value) -> Value {
+    assert_eq!(document["version"], 1, "{document}");
+    match document["runs"].as_array().map(Vec::as_slice) {
+        Some([run]) => run.clone(),
+        _ => panic!("not one run: {document}"),
+    }
+}
+
 /// A folder to work in. The variables of whoever runs the tests are not seen there.
 pub(crate) struct Place(TempDir);
 
@@ -87,6 +97,12 @@ impl Place {
     pub(crate) fn expect_json(&self, code: i32, arguments: &[&str]) -> Value {
         let out = self.expect(code, arguments);
         serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"))
+    }
+
+    /// The one run that a command has measured, or shows.
+    #[track_caller]
+    pub(crate) fn expect_run(&self, code: i32, arguments: &[&str]) -> Value {
+        only_run(&self.expect_json(code, arguments))
     }
 
     pub(crate) fn read(&self, name: &str) -> String {
