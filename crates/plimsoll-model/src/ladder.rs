@@ -16,13 +16,13 @@ use crate::document;
 use crate::limits::{Handshake, Limits, Primitives, Work};
 use crate::measure::Count;
 use crate::objective::{self, Conclusion, Judged};
-use crate::run::summary::ResourcesSummary;
-use crate::run::{Run, RunError};
+use crate::run::{Run, RunError, summary::ResourcesSummary};
 use crate::schedule;
 use crate::statistics::paired::{Paired, fewest_pairs, paired};
 use crate::statistics::rank::median_of;
 
 mod gate;
+pub mod pieces;
 mod price;
 pub mod turns;
 

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_model::ladder::{LadderRecord, Passage, Rung};
+use plimsoll_model::ladder::{LadderRecord, Passage, Rung, Slice};
 use plimsoll_model::objective::{Conclusion, Judged, Verdict, judge_run};
 use plimsoll_model::run::{Run, State, Timestamp};
 use plimsoll_model::search::{Limit, SearchRecord};
@@ -156,7 +156,11 @@ impl Suite {
         Suite {
             name: format!("{}: {}", record.name, rung.name),
             timestamp: stamp(record.started_at),
-            seconds: record.slice_s * rung.slices.len() as f64,
+            seconds: {
+                // A sweep's slices may be in pieces.
+                let length = |s: &Slice| s.volume.as_ref().map_or(record.slice_s, |v| v.elapsed_s);
+                rung.slices.iter().map(length).sum()
+            },
             insecure: false,
             cases,
         }

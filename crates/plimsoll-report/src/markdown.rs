@@ -11,7 +11,7 @@ use crate::compare::Comparison;
 use crate::ladder as rungs;
 use crate::quantity::{exact_rate, rate, share, time};
 use crate::search as found;
-use crate::{addresses, shards};
+use crate::{addresses, shards, sweep};
 
 /// The summary: a table of the runs, then each run's objectives and what is wrong with it.
 pub fn render(runs: &[Run]) -> String {
@@ -107,6 +107,9 @@ pub fn search(record: &SearchRecord) -> String {
 
 /// A ladder, or a sweep: the verdict and what is to be known, and a row a rung.
 pub fn ladder(record: &LadderRecord) -> String {
+    if record.limits.is_some() {
+        return sweep::markdown(record, cell);
+    }
     let metrics = rungs::metrics(record);
     let names: Vec<&str> = metrics.iter().map(|m| m.name()).collect();
     let mut out = format!(

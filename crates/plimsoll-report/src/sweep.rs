@@ -7,6 +7,7 @@ mod metrics;
 use std::fmt::Write as _;
 
 use plimsoll_model::ladder::LadderRecord;
+use plimsoll_model::ladder::pieces::Figure;
 use plimsoll_model::limits::Limits;
 use serde_json::{Value, json};
 
@@ -89,48 +90,83 @@ fn link(link: &Link) -> Value {
         "connections_full": link.full,
         "connections_resumed": link.resumed,
         "elapsed_s": link.elapsed_s,
-        "fetched_per_s": link.per_s(),
-        "bytes_per_s": link.bytes_per_s(),
+        "slices": link.slices,
+        "fetched_per_s": link.files.map(|f| f.value),
+        "fetched_per_s_interval": link.files.map(|f| f.interval),
+        "bytes_per_s": link.speed.map(|f| f.value),
+        "bytes_per_s_interval": link.speed.map(|f| f.interval),
         "client_cpu_us_per_fetch": link.client.us(link.ok),
         "server_cpu_us_per_fetch": link.server.us(link.ok),
         "bytes_per_client_cpu_s": link.client.bytes_per_s(link.bytes),
         "bytes_per_server_cpu_s": link.server.bytes_per_s(link.bytes),
-        "client_share_of_limit": link.client.of_limit(link.ok),
-        "server_share_of_limit": link.server.of_limit(link.ok),
+        "client_share_of_limit": link.client_share.map(|f| f.value),
+        "client_share_of_limit_interval": link.client_share.map(|f| f.interval),
+        "server_share_of_limit": link.server_share.map(|f| f.value),
+        "server_share_of_limit_interval": link.server_share.map(|f| f.interval),
     })
 }
 
+const HEAD: [&str; 7] = [
+    "link",
+    "size",
+    "fetched",
+    "client CPU",
+    "server CPU",
+    "GB/client CPU s",
+    "of the limit",
+];
+
 /// What each link carried.
 fn carried(links: &[Link], options: &Options) -> Table {
-    let head = [
-        "link",
-        "size",
-        "fetched",
-        "client CPU",
-        "server CPU",
-        "GB/client CPU s",
-        "of the limit",
-    ];
-    let mut table = Table::new(options.width, head, &[0]);
+    let mut table = Table::new(options.width, HEAD, &[0]);
     table.unbroken();
+    for row in rows(links) {
+        table.row(row);
+    }
+    table
+}
+
+/// The sweep as Markdown.
+pub(crate) fn markdown(record: &LadderRecord, cell: impl Fn(&str) -> String) -> String {
+    let links = links::links(record);
+    let mut out = format!("**{}**\n\n", cell(&record.name));
+    let _ = writeln!(out, "| {} |\n|---|{}", HEAD.join(" | "), "---:|".repeat(6));
+    for row in rows(&links) {
+        let cells: Vec<String> = row.iter().map(|text| cell(text)).collect();
+        let _ = writeln!(out, "| {} |", cells.join(" | "));
+    }
+    out.push('\n');
+    for note in notes(record, &links) {
+        let _ = writeln!(out, "- {}", cell(&note));
+    }
+    out
+}
+
+/// With the interval behind it, where there is one.
+pub(crate) fn spread(figure: Figure, show: impl Fn(f64) -> String) -> String {
+    let spread = figure.spread().map(|s| format!(" ±{:.1} %", s * 100.0));
+    show(figure.value) + &spread.unwrap_or_default()
+}
+
+fn rows(links: &[Link]) -> impl Iterator<Item = Vec<String>> {
     let dash = || "–".to_owned();
-    for link in links {
+    links.iter().map(move |link| {
         let gb = |bytes_per_s: f64| match bytes_per_s / 1e9 {
             small if small < 0.1 => format!("{small:.4}"),
             gb => format!("{gb:.2}"),
         };
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
-        table.row(vec![
+        vec![
             link.title(),
             link.size_text(),
-            link.per_s().map_or_else(dash, rate),
+            link.files.map_or_else(dash, |figure| spread(figure, rate)),
             link.client.us(link.ok).map_or_else(dash, time),
             link.server.us(link.ok).map_or_else(dash, time),
             link.client.bytes_per_s(link.bytes).map_or_else(dash, gb),
-            link.client.of_limit(link.ok).map_or_else(dash, percent),
-        ]);
-    }
-    table
+            link.client_share
+                .map_or_else(dash, |figure| spread(figure, percent)),
+        ]
+    })
 }
 
 /// What the limit is made of.
@@ -171,6 +207,21 @@ pub(crate) fn notes(record: &LadderRecord, links: &[Link]) -> Vec<String> {
             notes.push(format!(
                 "{}: nothing was fetched in a whole slice: make slices longer (--slice)",
                 link.name
+            ));
+        }
+    }
+    let has_interval = |link: &&Link| link.files.is_some_and(|f| f.interval.is_some());
+    let without: Vec<&str> = links
+        .iter()
+        .filter(|link| !has_interval(link))
+        .map(|link| link.name.as_str())
+        .collect();
+    if without.len() < links.len() {
+        notes.push("± is the interval of a figure over a link's slices; the intervals of all links hold together".to_owned());
+        if !without.is_empty() {
+            notes.push(format!(
+                "too few slices for an interval (--rounds makes more): {}",
+                without.join("; ")
             ));
         }
     }

@@ -85,8 +85,8 @@ pub(crate) struct Climb {
     rungs: Vec<RungSpec>,
     plans: Vec<Plan>,
     so_far: fn(&LadderRecord) -> String,
-    /// Of slices.
-    rounds: usize,
+    /// Of slices, rung by rung.
+    rounds: Vec<usize>,
     /// `None`: slices.
     turning: Option<Turning>,
     /// Cores were kept awake in the last turns.
@@ -109,7 +109,8 @@ pub(crate) struct Outline {
     parts: Vec<Part>,
     /// Of a slice, or of a stretch of turns.
     length: Duration,
-    rounds: usize,
+    /// Of slices, rung by rung.
+    rounds: Vec<usize>,
     gates: Vec<Gate>,
 }
 
@@ -171,6 +172,12 @@ impl Outline {
             .rounds
             .or(options.rounds)
             .map_or_else(|| (asked.default_rounds)(rungs.len()), |n| n as usize);
+        // Gates compare slices of the same round, and a slice over shards takes long to start.
+        let is_whole = asked.kind == "ladder" || asked.over_shards || !gates.is_empty();
+        let rounds = match is_whole {
+            true => vec![rounds; rungs.len()],
+            false => slices::divide(&mut rungs, rounds),
+        };
         Ok(Outline {
             spec,
             name,
@@ -206,8 +213,7 @@ impl fmt::Display for Outline {
         let n = names.len();
         writeln!(f, "a {} of {n}: {}", self.kind, names.join("; "))?;
         let warmup = |rung: &RungSpec| rung.spec.load.warmup.map_or(Duration::ZERO, |p| p.0);
-        let warmups = self.rungs.iter().map(warmup);
-        let longest = warmups.clone().max().unwrap_or_default();
+        let longest = self.rungs.iter().map(warmup).max().unwrap_or_default();
         let mut all = match self.turning {
             Some(turning) => {
                 write!(
@@ -231,20 +237,7 @@ impl fmt::Display for Outline {
                 writeln!(f, ", {each}after a warm-up of {}", Period(longest))?;
                 (longest * turning.sittings + self.length) * turning.stretches
             }
-            None => {
-                write!(
-                    f,
-                    "{} rounds of slices of {}, each after a warm-up of {}",
-                    self.rounds,
-                    Period(self.length),
-                    Period(longest)
-                )?;
-                for rung in self.rungs.iter().filter(|rung| warmup(rung) < longest) {
-                    write!(f, ", {} for {}", Period(warmup(rung)), rung.name)?;
-                }
-                writeln!(f)?;
-                (warmups.sum::<Duration>() + self.length * n as u32) * self.rounds as u32
-            }
+            None => self.show_slices(f)?,
         };
         for part in &self.parts {
             let rounds = parts::rounds_of(n, self.metrics());
@@ -389,7 +382,7 @@ impl Climb {
                     loads: loads
                         .map(|(rung, plan)| (rung.spec.clone(), plan.clone()))
                         .collect(),
-                    rounds: self.rounds,
+                    rounds: self.rounds.clone(),
                 };
                 self.climb(&rounds, process, team, &slice)
             }

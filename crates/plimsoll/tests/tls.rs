@@ -116,6 +116,32 @@ fn a_sweep_has_all_its_metrics_and_comes_near_the_wall() {
 }
 
 #[test]
+fn a_sweep_in_pieces_has_intervals() {
+    let place = Place::new();
+    let plan = SWEEP.replace(", \"TLS_CHACHA20_POLY1305_SHA256\"", "");
+    let plan = plan.replace("2MiB", "256MiB").replace("400ms", "1400ms");
+    fs::write(place.path("sweep.toml"), plan).expect("a file");
+    let outline = place.expect(0, &["sweep", "sweep.toml", "--dry-run"]);
+    for words in ["14 rounds of slices of 100ms, ", "one slice of 1.4s, "] {
+        assert!(outline.contains(words), "{outline}");
+    }
+    let document = place.expect_json(0, &["sweep", "sweep.toml", "--out", "sweep", "--json"]);
+    for link in document["links"].as_array().expect("links") {
+        let small = link["size_bytes"] == 1024;
+        assert_eq!(link["slices"], if small { 14 } else { 1 }, "{link}");
+        let [low, high] = [0, 1].map(|end| link["fetched_per_s_interval"][end].as_f64());
+        let value = link["fetched_per_s"].as_f64();
+        assert_eq!((low.is_some(), high.is_some()), (small, small), "{link}");
+        assert!(low <= value && (!small || value <= high), "{link}");
+    }
+    let report = |rest: &[&str]| place.expect(0, &[&["report", "sweep"], rest].concat());
+    let page = place.read("sweep/report.html");
+    for shown in [report(&[]), report(&["--markdown", "-"]), page] {
+        assert!(shown.contains(" ±") && shown.contains("too few slices for an interval"));
+    }
+}
+
+#[test]
 fn an_interrupted_sweep_keeps_what_it_measured() {
     let place = Place::new();
     fs::write(place.path("sweep.toml"), SWEEP).expect("a file");

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use maud::{Markup, html};
 use plimsoll_model::ladder::LadderRecord;
+use plimsoll_model::ladder::pieces::Figure;
 use plimsoll_model::limits::Limits;
 use plimsoll_model::objective::Conclusion;
 
@@ -12,11 +13,11 @@ use super::page::{self, Card, Facts, Tone, figure, section as part};
 use super::tables;
 use crate::quantity::{count, rate, time};
 use crate::sweep::links::{Link, links};
-use crate::sweep::{notes, wall};
+use crate::sweep::{notes, spread, wall};
 
 const ROW: f64 = 40.0;
 
-type Of = fn(&Link) -> Option<f64>;
+type Of = fn(&Link) -> Option<Figure>;
 /// Writes a figure with its unit.
 type Show = fn(f64) -> String;
 
@@ -34,28 +35,28 @@ const MEASURES: [Measure; 4] = [
     Measure {
         name: "Bytes a second",
         axis: "of files, received",
-        of: Link::bytes_per_s,
+        of: |link| link.speed,
         show: speed,
         tick: speed,
     },
     Measure {
         name: "Files a second",
         axis: "fetched; of new and resumed links, connections",
-        of: Link::per_s,
+        of: |link| link.files,
         show: rate,
         tick: rate,
     },
     Measure {
         name: "The client's CPU: share of cryptography",
         axis: "of its CPU, what cryptography alone takes in memory",
-        of: |link| link.client.of_limit(link.ok),
+        of: |link| link.client_share,
         show: percent,
         tick: percent,
     },
     Measure {
         name: "The server's CPU: share of cryptography",
         axis: "of its CPU, what cryptography alone takes in memory",
-        of: |link| link.server.of_limit(link.ok),
+        of: |link| link.server_share,
         show: percent,
         tick: percent,
     },
@@ -85,13 +86,15 @@ fn verdict(record: &LadderRecord, links: &[Link]) -> Markup {
         None => (Tone::Plain, "no objective"),
     };
     let most = |of: Of| {
-        let known = links.iter().filter_map(|link| Some((link, of(link)?)));
+        let known = links
+            .iter()
+            .filter_map(|link| Some((link, of(link)?.value)));
         known.max_by(|a, b| a.1.total_cmp(&b.1))
     };
     let mut cards = vec![Card::new("links", count(links.len() as u64))];
     let largest: [(&'static str, Of, Show); 2] = [
-        ("most bytes a second", Link::bytes_per_s, speed),
-        ("most files a second", Link::per_s, rate),
+        ("most bytes a second", |link| link.speed, speed),
+        ("most files a second", |link| link.files, rate),
     ];
     for (name, of, show) in largest {
         if let Some((link, value)) = most(of) {
@@ -109,7 +112,7 @@ fn verdict(record: &LadderRecord, links: &[Link]) -> Markup {
 
 /// Bars of all links; nothing where it is known of none.
 fn section(measure: &Measure, links: &[Link], colour: usize) -> Markup {
-    let bars: Vec<(String, f64)> = links
+    let bars: Vec<(String, Figure)> = links
         .iter()
         .filter_map(|link| Some((titled(link), (measure.of)(link)?)))
         .collect();
@@ -121,7 +124,7 @@ fn section(measure: &Measure, links: &[Link], colour: usize) -> Markup {
         table {
             caption { (measure.name) }
             thead { tr { th scope="col" { "link" } th scope="col" { (measure.axis) } } }
-            tbody { @for (name, value) in &bars { tr { th scope="row" { (name) } td { ((measure.show)(*value)) } } } }
+            tbody { @for (name, value) in &bars { tr { th scope="row" { (name) } td { (spread(*value, measure.show)) } } } }
         }
     };
     let draw = |frame: &Frame| draw(frame, measure, &bars, colour);
@@ -134,14 +137,18 @@ fn section(measure: &Measure, links: &[Link], colour: usize) -> Markup {
     part(measure.name, "", &picture)
 }
 
-fn draw(frame: &Frame, measure: &Measure, bars: &[(String, f64)], colour: usize) -> Markup {
+fn draw(frame: &Frame, measure: &Measure, bars: &[(String, Figure)], colour: usize) -> Markup {
     let frame = Frame {
         left: 12.0,
         top: 4.0,
         right: 30.0,
         ..*frame
     };
-    let most = bars.iter().map(|(_, value)| *value).fold(0.0, f64::max);
+    let end = |figure: &Figure| figure.interval.map_or(figure.value, |[_, high]| high);
+    let most = bars
+        .iter()
+        .map(|(_, figure)| end(figure))
+        .fold(0.0, f64::max);
     let x = Scale::linear(0.0, most * 1.04, frame.left, frame.x_end());
     let ticks: Vec<(f64, String)> = x
         .ticks(if frame.is_narrow() { 3 } else { 8 })
@@ -150,17 +157,20 @@ fn draw(frame: &Frame, measure: &Measure, bars: &[(String, f64)], colour: usize)
         .collect();
     let words: Vec<String> = bars
         .iter()
-        .map(|(name, value)| format!("{name} {}", (measure.show)(*value)))
+        .map(|(name, value)| format!("{name} {}", spread(*value, measure.show)))
         .collect();
     frame.svg(
         &format!("{}: {}", measure.name, words.join("; ")),
         &html! {
             @for (at, _) in &ticks { path class="grid" d={ "M" (px(*at)) " " (frame.top) "V" (px(frame.y_end())) } {} }
-            @for (row, (name, value)) in bars.iter().enumerate() {
+            @for (row, (name, figure)) in bars.iter().enumerate() {
                 @let y = frame.top + ROW * row as f64;
                 text class="strong" x=(frame.left) y=(px(y + 14.0)) { (name) }
                 rect class={ "fill c" (colour % 6) } opacity="0.8" x=(frame.left) y=(px(y + 20.0)) rx="2"
-                    width=(px((x.at(*value) - frame.left).max(1.0))) height="11" { title { (words[row]) } }
+                    width=(px((x.at(figure.value) - frame.left).max(1.0))) height="11" { title { (words[row]) } }
+                @if let Some([low, high]) = figure.interval {
+                    path class="whisker" d={ "M" (px(x.at(low))) " " (px(y + 25.5)) "H" (px(x.at(high))) } {}
+                }
             }
             (x_axis(&frame, &ticks, measure.axis))
         },
@@ -169,6 +179,8 @@ fn draw(frame: &Frame, measure: &Measure, bars: &[(String, f64)], colour: usize)
 
 fn table(links: &[Link]) -> Markup {
     let dash = || "–".to_owned();
+    let known =
+        |of: Option<Figure>, show: Show| of.map_or_else(dash, |figure| spread(figure, show));
     html! {
         table {
             thead { tr {
@@ -178,11 +190,11 @@ fn table(links: &[Link]) -> Markup {
             } }
             tbody { @for link in links { tr {
                 th scope="row" { (link.title()) } td { (link.size_text()) }
-                td { (link.per_s().map_or_else(dash, rate)) } td { (link.bytes_per_s().map_or_else(dash, speed)) }
+                td { (known(link.files, rate)) } td { (known(link.speed, speed)) }
                 td { (link.client.us(link.ok).map_or_else(dash, time)) } td { (link.server.us(link.ok).map_or_else(dash, time)) }
                 td { (count(link.full)) } td { (count(link.resumed)) }
-                td { (link.client.of_limit(link.ok).map_or_else(dash, percent)) }
-                td { (link.server.of_limit(link.ok).map_or_else(dash, percent)) }
+                td { (known(link.client_share, percent)) }
+                td { (known(link.server_share, percent)) }
             } } }
         }
     }

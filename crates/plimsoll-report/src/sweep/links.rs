@@ -1,5 +1,6 @@
 //! The links of a sweep: a rung's slices added up.
 
+use plimsoll_model::ladder::pieces::Figure;
 use plimsoll_model::ladder::{LadderRecord, Rung, Volume};
 use plimsoll_model::units::Size;
 
@@ -50,7 +51,7 @@ impl Used {
     }
 
     /// How much of the CPU is what crypto alone takes (0–1).
-    pub(crate) fn of_limit(self, of: u64) -> Option<f64> {
+    fn of_limit(self, of: u64) -> Option<f64> {
         let cpu = self.cpu_us.filter(|cpu| *cpu > 0.0 && of > 0)?;
         Some(self.floor_us? / cpu)
     }
@@ -73,10 +74,21 @@ pub(crate) struct Link {
     pub(crate) bytes: u64,
     pub(crate) client: Used,
     pub(crate) server: Used,
+    /// What was measured so often.
+    pub(crate) slices: usize,
+    /// Fetched, a second.
+    pub(crate) files: Option<Figure>,
+    /// A second.
+    pub(crate) speed: Option<Figure>,
+    /// Of the client's CPU, what cryptography alone takes (0–1).
+    pub(crate) client_share: Option<Figure>,
+    /// The same of the server's.
+    pub(crate) server_share: Option<Figure>,
 }
 
 impl Link {
-    fn of(rung: &Rung) -> Link {
+    /// `links`: of the sweep, whose intervals hold together.
+    fn of(rung: &Rung, links: usize) -> Link {
         let volumes = || rung.slices.iter().filter_map(|slice| slice.volume.as_ref());
         let setting = |axis: &str| rung.settings.get(axis).map(String::as_str);
         let (ok, bytes): (u64, u64) = volumes().fold((0, 0), |(ok, bytes), v| {
@@ -107,7 +119,21 @@ impl Link {
                 format!("{word} {value}")
             })
             .collect();
+        let per_s = |n: u64, v: &Volume| n as f64 / v.elapsed_s;
+        let elapsed_s: f64 = volumes().map(|v| v.elapsed_s).sum();
+        let in_all = |n: u64| (elapsed_s > 0.0).then(|| n as f64 / elapsed_s);
+        let share = |v: &Volume, floor: Option<f64>, cpu| Some(floor? * v.ok as f64 / cpu?);
+        let clients = volumes().filter_map(|v| share(v, v.client_floor_us, v.client_cpu_us));
+        let servers = volumes().filter_map(|v| share(v, v.server_floor_us, v.server_cpu_us));
         Link {
+            slices: volumes().count(),
+            files: Figure::of(in_all(ok), volumes().map(|v| per_s(v.ok, v)), links),
+            speed: {
+                let pieces = volumes().map(|v| per_s(v.bytes_received, v));
+                Figure::of(in_all(bytes), pieces, links)
+            },
+            client_share: Figure::of(client.of_limit(ok), clients, links),
+            server_share: Figure::of(server.of_limit(ok), servers, links),
             name: rung.name.clone(),
             suite: setting("suite")
                 .map(str::to_owned)
@@ -117,7 +143,7 @@ impl Link {
                 .or_else(|| bytes.checked_div(ok)),
             mode,
             others: others.join(", "),
-            elapsed_s: volumes().map(|v| v.elapsed_s).sum(),
+            elapsed_s,
             ok,
             full,
             resumed,
@@ -173,7 +199,7 @@ pub(crate) fn links(record: &LadderRecord) -> Vec<Link> {
         .rungs
         .iter()
         .filter(|rung| rung.slices.iter().any(|slice| slice.volume.is_some()))
-        .map(Link::of)
+        .map(|rung| Link::of(rung, record.rungs.len()))
         .collect();
     let mut others: Vec<String> = Vec::new();
     for link in &links {

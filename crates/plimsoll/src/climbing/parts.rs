@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use plimsoll_model::Plan;
+use plimsoll_model::ladder::pieces::MORE_ROUNDS;
 use plimsoll_model::ladder::{self, Part};
 use plimsoll_model::run::MANY_CONNECTIONS;
 use plimsoll_model::spec::{RungSpec, Secured, Spec};
@@ -19,9 +20,6 @@ use crate::problems::Source;
 
 /// Long enough for some hundred calls, and as short as rounds have to be.
 pub(super) const SLICE: Duration = Duration::from_millis(200);
-
-/// Rounds beyond those that a claim needs at least: the widest differences then are not its bounds.
-const MORE_ROUNDS: usize = 4;
 
 /// Calls in flight that keep a server busy, at least.
 const IN_FLIGHT: u32 = 32;
@@ -132,7 +130,7 @@ pub(super) fn rounds(
     Ok(Rounds {
         part: Some(part),
         loads,
-        rounds: rounds_of(rungs.len(), metrics),
+        rounds: vec![rounds_of(rungs.len(), metrics); rungs.len()],
     })
 }
 

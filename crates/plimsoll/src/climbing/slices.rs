@@ -1,11 +1,18 @@
 //! Rungs that have rounds of short slices, every rung once a round in random order; each slice is a run of
 //! its own. On several machines shard 0 decides the order, and each slice is a run of all shards.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::Plan;
+use plimsoll_model::ladder::pieces::{pieces, takes_part};
 use plimsoll_model::ladder::{self, Part, Slice};
 use plimsoll_model::run::Run;
-use plimsoll_model::spec::Spec;
+use plimsoll_model::spec::{RungSpec, Spec};
+use plimsoll_model::units::Period;
 use serde::{Deserialize, Serialize};
 
 use super::{Climb, Outline};
@@ -16,6 +23,9 @@ use crate::planning;
 use crate::problems::Source;
 use crate::progress::Series;
 use crate::shards::Team;
+
+/// The warm-up of a piece is divided like its slice, but no shorter: every client has to get its first ticket in it.
+const SHORTEST_WARMUP: Duration = Duration::from_millis(200);
 
 /// What distinguishes a slice: of this all shards make the same plan.
 #[derive(Debug, Serialize, Deserialize)]
@@ -30,7 +40,8 @@ pub(super) struct Rounds {
     pub(super) part: Option<Part>,
     /// One a rung.
     pub(super) loads: Vec<(Spec, Plan)>,
-    pub(super) rounds: usize,
+    /// One a rung.
+    pub(super) rounds: Vec<usize>,
 }
 
 impl Rounds {
@@ -41,6 +52,58 @@ impl Rounds {
 }
 
 impl Outline {
+    /// How long all slices take, with their warm-ups.
+    fn in_slices(&self) -> Duration {
+        let of = |(rung, rounds): (&RungSpec, &usize)| {
+            let load = &rung.spec.load;
+            let times = [load.warmup, load.duration].into_iter().flatten();
+            times.map(|time| time.0).sum::<Duration>() * *rounds as u32
+        };
+        self.rungs.iter().zip(&self.rounds).map(of).sum()
+    }
+
+    /// In sentences: rounds and slices, and their warm-ups; where links have different numbers of rounds, a line for
+    /// each number. How long all of that takes.
+    pub(super) fn show_slices(&self, f: &mut fmt::Formatter<'_>) -> Result<Duration, fmt::Error> {
+        let warmup = |rung: &RungSpec| rung.spec.load.warmup.map_or(Duration::ZERO, |p| p.0);
+        let rounds = self.rounds[0];
+        if self.rounds.iter().all(|n| *n == rounds) {
+            let longest = self.rungs.iter().map(warmup).max().unwrap_or_default();
+            let slice = self.rungs[0].spec.load.duration;
+            write!(
+                f,
+                "{rounds} rounds of slices of {}, each after a warm-up of {}",
+                slice.unwrap_or(Period(self.length)),
+                Period(longest)
+            )?;
+            for rung in self.rungs.iter().filter(|rung| warmup(rung) < longest) {
+                write!(f, ", {} for {}", Period(warmup(rung)), rung.name)?;
+            }
+            writeln!(f)?;
+            return Ok(self.in_slices());
+        }
+        let mut alike: BTreeMap<_, Vec<&str>> = BTreeMap::new();
+        for (rung, rounds) in self.rungs.iter().zip(&self.rounds) {
+            let slice = rung.spec.load.duration.map_or(self.length, |p| p.0);
+            let key = (Reverse(*rounds), slice, warmup(rung));
+            alike.entry(key).or_default().push(&rung.name);
+        }
+        for ((Reverse(rounds), slice, warmup), names) in alike {
+            let rounds = match rounds {
+                1 => "one slice".to_owned(),
+                n => format!("{n} rounds of slices"),
+            };
+            writeln!(
+                f,
+                "{rounds} of {}, each after a warm-up of {}: {}",
+                Period(slice),
+                Period(warmup),
+                names.join("; ")
+            )?;
+        }
+        Ok(self.in_slices())
+    }
+
     /// Makes this shard's part of each slice that shard 0 announces.
     ///
     /// # Errors
@@ -64,6 +127,33 @@ impl Outline {
     }
 }
 
+/// Divides the slices of links into pieces; how many rounds each link has then. A load in an open loop keeps whole
+/// slices, as one whose objectives or precision need many calls, and files that take long or whose size is not known.
+pub(super) fn divide(rungs: &mut [RungSpec], rounds: usize) -> Vec<usize> {
+    let links = rungs.len();
+    let mut divide = |rung: &mut RungSpec| {
+        let size = rung.spec.file().and_then(|(_, size)| size);
+        let is_judged = !rung.spec.objective.is_empty();
+        let load = &mut rung.spec.load;
+        let (Some(slice), Some(size), Some(clients)) = (load.duration, size, load.clients) else {
+            return rounds;
+        };
+        if is_judged || load.rate.is_some() || load.steps.is_some() || load.precision.is_some() {
+            return rounds;
+        }
+        let pieces = pieces(slice.0, rounds, links, size.saturating_mul(clients.into()));
+        if pieces > 1 {
+            // In whole milliseconds, to be read.
+            let part = |of: Duration| Duration::from_millis(of.as_millis() as u64 / pieces as u64);
+            let warmup = |all: Period| Period(part(all.0).max(all.0.min(SHORTEST_WARMUP)));
+            load.duration = Some(Period(part(slice.0)));
+            load.warmup = load.warmup.map(warmup);
+        }
+        rounds * pieces
+    };
+    rungs.iter_mut().map(&mut divide).collect()
+}
+
 impl Climb {
     pub(super) fn climb(
         &mut self,
@@ -72,13 +162,16 @@ impl Climb {
         team: Option<&Team<'_>>,
         slice: &impl Fn(&Plan, &Run, String) -> Slice,
     ) -> Result<(), Failure> {
-        let orders = ladder::order(self.rungs.len(), all.rounds, self.record.seed);
+        let rounds = all.rounds.iter().copied().max().unwrap_or_default();
+        let orders = ladder::order(self.rungs.len(), rounds, self.record.seed);
         // Dropped at the end, it gives the terminal back before anything else is shown.
         let series = Series::new(process.progress);
         if let Some(part) = all.part {
-            series.notice(format_args!("{}: {} rounds", part.words(), all.rounds));
+            series.notice(format_args!("{}: {rounds} rounds", part.words()));
         }
-        for (round, order) in orders.into_iter().enumerate() {
+        for (round, mut order) in orders.into_iter().enumerate() {
+            order.retain(|rung| takes_part(round, all.rounds[*rung], rounds));
+            let slices = order.len();
             for (nth, rung) in order.into_iter().enumerate() {
                 let (spec, mut plan) = all.loads[rung].clone();
                 let alone = matches!(all.part, None | Some(Part::Memory));
@@ -90,13 +183,11 @@ impl Climb {
                     Some(part) => format!("{}/{name}", part.name()),
                 };
                 let context = format!(
-                    "{}round {} of {}, slice {} of {}: {}",
+                    "{}round {} of {rounds}, slice {} of {slices}: {}",
                     all.part
                         .map_or_else(String::new, |part| format!("{}, ", part.name())),
                     round + 1,
-                    all.rounds,
                     nth + 1,
-                    self.rungs.len(),
                     self.rungs[rung].name
                 );
                 let progress = series.one(plan, vec![context]);
@@ -117,7 +208,7 @@ impl Climb {
                     return Ok(());
                 }
                 let run = run?;
-                // The k-th slices of two rungs are of the same round: each has one a round.
+                // The k-th slices of two rungs are of the same round wherever they are compared: each has one a round.
                 let mut slice = slice(plan, &run, name);
                 self.testbed.after(rung, &before, &run, &mut slice);
                 self.note_connections(rung, plan, &run);
@@ -130,7 +221,7 @@ impl Climb {
             }
             if all.part.is_none() {
                 let (n, so_far) = (round + 1, (self.so_far)(&self.record));
-                series.notice(format_args!("round {n} of {}{so_far}", all.rounds));
+                series.notice(format_args!("round {n} of {rounds}{so_far}"));
             }
         }
         Ok(())

@@ -1,0 +1,104 @@
+//! A burst of noise in a sweep of equal links: slices in pieces, in random order within rounds, let it hit
+//! both alike, where one long slice after the other showed a difference.
+//!
+//! Seeds are drawn afresh each time and printed; `SWEEP_SEED=… cargo test …` repeats one.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests; seeds are printed"
+)]
+
+mod records;
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
+use plimsoll_model::ladder::pieces::pieces;
+use plimsoll_model::ladder::{self, LadderRecord, Slice};
+use plimsoll_report::sweep;
+use serde_json::Value;
+
+const SLICE_S: f64 = 2.0;
+const SWEEPS: u64 = 200;
+
+/// In which the machine does half of what it does otherwise.
+struct Burst {
+    from: f64,
+    to: f64,
+}
+
+impl Burst {
+    /// What is done from `at` on for `length` seconds, at one a second.
+    fn done(&self, at: f64, length: f64) -> f64 {
+        let hit = (self.to.min(at + length) - self.from.max(at)).max(0.0);
+        length - hit / 2.0
+    }
+}
+
+/// Two equal links, with so many slices each that together take [`SLICE_S`].
+fn measured(slices: usize, burst: &Burst, seed: u64) -> LadderRecord {
+    let mut record = records::sweep();
+    let length = SLICE_S / slices as f64;
+    let whole = record.rungs[0].slices[0].clone();
+    for rung in &mut record.rungs {
+        rung.slices.clear();
+    }
+    let mut at = 0.0;
+    for rung in ladder::order(2, slices, seed).concat() {
+        let mut volume = whole.volume.clone().unwrap();
+        volume.elapsed_s = length;
+        volume.ok = (burst.done(at, length) * 10_000.0) as u64;
+        volume.bytes_received = volume.ok << 10;
+        record.rungs[rung].slices.push(Slice {
+            volume: Some(volume),
+            ..whole.clone()
+        });
+        at += length;
+    }
+    record
+}
+
+/// Of each link's files a second: the figure and its interval.
+fn figures(record: &LadderRecord) -> Vec<(f64, Option<[f64; 2]>)> {
+    let document = sweep::document(record);
+    let links = document["links"].as_array().unwrap();
+    let of = |link: &Value| {
+        let interval = link["fetched_per_s_interval"].as_array().map(|ends| {
+            let mut ends = ends.iter().map(|end| end.as_f64().unwrap());
+            [ends.next().unwrap(), ends.next().unwrap()]
+        });
+        (link["fetched_per_s"].as_f64().unwrap(), interval)
+    };
+    links.iter().map(of).collect()
+}
+
+#[test]
+fn a_burst_of_noise_does_not_make_equal_links_differ() {
+    let seed = match std::env::var("SWEEP_SEED") {
+        Ok(seed) => seed.parse().unwrap(),
+        Err(_) => RandomState::new().hash_one(0),
+    };
+    println!("SWEEP_SEED={seed}");
+    let divided = pieces(Duration::from_secs_f64(SLICE_S), 1, 2, 16 << 10);
+    assert!(divided > 10, "{divided}");
+    let (mut differed, mut claimed) = (0, 0);
+    for nth in 0..SWEEPS {
+        // Within the first slice of the old order, or the second.
+        let from = (nth % 2) as f64 * SLICE_S + 0.2 + 0.8 * nth as f64 / SWEEPS as f64;
+        let burst = Burst {
+            from,
+            to: from + 0.8,
+        };
+        let seed = seed.wrapping_add(nth);
+        let old = figures(&measured(1, &burst, seed));
+        assert!(old.iter().all(|(_, interval)| interval.is_none()));
+        differed += u64::from((old[0].0 / old[1].0 - 1.0).abs() > 0.15);
+        let new = figures(&measured(divided, &burst, seed));
+        let [a, b] = [new[0].1.unwrap(), new[1].1.unwrap()];
+        claimed += u64::from(a[1] < b[0] || b[1] < a[0]);
+        assert!((new[0].0 / new[1].0 - 1.0).abs() < 0.15, "{new:?}");
+    }
+    assert_eq!(differed, SWEEPS);
+    assert!(claimed * 100 <= SWEEPS * 5, "{claimed} of {SWEEPS}");
+}
