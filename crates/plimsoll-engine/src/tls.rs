@@ -44,7 +44,7 @@ mod whole;
 
 use bare::BareSession;
 use chain::CheckedOnce;
-use failures::explained;
+use failures::{Shown, explained};
 use files::{FileError, Named};
 use key_log::KeyLogFile;
 use lean::LeanSession;
@@ -91,7 +91,7 @@ pub enum TlsSetupError {
 pub struct TlsClient {
     config: Arc<ClientConfig>,
     server_name: ServerName<'static>,
-    has_identity: bool,
+    shown: Shown,
     /// The client's certificate.
     identity: Option<Arc<Rotating>>,
     resume: bool,
@@ -189,7 +189,7 @@ impl TlsClient {
         Ok(TlsClient {
             config: Arc::new(config),
             server_name,
-            has_identity: plan.identity.is_some(),
+            shown: Shown::of(plan.identity.is_some()),
             identity,
             resume: plan.resume,
             full: plan.full,
@@ -223,7 +223,7 @@ impl TlsClient {
     pub fn failure(&self, error: &io::Error) -> (Outcome, String) {
         let library = error.get_ref().and_then(|e| e.downcast_ref());
         match (library, error.kind()) {
-            (Some(error), _) => explained(error, self.has_identity, &self.learned),
+            (Some(error), _) => explained(error, self.shown, &self.learned),
             _ if self.lacks_certificate() => {
                 (Outcome::TlsClientCertificateRequired, UNINVITED.to_owned())
             }
@@ -246,7 +246,7 @@ impl TlsClient {
 
     /// A server asked for a client certificate, and there was none to show.
     pub fn lacks_certificate(&self) -> bool {
-        !self.has_identity && self.learned.asked()
+        self.shown == Shown::Nothing && self.learned.asked()
     }
 
     /// The name that the server's certificate has to be for.
@@ -313,7 +313,7 @@ impl TlsClient {
             layer,
             retried: false,
             signature: None,
-            has_identity: self.has_identity,
+            shown: self.shown,
             learned: Arc::clone(&self.learned),
         })
     }

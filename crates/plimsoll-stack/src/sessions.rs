@@ -147,6 +147,13 @@ fn local(port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
 }
 
+/// What the processes of a stack run.
+struct Programs<'a> {
+    plimsoll: &'a Path,
+    redis: PathBuf,
+    haproxy: PathBuf,
+}
+
 impl Stack {
     /// Brings a stack up, `plimsoll` being the binary, and waits until all of it is healthy.
     /// What had come up is ended again when something does not.
@@ -179,7 +186,12 @@ impl Stack {
         let started = match servers {
             None => stack.start_embedded(dir, plimsoll, topology, &secret),
             Some((redis, haproxy)) => {
-                stack.start(dir, plimsoll, topology, &secret, &redis, &haproxy)
+                let programs = Programs {
+                    plimsoll,
+                    redis,
+                    haproxy,
+                };
+                stack.start(dir, topology, &secret, &programs)
             }
         };
         if started.is_err() {
@@ -191,14 +203,12 @@ impl Stack {
     fn start(
         &mut self,
         dir: &Path,
-        plimsoll: &Path,
         topology: &Topology,
         secret: &Path,
-        redis: &Path,
-        haproxy: &Path,
+        programs: &Programs<'_>,
     ) -> Result<(), StackError> {
         let redis_port = topology.first_port;
-        let mut command = Command::new(redis);
+        let mut command = Command::new(&programs.redis);
         command
             .args(["--port", &redis_port.to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--appendonly", "no", "--maxclients"])
@@ -210,7 +220,7 @@ impl Stack {
         let url = format!("redis://127.0.0.1:{redis_port}");
         let workers = topology.workers.to_string();
         let mut ours = |name: String, words: &[&str], port: u16, more: &[&str]| {
-            let mut command = Command::new(plimsoll);
+            let mut command = Command::new(programs.plimsoll);
             command
                 .args(words)
                 .args(["--listen", &local(port).to_string(), "--redis", &url])
@@ -255,11 +265,11 @@ impl Stack {
             looks_up_names: false,
         };
         fs::write(&config, balancer.configuration()).map_err(file(&config))?;
-        let checked = Command::new(haproxy)
+        let checked = Command::new(&programs.haproxy)
             .args(["-c", "-f"])
             .arg(&config)
             .output();
-        let checked = checked.map_err(file(haproxy))?;
+        let checked = checked.map_err(file(&programs.haproxy))?;
         if !checked.status.success() {
             return Err(StackError::Configuration {
                 path: config,
@@ -269,7 +279,7 @@ impl Stack {
         let api = self.api;
         for i in 1..=topology.balancers.max(1) {
             // A master and its worker: SIGUSR2 reloads the configuration, and sockets live on.
-            let mut command = Command::new(haproxy);
+            let mut command = Command::new(&programs.haproxy);
             command.args(["-W", "-db", "-f"]).arg(&config);
             let name = match i {
                 1 => "haproxy".to_owned(),

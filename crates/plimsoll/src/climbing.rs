@@ -40,7 +40,7 @@ use crate::shards::Team;
 use crate::version;
 
 pub(crate) use flags::ClimbFlags;
-use servers::Servers;
+use servers::{Servers, Whose};
 use slices::Rounds;
 use testbed::Testbed;
 use turning::Turning;
@@ -289,7 +289,13 @@ impl Climb {
         };
         make_directory(&dir, &spec)?;
         let servers = match &options.serve {
-            Some(words) => servers::start(words, &mut rungs, turning.is_some(), &dir)?,
+            Some(words) => {
+                let whose = match turning {
+                    Some(_) => Whose::EachRungs,
+                    None => Whose::Shared,
+                };
+                servers::start(words, &mut rungs, whose, &dir)?
+            }
             None => {
                 check_identity(&rungs)?;
                 Servers::default()

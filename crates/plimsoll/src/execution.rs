@@ -27,7 +27,7 @@ use crate::presentation;
 use crate::progress::{Progress, Style};
 use crate::protocols;
 use crate::reporter::{self, Reporter};
-use crate::spread::{self, Spread};
+use crate::spread::{self, Spread, SpreadLoad};
 use crate::stopping;
 use crate::telemetry;
 use crate::together::Barrier;
@@ -327,15 +327,12 @@ fn carry(job: Job<'_>, process: &Process, by: By<'_>) -> Result<Run, ExecutionEr
     drop(load);
     let plan_file = job.dir.join(run::file::PLAN);
     record(job, plan_toml, &spread, process, |stop, observe| {
-        spread::run(
+        let load = SpreadLoad {
             plan,
-            &spread,
-            &plan_file,
-            Place::Alone,
-            process,
-            stop,
-            observe,
-        )
+            spread: &spread,
+            plan_file: &plan_file,
+        };
+        spread::run(load, Place::Alone, process, stop, observe)
     })
 }
 

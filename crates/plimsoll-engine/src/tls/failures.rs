@@ -9,12 +9,28 @@ use super::record::RecordError;
 use super::trust::Learned;
 use super::validity::failure;
 
+/// What this end showed the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shown {
+    Certificate,
+    Nothing,
+}
+
+impl Shown {
+    pub(super) fn of(has_identity: bool) -> Shown {
+        match has_identity {
+            true => Shown::Certificate,
+            false => Shown::Nothing,
+        }
+    }
+}
+
 /// What is wrong with a record, counted as the same failure is where the library sees it.
-pub(super) fn classify_record(error: &RecordError, has_identity: bool) -> (Outcome, String) {
+pub(super) fn classify_record(error: &RecordError, shown: Shown) -> (Outcome, String) {
     match error {
         RecordError::Alerted(alert) => classify(
             &rustls::Error::AlertReceived(AlertDescription::from(*alert)),
-            has_identity,
+            shown,
         ),
         other => (Outcome::TlsFailed, format!("tls: {other}")),
     }
@@ -23,10 +39,10 @@ pub(super) fn classify_record(error: &RecordError, has_identity: bool) -> (Outco
 /// [`classify`], with what is known besides the error.
 pub(super) fn explained(
     error: &rustls::Error,
-    has_identity: bool,
+    shown: Shown,
     learned: &Learned,
 ) -> (Outcome, String) {
-    let (outcome, text) = classify(error, has_identity);
+    let (outcome, text) = classify(error, shown);
     match learned.why(error) {
         Some(why) => (outcome, format!("{text}: {why}")),
         None => (outcome, text),
@@ -38,7 +54,7 @@ pub(super) fn explained(
 /// A TLS 1.3 client is done before the server has judged its certificate (RFC 8446
 /// §4.4.2), so the server's verdict can come as an alert on an open connection: what it
 /// means depends on whether we showed a certificate.
-pub(super) fn classify(error: &rustls::Error, has_identity: bool) -> (Outcome, String) {
+pub(super) fn classify(error: &rustls::Error, shown: Shown) -> (Outcome, String) {
     use AlertDescription as Alert;
     let outcome = match error {
         rustls::Error::InvalidCertificate(problem) => match problem {
@@ -66,7 +82,7 @@ pub(super) fn classify(error: &rustls::Error, has_identity: bool) -> (Outcome, S
             | Alert::DecryptError
             | Alert::UnknownCA
             | Alert::AccessDenied
-                if has_identity =>
+                if shown == Shown::Certificate =>
             {
                 Outcome::TlsClientCertificateRejected
             }

@@ -9,7 +9,7 @@ use rustls::{ClientConnection, SignatureScheme};
 
 use super::agreed::{Agreement, noted_signature};
 use super::bare::{BareError, BareSession};
-use super::failures::{classify_record, explained};
+use super::failures::{Shown, classify_record, explained};
 use super::handshake::{Agreed, is_retried};
 use super::lean::LeanSession;
 use super::record;
@@ -22,7 +22,7 @@ pub(crate) struct TlsSession {
     pub(super) retried: bool,
     /// By which the server proved its identity, likewise.
     pub(super) signature: Option<SignatureScheme>,
-    pub(super) has_identity: bool,
+    pub(super) shown: Shown,
     pub(super) learned: Arc<Learned>,
 }
 
@@ -97,7 +97,7 @@ impl TlsSession {
 
     /// The server asked for a client certificate, and there was none to show.
     pub(crate) fn lacks_certificate(&self) -> bool {
-        !self.has_identity && self.learned.asked()
+        self.shown == Shown::Nothing && self.learned.asked()
     }
 
     /// Since this was asked last, of any connection, a certificate was met that no earlier one had.
@@ -126,8 +126,8 @@ impl TlsSession {
         };
         match done {
             Ok(()) => Ok(true),
-            Err(BareError::Handshake(e)) => Err(explained(&e, self.has_identity, &self.learned)),
-            Err(BareError::Record(e)) => Err(classify_record(&e, self.has_identity)),
+            Err(BareError::Handshake(e)) => Err(explained(&e, self.shown, &self.learned)),
+            Err(BareError::Record(e)) => Err(classify_record(&e, self.shown)),
         }
     }
 
@@ -149,7 +149,7 @@ impl TlsSession {
         match received {
             Ok(closed) => Ok(Some(closed)),
             Err(record::Failure::Taker(e)) => Err(e),
-            Err(record::Failure::Record(e)) => Err(classify_record(&e, self.has_identity).into()),
+            Err(record::Failure::Record(e)) => Err(classify_record(&e, self.shown).into()),
         }
     }
 
@@ -186,7 +186,7 @@ impl TlsSession {
         }
         match state {
             Ok(state) => Ok(state.peer_has_closed()),
-            Err(e) => Err(explained(&e, self.has_identity, &self.learned)),
+            Err(e) => Err(explained(&e, self.shown, &self.learned)),
         }
     }
 

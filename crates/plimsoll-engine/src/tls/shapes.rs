@@ -20,6 +20,7 @@ use rustls::{
     RootCertStore, ServerConfig, ServerConnection, SideData,
 };
 
+use super::failures::Shown;
 use super::record::Cipher;
 use super::secrets::Heard;
 use super::tickets::Tickets;
@@ -206,7 +207,7 @@ impl Setup {
         let client = TlsClient {
             config: Arc::new(config),
             server_name: self.name.clone(),
-            has_identity: self.client.client_auth_cert_resolver.has_certs(),
+            shown: Shown::of(self.client.client_auth_cert_resolver.has_certs()),
             resume: tickets.is_some(),
             full: None,
             identity: None,

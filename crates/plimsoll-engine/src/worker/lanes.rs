@@ -19,6 +19,14 @@ use crate::network::Network;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// What a connection was that is gone.
+pub(super) struct Gone {
+    /// It was of use.
+    pub(super) served: bool,
+    /// It had no call in flight, so no client has noticed.
+    pub(super) idle: bool,
+}
+
 impl<P: Protocol, N: Network> Worker<P, N> {
     /// How long a connection that has come up may live, where the plan says so. The first ones of the
     /// lanes end one after another, over the time of one life, so that their successors do, too.
@@ -72,7 +80,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             outcome: Outcome::Goaway,
             detail: "the server went away before the connection's first call".to_owned(),
         };
-        self.replace(lane, served, true, &loss, now);
+        let idle = true;
+        self.replace(lane, Gone { served, idle }, &loss, now);
     }
 
     /// Whether a lane's connection that is about to end was of use: it carried a call, or
@@ -91,20 +100,19 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         carried || lasted
     }
 
-    /// A lane's connection that was up is gone: another follows, at once where this one was
-    /// of use (`served`). `idle`: it had no call in flight, so no client has noticed.
-    pub(super) fn replace(&mut self, lane: u32, served: bool, idle: bool, loss: &Loss, now: Time) {
+    /// A lane's connection that was up is gone: another follows, at once where this one was of use.
+    pub(super) fn replace(&mut self, lane: u32, gone: Gone, loss: &Loss, now: Time) {
         let entry = &mut self.client.lanes[lane as usize];
-        if served {
+        if gone.served {
             entry.failures = 0;
         }
-        if served || entry.failures == 0 {
-            entry.failures += u32::from(!served);
+        if gone.served || entry.failures == 0 {
+            entry.failures += u32::from(!gone.served);
             self.to_connect.push_back(lane);
             return self.top_up(lane, now);
         }
         self.pause(lane, loss.outcome, now);
-        if idle {
+        if gone.idle {
             self.fail_idle_clients(lane, loss.outcome, now);
         } else {
             self.top_up(lane, now);

@@ -7,6 +7,7 @@ use plimsoll_model::{Outcome, Time};
 
 use super::Worker;
 use super::connection::{Attempt, Driven, Reading, Received, Role, Until};
+use super::lanes::Gone;
 use crate::driver::{Driver, Protocol};
 use crate::event_loop::Control;
 use crate::event_loop::client::Steps;
@@ -416,7 +417,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 self.open_connections -= 1;
                 control.connections(-1);
                 self.recorder.connection_lost(self.stage);
-                self.replace(lane, served, idle, loss, now);
+                self.replace(lane, Gone { served, idle }, loss, now);
             }
             _ => self.lane_failed(lane, loss, now),
         }

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_model::spec::{Spec, made_by_server};
+use plimsoll_model::spec::{Secured, Spec, made_by_server};
 use plimsoll_stack::certificates::CertificateSet;
 
 use crate::failure::Failure;
@@ -50,7 +50,7 @@ impl Asked {
         mut command: Command,
         at: &str,
         set: &CertificateSet,
-        mutual: bool,
+        secured: Secured,
         dir: &Path,
     ) -> Result<Command, Failure> {
         let site = dir.join("openssl");
@@ -76,7 +76,7 @@ impl Asked {
         if !self.groups.is_empty() {
             command.args(["-groups", &self.groups.join(":")]);
         }
-        if mutual {
+        if secured == Secured::Mutual {
             command.args(["-Verify", "10", "-verify_return_error", "-CAfile"]);
             command.arg(absolute(&set.ca_cert)?);
         }

@@ -22,6 +22,16 @@ use crate::stopping;
 use crate::version;
 
 /// What runs for a climb. Dropped, it ends: the servers, then their namespace.
+/// Whose servers are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Whose {
+    /// Of all rungs that want the same.
+    #[default]
+    Shared,
+    /// Rungs are up together: each has its own, whose CPU is its alone, on cores that generators leave.
+    EachRungs,
+}
+
 #[derive(Default)]
 pub(super) struct Servers {
     /// Certificates, by the kind that rungs ask for.
@@ -30,8 +40,7 @@ pub(super) struct Servers {
     /// Each rung's place in `running`.
     by_rung: Vec<usize>,
     namespace: Option<Namespace>,
-    /// Servers and generators have cores of their own.
-    apart: bool,
+    whose: Whose,
     /// The climb's.
     dir: PathBuf,
     /// Which OpenSSL there is, where rungs are served by it.
@@ -87,16 +96,15 @@ impl Drop for Server {
 }
 
 /// Starts the servers of `plimsoll serve WORDS` (or of a rung's own words) that the rungs need, and
-/// points the rungs at them. Rungs whose network can't be made are taken out. `own`: rungs are up together, and
-/// each has a server of its own, whose CPU is its alone.
+/// points the rungs at them. Rungs whose network can't be made are taken out.
 pub(super) fn start(
     words: &[String],
     rungs: &mut Vec<RungSpec>,
-    own: bool,
+    whose: Whose,
     dir: &Path,
 ) -> Result<Servers, Failure> {
     let mut servers = Servers {
-        apart: own,
+        whose,
         dir: dir.to_owned(),
         ..Servers::default()
     };
@@ -112,7 +120,10 @@ pub(super) fn start(
             let set = servers.certify(kind.as_deref(), dir)?;
             servers.sets.insert(kind.clone(), set);
         }
-        let key = (wanted, if own { nth } else { 0 });
+        let key = match whose {
+            Whose::EachRungs => (wanted, nth),
+            Whose::Shared => (wanted, 0),
+        };
         let place = match started.get(&key) {
             Some(known) => *known,
             None => {
@@ -288,10 +299,9 @@ impl Servers {
         if let (Some(asked), Some(set)) = (&wanted.openssl, set) {
             let (command, host) = self.placed("openssl", wanted.network);
             let at = again.map_or_else(|| format!("{host}:0"), str::to_owned);
-            let mutual = wanted.secured == Secured::Mutual;
             let log = format!("openssl-{}", place + 1);
             let log = self.dir.join(log).with_extension("log");
-            let command = asked.command(command, &at, set, mutual, &self.dir)?;
+            let command = asked.command(command, &at, set, wanted.secured, &self.dir)?;
             let (child, address) = openssl::start(command, &log, |c| self.spawn(c))?;
             return Ok(Server {
                 child,
@@ -349,9 +359,9 @@ impl Servers {
 
     fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         let mut start = || layout::alike(|| command.spawn());
-        match self.apart {
-            true => cores::for_server(start),
-            false => start(),
+        match self.whose {
+            Whose::EachRungs => cores::for_server(start),
+            Whose::Shared => start(),
         }
     }
 }

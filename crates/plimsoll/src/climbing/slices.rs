@@ -15,6 +15,7 @@ use plimsoll_model::spec::{RungSpec, Spec};
 use plimsoll_model::units::Period;
 use serde::{Deserialize, Serialize};
 
+use super::testbed::Company;
 use super::{Climb, Outline};
 use crate::environment::Environment;
 use crate::execution::{self, Process};
@@ -174,8 +175,11 @@ impl Climb {
             let slices = order.len();
             for (nth, rung) in order.into_iter().enumerate() {
                 let (spec, mut plan) = all.loads[rung].clone();
-                let alone = matches!(all.part, None | Some(Part::Memory));
-                let before = self.testbed.before(rung, &mut plan, alone)?;
+                let company = match all.part {
+                    None | Some(Part::Memory) => Company::Alone,
+                    Some(_) => Company::All,
+                };
+                let before = self.testbed.before(rung, &mut plan, company)?;
                 let plan = &plan;
                 let name = format!("rung-{}/slice-{:02}", rung + 1, round + 1);
                 let name = match all.part {

@@ -18,6 +18,14 @@ pub(super) struct Testbed {
     sidecars: Sidecars,
 }
 
+/// Which rungs are up.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Company {
+    /// One, so that its server can be started afresh.
+    Alone,
+    All,
+}
+
 /// What was there before a slice.
 pub(super) struct Before {
     /// The server's memory, where it was started for this slice.
@@ -41,8 +49,7 @@ impl Testbed {
         })
     }
 
-    /// Makes ready for a slice of `rung`, whose plan may have to watch another process. `alone`:
-    /// no other rung is up, so that its server can be started afresh.
+    /// Makes ready for a slice of `rung`, whose plan may have to watch another process.
     ///
     /// # Errors
     /// When the server does not start again.
@@ -50,12 +57,12 @@ impl Testbed {
         &mut self,
         rung: usize,
         plan: &mut Plan,
-        alone: bool,
+        company: Company,
     ) -> Result<Before, Failure> {
-        let fresh = if alone && plan.load.connections >= MANY_CONNECTIONS {
-            self.servers.renew(rung)?
-        } else {
-            None
+        let is_many = plan.load.connections >= MANY_CONNECTIONS;
+        let fresh = match company {
+            Company::Alone if is_many => self.servers.renew(rung)?,
+            _ => None,
         };
         if let Some(pid) = self.servers.pid(rung) {
             plan.watch = Watch::Pid(pid);

@@ -17,6 +17,7 @@ use plimsoll_model::schedule::turns::order;
 use plimsoll_model::spec::{LadderSpec, RateSpec, RungSpec, Spec};
 use plimsoll_report::quantity::time;
 
+use super::testbed::Company;
 use super::{Asked, Climb, prices};
 use crate::execution::Process;
 use crate::failure::Failure;
@@ -355,7 +356,7 @@ impl Climb {
             plan.load.turns = Some(turns(rung as u32));
             plan.keep_requests = true;
             (plan.load.last_core, plan.load.count_bytes) = (true, true);
-            before.push(self.testbed.before(rung, plan, false)?);
+            before.push(self.testbed.before(rung, plan, Company::All)?);
         }
         let loads = self.rungs.iter().zip(&plans).enumerate();
         let parts: Vec<Part<'_>> = loads

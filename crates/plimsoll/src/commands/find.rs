@@ -436,7 +436,7 @@ impl Hunt<'_> {
         }
         let took = clock.now().0 - began.0;
         let growth = growth(&plan, &run).map_err(|e| Failure::error(chain(&e)))?;
-        let growing = growth.is_some_and(|g| g.is_clear(rate_per_s, self.record.goal.precision));
+        let growing = growth.filter(|g| g.is_clear(rate_per_s, self.record.goal.precision));
         let total = &run.summary.total;
         Ok(Trial {
             purpose,

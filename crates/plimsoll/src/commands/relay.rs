@@ -184,6 +184,14 @@ pub(super) struct SecretFlags {
     jwt_secret_file: Vec<PathBuf>,
 }
 
+/// What follows where no secret is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Without {
+    Fails,
+    /// Nobody else has to know it: backend and gateway are one process.
+    Random,
+}
+
 impl SecretFlags {
     /// Another reading may find others.
     pub(super) fn is_of_files(&self) -> bool {
@@ -194,7 +202,7 @@ impl SecretFlags {
     pub(super) fn read(
         &self,
         environment: &Environment,
-        or_random: bool,
+        without: Without,
     ) -> Result<Vec<Vec<u8>>, Failure> {
         if let Some(found) = environment.get("JWT_ALGORITHM")
             && found.value != "HS256"
@@ -225,8 +233,7 @@ impl SecretFlags {
                 }
             }
         }
-        if secrets.is_empty() && or_random {
-            // Nobody else has to know it: backend and gateway are this process.
+        if secrets.is_empty() && without == Without::Random {
             let random = format!("{}{}", uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
             secrets.push(("random".to_owned(), random.into_bytes()));
         }
@@ -444,7 +451,13 @@ fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Ex
             "give --redis redis://HOST:PORT; for one process without Redis: plimsoll serve llm --with-gateway HOST:PORT",
         ));
     }
-    let secrets = arguments.secret.read(environment, arguments.echo)?;
+    let secrets = arguments.secret.read(
+        environment,
+        match arguments.echo {
+            true => Without::Random,
+            false => Without::Fails,
+        },
+    )?;
     let keys = Keys::new(&secrets).map_err(Failure::error)?;
     let bound = Listen {
         address: listening_address("--listen", &arguments.listen)?,

@@ -6,7 +6,7 @@
 use plimsoll_protocols::serving::Renewal;
 use plimsoll_relays::token::Keys;
 
-use super::relay::SecretFlags;
+use super::relay::{SecretFlags, Without};
 use crate::console;
 use crate::environment::Environment;
 use crate::failure::Failure;
@@ -30,7 +30,7 @@ pub(super) fn at_hangup(
         let secrets = match secret.is_of_files() {
             false => Ok(()),
             true => secret
-                .read(&environment, false)
+                .read(&environment, Without::Fails)
                 .and_then(|secrets| keys.replace(&secrets).map_err(Failure::error)),
         };
         for (what, renewed) in [("certificates", certificates), ("secrets", secrets)] {

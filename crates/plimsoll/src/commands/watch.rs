@@ -4,8 +4,8 @@ use clap::Args;
 
 use crate::execution::Process;
 use crate::failure::{Exit, Failure};
-use crate::shards;
 use crate::shards::identity::AccessFlags;
+use crate::shards::{self, Watching};
 
 /// Show a run on several machines while it goes on, or end it.
 #[derive(Debug, Args)]
@@ -33,5 +33,9 @@ pub(crate) struct Arguments {
 pub(crate) fn execute(arguments: &Arguments, process: &Process) -> Result<Exit, Failure> {
     let id = arguments.run_id.as_deref();
     let access = arguments.access.access();
-    shards::watch(&arguments.rendezvous, &access, id, arguments.stop, process)
+    let watching = match arguments.stop {
+        true => Watching::ToItsEnd,
+        false => Watching::Alone,
+    };
+    shards::watch(&arguments.rendezvous, &access, id, watching, process)
 }

@@ -45,10 +45,17 @@ impl Rendezvous {
     ) -> Result<Rendezvous, Failure> {
         let (inputs, heard) = mpsc::channel();
         let (sender, events) = mpsc::channel();
-        let answers = inputs.clone();
+        let serving = Serving {
+            store,
+            clock,
+            stop,
+            answers: inputs.clone(),
+            heard,
+            sender,
+        };
         thread::Builder::new()
             .name("shard".into())
-            .spawn(move || serve(member, &store, clock, &stop, &answers, &heard, &sender))
+            .spawn(move || serving.serve(member))
             .map_err(|e| Failure::error(format_args!("can't start a thread: {e}")))?;
         Ok(Rendezvous { inputs, events })
     }
@@ -64,49 +71,55 @@ impl Rendezvous {
     }
 }
 
-fn serve(
-    mut member: Member,
-    store: &Store,
+/// What a member is served with, on a thread of its own.
+struct Serving {
+    store: Arc<Store>,
     clock: Clock,
-    stop: &Stop,
-    answers: &Sender<Input>,
-    heard: &Receiver<Input>,
-    sender: &Sender<Event>,
-) {
-    let mut stopped = 0;
-    while !member.is_over() {
-        for (which, ask) in member.poll(clock.now()) {
-            let answers = answers.clone();
-            store.ask(ask, move |answer| {
-                let _ = answers.send(Input::Answer(which, answer));
-            });
-        }
-        let mut input = heard.recv_timeout(TURN).ok();
-        while let Some(one) = input {
-            match one {
-                Input::Line(line) => member.log(&line),
-                Input::Close => member.close(clock.now()),
-                Input::Answer(which, answer) => member.answered(which, answer, clock.now()),
+    stop: Stop,
+    answers: Sender<Input>,
+    heard: Receiver<Input>,
+    sender: Sender<Event>,
+}
+
+impl Serving {
+    fn serve(self, mut member: Member) {
+        let mut stopped = 0;
+        while !member.is_over() {
+            for (which, ask) in member.poll(self.clock.now()) {
+                let answers = self.answers.clone();
+                self.store.ask(ask, move |answer| {
+                    let _ = answers.send(Input::Answer(which, answer));
+                });
             }
-            input = heard.try_recv().ok();
-        }
-        while let Some(event) = member.event() {
-            let level = match &event {
-                Event::Stop(level) => *level,
-                Event::Notice(text) => {
-                    console::notice(text);
-                    continue;
+            let mut input = self.heard.recv_timeout(TURN).ok();
+            while let Some(one) = input {
+                match one {
+                    Input::Line(line) => member.log(&line),
+                    Input::Close => member.close(self.clock.now()),
+                    Input::Answer(which, answer) => {
+                        member.answered(which, answer, self.clock.now())
+                    }
                 }
-                // Nobody is there any more who could want what is measured.
-                Event::Lost(_) => 2,
-                _ => 0,
-            };
-            while stopped < level {
-                stop.request();
-                stopped += 1;
+                input = self.heard.try_recv().ok();
             }
-            // Whoever started the shard may have ended.
-            let _ = sender.send(event);
+            while let Some(event) = member.event() {
+                let level = match &event {
+                    Event::Stop(level) => *level,
+                    Event::Notice(text) => {
+                        console::notice(text);
+                        continue;
+                    }
+                    // Nobody is there any more who could want what is measured.
+                    Event::Lost(_) => 2,
+                    _ => 0,
+                };
+                while stopped < level {
+                    self.stop.request();
+                    stopped += 1;
+                }
+                // Whoever started the shard may have ended.
+                let _ = self.sender.send(event);
+            }
         }
     }
 }
@@ -253,6 +266,7 @@ impl Closing {
 
 #[cfg(test)]
 mod tests {
+    use super::super::identity::Role;
     use super::super::objects::{ORDERS, Orders, from_json};
     use super::super::store::{Access, Ask};
     use super::super::tests::fixtures::charge;
@@ -263,7 +277,7 @@ mod tests {
     fn a_request_under_way_when_the_load_ends_does_not_keep_the_end_from_the_others() {
         let dir = tempfile::tempdir().unwrap();
         let url = format!("file://{}", dir.path().display());
-        let store = Arc::new(Store::open(&url, &Access::default(), true).unwrap());
+        let store = Arc::new(Store::open(&url, &Access::default(), Role::Leader).unwrap());
         let clock = Clock::new();
         let leader = Leader::new(charge(1, Duration::from_secs(60)), clock.now(), 0);
         let mut leading = Leading::new(leader, Arc::clone(&store), clock);

@@ -264,10 +264,20 @@ impl ShardFlags {
     }
 }
 
+/// What a shard is to the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Shard 0, which decides for all.
+    Leader,
+    Member,
+}
+
 impl Identity {
-    /// Whether it decides for all.
-    pub(crate) fn leads(&self) -> bool {
-        self.shard.index == 0
+    pub(crate) fn role(&self) -> Role {
+        match self.shard.index {
+            0 => Role::Leader,
+            _ => Role::Member,
+        }
     }
 }
 

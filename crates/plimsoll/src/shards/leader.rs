@@ -467,8 +467,7 @@ impl Leader {
         if self.merging.is_gone(shard) {
             return;
         }
-        let stopped = self.orders.stop > 0;
-        self.merging.take(shard, line, stopped);
+        self.merging.take(shard, line, &self.orders);
         if let Some(problem) = self.merging.problem(shard) {
             let text = format!("shard {shard} of {}: {problem}", self.charge.own.of);
             match self.phase {

@@ -5,7 +5,7 @@
 
 use plimsoll_model::run::{RunHeader, ShardFigures, ShardState, ShardTotals};
 
-use super::objects::{Line, Offset};
+use super::objects::{Line, Offset, Orders};
 use crate::spread::gathering::Gathering;
 use crate::spread::wire::Message;
 
@@ -46,8 +46,8 @@ impl Merging {
         self.shards[shard as usize].offset
     }
 
-    /// Takes a line of the shard's log. `stopped`: all were to stop.
-    pub(super) fn take(&mut self, shard: u32, line: Line, stopped: bool) {
+    /// Takes a line of the shard's log, which may have got these orders.
+    pub(super) fn take(&mut self, shard: u32, line: Line, orders: &Orders) {
         let one = &mut self.shards[shard as usize];
         if one.state.is_some() {
             return;
@@ -63,7 +63,7 @@ impl Merging {
             Message::Interval(interval) => one.totals.add(&self.header, interval),
             Message::Finished(end) if end.interrupted => {
                 one.state = Some(ShardState::Stopped);
-                one.reason = (!stopped).then(|| {
+                one.reason = (orders.stop == 0).then(|| {
                     "was stopped before its time, and handed over what it had measured".to_owned()
                 });
             }

@@ -44,15 +44,15 @@ use crate::console;
 use crate::execution::{self, Carry, OutputFlags, Process};
 use crate::failure::{Exit, Failure};
 use crate::spread::wire::{End, Message, Ready, messages};
-use crate::spread::{self, Spread};
+use crate::spread::{self, Spread, SpreadLoad};
 use exchange::{Closing, Leading, Rendezvous};
-use identity::Identity;
+use identity::{Identity, Role};
 use leader::{Charge, Leader};
 use member::{Event, Member};
 use objects::Arrival;
 use store::Store;
 
-pub(crate) use reading::{ask_to_end, merge, watch};
+pub(crate) use reading::{Watching, ask_to_end, merge, watch};
 pub(crate) use team::Team;
 
 /// How often a shard that waits for the others looks whether it is to stop.
@@ -75,7 +75,7 @@ pub(crate) fn execute(
     }
     // A plan that can't be carried out fails before anybody waits.
     drop(process.prepare(plan)?);
-    let store = Store::open(&identity.rendezvous, &identity.access, identity.leads())?;
+    let store = Store::open(&identity.rendezvous, &identity.access, identity.role())?;
     let part = Part::new(
         spec,
         plan,
@@ -83,12 +83,12 @@ pub(crate) fn execute(
         process,
         store.folder(&identity.run_id),
     )?;
-    let ended = match identity.leads() {
-        true => part.lead(
+    let ended = match identity.role() {
+        Role::Leader => part.lead(
             |carry| execution::execute_led(spec, plan, output, process, carry),
             |exit| *exit,
         ),
-        false => part.follow(),
+        Role::Member => part.follow(),
     };
     store.close(ended.is_ok());
     ended
@@ -116,7 +116,7 @@ impl<'a> Part<'a> {
     ) -> Result<Part<'a>, Failure> {
         let filled_in = spec.filled_in(plan);
         let mut plan = plan.clone();
-        if !identity.leads() {
+        if identity.role() == Role::Member {
             // One machine has the server, if any, and one account of it is enough.
             plan.watch = Watch::Nothing;
         }
@@ -323,15 +323,12 @@ impl Part<'_> {
         let folder = PlanFolder::new(&self.arrival.token).map_err(unwritten)?;
         let plan_file = folder.0.join(plimsoll_model::run::file::PLAN);
         std::fs::write(&plan_file, &self.plan_toml).map_err(unwritten)?;
-        spread::run(
+        let load = SpreadLoad {
             plan,
-            &self.spread,
-            &plan_file,
-            place,
-            self.process,
-            stop,
-            observe,
-        )
+            spread: &self.spread,
+            plan_file: &plan_file,
+        };
+        spread::run(load, place, self.process, stop, observe)
     }
 
     /// When the load begins; `None`: not at all.

@@ -9,6 +9,7 @@ use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::record::RequestRecord;
 use plimsoll_model::run::{Ending, IntervalRecord, RunWriter};
 
+use super::identity::Role;
 use super::leader::ranges;
 use super::member::LEADER_PATIENCE;
 use super::merging::Merging;
@@ -77,7 +78,7 @@ impl Reading {
     /// # Errors
     /// Where there is no such run.
     fn open(url: &str, access: &Access, given: Option<&str>) -> Result<Reading, Failure> {
-        let store = Store::open(url, access, false)?;
+        let store = Store::open(url, access, Role::Member)?;
         let id = run_id(&store, url, given)?;
         let store = store.folder(&id);
         let Answer::Bytes { bytes, .. } = store.ask_now(&Ask::Get(HEAD.to_owned()))? else {
@@ -143,14 +144,13 @@ impl Reading {
                     Answer::Bytes { bytes, .. } => {
                         parts += 1;
                         self.next[shard as usize] += 1;
-                        let stopped = self.orders.stop > 0;
                         match objects::open(&bytes) {
                             Ok(lines) => lines
                                 .into_iter()
-                                .for_each(|line| self.merging.take(shard, line, stopped)),
+                                .for_each(|line| self.merging.take(shard, line, &self.orders)),
                             Err(problem) => {
                                 let line = Line::Message(Message::Failed(problem));
-                                self.merging.take(shard, line, stopped);
+                                self.merging.take(shard, line, &self.orders);
                             }
                         }
                     }
@@ -246,7 +246,15 @@ pub(crate) fn merge(
     execution::conclude(&run, &dir, screen, made)
 }
 
-/// Shows a run while it goes on, until it has ended. `stop`: it is to end.
+/// What a run is watched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Watching {
+    Alone,
+    /// It is asked to end.
+    ToItsEnd,
+}
+
+/// Shows a run while it goes on, until it has ended.
 ///
 /// # Errors
 /// Where there is no such run, or it has no leader any more.
@@ -254,13 +262,13 @@ pub(crate) fn watch(
     url: &str,
     access: &Access,
     id: Option<&str>,
-    stop: bool,
+    watching: Watching,
     process: &Process,
 ) -> Result<Exit, Failure> {
     let mut reading = Reading::open(url, access, id)?;
     let mut progress = Progress::of_run(&reading.head.header, process.progress);
     let mut silence = Duration::ZERO;
-    if stop {
+    if watching == Watching::ToItsEnd {
         wish(&reading.store)?;
     }
     loop {
@@ -338,7 +346,7 @@ fn wants_to_stop(process: &Process) -> bool {
 /// # Errors
 /// Where the store does not take it.
 pub(crate) fn ask_to_end(url: &str, id: &str) -> Result<(), Failure> {
-    wish(&Store::open(url, &Access::default(), false)?.folder(id))
+    wish(&Store::open(url, &Access::default(), Role::Member)?.folder(id))
 }
 
 fn wish(store: &Store) -> Result<(), Failure> {

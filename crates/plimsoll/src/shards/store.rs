@@ -21,6 +21,7 @@ use object_store::{
 };
 use tokio::runtime::Runtime;
 
+use super::identity::Role;
 use crate::failure::{Failure, chain};
 use host::Host;
 pub(crate) use link::Access;
@@ -82,12 +83,11 @@ enum Way {
 }
 
 impl Store {
-    /// Opens the store at `url`. Nothing is asked of it yet. `leads`: this is shard 0, which serves
-    /// it where nobody else does.
+    /// Opens the store at `url`, which the leader serves where nobody else does. Nothing is asked of it yet.
     ///
     /// # Errors
     /// Where `url` names no store, or the environment lacks what it needs.
-    pub(super) fn open(url: &str, access: &Access, leads: bool) -> Result<Store, Failure> {
+    pub(super) fn open(url: &str, access: &Access, role: Role) -> Result<Store, Failure> {
         let wrong =
             |problem: String| Failure::usage(format_args!("rendezvous `{url}`: {problem}"), HELP);
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -100,9 +100,11 @@ impl Store {
         let (way, path) = match url.strip_prefix("tcp://") {
             Some(address) => {
                 let address = Address::parse(address).map_err(wrong)?;
-                let way = match leads {
-                    false => Way::Link(Arc::new(Link::new(&address, access).map_err(wrong)?)),
-                    true => {
+                let way = match role {
+                    Role::Member => {
+                        Way::Link(Arc::new(Link::new(&address, access).map_err(wrong)?))
+                    }
+                    Role::Leader => {
                         access.token().map_err(wrong)?;
                         let unmade = |e: std::io::Error| {
                             Failure::error(format_args!("can't make a folder for the run: {e}"))

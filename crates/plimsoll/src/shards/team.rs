@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::Part;
-use super::identity::Identity;
+use super::identity::{Identity, Role};
 use super::member::LEADER_PATIENCE;
 use super::objects::{self, from_json, to_json};
 use super::store::{Answer, Ask, Store};
@@ -60,11 +60,11 @@ impl<'a> Team<'a> {
 
     /// Whether this process decides what comes next.
     pub(crate) fn leads(&self) -> bool {
-        self.identity.leads()
+        self.identity.role() == Role::Leader
     }
 
     fn join(identity: &'a Identity, process: &'a Process) -> Result<Team<'a>, Failure> {
-        let store = Store::open(&identity.rendezvous, &identity.access, identity.leads())?;
+        let store = Store::open(&identity.rendezvous, &identity.access, identity.role())?;
         Ok(Team {
             store: store.folder(&identity.run_id),
             identity,

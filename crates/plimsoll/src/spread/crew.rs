@@ -55,21 +55,31 @@ const LATE: u64 = 2;
 /// How long a process that was killed may take to be gone.
 const REAPING: Duration = Duration::from_secs(2);
 
-/// Carries `plan`, or one shard's part of it, out with several processes; its text without
-/// secrets is in `plan_file`.
+/// A plan that several processes carry out.
+pub(crate) struct SpreadLoad<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) spread: &'a Spread,
+    /// Its text without secrets.
+    pub(crate) plan_file: &'a Path,
+}
+
+/// Carries a plan, or one shard's part of it, out with several processes.
 ///
 /// # Errors
 /// When the load could not begin, or a process failed. Everything observed until then
 /// stands.
 pub(crate) fn run(
-    plan: &Plan,
-    spread: &Spread,
-    plan_file: &Path,
+    load: SpreadLoad<'_>,
     place: Place<'_>,
     process: &Process,
     stop: &Stop,
     observe: &mut dyn FnMut(Observation<'_>),
 ) -> Result<Finished, EngineError> {
+    let SpreadLoad {
+        plan,
+        spread,
+        plan_file,
+    } = load;
     let addresses = plimsoll_engine::resolve(&plan.target)?;
     let server = server_of(plan.watch, &addresses);
     let memory = ServerMemory::before(server.as_ref());

@@ -23,7 +23,7 @@ use crate::failure::Failure;
 use crate::protocols::{self, Needs};
 use plimsoll_report::quantity::count as thousands;
 
-pub(crate) use crew::run;
+pub(crate) use crew::{SpreadLoad, run};
 
 /// More would only take each other's cores.
 const MAX_PROCESSES: u64 = 256;

@@ -50,12 +50,12 @@ pub(super) fn growth(plan: &Plan, run: &Run) -> Result<Option<Growth>, RunError>
 }
 
 /// What a trial says of its rate. Without an objective on errors, `implied_errors_share` of the
-/// calls may fail. `growing`: calls piled up in it.
+/// calls may fail. `growing`: how calls piled up in it, where they clearly did.
 pub(super) fn judge(
     objectives: &[Objective],
     implied_errors_share: Option<f64>,
     plan: &Plan,
-    growing: bool,
+    growing: Option<Growth>,
     run: &Run,
 ) -> Verdict {
     let limited = run
@@ -94,7 +94,7 @@ pub(super) fn judge(
     missed.extend(unmet(NotSupported).map(|j| j.objective.clone()));
     if missed.is_empty() {
         return match limited {
-            _ if !growing => Verdict::Met,
+            _ if growing.is_none() => Verdict::Met,
             // A late generator makes a queue of its own.
             Some(problem) => Verdict::GeneratorLimited {
                 reason: problem.text.clone(),

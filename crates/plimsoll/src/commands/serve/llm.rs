@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::arguments::{Json, listening_address};
 use crate::commands::conclusion::conclude;
 use crate::commands::relay::{
-    self, BusFlags, SecretFlags, ServiceFlags, WAIT_FOR_BUS, gateway_counts,
+    self, BusFlags, SecretFlags, ServiceFlags, WAIT_FOR_BUS, Without, gateway_counts,
 };
 use crate::commands::renewing;
 use crate::commands::tls_flags::ServerTlsFlags;
@@ -108,41 +108,59 @@ pub(crate) struct Arguments {
     json: Json,
 }
 
-pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Result<Exit, Failure> {
-    descriptors::raise_limit()?;
-    let bind = |flag: &str, listen: &str| -> Result<Bound, Failure> {
+impl Arguments {
+    fn bind(&self, flag: &str, listen: &str) -> Result<Bound, Failure> {
         Listen {
             address: listening_address(flag, listen)?,
-            reuse_port: arguments.reuse_port,
-            tls: arguments.tls.tls(),
-            drain: arguments.drain.0,
-            proxies: arguments.service.proxies_with_header(),
+            reuse_port: self.reuse_port,
+            tls: self.tls.tls(),
+            drain: self.drain.0,
+            proxies: self.service.proxies_with_header(),
             ..Listen::default()
         }
         .bind()
         .map_err(Failure::error)
+    }
+
+    fn options(&self) -> LlmOptions {
+        LlmOptions {
+            token_delay: self.token_delay.0,
+            jitter: self.jitter.0,
+            text: self.text.clone(),
+            tokens: self.tokens.map(|n| n as usize),
+            slots: self.slots.map(|n| n as usize),
+            has_sessions: self.with_gateway.is_some() || self.bus.redis.is_some(),
+            request_timeout: self.service.request_timeout.0,
+            trusted_proxies: self.service.trusted_proxies(),
+            lame_duck: self.service.lame_duck.0,
+        }
+    }
+
+    fn gateway_options(&self) -> GatewayOptions {
+        GatewayOptions {
+            request_timeout: self.service.request_timeout.0,
+            trusted_proxies: self.service.trusted_proxies(),
+            compression: self.compression,
+            ..GatewayOptions::default()
+        }
+    }
+}
+
+pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Result<Exit, Failure> {
+    descriptors::raise_limit()?;
+    let without = match arguments.bus.redis {
+        Some(_) => Without::Fails,
+        None => Without::Random,
     };
-    let secrets = arguments
-        .secret
-        .read(environment, arguments.bus.redis.is_none())?;
+    let secrets = arguments.secret.read(environment, without)?;
     let keys = Keys::new(&secrets).map_err(Failure::error)?;
-    let bound = bind("--listen", &arguments.listen)?;
+    let bound = arguments.bind("--listen", &arguments.listen)?;
     let gateway_bound = arguments
         .with_gateway
         .as_deref()
-        .map(|listen| bind("--with-gateway", listen))
+        .map(|listen| arguments.bind("--with-gateway", listen))
         .transpose()?;
-    let options = LlmOptions {
-        token_delay: arguments.token_delay.0,
-        jitter: arguments.jitter.0,
-        text: arguments.text.clone(),
-        tokens: arguments.tokens.map(|n| n as usize),
-        slots: arguments.slots.map(|n| n as usize),
-        has_sessions: arguments.with_gateway.is_some() || arguments.bus.redis.is_some(),
-        request_timeout: arguments.service.request_timeout.0,
-        trusted_proxies: arguments.service.trusted_proxies(),
-        lame_duck: arguments.service.lame_duck.0,
-    };
+    let options = arguments.options();
     let renewals = [Some(&bound), gateway_bound.as_ref()];
     let renewals = renewals.into_iter().flatten().filter_map(Bound::renewal);
     renewing::at_hangup(&arguments.secret, environment, &keys, renewals.collect())?;
@@ -166,12 +184,7 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
             bus.ready(WAIT_FOR_BUS).await.map_err(Failure::error)?;
             relay::announce(&arguments.json, "llm", &bound)?;
             let gateway = gateway_bound.map(|bound| {
-                let options = GatewayOptions {
-                    request_timeout: arguments.service.request_timeout.0,
-                    trusted_proxies: arguments.service.trusted_proxies(),
-                    compression: arguments.compression,
-                    ..GatewayOptions::default()
-                };
+                let options = arguments.gateway_options();
                 let gateway = Gateway::new(bus.clone(), keys.clone(), options);
                 (gateway, bound)
             });
