@@ -10,6 +10,7 @@ use plimsoll_model::run::Run;
 use plimsoll_model::search::SearchRecord;
 use serde_json::{Value, json};
 
+use crate::overhead::overhead;
 use crate::sweep;
 
 /// Of the document; greater whenever a key changes its meaning or its place.
@@ -68,31 +69,4 @@ fn document(run: &Run, overhead_over: Option<Duration>) -> Value {
         document["overhead"] = json!(overhead(run, delay));
     }
     document
-}
-
-/// What the link and the tool add to a server's own, stated delay.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
-pub struct Overhead {
-    pub over_us: f64,
-    pub mean_us: Option<f64>,
-    pub p50_us: Option<f64>,
-    pub p99_us: Option<f64>,
-}
-
-/// Response time less `delay`. Cold runs: the first call's own time less `delay`.
-pub fn overhead(run: &Run, delay: Duration) -> Overhead {
-    let total = &run.summary.total;
-    let times = if run.header.cold {
-        total.service
-    } else {
-        total.response
-    };
-    let over_us = delay.as_nanos() as f64 / 1e3;
-    let above = |us: f64| ((us - over_us) * 1e3).round() / 1e3;
-    Overhead {
-        over_us,
-        mean_us: times.map(|t| above(t.mean_us)),
-        p50_us: times.and_then(|t| t.p50_us).map(above),
-        p99_us: times.and_then(|t| t.p99_us).map(above),
-    }
 }

@@ -23,6 +23,7 @@ pub mod markdown;
 mod measures;
 mod memory;
 pub mod ongoing;
+mod overhead;
 pub mod prometheus;
 mod rotation;
 pub mod s_time;

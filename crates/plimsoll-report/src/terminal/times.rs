@@ -9,8 +9,8 @@ use plimsoll_model::statistics::quantile::is_supported;
 
 use super::Options;
 use super::table::{GAP, Table, wrap};
-use crate::json::overhead;
 use crate::measures::STREAMS;
+use crate::overhead::overhead;
 use crate::quantity::{count, signed_time, time};
 
 type Column<'a> = (&'a str, Option<TimesSummary>);

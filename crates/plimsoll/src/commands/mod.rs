@@ -18,6 +18,7 @@ pub(crate) mod relay;
 mod renewing;
 pub(crate) mod report;
 pub(crate) mod run;
+mod secret;
 pub(crate) mod serve;
 pub(crate) mod shard;
 pub(crate) mod slurm;

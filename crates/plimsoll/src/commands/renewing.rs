@@ -6,7 +6,7 @@
 use plimsoll_protocols::serving::Renewal;
 use plimsoll_relays::token::Keys;
 
-use super::relay::{SecretFlags, Without};
+use super::secret::{SecretFlags, Without};
 use crate::console;
 use crate::environment::Environment;
 use crate::failure::Failure;

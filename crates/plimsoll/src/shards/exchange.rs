@@ -266,9 +266,8 @@ impl Closing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::identity::Role;
     use super::super::objects::{ORDERS, Orders, from_json};
-    use super::super::store::{Access, Ask};
+    use super::super::store::{Access, Ask, Role};
     use super::super::tests::fixtures::charge;
     use super::*;
 

@@ -8,7 +8,7 @@ use clap::Args;
 use plimsoll_model::plan::Shard;
 use plimsoll_model::units::Period;
 
-use super::store::Access;
+use super::store::{Access, Role};
 use crate::failure::Failure;
 
 /// More than anybody has machines for.
@@ -262,14 +262,6 @@ impl ShardFlags {
             access: self.access.access(),
         }))
     }
-}
-
-/// What a shard is to the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// Shard 0, which decides for all.
-    Leader,
-    Member,
 }
 
 impl Identity {

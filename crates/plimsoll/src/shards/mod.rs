@@ -46,11 +46,11 @@ use crate::failure::{Exit, Failure};
 use crate::spread::wire::{End, Message, Ready, messages};
 use crate::spread::{self, Spread, SpreadLoad};
 use exchange::{Closing, Leading, Rendezvous};
-use identity::{Identity, Role};
+use identity::Identity;
 use leader::{Charge, Leader};
 use member::{Event, Member};
 use objects::Arrival;
-use store::Store;
+use store::{Role, Store};
 
 pub(crate) use reading::{Watching, ask_to_end, merge, watch};
 pub(crate) use team::Team;

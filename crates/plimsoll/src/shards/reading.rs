@@ -9,12 +9,11 @@ use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::record::RequestRecord;
 use plimsoll_model::run::{Ending, IntervalRecord, RunWriter};
 
-use super::identity::Role;
 use super::leader::ranges;
 use super::member::LEADER_PATIENCE;
 use super::merging::Merging;
 use super::objects::{self, HEAD, Head, Line, ORDERS, Orders, WISH, Wish, from_json, to_json};
-use super::store::{Access, Answer, Ask, Store};
+use super::store::{Access, Answer, Ask, Role, Store};
 use crate::console;
 use crate::documents::{Made, Screen};
 use crate::execution::{self, Process};

@@ -21,7 +21,6 @@ use object_store::{
 };
 use tokio::runtime::Runtime;
 
-use super::identity::Role;
 use crate::failure::{Failure, chain};
 use host::Host;
 pub(crate) use link::Access;
@@ -73,6 +72,14 @@ pub(super) struct Store {
     runtime: Arc<Runtime>,
     /// Where this process serves it.
     host: Option<Arc<Host>>,
+}
+
+/// What a shard is to the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Shard 0, which decides for all.
+    Leader,
+    Member,
 }
 
 /// How the store is reached.

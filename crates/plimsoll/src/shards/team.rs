@@ -17,10 +17,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::Part;
-use super::identity::{Identity, Role};
+use super::identity::Identity;
 use super::member::LEADER_PATIENCE;
 use super::objects::{self, from_json, to_json};
-use super::store::{Answer, Ask, Store};
+use super::store::{Answer, Ask, Role, Store};
 use crate::execution::{self, Job, Process};
 use crate::failure::{Exit, Failure};
 

@@ -25,10 +25,10 @@ use plimsoll_model::plan::{Reuse, Shard};
 use plimsoll_model::spec::secrets;
 use plimsoll_model::{Plan, Time};
 
-use super::Spread;
 use super::gathering::Gathering;
 use super::server_memory::ServerMemory;
 use super::wire::{Message, Order};
+use super::{Spread, SpreadLoad};
 use crate::console;
 use crate::execution::Process;
 use crate::failure::Exit;
@@ -55,31 +55,21 @@ const LATE: u64 = 2;
 /// How long a process that was killed may take to be gone.
 const REAPING: Duration = Duration::from_secs(2);
 
-/// A plan that several processes carry out.
-pub(crate) struct SpreadLoad<'a> {
-    pub(crate) plan: &'a Plan,
-    pub(crate) spread: &'a Spread,
-    /// Its text without secrets.
-    pub(crate) plan_file: &'a Path,
-}
-
 /// Carries a plan, or one shard's part of it, out with several processes.
 ///
 /// # Errors
-/// When the load could not begin, or a process failed. Everything observed until then
-/// stands.
+/// When the load could not begin, or a process failed. What was observed until then stands.
 pub(crate) fn run(
-    load: SpreadLoad<'_>,
+    SpreadLoad {
+        plan,
+        spread,
+        plan_file,
+    }: SpreadLoad<'_>,
     place: Place<'_>,
     process: &Process,
     stop: &Stop,
     observe: &mut dyn FnMut(Observation<'_>),
 ) -> Result<Finished, EngineError> {
-    let SpreadLoad {
-        plan,
-        spread,
-        plan_file,
-    } = load;
     let addresses = plimsoll_engine::resolve(&plan.target)?;
     let server = server_of(plan.watch, &addresses);
     let memory = ServerMemory::before(server.as_ref());

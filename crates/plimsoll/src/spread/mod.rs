@@ -12,6 +12,7 @@ mod server_memory;
 pub(crate) mod wire;
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 use std::thread;
 
 use plimsoll_engine::Address;
@@ -23,7 +24,7 @@ use crate::failure::Failure;
 use crate::protocols::{self, Needs};
 use plimsoll_report::quantity::count as thousands;
 
-pub(crate) use crew::{SpreadLoad, run};
+pub(crate) use crew::run;
 
 /// More would only take each other's cores.
 const MAX_PROCESSES: u64 = 256;
@@ -38,6 +39,14 @@ pub(crate) struct Spread {
     pub(crate) sources: Vec<IpAddr>,
     /// What was decided here, for the report.
     pub(crate) notes: Vec<String>,
+}
+
+/// A plan that several processes carry out.
+pub(crate) struct SpreadLoad<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) spread: &'a Spread,
+    /// Its text without secrets.
+    pub(crate) plan_file: &'a Path,
 }
 
 /// What this machine allows.

@@ -14,10 +14,9 @@ use tokio::time::Instant;
 
 use crate::arguments::{Json, listening_address};
 use crate::commands::conclusion::conclude;
-use crate::commands::relay::{
-    self, BusFlags, SecretFlags, ServiceFlags, WAIT_FOR_BUS, Without, gateway_counts,
-};
+use crate::commands::relay::{self, BusFlags, ServiceFlags, WAIT_FOR_BUS, gateway_counts};
 use crate::commands::renewing;
+use crate::commands::secret::{SecretFlags, Without};
 use crate::commands::tls_flags::ServerTlsFlags;
 use crate::descriptors;
 use crate::environment::Environment;

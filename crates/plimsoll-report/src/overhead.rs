@@ -1,0 +1,33 @@
+//! What a call took besides a delay of the server that is known.
+
+use std::time::Duration;
+
+use plimsoll_model::run::Run;
+use serde::Serialize;
+
+/// What the link and the tool add to a server's own, stated delay.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Overhead {
+    pub(crate) over_us: f64,
+    pub(crate) mean_us: Option<f64>,
+    pub(crate) p50_us: Option<f64>,
+    pub(crate) p99_us: Option<f64>,
+}
+
+/// Response time less `delay`. Cold runs: the first call's own time less `delay`.
+pub(crate) fn overhead(run: &Run, delay: Duration) -> Overhead {
+    let total = &run.summary.total;
+    let times = if run.header.cold {
+        total.service
+    } else {
+        total.response
+    };
+    let over_us = delay.as_nanos() as f64 / 1e3;
+    let above = |us: f64| ((us - over_us) * 1e3).round() / 1e3;
+    Overhead {
+        over_us,
+        mean_us: times.map(|t| above(t.mean_us)),
+        p50_us: times.and_then(|t| t.p50_us).map(above),
+        p99_us: times.and_then(|t| t.p99_us).map(above),
+    }
+}

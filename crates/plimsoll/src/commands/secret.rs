@@ -1,0 +1,93 @@
+//! The secret that sessions' tokens are signed with, from files or variables.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use plimsoll_model::input;
+use plimsoll_relays::token::SHORTEST_SECRET;
+
+use crate::environment::Environment;
+use crate::failure::Failure;
+
+/// The secret that tokens are signed with.
+#[derive(Clone, Debug, Args)]
+pub(super) struct SecretFlags {
+    /// A file that holds the secret of the tokens, at least 32 bytes; given again for the
+    /// previous one, while it is being rotated [default: the variables JWT_SECRET, JWT_SECRET_PREVIOUS].
+    #[arg(long, value_name = "FILE")]
+    jwt_secret_file: Vec<PathBuf>,
+}
+
+/// What follows where no secret is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Without {
+    Fails,
+    /// Nobody else has to know it: backend and gateway are one process.
+    Random,
+}
+
+impl SecretFlags {
+    /// Another reading may find others.
+    pub(super) fn is_of_files(&self) -> bool {
+        !self.jwt_secret_file.is_empty()
+    }
+
+    /// At least one secret, the one to sign with first.
+    pub(super) fn read(
+        &self,
+        environment: &Environment,
+        without: Without,
+    ) -> Result<Vec<Vec<u8>>, Failure> {
+        if let Some(found) = environment.get("JWT_ALGORITHM")
+            && found.value != "HS256"
+        {
+            return Err(Failure::usage(
+                format_args!("JWT_ALGORITHM: `{}` is not spoken here", found.value),
+                "tokens are signed with HS256: set JWT_ALGORITHM=HS256, or leave it out",
+            ));
+        }
+        let mut secrets = Vec::new();
+        for path in &self.jwt_secret_file {
+            let content = input::read(path).map_err(|e| {
+                Failure::error(format_args!(
+                    "--jwt-secret-file: can't read {}: {e}",
+                    path.display()
+                ))
+            })?;
+            let end = content.iter().rposition(|b| !b.is_ascii_whitespace());
+            secrets.push((
+                format!("--jwt-secret-file {}", path.display()),
+                content[..end.map_or(0, |end| end + 1)].to_vec(),
+            ));
+        }
+        if secrets.is_empty() {
+            for name in ["JWT_SECRET", "JWT_SECRET_PREVIOUS"] {
+                if let Some(found) = environment.get(name) {
+                    secrets.push((name.to_owned(), found.value.into_bytes()));
+                }
+            }
+        }
+        if secrets.is_empty() && without == Without::Random {
+            let random = format!("{}{}", uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
+            secrets.push(("random".to_owned(), random.into_bytes()));
+        }
+        if secrets.is_empty() {
+            return Err(Failure::usage(
+                "no secret for the sessions' tokens",
+                "set JWT_SECRET, or give --jwt-secret-file FILE: the same for backends and gateways",
+            ));
+        }
+        for (name, secret) in &secrets {
+            if secret.len() < SHORTEST_SECRET {
+                return Err(Failure::usage(
+                    format_args!(
+                        "{name}: a secret of {} bytes, and HS256 needs at least {SHORTEST_SECRET}",
+                        secret.len()
+                    ),
+                    "make one, for example: openssl rand -hex 32",
+                ));
+            }
+        }
+        Ok(secrets.into_iter().map(|(_, secret)| secret).collect())
+    }
+}
