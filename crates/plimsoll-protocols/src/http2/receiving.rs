@@ -65,16 +65,31 @@ impl<C: Calls> Connection<C> {
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), Violation> {
-        let done = match head.kind() {
-            kind::DATA => (self.http2.data(head, payload))
-                .and_then(|data| C::data(self, data, now, out, events)),
-            kind::HEADERS if head.has(flags::END_HEADERS) => (self.http2.headers(head, payload))
-                .and_then(|block| C::header_block(self, block, now, out, events)),
-            _ => self.control(head, payload, now, out, events),
-        };
-        match done {
+        match self.act(head, payload, now, out, events) {
             Ok(()) => Ok(()),
             Err(violation) => self.contain(violation, out, events),
+        }
+    }
+
+    #[inline(always)]
+    fn act(
+        &mut self,
+        head: FrameHead,
+        payload: &[u8],
+        now: Time,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Violation> {
+        match head.kind() {
+            kind::DATA => {
+                let data = self.http2.data(head, payload)?;
+                C::data(self, data, now, out, events)
+            }
+            kind::HEADERS if head.has(flags::END_HEADERS) => {
+                let block = self.http2.headers(head, payload)?;
+                C::header_block(self, block, now, out, events)
+            }
+            _ => self.control(head, payload, now, out, events),
         }
     }
 

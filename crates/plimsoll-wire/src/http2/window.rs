@@ -9,17 +9,18 @@ pub const MAX_WINDOW: u32 = 0x7fff_ffff;
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiveWindow {
     size: u32,
-    /// Came, and was not yet given back to the peer.
-    used: u32,
-    /// The part of it that was passed on: given back in few frames.
+    /// Negative where SETTINGS made it so.
+    left: i32,
+    /// Passed on, and not yet given back to the peer.
     owed: u32,
 }
 
 impl ReceiveWindow {
+    /// `size`: at most [`MAX_WINDOW`].
     pub fn new(size: u32) -> ReceiveWindow {
         ReceiveWindow {
             size,
-            used: 0,
+            left: size as i32,
             owed: 0,
         }
     }
@@ -30,12 +31,13 @@ impl ReceiveWindow {
 
     /// Half of it, or more, is under way or waits.
     pub fn is_half_used(&self) -> bool {
-        self.used >= self.size.div_ceil(2)
+        self.left <= (self.size / 2) as i32
     }
 
     /// The peer has acknowledged SETTINGS by which it began with `size` (RFC 9113, 6.9.2); the update
     /// that it is due now.
     pub fn resize(&mut self, size: u32) -> Option<u32> {
+        self.left += size as i32 - self.size as i32;
         self.size = size;
         self.give_back(0)
     }
@@ -44,7 +46,6 @@ impl ReceiveWindow {
     pub fn widen_to(&mut self, size: u32) {
         let more = size.saturating_sub(self.size);
         self.size += more;
-        self.used += more;
         self.owed += more;
     }
 
@@ -54,18 +55,18 @@ impl ReceiveWindow {
     /// The peer sent more than it might: FLOW_CONTROL_ERROR.
     #[inline]
     pub fn take(&mut self, stream: u32, length: u32) -> Result<(), Violation> {
-        let used = self.used + length;
+        self.add(length);
         // An empty frame needs no room.
-        if used > self.size && length > 0 {
+        if self.left < 0 && length > 0 {
             return Err(self.overrun(stream, length));
         }
-        self.used = used;
         Ok(())
     }
 
     #[cold]
-    fn overrun(&self, stream: u32, length: u32) -> Violation {
-        let left = self.size.saturating_sub(self.used);
+    fn overrun(&mut self, stream: u32, length: u32) -> Violation {
+        self.left = self.left.wrapping_add_unsigned(length);
+        let left = self.left.max(0);
         let why = format!("{length} bytes of DATA in a window of {left} (RFC 9113, 6.9.1)");
         Violation::stream(stream, ErrorCode::FLOW_CONTROL_ERROR, why)
     }
@@ -76,20 +77,25 @@ impl ReceiveWindow {
         if self.owed == 0 || self.owed < self.size / 2 {
             return None;
         }
-        self.used = self.used.saturating_sub(self.owed);
+        self.left = self.left.saturating_add_unsigned(self.owed);
         Some(std::mem::take(&mut self.owed))
     }
 
     /// As [`ReceiveWindow::give_back`] where nothing ever waits: all that came was passed on.
     #[inline]
     pub(super) fn give_back_all(&mut self) -> Option<u32> {
-        (self.used > self.size / 4).then(|| std::mem::take(&mut self.used))
+        let used = self.size.wrapping_sub(self.left as u32);
+        if used <= self.size / 4 {
+            return None;
+        }
+        self.left = self.size as i32;
+        Some(used)
     }
 
     /// Counts DATA whose window is known to suffice.
     #[inline]
     pub(super) fn add(&mut self, length: u32) {
-        self.used += length;
+        self.left = self.left.wrapping_sub_unsigned(length);
     }
 }
 
