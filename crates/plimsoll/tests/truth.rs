@@ -243,7 +243,7 @@ impl Exact {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("bound").port();
         let options = CannedOptions {
-            hold: true,
+            answered_by_caller: true,
             max_concurrent_streams: streams,
             ..CannedOptions::default()
         };

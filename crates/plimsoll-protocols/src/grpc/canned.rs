@@ -57,7 +57,7 @@ pub struct CannedOptions {
     /// Every nth request is reset with the code, and not answered.
     pub reset_every: Option<(u64, ErrorCode)>,
     /// Whole requests are reported to the caller, who completes them when it likes.
-    pub hold: bool,
+    pub answered_by_caller: bool,
     /// Answer a held request even if the client has reset it, as a server does whose
     /// answer was on the way.
     pub ignore_resets: bool,
@@ -84,7 +84,7 @@ impl Default for CannedOptions {
             header_table_size: 4096,
             goaway_after: None,
             reset_every: None,
-            hold: false,
+            answered_by_caller: false,
             ignore_resets: false,
             most_out: usize::MAX,
             check_requests: true,

@@ -40,7 +40,7 @@ static ALLOCATOR: Counting = Counting;
 fn a_connection_with_a_call_in_flight_is_small() {
     let protocol = protocol(128);
     let canned = Canned::new(CannedOptions {
-        hold: true,
+        answered_by_caller: true,
         ..CannedOptions::default()
     });
     let mut server = canned.connection();

@@ -67,7 +67,7 @@ fn options() -> impl Strategy<Value = CannedOptions> {
                     header_table_size,
                     goaway_after: None,
                     reset_every: reset_every.map(|n| (n, ErrorCode::REFUSED_STREAM)),
-                    hold,
+                    answered_by_caller: hold,
                     ignore_resets,
                     check_requests: true,
                     ..CannedOptions::default()

@@ -216,7 +216,7 @@ fn simulate_call(seed: u64, call: &GrpcCall, answer: CannedOptions) -> (Interval
     let chance = |name, one_in: u64| pick(name, 1, one_in) == 1;
     let goaway_after = chance(5, 4).then(|| pick(6, 1, 60));
     let options = CannedOptions {
-        hold: true,
+        answered_by_caller: true,
         max_concurrent_streams: chance(1, 3).then(|| pick(2, 1, 8) as u32),
         stream_window: if chance(3, 3) {
             pick(4, 1, 300) as u32

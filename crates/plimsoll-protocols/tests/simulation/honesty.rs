@@ -89,7 +89,7 @@ impl Frozen {
         let freeze = START.plus_nanos(self.freeze_after);
         let mut server = Moody {
             canned: Canned::new(CannedOptions {
-                hold: true,
+                answered_by_caller: true,
                 max_concurrent_streams: self.streams,
                 ..CannedOptions::default()
             }),

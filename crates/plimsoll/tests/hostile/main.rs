@@ -197,7 +197,7 @@ fn grpc(
 
 fn held() -> CannedOptions {
     CannedOptions {
-        hold: true,
+        answered_by_caller: true,
         ..CannedOptions::default()
     }
 }

@@ -444,7 +444,7 @@ impl CannedConnection {
         {
             self.http2.reset(stream.id, code, out);
             self.streams.0.remove(place);
-        } else if options.hold {
+        } else if options.answered_by_caller {
             stream.phase = Phase::Held;
             held.push(stream.id);
         } else {
