@@ -8,6 +8,7 @@ pub mod bolt;
 mod calls;
 pub mod fetch;
 pub mod flags;
+pub mod foreign;
 pub mod grpc;
 mod heartbeats;
 mod hex;

@@ -3,6 +3,7 @@
 //! A protocol's options are one struct: the section of a plan, the flags of its command, their
 //! variables, help and defaults are read from it. [`crate::registry`] lists the protocols.
 
+use std::any::Any;
 use std::error::Error;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -10,9 +11,12 @@ use std::path::{Path, PathBuf};
 use clap::{ArgMatches, Args, Command};
 use plimsoll_engine::tls::TlsSetupError;
 use plimsoll_engine::{EngineError, Finished, Observation, Place, Protocol, Stop, Trace};
+use plimsoll_model::plan::Proxy;
 use plimsoll_model::run::{Run, Timestamp};
-use plimsoll_model::spec::{self, CallSpec, Of, Section, Spec};
+use plimsoll_model::spec::{self, CallSpec, Of, Schemes, Section, Spec};
 use plimsoll_model::{Plan, input};
+
+use crate::foreign::{Alias, Tool};
 
 /// Called once, it puts the load of this process on the target.
 pub type Load<'a> = Box<
@@ -100,6 +104,22 @@ impl From<TlsSetupError> for Unmade {
     }
 }
 
+/// A folder that a plan names, which can't be handed to pods.
+#[derive(Clone, Copy, Debug)]
+pub struct Folder {
+    pub key: &'static str,
+    /// What to name in its place.
+    pub help: &'static str,
+}
+
+/// There was no way to a server that had to be asked.
+#[derive(Debug)]
+pub struct Lost {
+    pub why: Unmade,
+    /// How to do without the server.
+    pub help: Option<String>,
+}
+
 /// A protocol all of which is in its folder.
 pub trait Owned: Section {
     /// What the engine needs for its calls.
@@ -116,6 +136,16 @@ pub trait Owned: Section {
         let _ = run;
         String::new()
     }
+
+    /// Answers a question of its own ([`spec::Surroundings::ask`]) by asking the server of `spec`.
+    fn ask(_question: &mut dyn Any, _spec: &Spec, _proxy: Option<&Proxy>) -> Option<Lost> {
+        None
+    }
+
+    /// A folder that the section names.
+    fn folder(&self) -> Option<Folder> {
+        None
+    }
 }
 
 /// The flags of a command besides a target and the flags of a load: the quick form of a plan with this section.
@@ -127,6 +157,11 @@ pub trait Quick: Args {
     const TARGET: &str;
     /// Its servers can be asked what they offer (server reflection).
     const REFLECTS: bool = false;
+    /// Variables of older scripts.
+    const ALIASES: &[Alias] = &[];
+    /// Words of other tools, and ours in their place.
+    const SYNONYMS: &[(&str, &str)] = &[];
+    const TOOL: Option<&Tool> = None;
 
     /// The section that was typed, where some flags are another name for what other sections have. With a
     /// ladder in `spec` its rungs are measured, and not one run.
@@ -148,6 +183,8 @@ pub(crate) struct Kind {
     pub(crate) load: for<'a> fn(Asked<'a>) -> Option<Result<Load<'a>, Unmade>>,
     pub(crate) files: Option<&'static Files>,
     pub(crate) below_tables: fn(&Run) -> String,
+    pub(crate) ask: fn(&mut dyn Any, &Spec, Option<&Proxy>) -> Option<Lost>,
+    pub(crate) folder: fn(&CallSpec) -> Option<Folder>,
 }
 
 impl Kind {
@@ -157,6 +194,8 @@ impl Kind {
             load: load_of::<P>,
             files: P::FILES,
             below_tables: P::below_tables,
+            ask: P::ask,
+            folder: |call| call.get::<P>()?.folder(),
         }
     }
 }
@@ -171,6 +210,12 @@ pub struct Entry {
     pub target: &'static str,
     /// As [`Quick::REFLECTS`].
     pub reflects: bool,
+    /// As [`Quick::ALIASES`].
+    pub aliases: &'static [Alias],
+    /// As [`Quick::SYNONYMS`].
+    pub synonyms: &'static [(&'static str, &'static str)],
+    /// As [`Quick::TOOL`].
+    pub tool: Option<&'static Tool>,
     protocol: &'static dyn spec::Protocol,
     flags: fn(Command) -> Command,
     apply: Apply,
@@ -182,10 +227,17 @@ impl Entry {
             name: F::NAME,
             target: F::TARGET,
             reflects: F::REFLECTS,
+            aliases: F::ALIASES,
+            synonyms: F::SYNONYMS,
+            tool: F::TOOL,
             protocol: const { &Of::<F::Section>::NEW },
             flags: F::augment_args,
             apply: apply::<F>,
         }
+    }
+
+    pub fn schemes(&self) -> &'static Schemes {
+        self.protocol.schemes()
     }
 
     /// Adds what its command takes to `command`, and describes it.

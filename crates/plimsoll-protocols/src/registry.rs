@@ -1,9 +1,11 @@
 //! The protocols and the commands that put load on them, a line each. The binary makes the commands.
 
+use std::any::Any;
 use std::ops::Deref;
 
+use plimsoll_model::plan::Proxy;
 use plimsoll_model::run::Run;
-use plimsoll_model::spec;
+use plimsoll_model::spec::{self, CallSpec, Schemes, Spec};
 
 use crate::bolt::{self, BoltFlags, BoltOptions};
 use crate::fetch::{FetchFlags, FetchOptions};
@@ -12,8 +14,8 @@ use crate::hold::{HoldFlags, HoldOptions};
 use crate::http::{HttpFlags, HttpSpec, LlmFlags, WsFlags};
 use crate::owned::Kind;
 pub use crate::owned::{
-    Asked, Entry, Export, Files, Load, Owned, Quick, Unmade, Unread, Usage, Variables, Written,
-    driven,
+    Asked, Entry, Export, Files, Folder, Load, Lost, Owned, Quick, Unmade, Unread, Usage,
+    Variables, Written, driven,
 };
 use crate::plugin::{self, PluginFlags, PluginOptions};
 use crate::relayed::{Broken, Carriage, CodecOptions, FrameCodec, Manner, Relayed, Seen, Sender};
@@ -115,6 +117,23 @@ pub fn below_tables(run: &Run) -> String {
 /// Where the protocol can't make the calls that the plan asks for, or has no way to a target.
 pub fn load(asked: Asked<'_>) -> Option<Result<Load<'_>, Unmade>> {
     KINDS.iter().find_map(|kind| (kind.load)(asked))
+}
+
+/// Answers a protocol's question by asking the server of `spec`; why there was no way to it.
+pub fn ask(question: &mut dyn Any, spec: &Spec, proxy: Option<&Proxy>) -> Option<Lost> {
+    KINDS
+        .iter()
+        .find_map(|kind| (kind.ask)(question, spec, proxy))
+}
+
+/// A folder that the calls of a plan need.
+pub fn folder(call: &CallSpec) -> Option<Folder> {
+    KINDS.iter().find_map(|kind| (kind.folder)(call))
+}
+
+/// Those of a target that is given by host and port alone.
+pub fn default_schemes() -> &'static Schemes {
+    KINDS[0].protocol.schemes()
 }
 
 /// The codec of a protocol whose frames relays carry. What they ask for with each frame is called directly.

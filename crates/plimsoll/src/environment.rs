@@ -7,6 +7,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use plimsoll_protocols::foreign::{Alias, Form, Web};
+use plimsoll_protocols::registry::{self, ENTRIES};
+
 use crate::failure::Failure;
 
 /// What every command's help says about variables.
@@ -39,79 +42,33 @@ A flag wins over PLIMSOLL_…, that over these names, that over .env, that over 
 Exit codes: 0 done, 1 error or not one call succeeded, 2 wrong usage or plan, 90 the run
 proves nothing (with objectives), 99 an objective was missed, 130 interrupted.";
 
-/// A name of old: the variable it stands for, in which command, and the unit of its number.
-struct Alias {
-    name: &'static str,
-    variable: &'static str,
-    unit: &'static str,
-    /// The commands that it is understood by; empty: all of them.
-    commands: &'static [&'static str],
-}
-
-/// Commands that put sessions on a stack.
-const SESSIONS: &[&str] = &["session", "stack run"];
-
-const ALIASES: [Alias; 25] = [
-    alias("N_RPS", "PLIMSOLL_RATE", "/s"),
-    alias("T_DURATION_SEC", "PLIMSOLL_DURATION", "s"),
-    alias("T_WARMUP_SEC", "PLIMSOLL_WARMUP", "s"),
-    alias("TLS_CA", "PLIMSOLL_CA", ""),
-    alias("TLS_CERT", "PLIMSOLL_CERT", ""),
-    alias("TLS_KEY", "PLIMSOLL_KEY", ""),
-    alias("TLS_CA", "PLIMSOLL_TLS_CLIENT_CA", ""),
-    alias("TLS_CERT", "PLIMSOLL_TLS_CERT", ""),
-    alias("TLS_KEY", "PLIMSOLL_TLS_KEY", ""),
-    alias("SSLKEYLOGFILE", "PLIMSOLL_KEY_LOG", ""),
-    alias("DELAY_MS", "PLIMSOLL_DELAY", "ms"),
-    alias("TOKEN_DELAY_MS", "PLIMSOLL_TOKEN_DELAY", "ms"),
-    alias("LLM_RESPONSE_TEXT", "PLIMSOLL_TEXT", ""),
-    alias("SESSION_TTL_SECONDS", "PLIMSOLL_SESSION_TTL", "s"),
-    alias("PUBSUB_POOL_SIZE", "PLIMSOLL_SUBSCRIBERS", ""),
-    alias("WS_PING_INTERVAL_SECS", "PLIMSOLL_PING_INTERVAL", "s"),
-    alias("WS_PING_TIMEOUT_SECS", "PLIMSOLL_PING_TIMEOUT", "s"),
-    alias("REDIS_URL", "PLIMSOLL_REDIS", ""),
-    // Names as common as these mean something else elsewhere.
-    alias_of(&["serve llm"], "FASTAPI_WORKERS", "PLIMSOLL_WORKERS", ""),
-    alias_of(SESSIONS, "CLIENTS", "PLIMSOLL_CLIENTS", ""),
-    alias_of(SESSIONS, "QUERIES_PER_CLIENT", "PLIMSOLL_QUERIES", ""),
-    alias_of(SESSIONS, "OUTPUT_DIR", "PLIMSOLL_OUTPUT_DIR", ""),
-    alias_of(
-        SESSIONS,
-        "WS_MAX_RECONNECT_ATTEMPTS",
-        "PLIMSOLL_RECONNECTS",
-        "",
-    ),
-    alias_of(
-        SESSIONS,
-        "WS_INITIAL_BACKOFF_SECONDS",
-        "PLIMSOLL_RECONNECT_PAUSE",
-        "s",
-    ),
-    alias_of(
-        SESSIONS,
-        "WS_MAX_BACKOFF_SECONDS",
-        "PLIMSOLL_RECONNECT_PAUSE_MOST",
-        "s",
+/// The names of old that several commands have; protocols have theirs in the registry.
+const ALIASES: [Alias; 19] = [
+    Alias::new("N_RPS", "PLIMSOLL_RATE", "/s"),
+    Alias::new("T_DURATION_SEC", "PLIMSOLL_DURATION", "s"),
+    Alias::new("T_WARMUP_SEC", "PLIMSOLL_WARMUP", "s"),
+    Alias::new("TLS_CA", "PLIMSOLL_CA", ""),
+    Alias::new("TLS_CERT", "PLIMSOLL_CERT", ""),
+    Alias::new("TLS_KEY", "PLIMSOLL_KEY", ""),
+    Alias::new("TLS_CA", "PLIMSOLL_TLS_CLIENT_CA", ""),
+    Alias::new("TLS_CERT", "PLIMSOLL_TLS_CERT", ""),
+    Alias::new("TLS_KEY", "PLIMSOLL_TLS_KEY", ""),
+    Alias::new("SSLKEYLOGFILE", "PLIMSOLL_KEY_LOG", ""),
+    Alias::new("DELAY_MS", "PLIMSOLL_DELAY", "ms"),
+    Alias::new("TOKEN_DELAY_MS", "PLIMSOLL_TOKEN_DELAY", "ms"),
+    Alias::new("LLM_RESPONSE_TEXT", "PLIMSOLL_TEXT", ""),
+    Alias::new("SESSION_TTL_SECONDS", "PLIMSOLL_SESSION_TTL", "s"),
+    Alias::new("PUBSUB_POOL_SIZE", "PLIMSOLL_SUBSCRIBERS", ""),
+    Alias::new("WS_PING_INTERVAL_SECS", "PLIMSOLL_PING_INTERVAL", "s"),
+    Alias::new("WS_PING_TIMEOUT_SECS", "PLIMSOLL_PING_TIMEOUT", "s"),
+    Alias::new("REDIS_URL", "PLIMSOLL_REDIS", ""),
+    Alias::of(
+        &["serve llm"],
+        "FASTAPI_WORKERS",
+        "PLIMSOLL_WORKERS",
+        Form::Plain { unit: "" },
     ),
 ];
-
-const fn alias_of(
-    commands: &'static [&'static str],
-    name: &'static str,
-    variable: &'static str,
-    unit: &'static str,
-) -> Alias {
-    Alias {
-        name,
-        variable,
-        unit,
-        commands,
-    }
-}
-
-const fn alias(name: &'static str, variable: &'static str, unit: &'static str) -> Alias {
-    alias_of(&[], name, variable, unit)
-}
 
 /// A value and the variable it came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,44 +158,39 @@ impl Environment {
     }
 
     fn alias(&self, variable: &str, command: &str) -> Option<Found> {
-        match variable {
-            "PLIMSOLL_TARGET" if command == "session" => {
-                let schemes = [
-                    ("http://", "session://", 80),
-                    ("https://", "sessions://", 443),
-                ];
-                self.url("FASTAPI_URL", schemes)
-                    .or_else(|| self.address(true))
-            }
-            "PLIMSOLL_SOCKET" if command == "session" => {
-                let schemes = [("http://", "ws://", 80), ("https://", "wss://", 443)];
-                self.url("WSPROXY_URL", schemes)
-            }
-            "PLIMSOLL_TARGET" => self.address(true),
-            // Names as common as these belong to the gateway alone.
-            "PLIMSOLL_LISTEN" if command == "serve llm" => {
+        let of_protocols = ENTRIES.iter().flat_map(|entry| entry.aliases);
+        let is_here = |alias: &&Alias| {
+            alias.variable == variable
+                && (alias.commands.is_empty() || alias.commands.contains(&command))
+        };
+        let mut known = ALIASES.iter().chain(of_protocols).filter(is_here);
+        let named = known.find_map(|alias| match alias.form {
+            Form::Plain { unit } => self.plain(alias.name, unit),
+            Form::Url(schemes) => self.url(alias.name, schemes),
+        });
+        named.or_else(|| match (variable, command) {
+            ("PLIMSOLL_TARGET", _) => self.address(true),
+            // Names as common as these belong to one command alone.
+            ("PLIMSOLL_LISTEN", "serve llm") => {
                 let own = || self.listening("FASTAPI_HOST", "FASTAPI_PORT", ["127.0.0.1", "8000"]);
                 self.address(false).or_else(own)
             }
-            "PLIMSOLL_LISTEN" if command == "relay gateway" => {
+            ("PLIMSOLL_LISTEN", "relay gateway") => {
                 let own = || self.listening("HOST", "PORT", ["127.0.0.1", "4040"]);
                 self.address(false).or_else(own)
             }
-            "PLIMSOLL_LISTEN" => self.address(false),
-            _ => {
-                let is_here = |alias: &&Alias| {
-                    alias.variable == variable
-                        && (alias.commands.is_empty() || alias.commands.contains(&command))
-                };
-                let alias = ALIASES.iter().find(is_here)?;
-                let mut found = self.get(alias.name)?;
-                let bare = found.value.trim().ends_with(|c: char| c.is_ascii_digit());
-                if bare && !alias.unit.is_empty() {
-                    found.value = format!("{}{}", found.value.trim(), alias.unit);
-                }
-                Some(found)
-            }
+            ("PLIMSOLL_LISTEN", _) => self.address(false),
+            _ => None,
+        })
+    }
+
+    fn plain(&self, name: &str, unit: &str) -> Option<Found> {
+        let mut found = self.get(name)?;
+        let bare = found.value.trim().ends_with(|c: char| c.is_ascii_digit());
+        if bare && !unit.is_empty() {
+            found.value = format!("{}{unit}", found.value.trim());
         }
+        Some(found)
     }
 
     /// `DF_HOST` and `DF_PORT` together; as a target, secured where there is a CA.
@@ -248,17 +200,16 @@ impl Environment {
             .get("PLIMSOLL_CA")
             .or_else(|| self.get("TLS_CA"))
             .is_some();
-        let scheme = match (target, secured) {
-            (false, _) => "",
-            (true, true) => "grpcs://",
-            (true, false) => "grpc://",
-        };
-        found.value = format!("{scheme}{}", found.value);
+        let schemes = registry::default_schemes();
+        let scheme = schemes.secured.filter(|_| secured);
+        if target {
+            found.value = format!("{}://{}", scheme.unwrap_or(schemes.plain), found.value);
+        }
         Some(found)
     }
 
     /// The URL of a variable, with our scheme in place of the web's, and its port written out.
-    fn url(&self, name: &str, schemes: [(&str, &str, u16); 2]) -> Option<Found> {
+    fn url(&self, name: &str, schemes: [Web; 2]) -> Option<Found> {
         let mut found = self.get(name)?;
         let typed = found.value.trim().trim_end_matches('/');
         let known = schemes.into_iter().find_map(|(web, ours, port)| {
@@ -450,7 +401,7 @@ mod tests {
                 let found = environment(&[], &[(name, typed)]).stand_in(variable, command);
                 found.map(|found| found.value)
             };
-            for command in SESSIONS {
+            for command in ["session", "stack run"] {
                 assert_eq!(
                     value(command).as_deref(),
                     Some(meant),

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 use plimsoll_model::spec::{self, TlsSpec, give_addresses, is_bare_socket};
 use plimsoll_model::units::Period;
-use plimsoll_protocols::flags::fields;
-use plimsoll_protocols::grpc::client::{Connection, Server};
-use plimsoll_protocols::grpc::{GrpcSpec, asking};
+use plimsoll_protocols::grpc::{
+    self,
+    asking::{self, Connection, Server},
+};
 use plimsoll_protocols::registry::Unmade;
 
 use crate::advice::Versions;
@@ -86,12 +87,7 @@ impl LinkFlags {
     /// # Errors
     /// When the URL is none, or a file of the TLS flags is not what it should be.
     fn server(&self, environment: &Environment) -> Result<Server, Failure> {
-        let (mut target, secured) = asking::target(&self.target).map_err(|problem| {
-            Failure::usage(
-                problem,
-                "write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS",
-            )
-        })?;
+        let (mut target, secured) = asking::typed_target(&self.target)?;
         give_addresses(&self.resolve, &mut [&mut target]).map_err(|(_, problem)| {
             Failure::usage(
                 format_args!("--resolve: {problem}"),
@@ -106,10 +102,7 @@ impl LinkFlags {
             || self.server_name.is_some();
         let secured = secured || any && is_bare_socket(&self.target);
         if any && !secured {
-            return Err(Failure::usage(
-                "TLS flags for a plaintext target",
-                "write the target with grpcs://, or take the TLS flags out",
-            ));
+            return Err(asking::not_secured().into());
         }
         let tls = secured.then(|| TlsSpec {
             ca: self.ca.clone(),
@@ -121,11 +114,8 @@ impl LinkFlags {
             server_name: self.server_name.clone(),
             ..TlsSpec::default()
         });
-        let call = GrpcSpec {
-            metadata: fields("--metadata", &self.metadata)?,
-            ..GrpcSpec::default()
-        };
-        let metadata = planning::metadata(&call, environment)?;
+        let call = asking::typed_call(&self.metadata)?;
+        let metadata = planning::of_flags(environment, |world| grpc::metadata(&call, world))?;
         if let Some(Err(found)) = tls.as_ref().map(spec::trust) {
             return Err(problems::failure(found, &Source::Flags));
         }

@@ -11,8 +11,7 @@ use plimsoll_model::Plan;
 use plimsoll_model::input;
 use plimsoll_model::plan::Watch;
 use plimsoll_model::spec::{self, Problem, Spec, Surroundings};
-use plimsoll_protocols::grpc::encoding::Reflect;
-use plimsoll_protocols::grpc::{self, GrpcSpec, asking};
+use plimsoll_protocols::registry;
 
 use crate::credentials;
 use crate::environment::Environment;
@@ -57,17 +56,17 @@ fn watchable(plan: Plan) -> Result<Plan, Vec<Problem>> {
     }
 }
 
-/// The metadata that flags name.
+/// What `resolve` makes of flags.
 ///
 /// # Errors
-/// Every one that can't be sent.
-pub(crate) fn metadata(
-    call: &GrpcSpec,
+/// Every problem that it finds.
+pub(crate) fn of_flags<T>(
     environment: &Environment,
-) -> Result<Vec<(String, String)>, Failure> {
+    resolve: impl FnOnce(&dyn Surroundings) -> Result<T, Vec<Problem>>,
+) -> Result<T, Failure> {
     let none = Spec::default();
     let world = World::new(environment, &none);
-    grpc::metadata(call, &world).map_err(|found| problems::failure(found, &Source::Flags))
+    resolve(&world).map_err(|found| problems::failure(found, &Source::Flags))
 }
 
 struct World<'a> {
@@ -112,22 +111,15 @@ impl Surroundings for World<'_> {
     }
 
     fn ask(&self, question: &mut dyn Any) {
-        let Some(question) = question.downcast_mut::<Reflect>() else {
-            return;
-        };
         // Its problems are reported where it is resolved.
         let typed = self.spec.load.proxy.as_deref();
         let proxy = typed.and_then(|typed| spec::proxy(typed, self).ok());
-        if let Some(lost) = asking::answer(question, self.spec, proxy).map(asked_in_vain) {
-            let help = format!(
-                "Plimsoll asks the server for the description of {}; with --proto or --descriptor-set it does not need to",
-                question.method
-            );
-            let lost = match question.insisted {
-                true => lost,
-                false => lost.with_help(&help),
-            };
-            *self.lost.borrow_mut() = Some(lost);
+        if let Some(lost) = registry::ask(question, self.spec, proxy.as_ref()) {
+            let failure = asked_in_vain(lost.why);
+            *self.lost.borrow_mut() = Some(match lost.help {
+                None => failure,
+                Some(help) => failure.with_help(&help),
+            });
         }
     }
 }

@@ -9,6 +9,9 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::Path;
 
+use plimsoll_protocols::foreign::Tool;
+use plimsoll_protocols::registry::ENTRIES;
+
 use crate::console;
 use crate::failure::Failure;
 
@@ -48,9 +51,16 @@ pub(crate) fn ours(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
         return Ok(vec![program.clone(), command.clone(), "--help".into()]);
     }
     check_signs(&words)?;
-    let (is_sofaload, is_http) = (command == SOFALOAD, command == "http");
-    let words = if is_http { versions(words) } else { words };
-    Ok(numbered(live(words), is_sofaload))
+    let Some(entry) = ENTRIES.iter().find(|entry| entry.name == command) else {
+        return Ok(numbered(live(words), None));
+    };
+    let synonym = |word: OsString| match entry.synonyms.iter().find(|(theirs, _)| word == *theirs) {
+        Some((_, ours)) => (*ours).into(),
+        None => word,
+    };
+    let words = words.into_iter().map(synonym).collect();
+    let tool = entry.tool.map(|tool| (tool, entry.schemes().plain));
+    Ok(numbered(words, tool))
 }
 
 /// Flags of another tool without a command of ours, or behind that tool's name: the same with the command that
@@ -62,41 +72,32 @@ fn without_command(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure>
         bare.any(|text| text.starts_with(start))
     };
     let lacks = |command: &str| texts.iter().all(|text| text != command);
-    let (command, flags): (&[&str], _) = match texts.first().map_or("", |first| first) {
-        "sofaload" => (&[SOFALOAD], &words[1..]),
-        first if !first.starts_with('-') => return Ok(None),
-        _ if has("sofarpc") && lacks(SOFALOAD) => (&[SOFALOAD], words),
-        _ if has("wsproxy-instances") && lacks("stack") => (&["stack", "run", "sessions"], words),
-        _ if has(FLEET.trim_start_matches('-'))
-            && texts.iter().all(|text| !text.contains("://")) =>
-        {
-            return Err(Failure::usage(
-                format_args!("{FLEET}: the command is missing, and the service"),
-                "write them before the flags: plimsoll grpc grpc://HOST:PORT -m PACKAGE.SERVICE/METHOD",
-            ));
-        }
-        _ => return Ok(None),
+    let first = texts.first().map_or("", |first| first);
+    let tools = || {
+        let all = ENTRIES.iter();
+        all.filter_map(|entry| Some((entry.name, entry.tool?)))
+    };
+    let of_tool = tools().find(|(_, tool)| tool.name == first);
+    if of_tool.is_none() && !first.starts_with('-') {
+        return Ok(None);
+    }
+    let marked = || tools().find(|(command, tool)| has(tool.protocol) && lacks(command));
+    let (command, flags): (&[&str], _) = if let Some((command, _)) = of_tool {
+        (&[command], &words[1..])
+    } else if let Some((command, _)) = marked() {
+        (&[command], words)
+    } else if has("wsproxy-instances") && lacks("stack") {
+        (&["stack", "run", "sessions"], words)
+    } else if has(FLEET.trim_start_matches('-')) && texts.iter().all(|text| !text.contains("://")) {
+        return Err(Failure::usage(
+            format_args!("{FLEET}: the command is missing, and the service"),
+            "write them before the flags: plimsoll grpc grpc://HOST:PORT -m PACKAGE.SERVICE/METHOD",
+        ));
+    } else {
+        return Ok(None);
     };
     let command = command.iter().map(OsString::from);
     Ok(Some(command.chain(flags.iter().cloned()).collect()))
-}
-
-/// The command that understands the flags of sofaload.
-const SOFALOAD: &str = "bolt";
-
-/// Versions of HTTP as flags of their own, as curl and others have them.
-const VERSIONS: [(&str, &str); 3] = [
-    ("--http1.1", "1.1"),
-    ("--http2", "2"),
-    ("--http2-prior-knowledge", "2"),
-];
-
-fn versions(words: Vec<OsString>) -> Vec<OsString> {
-    let ours = |word: OsString| match VERSIONS.iter().find(|(flag, _)| word == *flag) {
-        Some((_, version)) => format!("--http-version={version}").into(),
-        None => word,
-    };
-    words.into_iter().map(ours).collect()
 }
 
 /// `compare --live` is the ladder of two services: the same words, and the same flags.
@@ -143,13 +144,11 @@ fn starts_as_number(text: &str) -> bool {
 /// Flags whose bare numbers have a unit by their name, with ours and that unit.
 const NUMBERED: [(&str, &str, &str); 2] = [("--rps", "--rate", "/s"), ("--qps", "--rate", "/s")];
 
-/// The same of a load tool for SOFARPC: a duration in seconds, threads, and the protocol, which the command says.
-const OF_SOFALOAD: [(&str, &str, &str); 2] = [("-D", "--duration", "s"), ("-t", "--workers", "")];
-
 /// A fleet's own two flags, and the progress that goes with them.
 const FLEET: &str = "--no-of-clients";
 
-fn numbered(words: Vec<OsString>, is_sofaload: bool) -> Vec<OsString> {
+/// `tool`: the one whose flags the command understands, and the scheme that its URLs have here.
+fn numbered(words: Vec<OsString>, tool: Option<(&Tool, &str)>) -> Vec<OsString> {
     let mut left = VecDeque::from(words);
     let mut ours: Vec<OsString> = Vec::new();
     let (mut is_fleet, mut has_progress) = (false, false);
@@ -169,17 +168,22 @@ fn numbered(words: Vec<OsString>, is_sofaload: bool) -> Vec<OsString> {
         };
         is_fleet |= flag == FLEET;
         has_progress |= flag == "--progress-every";
-        let mut known = NUMBERED
-            .iter()
-            .chain(OF_SOFALOAD.iter().filter(|_| is_sofaload));
+        let of_tool = tool.into_iter().flat_map(|(tool, _)| tool.numbered);
+        let mut known = NUMBERED.iter().chain(of_tool);
         if let Some((_, own, unit)) = known.find(|(name, ..)| *name == flag) {
             let value = attached.map(OsString::from).or_else(|| left.pop_front());
             ours.push((*own).into());
             ours.extend(value.map(|value| with_unit(value, unit)));
-        } else if is_sofaload && flag == "-p" && left.front().is_some_and(|v| v == "sofarpc") {
+        } else if let Some((tool, _)) = tool
+            && flag == "-p"
+            && left.front().is_some_and(|value| value == tool.protocol)
+        {
             left.pop_front();
-        } else if let Some(rest) = text.strip_prefix("sofarpc://").filter(|_| is_sofaload) {
-            ours.push(format!("sofa://{rest}").into());
+        } else if let Some((tool, scheme)) = tool
+            && let Some((theirs, rest)) = text.split_once("://")
+            && theirs == tool.protocol
+        {
+            ours.push(format!("{scheme}://{rest}").into());
         } else {
             ours.push(word);
         }

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::typed::{self, Typed};
 use super::{BoltProtocol, BoltRequest, Form, report};
 use crate::flags::{CredentialFlags, fields};
+use crate::foreign::Tool;
 use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables, driven, text_or_file};
 
 /// As SOFABolt's own clients have it.
@@ -347,7 +348,7 @@ impl BoltOptions {
             if let Some(field) = text.and_then(|text| template::first_field(text)) {
                 problems.add(
                     format!("call.bolt.{key}"),
-                    format!("`{field}`: every Bolt call sends the same, only gRPC messages vary"),
+                    format!("`{field}`: every Bolt call sends the same"),
                 );
             }
         }
@@ -412,6 +413,11 @@ impl BoltOptions {
 impl Quick for BoltFlags {
     const TARGET: &str = "sofa://HOST:PORT (plaintext), sofas://HOST:PORT (TLS 1.3), or unix:/PATH";
     type Section = BoltOptions;
+    const TOOL: Option<&Tool> = Some(&Tool {
+        name: "sofaload",
+        protocol: "sofarpc",
+        numbered: &[("-D", "--duration", "s"), ("-t", "--workers", "")],
+    });
 
     fn section(self, _: &mut Spec, _: Variables<'_>) -> Result<BoltOptions, Usage> {
         let mut call = self.options;

@@ -13,12 +13,15 @@ use plimsoll_model::spec::{
     tls_version_named,
 };
 
-use super::client::{ConnectError, Connection, Server};
+pub use super::client::{Connection, Server};
+
+use super::client::ConnectError;
 use super::encoding::{Reflect, Unreflected};
 use super::reflection;
 use super::schema::Schema;
 use super::section::GrpcSpec;
-use crate::owned::Unmade;
+use crate::flags::fields;
+use crate::owned::{Lost, Unmade, Usage};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -38,7 +41,31 @@ pub fn no_way(url: &str, error: ConnectError) -> Unmade {
 ///
 /// # Errors
 /// The problem with the URL, and what to write.
-pub fn target(url: &str) -> Result<(Target, bool), String> {
+pub fn typed_target(url: &str) -> Result<(Target, bool), Usage> {
+    let help = "write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS";
+    target(url).map_err(|problem| Usage::new(problem, help))
+}
+
+/// TLS flags were typed with the URL of a plaintext server.
+pub fn not_secured() -> Usage {
+    Usage::new(
+        "TLS flags for a plaintext target",
+        "write the target with grpcs://, or take the TLS flags out",
+    )
+}
+
+/// The call whose metadata was typed.
+///
+/// # Errors
+/// Where a field has no name.
+pub fn typed_call(metadata: &[String]) -> Result<GrpcSpec, Usage> {
+    Ok(GrpcSpec {
+        metadata: fields("--metadata", metadata)?,
+        ..GrpcSpec::default()
+    })
+}
+
+fn target(url: &str) -> Result<(Target, bool), String> {
     let (target, secured) = parse_target(url)?;
     match (section_of(url), scheme_of(url)) {
         (Some("grpc"), _) | (_, None) => Ok((target, secured)),
@@ -107,7 +134,7 @@ fn tls_versions(named: Option<&[String]>) -> Vec<TlsVersion> {
 }
 
 /// Asks the server of `spec`; returns why there was no way to it.
-pub fn answer(question: &mut Reflect, spec: &Spec, proxy: Option<Proxy>) -> Option<Unmade> {
+pub(super) fn answer(question: &mut Reflect, spec: &Spec, proxy: Option<&Proxy>) -> Option<Lost> {
     let mut lost = None;
     let answer = reflected(spec, question, proxy).map_err(|e| match e {
         Unreflected::NoAnswer(why) => Unreflected::NoAnswer(why),
@@ -117,13 +144,20 @@ pub fn answer(question: &mut Reflect, spec: &Spec, proxy: Option<Proxy>) -> Opti
         }
     });
     question.answer = Some(answer);
-    lost
+    let help = format!(
+        "Plimsoll asks the server for the description of {}; with --proto or --descriptor-set it does not need to",
+        question.method
+    );
+    Some(Lost {
+        why: lost?,
+        help: (!question.insisted).then_some(help),
+    })
 }
 
 fn reflected(
     spec: &Spec,
     question: &Reflect,
-    proxy: Option<Proxy>,
+    proxy: Option<&Proxy>,
 ) -> Result<Schema, Unreflected<Unmade>> {
     let no_answer = |why: &dyn std::fmt::Display| Unreflected::NoAnswer(why.to_string());
     let url = spec.target.as_deref();
@@ -131,7 +165,7 @@ fn reflected(
     let (mut target, secured) = target(url).map_err(|e| no_answer(&e))?;
     let given = spec.load.resolve.as_deref().unwrap_or_default();
     give_addresses(given, &mut [&mut target]).map_err(|(_, problem)| no_answer(&problem))?;
-    target.proxy = proxy;
+    target.proxy = proxy.cloned();
     let secured = secured || spec.tls.is_some() && is_bare_socket(url);
     let tls = secured.then(|| spec.tls.clone().unwrap_or_default());
     let call: Option<GrpcSpec> = spec.call.get();

@@ -1,8 +1,12 @@
 //! `[call.grpc]` → what its calls are, with every default, and back.
 
+#[cfg(all(feature = "schema", feature = "targets"))]
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+#[cfg(all(feature = "schema", feature = "targets"))]
+use plimsoll_model::plan::Proxy;
 use plimsoll_model::spec::{
     DEADLINE, Given, Limit, LoadSpec, MetadataSpec, Names, Problem, Problems, Schemes, Section,
     Spec, Surroundings, is_printable, is_visible,
@@ -20,7 +24,9 @@ use super::driver::GrpcProtocol;
 use super::encoding::encode;
 use super::request::GrpcRequest;
 use super::section::{GrpcSpec, MessageSpec, PaceSpec};
-use crate::owned::{Asked, Load, Owned, Unmade, driven};
+#[cfg(all(feature = "schema", feature = "targets"))]
+use crate::owned::Lost;
+use crate::owned::{Asked, Folder, Load, Owned, Unmade, driven};
 
 /// What gRPC clients accept unless configured otherwise.
 const MAX_MESSAGE: Size = Size(4 << 20);
@@ -35,6 +41,19 @@ impl Owned for GrpcSpec {
             deadline: plan.load.deadline,
         });
         Ok(driven(asked, protocol.map_err(|e| e.to_string())?))
+    }
+
+    #[cfg(all(feature = "schema", feature = "targets"))]
+    fn ask(question: &mut dyn Any, spec: &Spec, proxy: Option<&Proxy>) -> Option<Lost> {
+        super::asking::answer(question.downcast_mut()?, spec, proxy)
+    }
+
+    fn folder(&self) -> Option<Folder> {
+        self.import_path.as_ref().map(|_| Folder {
+            key: "call.grpc.import_path",
+            help: "compile the files to a descriptor set: protoc --include_imports --descriptor_set_out=calls.pb; \
+                   then write descriptor_set = \"calls.pb\"",
+        })
     }
 }
 

@@ -97,6 +97,12 @@ pub struct HttpFlags {
 
 impl Quick for HttpFlags {
     type Section = HttpSpec;
+    /// As curl and others have the versions.
+    const SYNONYMS: &[(&str, &str)] = &[
+        ("--http1.1", "--http-version=1.1"),
+        ("--http2", "--http-version=2"),
+        ("--http2-prior-knowledge", "--http-version=2"),
+    ];
     const TARGET: &str = "http://HOST:PORT/PATH (plaintext), https://HOST:PORT/PATH (TLS 1.3), or unix:/SOCKET:/PATH";
 
     fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<HttpSpec, Usage> {

@@ -1,14 +1,56 @@
 //! The flags of `plimsoll session`, and of all else that puts sessions on a stack.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use plimsoll_model::spec::Spec;
+use plimsoll_model::spec::{CallSpec, Problem, Spec};
 use plimsoll_model::units::Period;
 
 use super::SessionSection;
 use crate::flags::{Bound, CredentialFlags, RowFlags, fields, goodput};
+use crate::foreign::{Alias, Form};
 use crate::owned::{Export, Quick, Usage, Variables};
+
+/// The commands that put sessions on a stack.
+const COMMANDS: &[&str] = &["session", "stack run"];
+
+/// Names as common as these mean something else elsewhere.
+const ALIASES: [Alias; 8] = [
+    alias("CLIENTS", "PLIMSOLL_CLIENTS", ""),
+    alias("QUERIES_PER_CLIENT", "PLIMSOLL_QUERIES", ""),
+    alias("OUTPUT_DIR", "PLIMSOLL_OUTPUT_DIR", ""),
+    alias("WS_MAX_RECONNECT_ATTEMPTS", "PLIMSOLL_RECONNECTS", ""),
+    alias(
+        "WS_INITIAL_BACKOFF_SECONDS",
+        "PLIMSOLL_RECONNECT_PAUSE",
+        "s",
+    ),
+    alias(
+        "WS_MAX_BACKOFF_SECONDS",
+        "PLIMSOLL_RECONNECT_PAUSE_MOST",
+        "s",
+    ),
+    Alias::of(
+        &["session"],
+        "FASTAPI_URL",
+        "PLIMSOLL_TARGET",
+        Form::Url([
+            ("http://", "session://", 80),
+            ("https://", "sessions://", 443),
+        ]),
+    ),
+    Alias::of(
+        &["session"],
+        "WSPROXY_URL",
+        "PLIMSOLL_SOCKET",
+        Form::Url([("http://", "ws://", 80), ("https://", "wss://", 443)]),
+    ),
+];
+
+const fn alias(name: &'static str, variable: &'static str, unit: &'static str) -> Alias {
+    Alias::of(COMMANDS, name, variable, Form::Plain { unit })
+}
 
 /// What the sessions ask, how they come back, and where their results go besides.
 #[derive(Args, Debug)]
@@ -51,8 +93,26 @@ pub struct QueryFlags {
 }
 
 impl QueryFlags {
+    /// Makes `spec` one of these queries to a stack, whose API and sockets are at these addresses.
+    ///
+    /// # Errors
+    /// Where a plan can't hold what was typed.
+    pub fn apply(
+        &self,
+        spec: &mut Spec,
+        api: SocketAddr,
+        sockets: SocketAddr,
+    ) -> Result<(), Problem> {
+        spec.target = Some(format!("session://{api}"));
+        spec.call = CallSpec::of(&SessionSection {
+            socket: Some(format!("ws://{sockets}")),
+            ..self.section(spec)
+        })?;
+        Ok(())
+    }
+
     /// The section that was typed, and what else it asks of the plan.
-    pub fn section(&self, spec: &mut Spec) -> SessionSection {
+    fn section(&self, spec: &mut Spec) -> SessionSection {
         self.rows.apply(spec);
         if self.output_dir.is_some() {
             // The rows are made of them.
@@ -132,6 +192,7 @@ impl Quick for SessionFlags {
     const TARGET: &str =
         "The HTTP API: session://HOST:PORT, sessions://HOST:PORT over TLS 1.3, or unix:/PATH";
     type Section = SessionSection;
+    const ALIASES: &[Alias] = &ALIASES;
 
     fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<SessionSection, Usage> {
         let mut headers = fields("--header", &self.headers)?;

@@ -73,7 +73,7 @@ fn strict() -> CannedOptions {
 
 fn holding() -> CannedOptions {
     CannedOptions {
-        hold: true,
+        answered_by_caller: true,
         ..lenient()
     }
 }

@@ -9,6 +9,8 @@ use std::process::{Child, Command, Stdio};
 use plimsoll_engine::resources::{Usage, Watched};
 use plimsoll_engine::{Address, layout};
 use plimsoll_model::spec::{RungSpec, Secured, Via, WatchSpec, give_addresses, parse_target};
+use plimsoll_protocols::registry::RELAYED;
+use plimsoll_protocols::relayed::Carriage;
 use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
 
 use crate::failure::Failure;
@@ -116,8 +118,12 @@ fn way_to(
     n: usize,
 ) -> Result<Vec<Sidecar>, Failure> {
     // What is encrypted from end to end is bytes to a sidecar.
-    let bolt = rung.spec.call.sections.contains_key("bolt") && rung.secured == Secured::Off;
-    let protocol = if bolt { "bolt" } else { "tcp" };
+    let framed = RELAYED.iter().find(|relayed| {
+        matches!(relayed.carriage, Carriage::Frames { has_file, .. } if !has_file)
+            && rung.spec.call.sections.contains_key(relayed.name)
+            && rung.secured == Secured::Off
+    });
+    let protocol = framed.map_or("tcp", |relayed| relayed.name);
     let file = |end: &str| dir.join(format!("way-{n}{end}.toml"));
     let route = |upstream: SocketAddr, tls: &str| {
         format!("protocol = \"{protocol}\"\nupstream = [\"{upstream}\"]\n{tls}")

@@ -9,7 +9,7 @@ use plimsoll_model::input;
 use plimsoll_model::plan::Watch;
 use plimsoll_model::spec::Spec;
 use plimsoll_model::units::Period;
-use plimsoll_protocols::session::{QueryFlags, SessionSection};
+use plimsoll_protocols::session::QueryFlags;
 use plimsoll_stack::sessions::{Limits, Stack, Topology, is_healthy};
 
 use crate::arguments::{Json, Origins};
@@ -22,8 +22,7 @@ use crate::execution::{self, OutputFlags, Process};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
 use crate::planning;
-use crate::problems::Source;
-use crate::quick;
+use crate::problems::{self, Source};
 
 const FOLLOW_PAUSE: Duration = Duration::from_millis(200);
 
@@ -355,14 +354,9 @@ fn load(
     environment: &Environment,
     process: &Process,
 ) -> Result<Exit, Failure> {
-    let mut spec = Spec {
-        target: Some(format!("session://{}", stack.api)),
-        ..Spec::default()
-    };
-    spec.call = quick::call(&SessionSection {
-        socket: Some(format!("ws://{}", stack.sockets)),
-        ..arguments.queries.section(&mut spec)
-    })?;
+    let mut spec = Spec::default();
+    let applied = arguments.queries.apply(&mut spec, stack.api, stack.sockets);
+    applied.map_err(|problem| problems::failure(vec![problem], &Source::Flags))?;
     arguments.load.apply(&mut spec, origins)?;
     let mut plan = planning::plan(&spec, environment, &Source::Flags)?;
     if spec.watch.is_none() {

@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use plimsoll_model::input;
-use plimsoll_protocols::grpc::GrpcSpec;
+use plimsoll_protocols::registry;
 
 use super::Load;
 use crate::execution::slug;
@@ -129,12 +129,10 @@ impl Objects<'_> {
     /// The plan's path, and it with the files that it names.
     fn data(&self) -> Result<(String, Files), Failure> {
         let mut files = read(self.load.spec.data_files())?;
-        let grpc: Option<GrpcSpec> = self.load.spec.call.get();
-        if grpc.is_some_and(|grpc| grpc.import_path.is_some()) {
+        if let Some(folder) = registry::folder(&self.load.spec.call) {
             return Err(Failure::usage(
-                "call.grpc.import_path: a folder can't be handed to pods",
-                "compile the files to a descriptor set: protoc --include_imports --descriptor_set_out=calls.pb; \
-                 then write descriptor_set = \"calls.pb\"",
+                format_args!("{}: a folder can't be handed to pods", folder.key),
+                folder.help,
             ));
         }
         let plan = place(&self.load.path).unwrap_or_else(|| "plan.toml".to_owned());

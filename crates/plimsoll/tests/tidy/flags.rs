@@ -20,8 +20,6 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
         &[
             "--all-pods",
             "--cpus-per-task",
-            "--descriptor_set_out",
-            "--include_imports",
             "--job-name",
             "--kill-on-bad-exit",
             "--ntasks",
@@ -32,6 +30,10 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
     (
         "crates/plimsoll/src/commands/report.rs",
         &["--path", "--features"],
+    ),
+    (
+        "crates/plimsoll-protocols/src/grpc/resolve.rs",
+        &["--descriptor_set_out", "--include_imports"],
     ),
     // Flags that the program gives its own processes.
     (
@@ -69,15 +71,11 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
     // Names that people bring along from other tools.
     (
         "crates/plimsoll/src/words.rs",
-        &[
-            "--http1.1",
-            "--http2",
-            "--http2-prior-knowledge",
-            "--no-of-clients",
-            "--qps",
-            "--rps",
-            "--tls",
-        ],
+        &["--no-of-clients", "--qps", "--rps", "--tls"],
+    ),
+    (
+        "crates/plimsoll-protocols/src/http/flags.rs",
+        &["--http1.1", "--http2", "--http2-prior-knowledge"],
     ),
 ];
 

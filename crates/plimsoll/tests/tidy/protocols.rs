@@ -102,9 +102,14 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ),
     ("crates/plimsoll-relays/", "http", "the wire format"),
     (
-        "crates/plimsoll-stack/src/sessions",
+        "crates/plimsoll-stack/src/",
         "session",
         "the stack of that name",
+    ),
+    (
+        "crates/plimsoll-stack/src/sessions",
+        "http",
+        "the wire format, of health checks",
     ),
     ("crates/plimsoll-protocols/", "http", "the wire format"),
     (
@@ -136,6 +141,41 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "crates/plimsoll/src/shards/",
         "http",
         "where an object store is",
+    ),
+    (
+        "crates/plimsoll/src/commands/check.rs",
+        "http",
+        "where a health check is",
+    ),
+    (
+        "crates/plimsoll/src/commands/check.rs",
+        "session",
+        "the stack of that name",
+    ),
+    (
+        "crates/plimsoll/src/commands/relay.rs",
+        "session",
+        "what the gateway carries",
+    ),
+    (
+        "crates/plimsoll/src/commands/serve/llm.rs",
+        "session",
+        "what the gateway and the service carry",
+    ),
+    (
+        "crates/plimsoll/src/commands/stack.rs",
+        "http",
+        "where the balancer shows its statistics",
+    ),
+    (
+        "crates/plimsoll/src/commands/stack.rs",
+        "session",
+        "the stack of that name, and what `stack run` puts on it",
+    ),
+    (
+        "crates/plimsoll/src/commands/view.rs",
+        "http",
+        "what a browser opens",
     ),
 ];
 

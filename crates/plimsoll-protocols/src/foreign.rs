@@ -1,0 +1,54 @@
+//! What people bring along from other tools: the variables of older load scripts, and the words of other tools'
+//! command lines. Each protocol lists its own ([`crate::registry::Entry`]); the binary understands them.
+
+/// A variable that older scripts use, and the flag's variable that it stands for.
+#[derive(Clone, Copy, Debug)]
+pub struct Alias {
+    pub name: &'static str,
+    pub variable: &'static str,
+    pub form: Form,
+    /// The commands that understand it; empty: all of them.
+    pub commands: &'static [&'static str],
+}
+
+/// What the value of an [`Alias`] is.
+#[derive(Clone, Copy, Debug)]
+pub enum Form {
+    /// A bare number is in this unit.
+    Plain { unit: &'static str },
+    /// A URL, whose scheme and port may be left out.
+    Url([Web; 2]),
+}
+
+/// A scheme of the web, ours in its place, and the port that it implies.
+pub type Web = (&'static str, &'static str, u16);
+
+impl Alias {
+    pub const fn new(name: &'static str, variable: &'static str, unit: &'static str) -> Alias {
+        Alias::of(&[], name, variable, Form::Plain { unit })
+    }
+
+    pub const fn of(
+        commands: &'static [&'static str],
+        name: &'static str,
+        variable: &'static str,
+        form: Form,
+    ) -> Alias {
+        Alias {
+            name,
+            variable,
+            form,
+            commands,
+        }
+    }
+}
+
+/// Another load tool, of whose command lines a command understands the flags.
+#[derive(Debug)]
+pub struct Tool {
+    pub name: &'static str,
+    /// The protocol as the tool has it, in `-p PROTOCOL` and `PROTOCOL://HOST`.
+    pub protocol: &'static str,
+    /// Flags, ours in their place, and the unit of their bare numbers.
+    pub numbered: &'static [(&'static str, &'static str, &'static str)],
+}
