@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::abi::{self, kind as kinds, result};
-use crate::codec::{Decoded, Frame, Kind, Match};
+use crate::frame::{Decoded, Frame, Kind, Match};
 
 /// Why the connection whose bytes were looked at can't go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,14 +1,13 @@
 //! A plugin behind functions that can be called without fear.
 
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::abi;
 use crate::boundary::guest::{self, Plugin};
 use crate::boundary::host::{Functions, LoadError};
 use crate::check::{self, Fault, Written};
+use crate::frame::{Decoded, Make, Match, Sender};
 
 /// The largest frame a reader should accept unless configured otherwise: 16 MiB.
 pub const MAX_FRAME: usize = 16 << 20;
@@ -23,79 +22,6 @@ const USUALLY_ADDED: usize = 64;
 #[derive(Clone, Debug)]
 pub struct Codec {
     functions: Arc<Functions>,
-}
-
-/// Who sent the bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sender {
-    Client,
-    Server,
-}
-
-/// Whether a connection speaks the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Match {
-    Yes,
-    /// More bytes are needed to tell.
-    More,
-    No,
-}
-
-/// What a frame is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// `timeout`: how long the client waits, where it says so.
-    Request {
-        timeout: Option<Duration>,
-    },
-    /// A request that wants no answer.
-    Oneway,
-    /// `status`: 0 for a success, else the protocol's own number.
-    Response {
-        status: u32,
-    },
-    Heartbeat,
-    HeartbeatAck,
-    /// The sender takes no more requests on this connection.
-    GoAway,
-}
-
-/// A whole frame at the beginning of what was given.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
-    /// Bytes; above 0, and not more than there are.
-    pub length: usize,
-    pub id: u64,
-    /// The plugin's own, to be given back to it.
-    pub note: u64,
-    pub kind: Kind,
-    /// Within the frame.
-    pub payload: Range<usize>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decoded {
-    Frame(Frame),
-    /// Not all of it is there: so many bytes are needed in all, where that is known; more
-    /// than there are, and not more than the limit.
-    More(Option<usize>),
-}
-
-/// What can be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Make {
-    Request,
-    Response,
-    Heartbeat,
-    HeartbeatAck,
-    /// No room for more requests.
-    Busy,
-    /// Nobody to take it.
-    Unreachable,
-    /// No answer in time.
-    Timeout,
-    /// The connection ended before the answer came.
-    Closed,
 }
 
 impl Codec {

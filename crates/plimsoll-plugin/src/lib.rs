@@ -16,6 +16,8 @@ mod boundary;
 pub mod check;
 #[cfg(feature = "host")]
 mod codec;
+#[cfg(feature = "host")]
+mod frame;
 
 pub use boundary::guest;
 #[cfg(feature = "host")]
@@ -23,4 +25,6 @@ pub use boundary::host::LoadError;
 #[cfg(feature = "host")]
 pub use check::{Fault, Head};
 #[cfg(feature = "host")]
-pub use codec::{Codec, Decoded, Frame, Kind, MAX_FRAME, Make, Match, Sender};
+pub use codec::{Codec, MAX_FRAME};
+#[cfg(feature = "host")]
+pub use frame::{Decoded, Frame, Kind, Make, Match, Sender};

@@ -7,8 +7,8 @@ use clap::Args;
 use plimsoll_model::units::Period;
 use plimsoll_protocols::serving::{Bound, Listen, runtime};
 use plimsoll_relays::bus::Bus;
-use plimsoll_relays::gateway::{Gateway, GatewayOptions};
-use plimsoll_relays::llm::{Llm, LlmOptions, RESPONSE_TEXT};
+use plimsoll_relays::gateway::{Gateway, GatewayOptions, Metrics};
+use plimsoll_relays::llm::{Llm, LlmOptions, LlmStats, RESPONSE_TEXT};
 use plimsoll_relays::token::Keys;
 use tokio::time::Instant;
 
@@ -236,6 +236,11 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
                 relayed.map_err(Failure::error)?,
             ))
         })?;
+    conclude(&arguments.json, &counts(&stats, relayed.as_ref()))?;
+    Ok(Exit::Done)
+}
+
+fn counts(stats: &LlmStats, relayed: Option<&Metrics>) -> Vec<(&'static str, u64)> {
     let mut counts = vec![
         ("sessions", stats.sessions),
         ("runs", stats.runs),
@@ -243,9 +248,8 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
         ("handed over", stats.handed_over),
         ("unfinished", stats.unfinished),
     ];
-    if let Some(metrics) = &relayed {
+    if let Some(metrics) = relayed {
         counts.extend(gateway_counts(metrics));
     }
-    conclude(&arguments.json, &counts)?;
-    Ok(Exit::Done)
+    counts
 }
