@@ -171,7 +171,8 @@ impl Climb {
             series.notice(format_args!("{}: {rounds} rounds", part.words()));
         }
         for (round, mut order) in orders.into_iter().enumerate() {
-            order.retain(|rung| takes_part(round, all.rounds[*rung], rounds));
+            let shifted = |rung: usize| (round + rung) % rounds;
+            order.retain(|rung| takes_part(shifted(*rung), all.rounds[*rung], rounds));
             let slices = order.len();
             for (nth, rung) in order.into_iter().enumerate() {
                 let (spec, mut plan) = all.loads[rung].clone();
