@@ -9,6 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use plimsoll_model::limits::Limits;
 use plimsoll_model::run::{Ending, Run, Timestamp};
 use plimsoll_report::terminal::{Options, render, render_comparison};
 use plimsoll_report::{compare, json, ladder, lines, sweep};
@@ -200,9 +201,11 @@ fn the_json_document_is_run_json_and_more() {
 
 #[test]
 fn the_json_of_a_ladder_and_of_a_sweep_has_the_shape_of_that_of_runs() {
+    let mut sweep = records::sweep();
+    sweep.limits = Some(Limits::default());
     for (record, kind, part) in [
         (records::turns(), "ladder", "gated"),
-        (records::sweep(), "sweep", "metrics"),
+        (sweep, "sweep", "metrics"),
     ] {
         let shown = json::ladder(&record, Path::new("runs/climb")).unwrap();
         assert_eq!(shown["version"], 1);

@@ -197,10 +197,16 @@ impl Problems {
 
     fn settings_of_plaintext(&mut self, spec: Option<&TlsSpec>) {
         // Of a key log nothing is expected here: SSLKEYLOGFILE may be set for all programs.
-        let table = spec.and_then(|spec| toml::Table::try_from(spec).ok());
-        let keys = table.into_iter().flatten().map(|(key, _)| key);
-        let keys = keys.filter(|key| key != "key_log");
-        let keys: Vec<String> = keys.map(|key| format!("tls.{key}")).collect();
+        let keys: Vec<String> = match spec.map(toml::Table::try_from) {
+            None => return,
+            // A file's name that is no UTF-8.
+            Some(Err(_)) => vec!["tls".to_owned()],
+            Some(Ok(table)) => {
+                let keys = table.into_iter().map(|(key, _)| key);
+                let keys = keys.filter(|key| key != "key_log");
+                keys.map(|key| format!("tls.{key}")).collect()
+            }
+        };
         if let Some(first) = keys.first() {
             let schemes: Vec<String> = secured_schemes()
                 .map(|scheme| format!("{scheme}://"))

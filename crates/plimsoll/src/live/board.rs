@@ -77,7 +77,7 @@ impl Figures {
             besides.extend(
                 [
                     (Count::TokensReceived, "tokens"),
-                    (Count::keyed("sessions_ok"), "sessions ok"),
+                    (const { Count::keyed("sessions_ok") }, "sessions ok"),
                     (Count::Reconnects, "reconnects"),
                 ]
                 .into_iter()

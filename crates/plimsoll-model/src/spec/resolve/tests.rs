@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use super::super::{locate, read};
@@ -351,6 +352,16 @@ fn a_plaintext_target_with_tls_settings_is_refused() {
         "target = \"grpc://a:1\"\n[tls]\nca = \"ca.crt\"\n{CALL}[load]\nrate = \"1/s\"\ncalls = 1"
     ));
     assert_eq!(problems, ["`tls.ca`: a TLS setting for a plaintext target"]);
+}
+
+#[test]
+fn a_file_whose_name_is_no_utf_8_is_one_of_these_settings() {
+    let mut spec = read(&format!("target = \"grpc://a:1\"\n{CALL}")).expect("readable");
+    let ca = std::ffi::OsStr::from_bytes(b"\xff.crt");
+    spec.tls.get_or_insert_default().ca = Some(ca.into());
+    let problems = resolve(&spec, &World).expect_err("a wrong plan");
+    let mut of_tls = problems.iter().filter(|problem| problem.key == "tls");
+    assert!(of_tls.next().is_some(), "{problems:?}");
 }
 
 #[test]
