@@ -120,13 +120,13 @@ fn a_sweep_in_pieces_has_intervals() {
     let plan = plan.replace("2MiB", "256MiB").replace("400ms", "1400ms");
     fs::write(place.path("sweep.toml"), plan).expect("a file");
     let outline = place.expect(0, &["sweep", "sweep.toml", "--dry-run"]);
-    for words in ["13 rounds of slices of 107ms, ", "one slice of 1400ms, "] {
+    for words in ["14 rounds of slices of 100ms, ", "one slice of 1400ms, "] {
         assert!(outline.contains(words), "{outline}");
     }
     let document = place.expect_json(0, &["sweep", "sweep.toml", "--out", "sweep", "--json"]);
     for link in document["sweep"]["links"].as_array().expect("links") {
         let small = link["size_bytes"] == 1024;
-        assert_eq!(link["slices"], if small { 13 } else { 1 }, "{link}");
+        assert_eq!(link["slices"], if small { 14 } else { 1 }, "{link}");
         let [low, high] = [0, 1].map(|end| link["fetched_per_s_interval"][end].as_f64());
         let value = link["fetched_per_s"].as_f64();
         assert_eq!((low.is_some(), high.is_some()), (small, small), "{link}");

@@ -23,8 +23,8 @@ const BYTES_PER_S: f64 = 1e9;
 /// How many pieces each of the `rounds` slices of a link is divided into: so many that `links` of them have
 /// intervals. `in_flight`: bytes of the files that it fetches at the same time.
 pub fn pieces(slice: Duration, rounds: usize, links: usize, in_flight: u64) -> usize {
-    let files_s = FILES * in_flight as f64 / BYTES_PER_S;
-    let most = slice.as_secs_f64() / files_s.max(SHORTEST.as_secs_f64());
+    let files_ms = (FILES * 1e3 * in_flight as f64 / BYTES_PER_S) as u64;
+    let most = slice.as_millis() / SHORTEST.max(Duration::from_millis(files_ms)).as_millis();
     let wanted = fewest_pairs(alpha(links)) + MORE_ROUNDS;
     wanted.div_ceil(rounds.max(1)).min(most as usize).max(1)
 }
@@ -85,6 +85,7 @@ mod tests {
         assert_eq!(of(2000, 3, 16 << 10), 6);
         assert_eq!(of(2000, 99, 16 << 10), 1);
         assert_eq!(of(400, 1, 16 << 10), 4);
+        assert_eq!(of(1400, 1, 16 << 10), 14);
         assert_eq!(of(2000, 1, 16 << 20), 5);
         assert_eq!(of(2000, 1, 512 << 20), 1);
         assert_eq!(of(0, 1, 0), 1);
