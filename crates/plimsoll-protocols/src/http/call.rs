@@ -60,7 +60,7 @@ pub struct HttpCall {
     pub stream: Option<EventStream>,
     /// Counts the tokens of streamed answers, besides the service.
     pub tokenizer: Option<TokenCounter>,
-    /// A user makes several such calls, each of which carries what was said before.
+    /// A user makes several such calls, each of which carries the messages so far.
     pub conversation: Option<Box<Conversation>>,
     /// Answers with a body larger than this fail with `MESSAGE_TOO_LARGE`. Bytes.
     pub max_body: u32,

@@ -81,7 +81,7 @@ pub struct WebSocketSpec {
     pub script: Option<Vec<FrameSpec>>,
 }
 
-/// Calls of each user that follow from each other: a turn's request carries what was said before, the
+/// Calls of each user that follow from each other: a turn's request carries the messages so far, the
 /// service's answers included. Users pause for `load.think` between an answer and their next turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
