@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use plimsoll_engine::Observation;
 use plimsoll_model::Plan;
 use plimsoll_model::record::{StageRecord, Times};
-use plimsoll_model::run::health::INTERVAL;
+use plimsoll_model::run::health::WHOLE_INTERVAL;
 use plimsoll_model::run::{IntervalRecord, RunHeader};
 use plimsoll_model::statistics::quantile::{is_supported, quantile};
 use plimsoll_report::quantity::count;
@@ -21,9 +21,6 @@ use crate::console;
 use crate::failure::Failure;
 use crate::live::Live;
 use crate::reporter::Reporter;
-
-/// The least that counts as a whole interval: workers end theirs at most a little early or late.
-const WHOLE: Duration = INTERVAL.saturating_sub(Duration::from_millis(100));
 
 /// `--progress`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -383,7 +380,7 @@ fn pace(n: u64, time: Duration) -> String {
 /// thousands.
 fn rate(n: u64, time: Duration) -> Option<String> {
     let seconds = time.as_secs_f64();
-    (time >= WHOLE).then(|| format!("{}/s", count((n as f64 / seconds).round() as u64)))
+    (time >= WHOLE_INTERVAL).then(|| format!("{}/s", count((n as f64 / seconds).round() as u64)))
 }
 
 #[cfg(test)]

@@ -22,6 +22,9 @@ pub use observed::Observed;
 /// Intervals are one second.
 pub const INTERVAL: Duration = Duration::from_secs(1);
 
+/// The least that counts as a whole interval: workers end theirs at most a little early or late.
+pub const WHOLE_INTERVAL: Duration = INTERVAL.saturating_sub(Duration::from_millis(100));
+
 /// A worker that used more of a core than this over an interval had no time to spare.
 pub const BUSY_RATIO: f64 = 0.95;
 

@@ -9,6 +9,7 @@ use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::objective::{self, Judged, SoFar, Standing};
 use plimsoll_model::plan::Objective;
 use plimsoll_model::record::{Counts, StageRecord, Times};
+use plimsoll_model::run::health::WHOLE_INTERVAL;
 use plimsoll_model::run::{IntervalRecord, Resources};
 use plimsoll_model::schedule::Schedule;
 use plimsoll_model::statistics::quantile::quantile;
@@ -174,7 +175,7 @@ pub(super) struct Board {
     pub(super) wanted_calls: Option<u64>,
     /// Calls that count, ended so far.
     pub(super) calls: u64,
-    /// The last interval, warm-up or not.
+    /// The last whole interval, warm-up or not.
     pub(super) last: Figures,
     /// All that counts, so far.
     pub(super) so_far: Figures,
@@ -257,7 +258,11 @@ impl Board {
             Phase::WarmUp
         };
         self.elapsed = interval.end_offset();
-        self.last = Figures::of(&last, seconds);
+        let ended = last.ended();
+        // What is left of one that was cut short is no rate.
+        if interval.length >= WHOLE_INTERVAL {
+            self.last = Figures::of(&last, seconds);
+        }
         self.so_far = Figures::of(&self.measured, self.measured_for);
         self.calls = self.measured.ended();
         if !self.wanted.is_empty() && counts {
@@ -271,15 +276,14 @@ impl Board {
         self.in_flight = interval.in_flight;
         self.backlog = interval.backlog;
         self.connections = interval.connections_open;
-        let end = |r: &Resources| End::of(r, seconds, self.last.ended);
+        let end = |r: &Resources| End::of(r, seconds, ended);
         self.client = interval.client.as_ref().map(end);
         self.server = interval.server.as_ref().map(end).or(self.server);
         self.busiest_worker = interval.busiest_worker_ratio;
         let used = view_cpu.saturating_sub(self.view_cpu);
         self.view_share = used.as_secs_f64() / seconds.max(1e-3);
         self.view_cpu = view_cpu;
-        // A rest too short to be a rate would be a spike.
-        if seconds > 0.3 {
+        if interval.length >= WHOLE_INTERVAL {
             let rate = self.last.per_second(self.last.ended).round() as u64;
             let response = self.last.response();
             let whole = |us: Option<f64>| us.unwrap_or(0.0).round() as u64;
