@@ -21,6 +21,8 @@ demo: ## build, a steady and a cold run over mutual TLS, a ladder, a search, two
 check: ## formatting and lints, warnings as errors
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy $(CARGO_FLAGS) --workspace --all-targets --features plimsoll-relays/test-peers,plimsoll-protocols/icount -- -D warnings
+	@# Fuzzing is a workspace of its own, whose lock file a new dependency of a crate changes, too.
+	$(CARGO) metadata $(CARGO_FLAGS) --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 
 .PHONY: features
 features: ## each crate by itself, with its default features and with none
