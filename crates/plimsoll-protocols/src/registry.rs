@@ -9,7 +9,7 @@ use plimsoll_model::spec::{self, CallSpec, Schemes, Spec};
 
 use crate::bolt::{self, BoltFlags, BoltOptions};
 use crate::fetch::{FetchFlags, FetchOptions};
-use crate::grpc::{GrpcCommand, GrpcSpec};
+use crate::grpc::{self, GrpcCommand, GrpcSpec};
 use crate::hold::{HoldFlags, HoldOptions};
 use crate::http::{HttpFlags, HttpSpec, LlmFlags, WsFlags};
 use crate::owned::Kind;
@@ -135,6 +135,9 @@ pub fn folder(call: &CallSpec) -> Option<Folder> {
 pub fn default_schemes() -> &'static Schemes {
     KINDS[0].protocol.schemes()
 }
+
+/// The protocol whose calls relays carry as streams of HTTP/2.
+pub type Streams = grpc::relayed::Fields;
 
 /// The codec of a protocol whose frames relays carry. What they ask for with each frame is called directly.
 #[derive(Clone, Debug)]

@@ -26,6 +26,7 @@ mod packing;
 mod patch;
 #[cfg(all(feature = "schema", feature = "targets"))]
 pub mod reflection;
+pub(crate) mod relayed;
 mod rendered;
 mod request;
 mod resolve;
@@ -51,4 +52,3 @@ pub use message::{MessageError, MessageReader, PREFIX_LEN};
 pub use request::{GrpcRequest, RequestError};
 pub use resolve::metadata;
 pub use section::{GrpcSpec, MessageSpec, PaceSpec};
-pub use timeout::timeout_from_value;

@@ -31,7 +31,7 @@ pub(super) fn timeout_value(deadline: Duration) -> String {
 }
 
 /// What `grpc-timeout` says; `None`: it is not one.
-pub fn timeout_from_value(value: &[u8]) -> Option<Duration> {
+pub(super) fn timeout_from_value(value: &[u8]) -> Option<Duration> {
     let (unit, digits) = value.split_last()?;
     if !(1..=8).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_digit) {
         return None;

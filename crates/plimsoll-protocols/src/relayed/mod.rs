@@ -1,6 +1,7 @@
 //! What a relay has to know of a protocol: its name in a configuration and how its connections are
 //! carried; and where calls share connections, where frames end and what they are for, how to give
-//! them another id, and how to answer, in the protocol's own terms, a call that failed.
+//! them another id, what header fields say, and how to answer, in the protocol's own terms, a call that
+//! failed.
 //!
 //! [`crate::registry::RELAYED`] lists the protocols. The relay knows none of them by name.
 
@@ -9,6 +10,8 @@ mod watchdog;
 use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
+
+use plimsoll_model::Outcome;
 
 pub use watchdog::Watchdog;
 pub(crate) use watchdog::{Function, Watch};
@@ -188,4 +191,33 @@ pub trait FrameCodec {
     fn status_name(&self, status: u32) -> String {
         status.to_string()
     }
+}
+
+/// What a protocol whose calls are streams of HTTP/2 says in a list of header fields. A connection may
+/// carry other calls, too: in their fields it says nothing.
+pub trait StreamFields: Default {
+    /// Fields whose values differ from call to call.
+    const CHANGING: &'static [&'static [u8]];
+
+    /// Reads one field of the list.
+    fn note(&mut self, name: &[u8], value: &[u8]);
+
+    /// The list begins a call of the protocol, or the answer to one.
+    fn are_of_protocol(&self) -> bool;
+
+    /// How long the call may take, as its request says.
+    fn timeout(&self) -> Option<Duration>;
+
+    /// How the call ended: a number of the protocol, below 1000.
+    fn status(&self) -> Option<u32>;
+
+    /// What people call a status.
+    fn status_name(status: u32) -> String;
+
+    /// Calls `push` with the fields that every answer begins with.
+    fn begin_answer(push: impl FnMut(&[u8], &[u8]));
+
+    /// Calls `push` with the fields that end an answer, with the reason why the call failed. `outcome`:
+    /// one that the protocol has a status for.
+    fn end_answer(outcome: Outcome, why: &str, push: impl FnMut(&[u8], &[u8]));
 }

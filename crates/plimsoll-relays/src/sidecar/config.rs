@@ -5,7 +5,7 @@
 mod checks;
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use plimsoll_engine::Address;
@@ -65,7 +65,8 @@ pub struct Route {
     /// TLS towards the upstream.
     pub upstream_tls: Option<UpstreamTls>,
     /// The shared object that brings the protocol; for `protocol = "plugin"`.
-    pub plugin: Option<PathBuf>,
+    #[serde(rename = "plugin")]
+    pub file: Option<PathBuf>,
     /// How long one call into the plugin may take before the sidecar ends: it stands in the way
     /// of all other connections, and can't be interrupted. Default 10s.
     pub codec_timeout: Option<Period>,
@@ -315,15 +316,10 @@ fn overlap(one: &Address, other: &Address) -> bool {
 }
 
 impl Route {
-    /// The codec's.
-    pub(super) fn file(&self) -> Option<&Path> {
-        self.plugin.as_deref()
-    }
-
     pub(super) fn codec_options<'a>(&'a self, watchdog: &'a Watchdog) -> CodecOptions<'a> {
         CodecOptions {
             route: &self.name,
-            file: self.file(),
+            file: self.file.as_deref(),
             max_frame: self.max_frame(),
             timeout: self.codec_timeout(),
             watchdog,

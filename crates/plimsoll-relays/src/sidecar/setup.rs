@@ -70,8 +70,7 @@ impl Running {
     /// Whether the route can become `route` with its connections: what they carry is the same.
     fn becomes(&self, route: &Route) -> bool {
         let known = &self.route;
-        let is_carried_so =
-            known.protocol.name == route.protocol.name && known.file() == route.file();
+        let is_carried_so = known.protocol.name == route.protocol.name && known.file == route.file;
         known.name == route.name && is_carried_so
     }
 }

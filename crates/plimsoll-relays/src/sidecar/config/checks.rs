@@ -191,7 +191,7 @@ impl Route {
 
     fn check_file(&self) -> Checked {
         let Relayed { name, carriage } = self.protocol;
-        match (has_file(carriage), self.file()) {
+        match (has_file(carriage), &self.file) {
             (true, None) => wrong(
                 name,
                 format!(

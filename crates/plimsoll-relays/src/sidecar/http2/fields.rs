@@ -7,27 +7,27 @@
 //! bytes, so that in the steady state nothing is decoded or encoded.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use plimsoll_model::Outcome;
-use plimsoll_protocols::grpc::timeout_from_value;
+use plimsoll_protocols::registry::Streams;
+use plimsoll_protocols::relayed::StreamFields;
 use plimsoll_wire::hpack::{Decoder, Field, HpackError, ListEncoder};
 use plimsoll_wire::http2::{MAX_HEADER_LIST, field_problem};
 
 /// Blocks remembered, on either side.
 const REMEMBERED: usize = 4;
 
+/// What the other side may keep in the table that we decode with. Bytes.
+const TABLE_SIZE: u32 = 4096;
+
 /// The longest list or block remembered. Bytes.
 const LONGEST_REMEMBERED: usize = 1024;
 
-/// Fields whose values differ from call to call: they would push the others out of the
-/// peer's table.
-const CHANGING: [&[u8]; 9] = [
+/// Fields whose values differ from call to call, besides those of the protocol: they would push the
+/// others out of the peer's table.
+const CHANGING: [&[u8]; 6] = [
     b"content-length",
     b"date",
-    b"grpc-message",
-    b"grpc-status-details-bin",
-    b"grpc-timeout",
     b"timestamp",
     b"traceparent",
     b"tracestate",
@@ -41,10 +41,8 @@ pub(in crate::sidecar) struct Fields {
     packed: Vec<u8>,
     /// A rule of RFC 9113, 8.2 and 8.3, that the list breaks.
     pub(in crate::sidecar) malformed: Option<&'static str>,
-    /// `content-type` is gRPC's.
-    pub(in crate::sidecar) is_grpc: bool,
-    pub(in crate::sidecar) timeout: Option<Duration>,
-    pub(in crate::sidecar) grpc_status: Option<u8>,
+    /// What the protocol says.
+    pub(in crate::sidecar) said: Streams,
     /// `:status` begins with 1: more will follow.
     pub(in crate::sidecar) is_informational: bool,
     has_method: bool,
@@ -52,33 +50,15 @@ pub(in crate::sidecar) struct Fields {
     has_regular: bool,
 }
 
-/// How the sidecar itself answers a call.
+/// How the sidecar itself answers a call: in the terms of the protocol, and in those of plain HTTP.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::sidecar) struct Verdict {
-    pub(in crate::sidecar) grpc_status: u8,
+    pub(in crate::sidecar) outcome: Outcome,
     pub(in crate::sidecar) http_status: &'static str,
     pub(in crate::sidecar) why: &'static str,
 }
 
-impl Verdict {
-    /// As the access log has it.
-    pub(in crate::sidecar) fn status(self, is_grpc: bool) -> String {
-        match is_grpc {
-            true => grpc_status(self.grpc_status),
-            false => self.http_status.to_owned(),
-        }
-    }
-}
-
-/// gRPC's name of a status, or its number.
-fn grpc_status(status: u8) -> String {
-    match status {
-        0..=16 => Outcome::of_status(status.into()).code().to_owned(),
-        _ => status.to_string(),
-    }
-}
-
-/// Added to the statuses of HTTP, so that they are none of gRPC's.
+/// Added to the statuses of HTTP, so that they are none of the protocol's.
 const HTTP: u32 = 1000;
 
 const HEAD: usize = 9;
@@ -109,30 +89,33 @@ impl Fields {
 
     /// How a call ended whose answer these are, or are the trailers of.
     pub(in crate::sidecar) fn status(&self) -> Option<String> {
-        if let Some(status) = self.grpc_status {
-            return Some(grpc_status(status));
+        match self.said.status() {
+            Some(status) => Some(Streams::status_name(status)),
+            None => Some(String::from_utf8_lossy(self.http_status()?).into_owned()),
         }
-        let status = self.find(b":status").filter(|_| !self.is_grpc)?;
-        Some(String::from_utf8_lossy(status).into_owned())
     }
 
-    /// The same as a number: that of gRPC, or 1000 and that of HTTP.
+    /// The same as a number: that of the protocol, or 1000 and that of HTTP.
     pub(in crate::sidecar) fn code(&self) -> Option<u32> {
-        if let Some(status) = self.grpc_status {
-            return Some(status.into());
-        }
-        let status = self.find(b":status").filter(|_| !self.is_grpc)?;
-        let status: u16 = std::str::from_utf8(status).ok()?.parse().ok()?;
-        Some(HTTP + u32::from(status))
+        self.said.status().or_else(|| {
+            let status = std::str::from_utf8(self.http_status()?).ok()?;
+            Some(HTTP + u32::from(status.parse::<u16>().ok()?))
+        })
+    }
+
+    /// Where the protocol has none of its own.
+    fn http_status(&self) -> Option<&[u8]> {
+        self.find(b":status")
+            .filter(|_| !self.said.are_of_protocol())
     }
 
     /// What people call it; `None`: an answer without a status.
     pub(in crate::sidecar) fn code_name(code: Option<u32>) -> String {
         match code {
             None => "none".to_owned(),
-            Some(code) => match (u8::try_from(code), code.checked_sub(HTTP)) {
-                (Ok(status), _) => grpc_status(status),
-                (Err(_), status) => status.unwrap_or(code).to_string(),
+            Some(code) => match code.checked_sub(HTTP) {
+                None => Streams::status_name(code),
+                Some(status) => status.to_string(),
             },
         }
     }
@@ -157,29 +140,41 @@ impl Fields {
         }
     }
 
-    /// The answer, or its end where it has begun, that the sidecar gives itself.
-    pub(in crate::sidecar) fn verdict(verdict: Verdict, is_grpc: bool, begun: bool) -> Fields {
+    /// The answer that the sidecar gives itself to the request that begins with these.
+    pub(in crate::sidecar) fn answer(&self, verdict: Verdict) -> Fields {
         let mut fields = Fields::default();
-        let mut push = |name: &[u8], value: &[u8]| {
-            fields.push(Field {
+        if self.said.are_of_protocol() {
+            Streams::begin_answer(fields.pusher());
+            Streams::end_answer(verdict.outcome, verdict.why, fields.pusher());
+        } else {
+            fields.pusher()(b":status", verdict.http_status.as_bytes());
+        }
+        fields
+    }
+
+    /// The end that the sidecar gives an answer of the protocol that has begun.
+    pub(in crate::sidecar) fn end(verdict: Verdict) -> Fields {
+        let mut fields = Fields::default();
+        Streams::end_answer(verdict.outcome, verdict.why, fields.pusher());
+        fields
+    }
+
+    /// As the access log has the verdict on the request that begins with these.
+    pub(in crate::sidecar) fn status_of(&self, verdict: Verdict) -> String {
+        match self.said.are_of_protocol() {
+            true => verdict.outcome.code().to_owned(),
+            false => verdict.http_status.to_owned(),
+        }
+    }
+
+    fn pusher(&mut self) -> impl FnMut(&[u8], &[u8]) {
+        |name: &[u8], value: &[u8]| {
+            self.push(Field {
                 name,
                 value,
                 sensitive: false,
             });
-        };
-        match (is_grpc, begun) {
-            (true, false) => {
-                push(b":status", b"200");
-                push(b"content-type", b"application/grpc");
-            }
-            (false, false) => push(b":status", verdict.http_status.as_bytes()),
-            (_, true) => {}
         }
-        if is_grpc {
-            push(b"grpc-status", verdict.grpc_status.to_string().as_bytes());
-            push(b"grpc-message", verdict.why.as_bytes());
-        }
-        fields
     }
 
     fn push(&mut self, field: Field<'_>) {
@@ -206,15 +201,7 @@ impl Fields {
             field_problem(name, value)
         };
         self.malformed = self.malformed.or(problem);
-        match name {
-            b"content-type" => self.is_grpc = value.starts_with(b"application/grpc"),
-            b"grpc-timeout" => self.timeout = timeout_from_value(value),
-            b"grpc-status" => {
-                let text = std::str::from_utf8(value).ok();
-                self.grpc_status = text.and_then(|text| text.parse().ok());
-            }
-            _ => {}
-        }
+        self.said.note(name, value);
     }
 
     fn pseudo(&mut self, name: &[u8], value: &[u8]) -> Option<&'static str> {
@@ -271,7 +258,7 @@ pub(super) struct FieldReader {
 impl FieldReader {
     pub(super) fn new() -> FieldReader {
         FieldReader {
-            decoder: Decoder::new(super::session::TABLE_SIZE, MAX_HEADER_LIST),
+            decoder: Decoder::new(TABLE_SIZE, MAX_HEADER_LIST),
             memo: Memo::default(),
         }
     }
@@ -323,7 +310,9 @@ impl FieldWriter {
             return &self.memo.places[place].1;
         }
         self.block.clear();
-        let keep = |field: &Field<'_>| !CHANGING.contains(&field.name);
+        let keep = |field: &Field<'_>| {
+            !CHANGING.contains(&field.name) && !Streams::CHANGING.contains(&field.name)
+        };
         let changed = self.encoder.encode(fields.iter(), keep, &mut self.block);
         if changed {
             self.memo = Memo::default();
@@ -337,6 +326,8 @@ impl FieldWriter {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn list(fields: &[(&str, &str)]) -> Fields {
@@ -393,10 +384,8 @@ mod tests {
             ("grpc-timeout", "250m"),
         ]);
         assert_eq!(good.request_problem(), None);
-        assert_eq!(
-            (good.is_grpc, good.timeout),
-            (true, Some(Duration::from_millis(250)))
-        );
+        assert!(good.said.are_of_protocol());
+        assert_eq!(good.said.timeout(), Some(Duration::from_millis(250)));
         assert_eq!(good.find(b":path"), Some(&b"/x"[..]));
         for bad in [
             &[(":path", "/")][..],
@@ -413,7 +402,7 @@ mod tests {
         let answer = list(&[(":status", "200")]);
         assert_eq!(answer.answer_problem(false), None);
         assert!(answer.answer_problem(true).is_some());
-        assert_eq!(list(&[("grpc-status", "14")]).grpc_status, Some(14));
+        assert_eq!(list(&[("grpc-status", "14")]).said.status(), Some(14));
         assert_eq!(list(&[("grpc-status", "14")]).answer_problem(true), None);
     }
 }

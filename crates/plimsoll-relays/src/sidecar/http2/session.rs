@@ -15,9 +15,6 @@ use plimsoll_wire::http2::{
 use super::Fields;
 use super::fields::{FieldReader, FieldWriter};
 
-/// What the other side may keep in the table that we decode with. Bytes.
-pub(super) const TABLE_SIZE: u32 = 4096;
-
 /// What waits of one stream at most. Bytes.
 const STREAM_WINDOW: u32 = 64 << 10;
 

@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use plimsoll_model::Time;
@@ -122,8 +121,7 @@ impl Worker {
             Blame::Codec => count(&self.counters(route).codec_faults, 1),
             Blame::Protocol => {}
         }
-        let file = self.routes[route].route.file().map(Path::to_owned);
-        let file = file.unwrap_or_default();
+        let file = self.routes[route].route.file.clone().unwrap_or_default();
         let file = file.display();
         let what = format_args!("plugin {file}: closing the connection of {peer}: {why}");
         self.warn(route, Trouble::Codec, what, now);

@@ -1,3 +1,4 @@
+use plimsoll_model::Outcome;
 use plimsoll_wire::hpack::Encoder;
 
 use super::super::Verdict;
@@ -86,24 +87,14 @@ fn a_call_there_and_back() {
         ]
     );
     let verdict = Verdict {
-        grpc_status: 14,
+        outcome: Outcome::Unavailable,
         http_status: "503",
         why: "no",
     };
-    server.headers(
-        3,
-        &Fields::verdict(verdict, true, false),
-        End(true),
-        &mut down,
-    );
+    server.headers(3, &request().answer(verdict), End(true), &mut down);
     server.headers(1, &fields(&[(":status", "200")]), End(false), &mut down);
     server.data(1, b"answer", End(false), &mut down);
-    server.headers(
-        1,
-        &Fields::verdict(verdict, true, true),
-        End(true),
-        &mut down,
-    );
+    server.headers(1, &Fields::end(verdict), End(true), &mut down);
     up.clear();
     assert_eq!(
         events_of(&mut client, &down, &mut up),

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_model::Time;
+use plimsoll_model::{Outcome, Time};
+use plimsoll_protocols::relayed::StreamFields;
 use plimsoll_wire::http2::{ErrorCode, Side, Violation, write};
 
 use super::super::super::count;
@@ -14,39 +15,39 @@ use super::{Worker, http2_of};
 
 const RESETS_COUNTED: Duration = Duration::from_secs(1);
 
-/// How the sidecar answers calls that it can't pass on, in gRPC's terms.
+/// How the sidecar answers calls that it can't pass on.
 pub(super) const OVERLOADED: Verdict = Verdict {
-    grpc_status: 14,
+    outcome: Outcome::Unavailable,
     http_status: "503",
     why: "sidecar: too many calls in flight (max_in_flight)",
 };
 pub(super) const NO_UPSTREAM: Verdict = Verdict {
-    grpc_status: 14,
+    outcome: Outcome::Unavailable,
     http_status: "503",
     why: "sidecar: no upstream can be reached",
 };
 pub(super) const LOST: Verdict = Verdict {
-    grpc_status: 14,
+    outcome: Outcome::Unavailable,
     http_status: "502",
     why: "sidecar: the upstream's connection ended with the call in flight",
 };
 pub(super) const FAULT: Verdict = Verdict {
-    grpc_status: 14,
+    outcome: Outcome::Unavailable,
     http_status: "503",
     why: "sidecar: a fault on purpose (fault.abort_share)",
 };
 const TIMEOUT: Verdict = Verdict {
-    grpc_status: 4,
+    outcome: Outcome::DeadlineExceeded,
     http_status: "504",
     why: "sidecar: the call's time has passed",
 };
 const HALF_OPEN: Verdict = Verdict {
-    grpc_status: 4,
+    outcome: Outcome::DeadlineExceeded,
     http_status: "408",
     why: "sidecar: header fields came, and nothing after them (request_timeout)",
 };
 const BAD_ANSWER: Verdict = Verdict {
-    grpc_status: 13,
+    outcome: Outcome::Internal,
     http_status: "502",
     why: "sidecar: the upstream's answer breaks HTTP/2",
 };
@@ -89,7 +90,10 @@ impl Worker {
             }
             return;
         }
-        let limits = [fields.timeout, self.routes[route].route.call_timeout()];
+        let limits = [
+            fields.said.timeout(),
+            self.routes[route].route.call_timeout(),
+        ];
         let timeout = limits.into_iter().flatten().min();
         let mut to_up = Queue::default();
         to_up.push(b"", end_stream);
@@ -221,15 +225,16 @@ impl Worker {
         };
         let up = std::mem::replace(&mut exchange.up, End::NONE);
         exchange.by_sidecar = true;
-        exchange.status = Some(verdict.status(exchange.request.is_grpc));
-        let is_grpc = exchange.request.is_grpc;
-        let begun = exchange.begun;
-        if begun && !is_grpc {
-            self.drop_stream(up, ErrorCode::CANCEL, now);
-            self.give_up(key, ErrorCode::INTERNAL_ERROR, now);
-            return;
-        }
-        let fields = Fields::verdict(verdict, is_grpc, begun);
+        exchange.status = Some(exchange.request.status_of(verdict));
+        let fields = match exchange.begun {
+            false => exchange.request.answer(verdict),
+            true if exchange.request.said.are_of_protocol() => Fields::end(verdict),
+            true => {
+                self.drop_stream(up, ErrorCode::CANCEL, now);
+                self.give_up(key, ErrorCode::INTERNAL_ERROR, now);
+                return;
+            }
+        };
         exchange.to_down.finish(Arc::new(fields));
         self.drop_stream(up, ErrorCode::CANCEL, now);
         self.send_queued(key, Way::Down, now);

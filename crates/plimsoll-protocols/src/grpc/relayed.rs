@@ -1,0 +1,92 @@
+//! gRPC as relays carry it: what its fields say of a call, and those that answer a call that failed.
+
+use std::time::Duration;
+
+use plimsoll_model::Outcome;
+
+use super::timeout::timeout_from_value;
+use crate::relayed::StreamFields;
+
+const CONTENT_TYPE: &[u8] = b"application/grpc";
+
+/// What the fields of a list say.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fields {
+    /// `content-type` is gRPC's.
+    is_grpc: bool,
+    timeout: Option<Duration>,
+    status: Option<u8>,
+}
+
+impl StreamFields for Fields {
+    const CHANGING: &'static [&'static [u8]] =
+        &[b"grpc-message", b"grpc-status-details-bin", b"grpc-timeout"];
+
+    #[inline]
+    fn note(&mut self, name: &[u8], value: &[u8]) {
+        match name {
+            b"content-type" => self.is_grpc = value.starts_with(CONTENT_TYPE),
+            b"grpc-timeout" => self.timeout = timeout_from_value(value),
+            b"grpc-status" => {
+                let text = std::str::from_utf8(value).ok();
+                self.status = text.and_then(|text| text.parse().ok());
+            }
+            _ => {}
+        }
+    }
+
+    fn are_of_protocol(&self) -> bool {
+        self.is_grpc
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    fn status(&self) -> Option<u32> {
+        self.status.map(u32::from)
+    }
+
+    fn status_name(status: u32) -> String {
+        match status {
+            0..=16 => Outcome::of_status(status).code().to_owned(),
+            _ => status.to_string(),
+        }
+    }
+
+    fn begin_answer(mut push: impl FnMut(&[u8], &[u8])) {
+        push(b":status", b"200");
+        push(b"content-type", CONTENT_TYPE);
+    }
+
+    fn end_answer(outcome: Outcome, why: &str, mut push: impl FnMut(&[u8], &[u8])) {
+        push(b"grpc-status", outcome.index().to_string().as_bytes());
+        push(b"grpc-message", why.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_matters_of_fields_is_read() {
+        let noted = |list: &[(&str, &str)]| {
+            let mut fields = Fields::default();
+            for (name, value) in list {
+                fields.note(name.as_bytes(), value.as_bytes());
+            }
+            fields
+        };
+        let request = noted(&[
+            (":method", "POST"),
+            ("content-type", "application/grpc+proto"),
+            ("grpc-timeout", "250m"),
+        ]);
+        assert!(request.are_of_protocol());
+        assert_eq!(request.timeout(), Some(Duration::from_millis(250)));
+        assert_eq!(noted(&[("grpc-status", "14")]).status(), Some(14));
+        assert_eq!(Fields::status_name(14), "UNAVAILABLE");
+        assert_eq!(Fields::status_name(17), "17");
+    }
+}
