@@ -4,6 +4,8 @@
 //! What one turn brings for a connection leaves in one write at the turn's end.
 
 mod balance;
+mod dispatch;
+mod exchanges;
 mod faults;
 mod http2;
 mod lines;

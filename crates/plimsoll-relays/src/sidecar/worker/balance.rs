@@ -7,10 +7,9 @@
 
 use plimsoll_model::Time;
 
-pub(super) use super::Found;
 use super::http2::Http2;
 use super::table::find;
-use super::{Connection, HIGH_WATER, Role, RouteState, Worker};
+use super::{Connection, Found, HIGH_WATER, Role, RouteState, Worker};
 
 /// What a lane can do for the next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

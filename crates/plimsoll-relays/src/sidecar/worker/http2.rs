@@ -7,9 +7,6 @@
 //! Invariant: a call that was taken ends with an answer, the service's or the sidecar's,
 //! unless its client has reset it; what the service resets is reset.
 
-mod calls;
-mod upstreams;
-
 use std::collections::VecDeque;
 
 use plimsoll_model::Time;
@@ -30,26 +27,26 @@ pub(super) struct Http2 {
     /// Data waits because too many bytes wait for the socket.
     choked: bool,
     /// Of a connection upstream.
-    up: Option<Up>,
+    pub(super) up: Option<Up>,
     /// Calls that the client has reset since the counting began anew, and when it does next.
-    resets: u32,
-    resets_until: Time,
+    pub(super) resets: u32,
+    pub(super) resets_until: Time,
     /// GOAWAY was announced, and sent with the last stream's id.
-    leaving: bool,
-    left: bool,
+    pub(super) leaving: bool,
+    pub(super) left: bool,
 }
 
-struct Up {
-    lane: usize,
-    endpoint: usize,
+pub(super) struct Up {
+    pub(super) lane: usize,
+    pub(super) endpoint: usize,
     /// Calls that have no stream yet: until the upstream has sent its SETTINGS, and while it
     /// takes no more.
-    waiting: VecDeque<u64>,
+    pub(super) waiting: VecDeque<u64>,
     /// The same of calls that have brought header fields alone. They may take half of the
     /// places, so that the others find one.
-    bare: VecDeque<u64>,
+    pub(super) bare: VecDeque<u64>,
     /// When the answer to a PING must have come.
-    beat_until: Time,
+    pub(super) beat_until: Time,
 }
 
 impl Http2 {
@@ -264,7 +261,7 @@ impl Worker {
     }
 
     /// Sends what waits on a call, one way, as far as there is room.
-    fn send_queued(&mut self, key: u64, way: Way, now: Time) {
+    pub(super) fn send_queued(&mut self, key: u64, way: Way, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
@@ -329,7 +326,7 @@ impl Worker {
 }
 
 /// A connection's buffers and its HTTP/2 state, apart from the rest of the worker.
-fn http2_of(
+pub(super) fn http2_of(
     connections: &mut [Option<Box<Connection>>],
     token: u64,
 ) -> Option<(&mut Transport, &mut Http2)> {

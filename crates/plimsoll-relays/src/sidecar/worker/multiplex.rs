@@ -12,12 +12,12 @@ use plimsoll_protocols::relayed::{Broken, Kind, Sender, Why};
 
 use super::super::calls::Call;
 use super::super::count;
-use super::balance::Found;
+
 use super::faults::Fate;
 use super::lines::Ended;
 use super::table::find_mut;
 use super::troubles::Peer;
-use super::{CONNECT_LIMIT, Connection, Frame, HIGH_WATER, Role, Taken, Worker};
+use super::{CONNECT_LIMIT, Connection, Found, Frame, HIGH_WATER, Role, Taken, Worker};
 
 /// How long the answer to a heartbeat may take: three times as long as SOFABolt's own
 /// clients wait, who try three times.

@@ -7,11 +7,12 @@ use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::relayed::StreamFields;
 use plimsoll_wire::http2::{ErrorCode, Side, Violation, write};
 
-use super::super::super::count;
-use super::super::super::http2::{End, Exchange, Fields, Queue, Verdict, Way};
-use super::super::lines::Ended;
-use super::super::troubles::Peer;
-use super::{Worker, http2_of};
+use super::super::count;
+use super::super::http2::{End, Exchange, Fields, Queue, Verdict, Way};
+use super::Worker;
+use super::http2::http2_of;
+use super::lines::Ended;
+use super::troubles::Peer;
 
 const RESETS_COUNTED: Duration = Duration::from_secs(1);
 
@@ -393,7 +394,7 @@ impl Worker {
     }
 
     /// Calls whose time is over.
-    pub(in crate::sidecar::worker) fn end_due(&mut self, now: Time) {
+    pub(super) fn end_due(&mut self, now: Time) {
         for key in self.exchanges.due(now) {
             let Some(exchange) = self.exchanges.get_mut(key) else {
                 continue;

@@ -1,15 +1,15 @@
-//! Connections upstream: which one takes a call, when it may, and what becomes of calls
+//! HTTP/2 connections upstream: which one takes a call, when it may, and what becomes of calls
 //! when a connection leaves or is lost.
 
 use plimsoll_model::Time;
 use plimsoll_wire::http2::{ErrorCode, Side, write};
 
-use super::super::super::count;
-use super::super::super::http2::{End, Way};
-use super::super::balance::Found;
-use super::super::faults::{Fate, Waiting};
-use super::calls::{FAULT, LOST, NO_UPSTREAM, OVERLOADED};
-use super::{Http2, Role, Worker, http2_of};
+use super::super::count;
+use super::super::http2::{End, Way};
+use super::exchanges::{FAULT, LOST, NO_UPSTREAM, OVERLOADED};
+use super::faults::{Fate, Waiting};
+use super::http2::{Http2, http2_of};
+use super::{Found, Role, Worker};
 
 /// How long the answer to a PING may take. Nanoseconds.
 const BEAT_WAIT: u64 = 3_000_000_000;
@@ -19,7 +19,7 @@ const MAX_TRIES: u8 = 3;
 
 impl Worker {
     /// Gives a call a connection upstream, and a stream there as soon as there is one.
-    pub(in crate::sidecar::worker) fn dispatch(&mut self, key: u64, now: Time) {
+    pub(super) fn dispatch(&mut self, key: u64, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
@@ -61,7 +61,7 @@ impl Worker {
     }
 
     /// Says what every HTTP/2 connection begins with.
-    pub(in crate::sidecar::worker) fn greet(&mut self, token: u64) {
+    pub(super) fn greet(&mut self, token: u64) {
         let Some(connection) = self.live(token) else {
             return;
         };
@@ -184,13 +184,7 @@ impl Worker {
     }
 
     /// A connection is gone; its calls end, or go elsewhere.
-    pub(in crate::sidecar::worker) fn http2_lost(
-        &mut self,
-        token: u64,
-        route: usize,
-        http2: Http2,
-        now: Time,
-    ) {
+    pub(super) fn http2_lost(&mut self, token: u64, route: usize, http2: Http2, now: Time) {
         let keys = http2.session.keys_above(0);
         let Some(up) = http2.up else {
             for key in keys {
@@ -242,7 +236,7 @@ impl Worker {
 
     /// PINGs on an idle connection upstream, and the end of one that is not used any more;
     /// `false`: it is to be closed.
-    pub(in crate::sidecar::worker) fn look_after_http2(&mut self, place: usize, now: Time) -> bool {
+    pub(super) fn look_after_http2(&mut self, place: usize, now: Time) -> bool {
         let Some(connection) = self.connections[place].as_deref_mut() else {
             return true;
         };
@@ -275,7 +269,7 @@ impl Worker {
 
     /// Announces to clients that no more calls are taken (GOAWAY), and a tick later after which
     /// stream.
-    pub(in crate::sidecar::worker) fn say_goodbyes(&mut self, of: impl Fn(usize) -> bool) {
+    pub(super) fn say_goodbyes(&mut self, of: impl Fn(usize) -> bool) {
         for place in 0..self.connections.len() {
             let Some(connection) = self.connections[place].as_deref_mut() else {
                 continue;
