@@ -43,9 +43,9 @@ impl Queue {
         self.ends
     }
 
-    pub(in crate::sidecar) fn push(&mut self, data: &[u8], end: bool) {
+    pub(in crate::sidecar) fn push(&mut self, data: &[u8], end: End) {
         self.data.extend_from_slice(data);
-        self.ends |= end;
+        self.ends |= end.0;
     }
 
     /// Nothing comes after these.

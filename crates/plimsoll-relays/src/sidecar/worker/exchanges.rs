@@ -60,7 +60,7 @@ impl Worker {
         token: u64,
         stream: u32,
         fields: Arc<Fields>,
-        end_stream: bool,
+        end: write::End,
         now: Time,
     ) {
         let Some(connection) = self.live(token) else {
@@ -97,7 +97,7 @@ impl Worker {
         ];
         let timeout = limits.into_iter().flatten().min();
         let mut to_up = Queue::default();
-        to_up.push(b"", end_stream);
+        to_up.push(b"", end);
         let key = self.exchanges.insert(Exchange {
             route,
             down: End { token, stream },
@@ -115,16 +115,16 @@ impl Worker {
             bytes_up: 0,
             bytes_down: 0,
             deadline: timeout.map_or(Time::NEVER, |timeout| now + timeout),
-            request_until: match end_stream {
+            request_until: match end.0 {
                 true => Time::NEVER,
                 false => now + config.request_timeout(),
             },
             is_fresh: true,
         });
-        http2.session.adopt(stream, key, write::End(end_stream));
+        http2.session.adopt(stream, key, end);
         count(&self.counters(route).requests, 1);
         self.counters(route).in_flight.inc();
-        if end_stream {
+        if end.0 {
             self.dispatch(key, now);
         } else {
             self.fresh.push(key);
@@ -149,7 +149,7 @@ impl Worker {
         token: u64,
         key: u64,
         fields: Arc<Fields>,
-        end_stream: bool,
+        end: write::End,
         now: Time,
     ) {
         let logs = self.logs();
@@ -159,7 +159,7 @@ impl Worker {
         let way = exchange.way_from(token);
         exchange.request_until = Time::NEVER;
         if way == Way::Up {
-            if end_stream && fields.answer_problem(true).is_none() {
+            if end.0 && fields.answer_problem(true).is_none() {
                 exchange.to_up.finish(fields);
                 let (is_fresh, up) = (exchange.is_fresh, exchange.up);
                 if up.stream == 0 && !is_fresh {
@@ -190,7 +190,7 @@ impl Worker {
         };
         if let Some(problem) = fields.answer_problem(exchange.begun) {
             self.bad_answer(key, problem, now);
-        } else if end_stream {
+        } else if end.0 {
             exchange.to_down.finish(fields);
             self.send_queued(key, way, now);
         } else if exchange.begun {

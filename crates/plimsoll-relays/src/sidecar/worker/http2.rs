@@ -179,17 +179,17 @@ impl Worker {
                 stream,
                 fields,
                 end_stream,
-            } => self.opened(token, stream, fields, end_stream, now),
+            } => self.opened(token, stream, fields, write::End(end_stream), now),
             Event::Headers {
                 key,
                 fields,
                 end_stream,
-            } => self.fields(token, key, fields, end_stream, now),
+            } => self.fields(token, key, fields, write::End(end_stream), now),
             Event::Data {
                 key,
                 data,
                 end_stream,
-            } => self.carry(token, key, data, end_stream, now),
+            } => self.carry(token, key, data, write::End(end_stream), now),
             Event::Reset { key, code } => {
                 self.reset_by(token, key, code, now);
                 return self.count_reset(token, now);
@@ -203,7 +203,7 @@ impl Worker {
     // ---- data ----
 
     /// Passes data on, or keeps it until there is room.
-    fn carry(&mut self, token: u64, key: u64, data: &[u8], end: bool, now: Time) {
+    fn carry(&mut self, token: u64, key: u64, data: &[u8], end: write::End, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
@@ -245,9 +245,9 @@ impl Worker {
             return;
         };
         let out = &mut transport.out;
-        (http2.session).data(to.stream, data, write::End(end), out);
-        if end {
-            queue.push(b"", true);
+        (http2.session).data(to.stream, data, end, out);
+        if end.0 {
+            queue.push(b"", end);
             queue.ended = true;
         }
         self.mark(to.token);
@@ -255,7 +255,7 @@ impl Worker {
             http2.session.flows(from.stream);
         }
         self.give_back(from, data.len());
-        if end {
+        if end.0 {
             self.half_over(key, way, now);
         }
     }
