@@ -3,13 +3,13 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::unix::fs::FileTypeExt;
 use std::str::FromStr;
 
 use plimsoll_model::plan::UnixSocket;
 use rustix::io::Errno;
-use socket2::SockAddr;
+use socket2::{Domain, SockAddr, Socket, Type};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
@@ -56,6 +56,37 @@ impl Address {
             Some(why) => format!("connect to {self}: {why}"),
             None => format!("connect to {self}: {error}"),
         }
+    }
+
+    /// Begins a connection: it is up, or has failed, when the socket can be written to. `source`: the
+    /// address that it comes from, where that matters.
+    ///
+    /// # Errors
+    /// What the system reports at once.
+    pub fn begin(&self, source: Option<IpAddr>) -> io::Result<TcpStream> {
+        let stream = Type::STREAM.nonblocking().cloexec();
+        let socket = match self {
+            Address::Tcp(address) => {
+                let socket = Socket::new(Domain::for_address(*address), stream, None)?;
+                socket.set_tcp_nodelay(true)?;
+                if let Some(source) = source {
+                    socket.bind(&SocketAddr::new(source, 0).into())?;
+                }
+                match socket.connect(&(*address).into()) {
+                    Err(e) if e.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {}
+                    begun => begun?,
+                }
+                socket
+            }
+            Address::Unix(at) => {
+                let socket = Socket::new(Domain::UNIX, stream, None)?;
+                // Up at once, or not at all; `EAGAIN`: the server's queue is full (unix(7)).
+                socket.connect(&socket_address(at)?)?;
+                socket
+            }
+        };
+        // To who reads, writes and closes, one stream socket is as another.
+        Ok(socket.into())
     }
 
     /// On this machine, for sure.

@@ -19,6 +19,7 @@ mod machine;
 pub mod memory;
 pub mod network;
 mod pauses;
+pub mod poller;
 mod racing;
 pub mod resources;
 pub mod script;

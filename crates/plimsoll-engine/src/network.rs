@@ -10,6 +10,7 @@ use std::sync::Arc;
 use plimsoll_model::Time;
 
 use crate::address::Address;
+pub use crate::poller::{Ready, Token};
 
 mod low_water;
 pub mod os;
@@ -17,21 +18,6 @@ pub(crate) mod resolver;
 pub mod simulated;
 mod tcp_info;
 mod tunnels;
-mod waker;
-
-/// Names a socket to the network; the network hands it back when the socket is ready.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Token(pub u64);
-
-/// A socket that can be read or written again. A hang-up or an error shows as both.
-#[derive(Clone, Copy, Debug)]
-pub struct Ready {
-    pub token: Token,
-    pub readable: bool,
-    pub writable: bool,
-    /// The peer has closed, or the connection failed: read until the end is seen.
-    pub hangup: bool,
-}
 
 impl Ready {
     /// What has not been read to its end.

@@ -8,33 +8,20 @@
 use std::io::{self, IoSlice, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroU64;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_model::Time;
 use plimsoll_model::plan::Target;
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
-use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags};
-use socket2::{Domain, Protocol, Socket, Type};
 
 use super::resolver::Resolver;
 use super::tunnels::Tunnels;
-pub use super::waker::Waker;
 use super::{Carried, Found, Lookup, Network, Ready, Token, Wake, low_water, tcp_info};
-use crate::address::{Address, socket_address};
+use crate::address::Address;
 use crate::clock::Clock;
+use crate::poller::{Events, Interest, Poller, Waker};
 use crate::tunnel::Tunnel;
-
-const WAKER: u64 = u64::MAX;
-const MAX_EVENTS: usize = 512;
-
-/// A socket reports once that it can be read or written again.
-const SOCKET_EVENTS: epoll::EventFlags = epoll::EventFlags::IN
-    .union(epoll::EventFlags::OUT)
-    .union(epoll::EventFlags::RDHUP)
-    .union(epoll::EventFlags::ET);
 
 /// How sockets are made.
 #[derive(Clone, Debug, Default)]
@@ -48,9 +35,8 @@ pub struct SocketOptions {
 /// The machine's own network, for one worker thread.
 pub struct OsNetwork {
     clock: Clock,
-    epoll: OwnedFd,
-    waker: Waker,
-    events: Vec<epoll::Event>,
+    poller: Poller,
+    events: Events,
     options: SocketOptions,
     next_source: usize,
     window: SpinWindow,
@@ -71,25 +57,15 @@ impl OsNetwork {
         options: SocketOptions,
         first_source: usize,
     ) -> io::Result<OsNetwork> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let waker = Waker(Arc::new(eventfd(
-            0,
-            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
-        )?));
-        epoll::add(
-            &epoll,
-            &*waker.0,
-            epoll::EventData::new_u64(WAKER),
-            epoll::EventFlags::IN | epoll::EventFlags::ET,
-        )?;
+        let poller = Poller::new()?;
+        let waker = poller.waker();
         let resolver = |target: &&Target| Resolver::new(target, &options.sources, waker.clone());
         let resolvers = targets.iter().map(resolver).collect();
         let window = SpinWindow::new(options.spin);
         Ok(OsNetwork {
             clock,
-            epoll,
-            waker,
-            events: Vec::with_capacity(MAX_EVENTS),
+            poller,
+            events: Events::default(),
             options,
             next_source: first_source,
             window,
@@ -100,7 +76,7 @@ impl OsNetwork {
     }
 
     pub fn waker(&self) -> Waker {
-        self.waker.clone()
+        self.poller.waker()
     }
 
     /// Ask the kernel for exact wake-ups on this thread. The default slack of 50 µs is
@@ -114,12 +90,7 @@ impl OsNetwork {
     /// # Errors
     /// When the kernel takes no more sockets to watch.
     pub fn adopt(&mut self, socket: &TcpStream, token: Token) -> io::Result<()> {
-        Ok(epoll::add(
-            &self.epoll,
-            socket,
-            epoll::EventData::new_u64(token.0),
-            SOCKET_EVENTS,
-        )?)
+        self.poller.add(socket, token, Interest::Changes)
     }
 
     /// Reports, as readable, connections that wait to be accepted. Of several networks that
@@ -128,12 +99,7 @@ impl OsNetwork {
     /// # Errors
     /// When the kernel takes no more sockets to watch.
     pub fn watch(&mut self, listener: &TcpListener, token: Token) -> io::Result<()> {
-        Ok(epoll::add(
-            &self.epoll,
-            listener,
-            epoll::EventData::new_u64(token.0),
-            epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE,
-        )?)
+        self.poller.add(listener, token, Interest::Accepting)
     }
 
     /// Reports a listener's connections no more.
@@ -141,7 +107,7 @@ impl OsNetwork {
     /// # Errors
     /// When it was not watched.
     pub fn unwatch(&mut self, listener: &TcpListener) -> io::Result<()> {
-        Ok(epoll::delete(&self.epoll, listener)?)
+        self.poller.remove(listener)
     }
 
     /// The next address to connect from that is of the family of `to`; `None`: the system's
@@ -159,42 +125,14 @@ impl OsNetwork {
 
     /// True where there is something to do: sockets in `ready`, a waker, or a signal.
     fn poll(&mut self, timeout: Option<Duration>, ready: &mut Vec<Ready>) -> io::Result<bool> {
-        let timeout = timeout.map(|t| Timespec {
-            tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: t.subsec_nanos().into(),
-        });
-        self.events.clear();
-        match epoll::wait(
-            &self.epoll,
-            rustix::buffer::spare_capacity(&mut self.events),
-            timeout.as_ref(),
-        ) {
-            Ok(_) => {}
-            Err(Errno::INTR) => return Ok(true),
-            Err(e) => return Err(e.into()),
-        }
-        let mut woken = false;
-        for event in &self.events {
-            let (flags, data) = (event.flags, event.data.u64());
-            if data == WAKER {
-                let mut count = [0u8; 8];
-                let _ = rustix::io::read(&*self.waker.0, &mut count);
-                woken = true;
-                continue;
-            }
-            let failed = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
-            let event = Ready {
-                token: Token(data),
-                readable: failed || flags.contains(epoll::EventFlags::IN),
-                writable: failed || flags.contains(epoll::EventFlags::OUT),
-                hangup: failed || flags.contains(epoll::EventFlags::RDHUP),
-            };
+        let has_work = self.poller.wait(timeout, &mut self.events)?;
+        for event in self.events.sockets() {
             match self.tunnels.is_empty() {
                 true => ready.push(event),
                 false => ready.extend(self.tunnels.ready(event)),
             }
         }
-        Ok(woken || !ready.is_empty())
+        Ok(has_work)
     }
 }
 
@@ -207,33 +145,8 @@ impl Network for OsNetwork {
     }
 
     fn connect(&mut self, to: &Address, token: Token) -> io::Result<TcpStream> {
-        let socket = match to {
-            Address::Tcp(to) => {
-                let socket = Socket::new(
-                    Domain::for_address(*to),
-                    Type::STREAM.nonblocking().cloexec(),
-                    Some(Protocol::TCP),
-                )?;
-                socket.set_tcp_nodelay(true)?;
-                if let Some(source) = self.source(*to) {
-                    socket.bind(&SocketAddr::new(source, 0).into())?;
-                }
-                match socket.connect(&(*to).into()) {
-                    Err(e) if e.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {}
-                    begun => begun?,
-                }
-                socket
-            }
-            Address::Unix(to) => {
-                let stream = Type::STREAM.nonblocking().cloexec();
-                let socket = Socket::new(Domain::UNIX, stream, None)?;
-                // Up at once, or not at all; `EAGAIN`: the server's queue is full (unix(7)).
-                socket.connect(&socket_address(to)?)?;
-                socket
-            }
-        };
-        // To what follows, which reads, writes and closes, one stream socket is as another.
-        let stream = TcpStream::from(socket);
+        let source = to.tcp().and_then(|to| self.source(to));
+        let stream = to.begin(source)?;
         self.adopt(&stream, token)?;
         Ok(stream)
     }
@@ -260,13 +173,7 @@ impl Network for OsNetwork {
 
     fn rename(&mut self, socket: &TcpStream, token: Token) -> io::Result<()> {
         self.tunnels.rename(socket, token);
-        // What is ready is signalled anew, as when it was added.
-        Ok(epoll::modify(
-            &self.epoll,
-            socket,
-            epoll::EventData::new_u64(token.0),
-            SOCKET_EVENTS,
-        )?)
+        self.poller.change(socket, token, Interest::Changes)
     }
 
     #[inline]
@@ -349,12 +256,6 @@ impl Network for OsNetwork {
 
     fn resolved(&mut self) -> Option<(Token, io::Result<Found>)> {
         self.resolvers.iter_mut().find_map(Resolver::answer)
-    }
-}
-
-impl AsFd for OsNetwork {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.epoll.as_fd()
     }
 }
 

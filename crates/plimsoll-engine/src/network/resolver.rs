@@ -11,9 +11,9 @@ use std::sync::mpsc;
 
 use plimsoll_model::plan::Target;
 
-use super::waker::Waker;
 use super::{Found, Lookup, Token};
 use crate::address::Address;
+use crate::poller::Waker;
 
 pub(crate) struct Resolver {
     name: Name,

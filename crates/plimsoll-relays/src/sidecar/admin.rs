@@ -10,11 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_engine::address::socket_address;
 use plimsoll_engine::clock::Clock;
 use plimsoll_engine::{Address, defect};
 use plimsoll_wire::http1::{FieldSpace, RequestHead, put_response};
-use socket2::{Domain, Socket, Type};
 
 use super::SidecarError;
 use super::metrics::Metrics;
@@ -113,13 +111,8 @@ fn without_upstream(metrics: &Metrics, names: &Names) -> Option<String> {
 }
 
 fn takes_connections(address: &Address) -> bool {
-    let socket = match address {
-        Address::Tcp(address) => return TcpStream::connect_timeout(address, TRIED_FOR).is_ok(),
-        Address::Unix(socket) => socket,
-    };
-    let tried = socket_address(socket).and_then(|address| {
-        let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
-        socket.connect(&address)
-    });
-    tried.is_ok()
+    match address {
+        Address::Tcp(address) => TcpStream::connect_timeout(address, TRIED_FOR).is_ok(),
+        Address::Unix(_) => address.begin(None).is_ok(),
+    }
 }

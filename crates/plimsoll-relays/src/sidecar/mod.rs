@@ -17,7 +17,6 @@ mod config;
 mod http2;
 mod metrics;
 mod names;
-mod poll;
 mod setup;
 mod tls;
 mod transport;
@@ -30,6 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use plimsoll_engine::poller::Waker;
 use plimsoll_engine::{Address, Clock};
 use plimsoll_protocols::relayed::{Unusable, Watchdog};
 
@@ -80,7 +80,7 @@ pub enum SidecarError {
 pub struct Sidecar {
     stop: Arc<AtomicBool>,
     workers: Vec<JoinHandle<()>>,
-    mailboxes: Vec<(Mailbox, poll::Waker)>,
+    mailboxes: Vec<(Mailbox, Waker)>,
     admin: Option<SocketAddr>,
     metrics: Arc<Metrics>,
     names: Arc<Names>,

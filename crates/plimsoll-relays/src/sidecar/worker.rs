@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use plimsoll_engine::poller::{Events, Interest, Poller, Waker};
 use plimsoll_engine::{Clock, defect, fault};
 use plimsoll_model::Time;
 use plimsoll_protocols::relayed::Seen;
@@ -31,7 +32,6 @@ use super::access_log::AccessLog;
 use super::calls::Calls;
 use super::http2::Exchanges;
 use super::metrics::{Counters, Metrics};
-use super::poll::{Events, Interest, Poll, Waker};
 use super::setup::Setup;
 use super::transport::Transport;
 use super::{SidecarError, count};
@@ -224,7 +224,7 @@ pub(super) struct Shared {
 }
 
 pub(super) struct Worker {
-    poll: Poll,
+    poller: Poller,
     shared: Shared,
     mailbox: Mailbox,
     routes: Vec<RouteState>,
@@ -254,7 +254,7 @@ impl Worker {
             source,
         };
         let mut worker = Worker {
-            poll: Poll::new().map_err(failed)?,
+            poller: Poller::new().map_err(failed)?,
             shared,
             mailbox: Mailbox::default(),
             routes: Vec::new(),
@@ -282,7 +282,7 @@ impl Worker {
     }
 
     pub(super) fn waker(&self) -> Waker {
-        self.poll.waker()
+        self.poller.waker()
     }
 
     fn counters(&self, route: usize) -> &Counters {
@@ -333,7 +333,7 @@ impl Worker {
     }
 
     fn relay(&mut self) {
-        let (mut events, mut ready) = (Events::new(), Vec::new());
+        let mut events = Events::default();
         self.learn_names();
         let mut next_tick = self.shared.clock.now() + TICK;
         self.reload();
@@ -360,21 +360,19 @@ impl Worker {
                 true => now,
                 false => next_tick.min(self.delayed.first()),
             };
-            if let Err(e) = self
-                .poll
-                .wait(until.duration_since(now), &mut events, &mut ready)
-            {
+            let longest = Some(until.duration_since(now));
+            if let Err(e) = self.poller.wait(longest, &mut events) {
                 tracing::error!("waiting for sockets: {e}");
                 return;
             }
             let now = self.shared.clock.now();
-            if !ready.is_empty() {
+            if events.sockets().next().is_some() {
                 awake_until = now + self.busy_poll;
             }
             if self.mailbox.has_some() && drain_until.is_none() {
                 self.read_mail(now);
             }
-            for event in ready.drain(..) {
+            for event in events.sockets() {
                 fault::point("sidecar");
                 self.serve(event, now);
             }

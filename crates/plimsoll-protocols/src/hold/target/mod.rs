@@ -14,7 +14,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use clap::Args;
-use plimsoll_engine::network::os::Waker;
+use plimsoll_engine::poller::Waker;
 use plimsoll_engine::tls::ServerSessions;
 use plimsoll_engine::tls::SharedTally;
 use rustls::ServerConfig;

@@ -13,8 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use plimsoll_engine::network::os::{OsNetwork, SocketOptions, Waker};
+use plimsoll_engine::network::os::{OsNetwork, SocketOptions};
 use plimsoll_engine::network::{Network, Ready, Token, Wake};
+use plimsoll_engine::poller::Waker;
 use plimsoll_engine::tls::{ServerSession, ServerSessions};
 use plimsoll_engine::{Clock, defect, fault};
 use plimsoll_model::Time;

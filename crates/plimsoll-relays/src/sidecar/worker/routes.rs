@@ -9,6 +9,7 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use plimsoll_engine::poller::{Interest, Token};
 use plimsoll_model::Time;
 use plimsoll_protocols::registry::Codec;
 use plimsoll_protocols::serving::Proxies;
@@ -17,7 +18,6 @@ use plimsoll_protocols::serving::unix::SocketFile;
 use super::super::config::Route;
 use super::super::metrics::{Counters, Statuses};
 use super::super::names::Upstreams;
-use super::super::poll::Interest;
 use super::super::setup::{Listener, RouteSetup, Setup};
 use super::super::tls::Identity;
 use super::troubles::Troubles;
@@ -188,11 +188,12 @@ impl Worker {
                 None => self.add(RouteState::new(route)),
             };
             if is_new && let Some(listener) = &self.routes[place].listener {
-                let interest = Interest {
+                let interest = Interest::State {
                     reads: true,
                     writes: false,
                 };
-                let added = self.poll.add(listener, LISTENER | place as u64, interest);
+                let token = Token(LISTENER | place as u64);
+                let added = self.poller.add(listener, token, interest);
                 watched = watched.and(added);
             }
         }

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use plimsoll_engine::poller::{Interest, Ready, Token};
 use plimsoll_engine::tls::validity;
 use plimsoll_model::Time;
 use plimsoll_protocols::relayed::Carriage;
@@ -9,7 +10,6 @@ use plimsoll_protocols::serving::proxied::{Opening, OpeningError};
 use plimsoll_protocols::serving::unix;
 
 use super::super::count;
-use super::super::poll::{Interest, Ready};
 use super::super::transport::{Got, Transport, tls_error};
 use super::http2::Http2;
 use super::table::find_mut;
@@ -20,11 +20,12 @@ const MAX_ACCEPTED: usize = 64;
 
 impl Worker {
     pub(super) fn serve(&mut self, event: Ready, now: Time) {
-        if event.token & LISTENER != 0 {
-            self.accept((event.token & !LISTENER) as usize, now);
+        let Token(token) = event.token;
+        if token & LISTENER != 0 {
+            self.accept((token & !LISTENER) as usize, now);
             return;
         }
-        self.serving(event.token, now, |worker, connection| {
+        self.serving(token, now, |worker, connection| {
             worker.serve_one(connection, event, now)
         });
     }
@@ -82,9 +83,8 @@ impl Worker {
         }
         if connection.paused || connection.held {
             // Not asked for: the event is a failure. A pipe may hold bytes all the same.
-            let is_failed =
-                !connection.interest.reads && matches!(connection.role, Role::Down { .. });
-            return !is_failed;
+            let is_asked = matches!(connection.interest, Interest::State { reads: true, .. });
+            return is_asked || !matches!(connection.role, Role::Down { .. });
         }
         if matches!(connection.role, Role::Down { .. })
             && !self.routes[connection.route].held.is_empty()
@@ -321,14 +321,14 @@ impl Worker {
         let Some(connection) = find_mut(&mut self.connections, token) else {
             return;
         };
-        let interest = Interest {
+        let interest = Interest::State {
             reads: !connection.paused && !connection.held && !connection.ended,
             writes: connection.connecting || connection.transport.wants_write(),
         };
         if interest != connection.interest {
             connection.interest = interest;
             let socket = &connection.transport.socket;
-            if let Err(e) = self.poll.change(socket, token, interest) {
+            if let Err(e) = self.poller.change(socket, Token(token), interest) {
                 tracing::error!("watching a socket: {e}");
             }
         }

@@ -2,11 +2,11 @@
 
 use std::io;
 
+use plimsoll_engine::poller::{Interest, Token};
 use plimsoll_model::Time;
 use plimsoll_protocols::relayed::Why;
 
 use super::super::count;
-use super::super::poll::Interest;
 use super::super::transport::Transport;
 use super::lines::Ended;
 use super::{Connection, Role, Worker};
@@ -49,11 +49,12 @@ impl Worker {
         self.next_generation = (self.next_generation + 1) & 0x7fff_ffff;
         let token = u64::from(generation) << 32 | u64::from(place);
         let connecting = role.endpoint().is_some();
-        let interest = Interest {
+        let interest = Interest::State {
             reads: true,
             writes: connecting,
         };
-        if let Err(e) = self.poll.add(&transport.socket, token, interest) {
+        let added = self.poller.add(&transport.socket, Token(token), interest);
+        if let Err(e) = added {
             self.free.push(place);
             return Err(e);
         }

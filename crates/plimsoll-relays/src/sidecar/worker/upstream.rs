@@ -1,14 +1,10 @@
 //! Connections towards a route's upstreams: which one is next, and when it may be tried.
 
 use std::io;
-use std::net::TcpStream;
 use std::time::Duration;
 
 use plimsoll_engine::Address;
-use plimsoll_engine::address::socket_address;
 use plimsoll_model::Time;
-use rustix::io::Errno;
-use socket2::{Domain, Socket, Type};
 
 use super::super::count;
 use super::super::metrics::UpstreamCounters;
@@ -202,7 +198,7 @@ impl Worker {
                 Some(identity) => Some(identity.connection(&host).map_err(io::Error::other)?),
                 None => None,
             };
-            Ok(Transport::new(begin(&address)?, tls))
+            Ok(Transport::new(address.begin(None)?, tls))
         })();
         count(&self.counters(route).upstream_connects, 1);
         let adopted = begun.and_then(|transport| self.adopt(transport, route, role(), now));
@@ -218,27 +214,4 @@ impl Worker {
             }
         }
     }
-}
-
-/// A connection that is being made.
-fn begin(address: &Address) -> io::Result<TcpStream> {
-    let stream = Type::STREAM.nonblocking().cloexec();
-    let socket = match address {
-        Address::Tcp(address) => {
-            let socket = Socket::new(Domain::for_address(*address), stream, None)?;
-            socket.set_tcp_nodelay(true)?;
-            match socket.connect(&(*address).into()) {
-                Err(e) if e.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {}
-                begun => begun?,
-            }
-            socket
-        }
-        Address::Unix(at) => {
-            let socket = Socket::new(Domain::UNIX, stream, None)?;
-            socket.connect(&socket_address(at)?)?;
-            socket
-        }
-    };
-    // To who reads and writes, one stream socket is as another.
-    Ok(socket.into())
 }

@@ -8,25 +8,20 @@
 use std::io::{self, BufRead, Read, Write};
 use std::mem;
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use plimsoll_engine::poller::{Events, Interest, Poller, Token, Waker};
 use plimsoll_engine::{defect, fault};
 use plimsoll_wire::http2::ErrorCode;
-use rustix::buffer::spare_capacity;
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustls::{ServerConfig, ServerConnection};
 use tokio::time::Instant;
 
 use super::Counters;
 use crate::grpc::canned::{Canned, CannedConnection};
 
-/// What the poller says when the mailbox has something. Connections are numbered from 0.
-const MAIL: u64 = u64::MAX;
-const EVENTS: usize = 1024;
 /// Read at once. Bytes.
 const READ_BUFFER: usize = 128 * 1024;
 
@@ -34,7 +29,7 @@ const READ_BUFFER: usize = 128 * 1024;
 pub(super) struct Mailbox {
     /// Always there until dropped.
     streams: Option<mpsc::Sender<TcpStream>>,
-    bell: Arc<OwnedFd>,
+    waker: Waker,
 }
 
 impl Mailbox {
@@ -43,25 +38,19 @@ impl Mailbox {
             // A worker that is gone reports why when it is joined.
             let _ = streams.send(stream);
         }
-        self.ring();
-    }
-
-    fn ring(&self) {
-        // It fails only when it has been rung 2⁶⁴ times without being read.
-        let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
+        self.waker.wake();
     }
 }
 
 impl Drop for Mailbox {
     fn drop(&mut self) {
         self.streams = None;
-        self.ring();
+        self.waker.wake();
     }
 }
 
 pub(super) struct Worker {
-    epoll: OwnedFd,
-    bell: Arc<OwnedFd>,
+    poller: Poller,
     mail: mpsc::Receiver<TcpStream>,
     canned: Canned,
     tls: Option<Arc<ServerConfig>>,
@@ -115,18 +104,11 @@ impl Worker {
         counters: Arc<Counters>,
         busy_poll: Duration,
     ) -> io::Result<(Worker, Mailbox)> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        epoll::add(
-            &epoll,
-            &*bell,
-            epoll::EventData::new_u64(MAIL),
-            epoll::EventFlags::IN,
-        )?;
+        let poller = Poller::new()?;
+        let waker = poller.waker();
         let (streams, mail) = mpsc::channel();
         let worker = Worker {
-            epoll,
-            bell: Arc::clone(&bell),
+            poller,
             mail,
             canned,
             tls,
@@ -137,7 +119,7 @@ impl Worker {
             buffers: Buffers::new(),
         };
         let streams = Some(streams);
-        Ok((worker, Mailbox { streams, bell }))
+        Ok((worker, Mailbox { streams, waker }))
     }
 
     /// Runs until the mailbox is gone.
@@ -158,26 +140,23 @@ impl Worker {
     }
 
     fn serve(&mut self) -> io::Result<()> {
-        let mut events = Vec::with_capacity(EVENTS);
-        let mut open = true;
+        let mut events = Events::default();
+        // After a panic there may be some of which nothing is reported any more.
+        let mut open = self.take_mail();
         // Until then the worker does not sleep.
         let mut awake_until = None;
         while open {
-            events.clear();
             let patience = awake_until
                 .filter(|until| Instant::now() < *until)
-                .map(|_| Timespec::default());
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), patience.as_ref()) {
-                Ok(0) => continue,
-                Ok(_) => {}
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(e) => return Err(e.into()),
+                .map(|_| Duration::ZERO);
+            if !self.poller.wait(patience, &mut events)? {
+                continue;
             }
-            for event in &events {
-                match event.data.u64() {
-                    MAIL => open = self.take_mail(),
-                    place => self.turn(place as usize),
-                }
+            for event in events.sockets() {
+                self.turn(event.token.0 as usize);
+            }
+            if events.are_of_waker() {
+                open = self.take_mail();
             }
             if !self.busy_poll.is_zero() {
                 awake_until = Some(Instant::now() + self.busy_poll);
@@ -192,7 +171,6 @@ impl Worker {
 
     /// False when no more can come.
     fn take_mail(&mut self) -> bool {
-        let _ = rustix::io::read(&*self.bell, &mut [0u8; 8]);
         loop {
             match self.mail.try_recv() {
                 Ok(stream) => {
@@ -224,18 +202,12 @@ impl Worker {
             self.connections.push(None);
             self.connections.len() - 1
         });
-        let added = epoll::add(
-            &self.epoll,
-            &stream,
-            epoll::EventData::new_u64(place as u64),
-            epoll::EventFlags::IN
-                | epoll::EventFlags::OUT
-                | epoll::EventFlags::RDHUP
-                | epoll::EventFlags::ET,
-        );
+        let added = self
+            .poller
+            .add(&stream, Token(place as u64), Interest::Changes);
         if let Err(e) = added {
             self.free.push(place);
-            return Err(e.into());
+            return Err(e);
         }
         let mut connection = Connection {
             stream,

@@ -1,0 +1,169 @@
+//! Readiness of sockets under epoll, for one thread: the load's workers, servers and relays wait with it.
+//!
+//! What an event is for is its token; there is no callback and no table.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::io::Errno;
+
+const WAKER: u64 = u64::MAX;
+const MAX_EVENTS: usize = 512;
+
+/// Names a socket to the poller, which hands it back when the socket is ready. The highest is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub u64);
+
+/// A socket that can be read or written again. A hang-up or an error shows as both.
+#[derive(Clone, Copy, Debug)]
+pub struct Ready {
+    pub token: Token,
+    pub readable: bool,
+    pub writable: bool,
+    /// The peer has closed, or the connection failed: read until the end is seen. Only of sockets that
+    /// are watched for [`Interest::Changes`].
+    pub hangup: bool,
+}
+
+/// What a socket is watched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// It is reported once that it can be read or written again.
+    Changes,
+    /// It is reported as long as it can.
+    State { reads: bool, writes: bool },
+    /// Connections wait to be accepted. Of several pollers that watch one listener a new connection
+    /// wakes one.
+    Accepting,
+}
+
+impl Interest {
+    fn flags(self) -> epoll::EventFlags {
+        use epoll::EventFlags as Flags;
+        match self {
+            Interest::Changes => Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET,
+            Interest::Accepting => Flags::IN | Flags::EXCLUSIVE,
+            Interest::State { reads, writes } => {
+                let mut flags = Flags::empty();
+                flags.set(Flags::IN, reads);
+                flags.set(Flags::OUT, writes);
+                flags
+            }
+        }
+    }
+}
+
+/// Wakes a poller from another thread.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<OwnedFd>);
+
+impl Waker {
+    /// Makes the poller's wait return soon.
+    pub fn wake(&self) {
+        // A counter that is full means that a wake-up waits already.
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+}
+
+/// What one wait has brought. It stays on the thread that waits.
+pub struct Events(Vec<epoll::Event>);
+
+impl Default for Events {
+    fn default() -> Events {
+        Events(Vec::with_capacity(MAX_EVENTS))
+    }
+}
+
+impl Events {
+    /// The sockets that are ready.
+    #[inline]
+    pub fn sockets(&self) -> impl Iterator<Item = Ready> {
+        let sockets = self.0.iter().filter(|event| event.data.u64() != WAKER);
+        sockets.map(|event| {
+            let flags = event.flags;
+            let failed = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
+            Ready {
+                token: Token(event.data.u64()),
+                readable: failed || flags.contains(epoll::EventFlags::IN),
+                writable: failed || flags.contains(epoll::EventFlags::OUT),
+                hangup: failed || flags.contains(epoll::EventFlags::RDHUP),
+            }
+        })
+    }
+
+    /// A [`Waker`] was used.
+    pub fn are_of_waker(&self) -> bool {
+        self.0.iter().any(|event| event.data.u64() == WAKER)
+    }
+}
+
+#[derive(Debug)]
+pub struct Poller {
+    epoll: OwnedFd,
+    waker: Waker,
+}
+
+impl Poller {
+    /// # Errors
+    /// When the process is out of descriptors.
+    pub fn new() -> io::Result<Poller> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let waker = Waker(Arc::new(eventfd(0, flags)?));
+        let data = epoll::EventData::new_u64(WAKER);
+        // Each wake-up is a change, so the counter needs not be read.
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&epoll, &*waker.0, data, flags)?;
+        Ok(Poller { epoll, waker })
+    }
+
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// # Errors
+    /// When the kernel takes no more sockets to watch.
+    pub fn add(&self, socket: impl AsFd, token: Token, interest: Interest) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(token.0);
+        Ok(epoll::add(&self.epoll, socket, data, interest.flags())?)
+    }
+
+    /// What is ready is reported anew, as when the socket was added.
+    ///
+    /// # Errors
+    /// When it was not watched.
+    pub fn change(&self, socket: impl AsFd, token: Token, interest: Interest) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(token.0);
+        Ok(epoll::modify(&self.epoll, socket, data, interest.flags())?)
+    }
+
+    /// A socket that is closed needs not be removed.
+    ///
+    /// # Errors
+    /// When it was not watched.
+    pub fn remove(&self, socket: impl AsFd) -> io::Result<()> {
+        Ok(epoll::delete(&self.epoll, socket)?)
+    }
+
+    /// Waits until there is something to do: sockets are ready, a [`Waker`] was used, or a signal came;
+    /// `false`: the time is over. `events` is filled anew.
+    ///
+    /// # Errors
+    /// When the kernel can't wait.
+    pub fn wait(&self, timeout: Option<Duration>, events: &mut Events) -> io::Result<bool> {
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
+        events.0.clear();
+        let room = rustix::buffer::spare_capacity(&mut events.0);
+        match epoll::wait(&self.epoll, room, timeout.as_ref()) {
+            Ok(count) => Ok(count > 0),
+            Err(Errno::INTR) => Ok(true),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
