@@ -15,6 +15,7 @@ mod admin;
 mod calls;
 mod config;
 mod http2;
+mod keyed;
 mod metrics;
 mod names;
 mod setup;

@@ -30,7 +30,8 @@ use plimsoll_protocols::serving::proxied::{HEADER_LIMIT, Opening, OpeningError};
 
 use super::access_log::AccessLog;
 use super::calls::Calls;
-use super::http2::Exchanges;
+use super::http2::Exchange;
+use super::keyed::Keyed;
 use super::metrics::{Counters, Metrics};
 use super::setup::Setup;
 use super::transport::Transport;
@@ -117,6 +118,9 @@ struct Connection {
     finished: bool,
     dirty: bool,
 }
+
+/// By their tokens.
+type Connections = Keyed<Box<Connection>>;
 
 /// A frame whose connection is shared by calls.
 #[derive(Clone, Copy)]
@@ -229,11 +233,9 @@ pub(super) struct Worker {
     mailbox: Mailbox,
     routes: Vec<RouteState>,
     access_log: Option<AccessLog>,
-    connections: Vec<Option<Box<Connection>>>,
+    connections: Connections,
     /// Calls over HTTP/2.
-    exchanges: Exchanges,
-    free: Vec<u32>,
-    next_generation: u32,
+    exchanges: Keyed<Box<Exchange>>,
     dirty: Vec<u64>,
     /// Connections of which it has just become known who made them.
     opened: Vec<u64>,
@@ -259,10 +261,8 @@ impl Worker {
             mailbox: Mailbox::default(),
             routes: Vec::new(),
             access_log: None,
-            connections: Vec::new(),
-            exchanges: Exchanges::default(),
-            free: Vec::new(),
-            next_generation: 1,
+            connections: Connections::default(),
+            exchanges: Keyed::default(),
             dirty: Vec::new(),
             opened: Vec::new(),
             buffer: vec![0; READ_AT_ONCE],
@@ -297,7 +297,7 @@ impl Worker {
     /// After a panic: no connection, and no call, can be trusted. Those that come are carried
     /// as those before.
     fn begin_anew(&mut self) {
-        for connection in std::mem::take(&mut self.connections).into_iter().flatten() {
+        for connection in std::mem::take(&mut self.connections).into_values() {
             let state = &self.routes[connection.route];
             let counters = self.counters(connection.route);
             match connection.endpoint() {
@@ -321,12 +321,11 @@ impl Worker {
             }
             state.held.clear();
         }
-        for exchange in std::mem::take(&mut self.exchanges).iter() {
+        for exchange in std::mem::take(&mut self.exchanges).into_values() {
             self.counters(exchange.route).in_flight.dec();
         }
         self.fresh.clear();
         self.delayed = Delayed::default();
-        self.free.clear();
         self.dirty.clear();
         self.opened.clear();
         self.buffer = vec![0; READ_AT_ONCE];
@@ -398,7 +397,7 @@ impl Worker {
 
     /// Whether a call or a byte is on its way.
     fn is_busy(&self) -> bool {
-        self.connections.iter().flatten().any(|c| match &c.role {
+        self.connections.values().any(|c| match &c.role {
             Role::Down { in_flight } => *in_flight > 0 || c.held || c.transport.unsent() > 0,
             Role::Up { .. } => c.transport.unsent() > 0,
             Role::Http2(http2) => http2.is_busy() || c.transport.unsent() > 0,
@@ -425,11 +424,10 @@ impl Worker {
 
     fn tick(&mut self, now: Time) {
         self.learn_names();
-        for place in 0..self.connections.len() {
-            let Some(connection) = self.connections[place].as_deref() else {
+        for token in self.connections.keys() {
+            let Some(connection) = self.connections.get(token) else {
                 continue;
             };
-            let token = connection.token;
             if connection.is_awaited() && now >= connection.began + HEADER_LIMIT {
                 self.turn_away(
                     connection.route,
@@ -457,8 +455,8 @@ impl Worker {
                 continue;
             }
             let keep = match connection.role {
-                Role::Up { .. } => self.look_after(place, now),
-                Role::Http2(_) => self.look_after_http2(place, now),
+                Role::Up { .. } => self.look_after(token, now),
+                Role::Http2(_) => self.look_after_http2(token, now),
                 Role::Down { .. } | Role::Pipe { .. } => true,
             };
             if !keep {

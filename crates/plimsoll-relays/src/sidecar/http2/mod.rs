@@ -8,7 +8,7 @@ mod fields;
 mod queue;
 mod session;
 
-pub(super) use exchange::{End, Exchange, Exchanges, Way};
+pub(super) use exchange::{End, Exchange, Way};
 pub(super) use fields::{Fields, Verdict};
 pub(super) use queue::Queue;
 pub(super) use session::{Event, Session};

@@ -8,7 +8,6 @@
 use plimsoll_model::Time;
 
 use super::http2::Http2;
-use super::table::find;
 use super::{Connection, Found, HIGH_WATER, Role, RouteState, Worker};
 
 /// What a lane can do for the next call.
@@ -110,7 +109,7 @@ impl Worker {
         let Some(token) = state.endpoints[endpoint].lanes[place] else {
             return (Lane::Missing, 0);
         };
-        let Some(connection) = find(&self.connections, token) else {
+        let Some(connection) = self.connections.get(token) else {
             return (Lane::Missing, 0);
         };
         let calls = connection.calls();

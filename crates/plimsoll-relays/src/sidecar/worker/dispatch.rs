@@ -236,8 +236,8 @@ impl Worker {
 
     /// PINGs on an idle connection upstream, and the end of one that is not used any more;
     /// `false`: it is to be closed.
-    pub(super) fn look_after_http2(&mut self, place: usize, now: Time) -> bool {
-        let Some(connection) = self.connections[place].as_deref_mut() else {
+    pub(super) fn look_after_http2(&mut self, token: u64, now: Time) -> bool {
+        let Some(connection) = self.connections.get_mut(token) else {
             return true;
         };
         let Role::Http2(http2) = &mut connection.role else {
@@ -246,7 +246,7 @@ impl Worker {
         let Some(up) = &mut http2.up else {
             return true;
         };
-        let (token, state) = (connection.token, &self.routes[connection.route]);
+        let state = &self.routes[connection.route];
         let is_current = state.endpoints[up.endpoint].lanes.get(up.lane) == Some(&Some(token));
         if !is_current && http2.session.open_streams() == 0 {
             return false;
@@ -270,8 +270,8 @@ impl Worker {
     /// Announces to clients that no more calls are taken (GOAWAY), and a tick later after which
     /// stream.
     pub(super) fn say_goodbyes(&mut self, of: impl Fn(usize) -> bool) {
-        for place in 0..self.connections.len() {
-            let Some(connection) = self.connections[place].as_deref_mut() else {
+        for token in self.connections.keys() {
+            let Some(connection) = self.connections.get_mut(token) else {
                 continue;
             };
             let route = connection.route;
@@ -289,7 +289,6 @@ impl Worker {
             }
             http2.left = http2.leaving;
             http2.leaving = true;
-            let token = connection.token;
             self.mark(token);
         }
     }

@@ -98,7 +98,7 @@ impl Worker {
         let timeout = limits.into_iter().flatten().min();
         let mut to_up = Queue::default();
         to_up.push(b"", end);
-        let key = self.exchanges.insert(Exchange {
+        let exchange = Box::new(Exchange {
             route,
             down: End { token, stream },
             up: End::NONE,
@@ -121,6 +121,7 @@ impl Worker {
             },
             is_fresh: true,
         });
+        let key = self.exchanges.insert(exchange);
         http2.session.adopt(stream, key, end);
         count(&self.counters(route).requests, 1);
         self.counters(route).in_flight.inc();
@@ -395,10 +396,13 @@ impl Worker {
 
     /// Calls whose time is over.
     pub(super) fn end_due(&mut self, now: Time) {
-        for key in self.exchanges.due(now) {
+        for key in self.exchanges.keys() {
             let Some(exchange) = self.exchanges.get_mut(key) else {
                 continue;
             };
+            if exchange.deadline.min(exchange.request_until) > now {
+                continue;
+            }
             let is_half_open = exchange.deadline > now;
             exchange.deadline = Time::NEVER;
             exchange.request_until = Time::NEVER;

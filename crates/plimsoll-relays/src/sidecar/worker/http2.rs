@@ -15,9 +15,8 @@ use plimsoll_wire::http2::{Side, Violation, write};
 use super::super::count;
 use super::super::http2::{End, Event, Session, Way};
 use super::super::transport::Transport;
-use super::table::find_mut;
 use super::troubles::Peer;
-use super::{Connection, HIGH_WATER, Role, Worker};
+use super::{Connections, HIGH_WATER, Role, Worker};
 
 /// An HTTP/2 connection, either side.
 pub(super) struct Http2 {
@@ -327,10 +326,10 @@ impl Worker {
 
 /// A connection's buffers and its HTTP/2 state, apart from the rest of the worker.
 pub(super) fn http2_of(
-    connections: &mut [Option<Box<Connection>>],
+    connections: &mut Connections,
     token: u64,
 ) -> Option<(&mut Transport, &mut Http2)> {
-    let connection = find_mut(connections, token)?;
+    let connection = connections.get_mut(token)?;
     match &mut connection.role {
         Role::Http2(http2) => Some((&mut connection.transport, http2)),
         _ => None,

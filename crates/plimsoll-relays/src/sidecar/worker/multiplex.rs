@@ -15,7 +15,6 @@ use super::super::count;
 
 use super::faults::Fate;
 use super::lines::Ended;
-use super::table::find_mut;
 use super::troubles::Peer;
 use super::{CONNECT_LIMIT, Connection, Found, Frame, HIGH_WATER, Role, Taken, Worker};
 
@@ -277,7 +276,7 @@ impl Worker {
         wants_answer: bool,
         bytes: &[u8],
     ) -> Result<bool, Broken> {
-        let Some(connection) = find_mut(&mut self.connections, up) else {
+        let Some(connection) = self.connections.get_mut(up) else {
             return Ok(false);
         };
         let (route, role) = (connection.route, &mut connection.role);
@@ -448,11 +447,11 @@ impl Worker {
     }
 
     /// Timeouts and heartbeats of an upstream's connection; `false`: it is to be closed.
-    pub(super) fn look_after(&mut self, place: usize, now: Time) -> bool {
-        let Some(connection) = self.connections[place].as_deref_mut() else {
+    pub(super) fn look_after(&mut self, token: u64, now: Time) -> bool {
+        let Some(connection) = self.connections.get_mut(token) else {
             return true;
         };
-        let (route, token) = (connection.route, connection.token);
+        let route = connection.route;
         let Role::Up {
             lane,
             layout,

@@ -227,8 +227,8 @@ impl Worker {
             };
             self.say_goodbyes(|of| of == route);
             let mut left = 0;
-            for place in 0..self.connections.len() {
-                let Some(connection) = self.connections[place].as_deref() else {
+            for token in self.connections.keys() {
+                let Some(connection) = self.connections.get(token) else {
                     continue;
                 };
                 if connection.route != route {
@@ -243,7 +243,6 @@ impl Worker {
                 if now < until && (is_busy || connection.transport.unsent() > 0) {
                     left += 1;
                 } else {
-                    let token = connection.token;
                     self.close(token, now);
                 }
             }

@@ -12,7 +12,6 @@ use plimsoll_protocols::serving::unix;
 use super::super::count;
 use super::super::transport::{Got, Transport, tls_error};
 use super::http2::Http2;
-use super::table::find_mut;
 use super::troubles::{Peer, Trouble};
 use super::{Connection, LISTENER, LOW_WATER, Role, Worker};
 
@@ -38,21 +37,18 @@ impl Worker {
         now: Time,
         serve: impl FnOnce(&mut Worker, &mut Connection) -> bool,
     ) {
-        let Some(place) = self.place(token) else {
-            return;
-        };
-        let Some(mut connection) = self.connections[place].take() else {
+        let Some(mut connection) = self.connections.lift(token) else {
             return;
         };
         if serve(self, &mut connection) {
             let is_http2 = matches!(connection.role, Role::Http2(_));
-            self.connections[place] = Some(connection);
+            self.connections.put_back(token, connection);
             self.mark(token);
             if is_http2 {
                 self.take_frames(token, now);
             }
         } else {
-            self.free.push(place as u32);
+            self.connections.release(token);
             self.closed(*connection, now);
         }
     }
@@ -318,7 +314,7 @@ impl Worker {
 
     /// Asks epoll for what matters now.
     pub(super) fn watch(&mut self, token: u64) {
-        let Some(connection) = find_mut(&mut self.connections, token) else {
+        let Some(connection) = self.connections.get_mut(token) else {
             return;
         };
         let interest = Interest::State {

@@ -12,16 +12,8 @@ use super::lines::Ended;
 use super::{Connection, Role, Worker};
 
 impl Worker {
-    pub(super) fn place(&self, token: u64) -> Option<usize> {
-        let place = token as u32 as usize;
-        match self.connections.get(place) {
-            Some(Some(connection)) if connection.token == token => Some(place),
-            _ => None,
-        }
-    }
-
     pub(super) fn live(&mut self, token: u64) -> Option<&mut Connection> {
-        find_mut(&mut self.connections, token)
+        self.connections.get_mut(token).map(|found| &mut **found)
     }
 
     pub(super) fn mark(&mut self, token: u64) {
@@ -41,60 +33,46 @@ impl Worker {
         role: Role,
         now: Time,
     ) -> io::Result<u64> {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.connections.push(None);
-            (self.connections.len() - 1) as u32
-        });
-        let generation = self.next_generation;
-        self.next_generation = (self.next_generation + 1) & 0x7fff_ffff;
-        let token = u64::from(generation) << 32 | u64::from(place);
         let connecting = role.endpoint().is_some();
         let interest = Interest::State {
             reads: true,
             writes: connecting,
         };
-        let added = self.poller.add(&transport.socket, Token(token), interest);
-        if let Err(e) = added {
-            self.free.push(place);
-            return Err(e);
-        }
-        self.connections[place as usize] = Some(Box::new(Connection {
-            transport,
-            token,
-            route,
-            role,
-            began: now,
-            opening: None,
-            client: None,
-            last_active: now,
-            came: 0,
-            went: 0,
-            connecting,
-            proven: false,
-            problem: None,
-            recognised: false,
-            interest,
-            paused: false,
-            held: false,
-            held_since: Time::NEVER,
-            owed: 0,
-            skip: 0,
-            delayed: 0,
-            ended: false,
-            finishing: false,
-            finished: false,
-            dirty: false,
-        }));
-        Ok(token)
+        self.connections.insert_made(|token| {
+            self.poller.add(&transport.socket, Token(token), interest)?;
+            Ok(Box::new(Connection {
+                transport,
+                token,
+                route,
+                role,
+                began: now,
+                opening: None,
+                client: None,
+                last_active: now,
+                came: 0,
+                went: 0,
+                connecting,
+                proven: false,
+                problem: None,
+                recognised: false,
+                interest,
+                paused: false,
+                held: false,
+                held_since: Time::NEVER,
+                owed: 0,
+                skip: 0,
+                delayed: 0,
+                ended: false,
+                finishing: false,
+                finished: false,
+                dirty: false,
+            }))
+        })
     }
 
     /// The connection is gone; what depended on it fails.
     pub(super) fn close(&mut self, token: u64, now: Time) {
-        let Some(place) = self.place(token) else {
-            return;
-        };
-        if let Some(connection) = self.connections[place].take() {
-            self.free.push(place as u32);
+        if let Some(connection) = self.connections.remove(token) {
             self.closed(*connection, now);
         }
     }
@@ -173,24 +151,5 @@ impl Worker {
                 }
             }
         }
-    }
-}
-
-/// The connection of `token`.
-pub(super) fn find(connections: &[Option<Box<Connection>>], token: u64) -> Option<&Connection> {
-    match connections.get(token as u32 as usize) {
-        Some(Some(connection)) if connection.token == token => Some(connection),
-        _ => None,
-    }
-}
-
-/// The connection of `token`, borrowed apart from the rest of the worker.
-pub(super) fn find_mut(
-    connections: &mut [Option<Box<Connection>>],
-    token: u64,
-) -> Option<&mut Connection> {
-    match connections.get_mut(token as u32 as usize) {
-        Some(Some(connection)) if connection.token == token => Some(connection),
-        _ => None,
     }
 }

@@ -1,0 +1,135 @@
+//! A worker's connections and calls by keys that are not used twice: what comes late under the key of one
+//! that is gone finds nothing.
+
+use std::convert::Infallible;
+
+/// A place in the low half of a key, and in the high half how often it was taken: the highest bit is 0.
+#[derive(Debug)]
+pub(super) struct Keyed<T> {
+    places: Vec<(u32, Option<T>)>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Keyed<T> {
+    fn default() -> Keyed<T> {
+        Keyed {
+            places: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+}
+
+impl<T> Keyed<T> {
+    pub(super) fn insert(&mut self, thing: T) -> u64 {
+        let inserted: Result<u64, Infallible> = self.insert_made(|_| Ok(thing));
+        match inserted {
+            Ok(key) => key,
+            Err(never) => match never {},
+        }
+    }
+
+    /// Takes in what is made of its key.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub(super) fn insert_made<E>(
+        &mut self,
+        make: impl FnOnce(u64) -> Result<T, E>,
+    ) -> Result<u64, E> {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push((0, None));
+            (self.places.len() - 1) as u32
+        });
+        let (generation, slot) = &mut self.places[place as usize];
+        *generation = (*generation + 1) & 0x7fff_ffff;
+        let key = u64::from(*generation) << 32 | u64::from(place);
+        match make(key) {
+            Ok(thing) => *slot = Some(thing),
+            Err(e) => {
+                self.free.push(place);
+                return Err(e);
+            }
+        }
+        Ok(key)
+    }
+
+    #[inline]
+    pub(super) fn get(&self, key: u64) -> Option<&T> {
+        match self.places.get(key as u32 as usize) {
+            Some((generation, slot)) if u64::from(*generation) == key >> 32 => slot.as_ref(),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, key: u64) -> Option<&mut T> {
+        match self.places.get_mut(key as u32 as usize) {
+            Some((generation, slot)) if u64::from(*generation) == key >> 32 => slot.as_mut(),
+            _ => None,
+        }
+    }
+
+    pub(super) fn remove(&mut self, key: u64) -> Option<T> {
+        let removed = self.lift(key)?;
+        self.release(key);
+        Some(removed)
+    }
+
+    /// Takes a thing out whose key stays its own until it is [put back](Keyed::put_back) or its place
+    /// [released](Keyed::release).
+    #[inline]
+    pub(super) fn lift(&mut self, key: u64) -> Option<T> {
+        self.get(key)?;
+        self.places[key as u32 as usize].1.take()
+    }
+
+    #[inline]
+    pub(super) fn put_back(&mut self, key: u64, lifted: T) {
+        self.places[key as u32 as usize].1 = Some(lifted);
+    }
+
+    pub(super) fn release(&mut self, key: u64) {
+        self.free.push(key as u32);
+    }
+
+    /// Of those that there are.
+    pub(super) fn keys(&self) -> Vec<u64> {
+        let places = self.places.iter().enumerate();
+        let taken = places.filter(|(_, (_, slot))| slot.is_some());
+        taken
+            .map(|(place, (generation, _))| u64::from(*generation) << 32 | place as u64)
+            .collect()
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &T> {
+        self.places.iter().filter_map(|(_, slot)| slot.as_ref())
+    }
+
+    pub(super) fn into_values(self) -> impl Iterator<Item = T> {
+        self.places.into_iter().filter_map(|(_, slot)| slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_finds_its_own_thing_and_no_later_one() {
+        let mut keyed = Keyed::default();
+        let a = keyed.insert('a');
+        assert_eq!(keyed.get(a), Some(&'a'));
+        let lifted = keyed.lift(a).unwrap();
+        assert!(keyed.get(a).is_none() && keyed.remove(a).is_none());
+        // Its place is not given away meanwhile.
+        let b = keyed.insert('b');
+        keyed.put_back(a, lifted);
+        assert_eq!(keyed.keys(), [a, b]);
+        assert_eq!(keyed.remove(a), Some('a'));
+        assert_eq!(keyed.insert_made(|_| Err::<char, _>("no")), Err("no"));
+        let c = keyed.insert('c');
+        assert_eq!(c as u32, a as u32, "the place is used again");
+        assert!(c != a && keyed.get_mut(a).is_none());
+        assert_eq!(keyed.into_values().collect::<String>(), "cb");
+    }
+}
