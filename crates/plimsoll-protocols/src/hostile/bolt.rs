@@ -4,7 +4,8 @@ use std::io;
 
 use plimsoll_model::Outcome as O;
 
-use super::{Behaviour, Peer};
+use super::peer::Peer;
+use super::script::{Behaviour, Step::*};
 use crate::bolt::Status;
 use crate::bolt::frame::{Command, Form, Frame, Kind, codec};
 
@@ -12,7 +13,7 @@ use crate::bolt::frame::{Command, Form, Frame, Kind, codec};
 const HEAD: usize = 22;
 
 /// Reads a request of version 1, and returns its id.
-fn request(peer: &mut Peer) -> io::Result<u32> {
+pub(super) fn request(peer: &mut Peer) -> io::Result<u32> {
     loop {
         let head = peer.take(HEAD)?;
         let be16 = |at: usize| usize::from(u16::from_be_bytes([head[at], head[at + 1]]));
@@ -34,333 +35,197 @@ fn response(id: u32) -> Frame<'static> {
     }
 }
 
-fn bytes(frame: &Frame<'_>) -> Vec<u8> {
-    let mut out = Vec::new();
-    frame.write(&mut out);
-    out
+fn good(out: &mut Vec<u8>, id: u32) {
+    response(id).write(out);
 }
 
-/// After a whole request these bytes, and then nothing more.
-fn instead(peer: &mut Peer, answer: impl FnOnce(u32) -> Vec<u8>) -> io::Result<()> {
-    let id = request(peer)?;
-    peer.send(&answer(id))?;
-    peer.wait()
+fn half_head(out: &mut Vec<u8>, id: u32) {
+    good(out, id);
+    out.truncate(10);
+}
+
+fn all_but_one(out: &mut Vec<u8>, id: u32) {
+    good(out, id);
+    out.pop();
 }
 
 /// A good answer with some bytes of its head changed.
-fn patched(peer: &mut Peer, at: usize, with: &[u8]) -> io::Result<()> {
-    instead(peer, |id| {
-        let mut out = bytes(&response(id));
-        out[at..at + with.len()].copy_from_slice(with);
-        out
-    })
+fn patched(out: &mut Vec<u8>, id: u32, at: usize, with: &[u8]) {
+    good(out, id);
+    out[at..at + with.len()].copy_from_slice(with);
 }
 
-fn status(peer: &mut Peer, status: Status) -> io::Result<()> {
-    instead(peer, |id| {
-        bytes(&Frame::bare_response(Form::V1, id, codec::HESSIAN2, status))
-    })
+fn wrong_checksum(out: &mut Vec<u8>, id: u32) {
+    let form = Form::V2_CRC;
+    Frame {
+        form,
+        ..response(id)
+    }
+    .write(out);
+    if let Some(last) = out.last_mut() {
+        *last ^= 1;
+    }
+}
+
+fn heartbeat(out: &mut Vec<u8>, id: u32) {
+    Frame::heartbeat(Form::V1, id.wrapping_add(1)).write(out);
+}
+
+fn status(out: &mut Vec<u8>, id: u32, status: Status) {
+    Frame::bare_response(Form::V1, id, codec::HESSIAN2, status).write(out);
 }
 
 pub(super) const BEHAVIOURS: &[Behaviour] = &[
     // The connection.
-    Behaviour::new(
-        "bolt-close-at-once",
-        "closes before a byte",
-        O::ConnectionClosed,
-        |_| Ok(()),
-    ),
-    Behaviour::new("bolt-reset-at-once", "RST before a byte", O::Reset, |p| {
-        p.reset()
-    }),
-    Behaviour::new(
-        "bolt-silent",
-        "takes requests and never answers",
-        O::DeadlineExceeded,
-        |p| p.wait(),
-    ),
-    Behaviour::new(
-        "bolt-deaf",
-        "neither reads nor writes",
-        O::DeadlineExceeded,
-        |p| p.ignore(),
-    ),
-    Behaviour::new(
-        "bolt-half-close",
-        "ends its half after the request, and reads on",
-        O::ConnectionClosed,
-        |p| {
-            request(p)?;
-            p.half_close()
-        },
-    ),
-    Behaviour::new(
-        "bolt-close-after-request",
-        "closes after the request",
-        O::ConnectionClosed,
-        |p| request(p).map(|_| ()),
-    ),
-    Behaviour::new(
-        "bolt-reset-after-request",
-        "RST after the request",
-        O::Reset,
-        |p| {
-            request(p)?;
-            p.reset()
-        },
-    ),
-    Behaviour::new(
-        "bolt-drip",
-        "a good answer, a byte a millisecond",
-        O::Ok,
-        |p| {
-            let id = request(p)?;
-            p.drip(&bytes(&response(id)))?;
-            p.wait()
-        },
-    ),
-    Behaviour::new(
-        "bolt-close-in-head",
-        "half a head, and closes",
-        O::ConnectionClosed,
-        |p| {
-            let id = request(p)?;
-            p.send(&bytes(&response(id))[..10])
-        },
-    ),
-    Behaviour::new(
-        "bolt-close-in-content",
-        "all but the last byte, and closes",
-        O::ConnectionClosed,
-        |p| {
-            let id = request(p)?;
-            let out = bytes(&response(id));
-            p.send(&out[..out.len() - 1])
-        },
-    ),
-    Behaviour::new(
-        "bolt-reset-in-content",
-        "all but the last byte, and RST",
-        O::Reset,
-        |p| {
-            let id = request(p)?;
-            let out = bytes(&response(id));
-            p.send(&out[..out.len() - 1])?;
-            p.reset()
-        },
-    ),
-    Behaviour::new(
-        "bolt-stall-in-head",
-        "half a head, and then silence",
-        O::DeadlineExceeded,
-        |p| instead(p, |id| bytes(&response(id))[..10].to_vec()),
-    ),
-    Behaviour::new(
-        "bolt-stall-in-content",
-        "all but the last byte, and then silence",
-        O::DeadlineExceeded,
-        |p| {
-            instead(p, |id| {
-                let mut out = bytes(&response(id));
-                out.pop();
-                out
-            })
-        },
-    ),
+    Behaviour::new("bolt-close-at-once", O::ConnectionClosed)
+        .about("closes before a byte")
+        .script(&[]),
+    Behaviour::new("bolt-reset-at-once", O::Reset)
+        .about("RST before a byte")
+        .script(&[Reset]),
+    Behaviour::new("bolt-silent", O::DeadlineExceeded)
+        .about("takes requests and never answers")
+        .script(&[Wait]),
+    Behaviour::new("bolt-deaf", O::DeadlineExceeded)
+        .about("neither reads nor writes")
+        .script(&[Ignore]),
+    Behaviour::new("bolt-half-close", O::ConnectionClosed)
+        .about("ends its half after the request, and reads on")
+        .script(&[Request, HalfClose]),
+    Behaviour::new("bolt-close-after-request", O::ConnectionClosed)
+        .about("closes after the request")
+        .script(&[Request]),
+    Behaviour::new("bolt-reset-after-request", O::Reset)
+        .about("RST after the request")
+        .script(&[Request, Reset]),
+    Behaviour::new("bolt-drip", O::Ok)
+        .about("a good answer, a byte a millisecond")
+        .script(&[Request, Write(good), Drip, Wait]),
+    Behaviour::new("bolt-close-in-head", O::ConnectionClosed)
+        .about("half a head, and closes")
+        .script(&[Request, Write(half_head)]),
+    Behaviour::new("bolt-close-in-content", O::ConnectionClosed)
+        .about("all but the last byte, and closes")
+        .script(&[Request, Write(all_but_one)]),
+    Behaviour::new("bolt-reset-in-content", O::Reset)
+        .about("all but the last byte, and RST")
+        .script(&[Request, Write(all_but_one), Reset]),
+    Behaviour::new("bolt-stall-in-head", O::DeadlineExceeded)
+        .about("half a head, and then silence")
+        .frames(half_head),
+    Behaviour::new("bolt-stall-in-content", O::DeadlineExceeded)
+        .about("all but the last byte, and then silence")
+        .frames(all_but_one),
     // Not a frame.
-    Behaviour::new(
-        "bolt-garbage",
-        "bytes that are no frame",
-        O::ProtocolError,
-        |p| instead(p, |_| vec![0xa5; 4096]),
-    ),
-    Behaviour::new("bolt-http", "an HTTP/1.1 answer", O::ProtocolError, |p| {
-        instead(p, |_| b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec())
-    }),
-    Behaviour::new("bolt-protocol", "protocol 3", O::ProtocolError, |p| {
-        patched(p, 0, &[3])
-    }),
-    Behaviour::new("bolt-type", "a frame of type 9", O::ProtocolError, |p| {
-        patched(p, 1, &[9])
-    }),
-    Behaviour::new("bolt-command", "command 77", O::ProtocolError, |p| {
-        patched(p, 2, &[0, 77])
-    }),
-    Behaviour::new(
-        "bolt-class-longer",
-        "a class declared longer than it is",
-        O::DeadlineExceeded,
-        |p| patched(p, 12, &[0x7f, 0xff]),
-    ),
-    Behaviour::new(
-        "bolt-content-huge",
-        "a content declared as 2 GiB",
-        O::MessageTooLarge,
-        |p| patched(p, 16, &[0x7f, 0xff, 0xff, 0xff]),
-    ),
-    Behaviour::new(
-        "bolt-content-negative",
-        "a content of −1 bytes",
-        O::ProtocolError,
-        |p| patched(p, 16, &[0xff, 0xff, 0xff, 0xff]),
-    ),
-    Behaviour::new(
-        "bolt-crc",
-        "version 2 with a wrong checksum",
-        O::ProtocolError,
-        |p| {
-            instead(p, |id| {
-                let mut out = bytes(&Frame {
-                    form: Form::V2_CRC,
-                    ..response(id)
-                });
-                if let Some(last) = out.last_mut() {
-                    *last ^= 1;
-                }
-                out
-            })
-        },
-    ),
+    Behaviour::new("bolt-garbage", O::ProtocolError)
+        .about("bytes that are no frame")
+        .instead(&[0xa5; 4096]),
+    Behaviour::new("bolt-http", O::ProtocolError)
+        .about("an HTTP/1.1 answer")
+        .instead(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+    Behaviour::new("bolt-protocol", O::ProtocolError)
+        .about("protocol 3")
+        .frames(|out, id| patched(out, id, 0, &[3])),
+    Behaviour::new("bolt-type", O::ProtocolError)
+        .about("a frame of type 9")
+        .frames(|out, id| patched(out, id, 1, &[9])),
+    Behaviour::new("bolt-command", O::ProtocolError)
+        .about("command 77")
+        .frames(|out, id| patched(out, id, 2, &[0, 77])),
+    Behaviour::new("bolt-class-longer", O::DeadlineExceeded)
+        .about("a class declared longer than it is")
+        .frames(|out, id| patched(out, id, 12, &[0x7f, 0xff])),
+    Behaviour::new("bolt-content-huge", O::MessageTooLarge)
+        .about("a content declared as 2 GiB")
+        .frames(|out, id| patched(out, id, 16, &[0x7f, 0xff, 0xff, 0xff])),
+    Behaviour::new("bolt-content-negative", O::ProtocolError)
+        .about("a content of −1 bytes")
+        .frames(|out, id| patched(out, id, 16, &[0xff, 0xff, 0xff, 0xff])),
+    Behaviour::new("bolt-crc", O::ProtocolError)
+        .about("version 2 with a wrong checksum")
+        .frames(wrong_checksum),
     // Ids.
-    Behaviour::new(
-        "bolt-other-id",
-        "answers a request that nobody made",
-        O::DeadlineExceeded,
-        |p| instead(p, |id| bytes(&response(id ^ 0x5555))),
-    ),
-    Behaviour::new("bolt-answer-twice", "answers twice", O::Ok, |p| {
-        instead(p, |id| bytes(&response(id)).repeat(2))
-    }),
-    Behaviour::new(
-        "bolt-answer-unasked",
-        "an answer at once, to the id that the first request will have",
-        O::Ok,
-        |p| {
-            p.send(&bytes(&response(1)))?;
-            p.wait()
-        },
-    ),
-    Behaviour::new(
-        "bolt-request",
-        "a request in place of an answer",
-        O::DeadlineExceeded,
-        |p| {
-            instead(p, |id| {
-                bytes(&Frame {
-                    kind: Kind::Request { timeout: 1000 },
-                    command: Command::RpcRequest,
-                    ..response(id)
-                })
-            })
-        },
-    ),
-    Behaviour::new(
-        "bolt-goaway",
-        "says that it goes away, and closes with the request unanswered",
-        O::ConnectionClosed,
-        |p| {
-            let id = request(p)?;
-            p.send(&bytes(&Frame {
-                command: Command::GoAway,
-                ..Frame::heartbeat(Form::V1, id.wrapping_add(1))
-            }))
-        },
-    ),
-    Behaviour::new(
-        "bolt-heartbeat-flood",
-        "heartbeats without end, and reads nothing",
-        O::DeadlineExceeded,
-        |p| {
-            let id = request(p)?;
-            p.flood(&bytes(&Frame::heartbeat(Form::V1, id.wrapping_add(1))))
-        },
-    ),
-    Behaviour::new(
-        "bolt-answer-flood",
-        "answers to nobody without end",
-        O::DeadlineExceeded,
-        |p| {
-            let id = request(p)?;
-            p.flood(&bytes(&response(id ^ 0x5555)))
-        },
-    ),
+    Behaviour::new("bolt-other-id", O::DeadlineExceeded)
+        .about("answers a request that nobody made")
+        .frames(|out, id| good(out, id ^ 0x5555)),
+    Behaviour::new("bolt-answer-twice", O::Ok)
+        .about("answers twice")
+        .script(&[Request, Write(good), Write(good), Wait]),
+    Behaviour::new("bolt-answer-unasked", O::Ok)
+        .about("an answer at once, to the id that the first request will have")
+        .script(&[Write(|out, _| good(out, 1)), Wait]),
+    Behaviour::new("bolt-request", O::DeadlineExceeded)
+        .about("a request in place of an answer")
+        .frames(|out, id| {
+            let request = Frame {
+                kind: Kind::Request { timeout: 1000 },
+                command: Command::RpcRequest,
+                ..response(id)
+            };
+            request.write(out);
+        }),
+    Behaviour::new("bolt-goaway", O::ConnectionClosed)
+        .about("says that it goes away, and closes with the request unanswered")
+        .script(&[
+            Request,
+            Write(|out, id| {
+                let goaway = Frame {
+                    command: Command::GoAway,
+                    ..Frame::heartbeat(Form::V1, id.wrapping_add(1))
+                };
+                goaway.write(out);
+            }),
+        ]),
+    Behaviour::new("bolt-heartbeat-flood", O::DeadlineExceeded)
+        .about("heartbeats without end, and reads nothing")
+        .script(&[Request, FloodOf(heartbeat)]),
+    Behaviour::new("bolt-answer-flood", O::DeadlineExceeded)
+        .about("answers to nobody without end")
+        .script(&[Request, FloodOf(|out, id| good(out, id ^ 0x5555))]),
     // Statuses.
-    Behaviour::new(
-        "bolt-status-error",
-        "status ERROR",
-        O::coded("BOLT_ERROR"),
-        |p| status(p, Status::Error),
-    ),
-    Behaviour::new(
-        "bolt-status-exception",
-        "status SERVER_EXCEPTION",
-        O::coded("BOLT_SERVER_EXCEPTION"),
-        |p| status(p, Status::ServerException),
-    ),
-    Behaviour::new(
-        "bolt-status-unknown",
-        "status UNKNOWN",
-        O::coded("BOLT_UNKNOWN"),
-        |p| status(p, Status::Unknown),
-    ),
-    Behaviour::new(
-        "bolt-status-busy",
-        "status SERVER_THREADPOOL_BUSY",
-        O::coded("BOLT_SERVER_THREADPOOL_BUSY"),
-        |p| status(p, Status::ServerThreadpoolBusy),
-    ),
-    Behaviour::new(
-        "bolt-status-comm",
-        "status ERROR_COMM",
-        O::coded("BOLT_ERROR_COMM"),
-        |p| status(p, Status::ErrorComm),
-    ),
-    Behaviour::new(
-        "bolt-status-no-processor",
-        "status NO_PROCESSOR",
-        O::coded("BOLT_NO_PROCESSOR"),
-        |p| status(p, Status::NoProcessor),
-    ),
-    Behaviour::new(
-        "bolt-status-timeout",
-        "status TIMEOUT",
-        O::coded("BOLT_TIMEOUT"),
-        |p| status(p, Status::Timeout),
-    ),
-    Behaviour::new(
-        "bolt-status-send",
-        "status CLIENT_SEND_ERROR",
-        O::coded("BOLT_CLIENT_SEND_ERROR"),
-        |p| status(p, Status::ClientSendError),
-    ),
-    Behaviour::new(
-        "bolt-status-codec",
-        "status CODEC_EXCEPTION",
-        O::coded("BOLT_CODEC_EXCEPTION"),
-        |p| status(p, Status::CodecException),
-    ),
-    Behaviour::new(
-        "bolt-status-closed",
-        "status CONNECTION_CLOSED",
-        O::coded("BOLT_CONNECTION_CLOSED"),
-        |p| status(p, Status::ConnectionClosed),
-    ),
+    Behaviour::new("bolt-status-error", O::coded("BOLT_ERROR"))
+        .about("status ERROR")
+        .frames(|out, id| status(out, id, Status::Error)),
+    Behaviour::new("bolt-status-exception", O::coded("BOLT_SERVER_EXCEPTION"))
+        .about("status SERVER_EXCEPTION")
+        .frames(|out, id| status(out, id, Status::ServerException)),
+    Behaviour::new("bolt-status-unknown", O::coded("BOLT_UNKNOWN"))
+        .about("status UNKNOWN")
+        .frames(|out, id| status(out, id, Status::Unknown)),
+    Behaviour::new("bolt-status-busy", O::coded("BOLT_SERVER_THREADPOOL_BUSY"))
+        .about("status SERVER_THREADPOOL_BUSY")
+        .frames(|out, id| status(out, id, Status::ServerThreadpoolBusy)),
+    Behaviour::new("bolt-status-comm", O::coded("BOLT_ERROR_COMM"))
+        .about("status ERROR_COMM")
+        .frames(|out, id| status(out, id, Status::ErrorComm)),
+    Behaviour::new("bolt-status-no-processor", O::coded("BOLT_NO_PROCESSOR"))
+        .about("status NO_PROCESSOR")
+        .frames(|out, id| status(out, id, Status::NoProcessor)),
+    Behaviour::new("bolt-status-timeout", O::coded("BOLT_TIMEOUT"))
+        .about("status TIMEOUT")
+        .frames(|out, id| status(out, id, Status::Timeout)),
+    Behaviour::new("bolt-status-send", O::coded("BOLT_CLIENT_SEND_ERROR"))
+        .about("status CLIENT_SEND_ERROR")
+        .frames(|out, id| status(out, id, Status::ClientSendError)),
+    Behaviour::new("bolt-status-codec", O::coded("BOLT_CODEC_EXCEPTION"))
+        .about("status CODEC_EXCEPTION")
+        .frames(|out, id| status(out, id, Status::CodecException)),
+    Behaviour::new("bolt-status-closed", O::coded("BOLT_CONNECTION_CLOSED"))
+        .about("status CONNECTION_CLOSED")
+        .frames(|out, id| status(out, id, Status::ConnectionClosed)),
     Behaviour::new(
         "bolt-status-serial",
-        "status SERVER_SERIAL_EXCEPTION",
         O::coded("BOLT_SERVER_SERIAL_EXCEPTION"),
-        |p| status(p, Status::ServerSerialException),
-    ),
+    )
+    .about("status SERVER_SERIAL_EXCEPTION")
+    .frames(|out, id| status(out, id, Status::ServerSerialException)),
     Behaviour::new(
         "bolt-status-deserial",
-        "status SERVER_DESERIAL_EXCEPTION",
         O::coded("BOLT_SERVER_DESERIAL_EXCEPTION"),
-        |p| status(p, Status::ServerDeserialException),
-    ),
-    Behaviour::new(
-        "bolt-status-number",
-        "a status that does not exist",
-        O::coded("BOLT_UNKNOWN"),
-        |p| patched(p, 10, &[0x7f, 0x01]),
-    ),
+    )
+    .about("status SERVER_DESERIAL_EXCEPTION")
+    .frames(|out, id| status(out, id, Status::ServerDeserialException)),
+    Behaviour::new("bolt-status-number", O::coded("BOLT_UNKNOWN"))
+        .about("a status that does not exist")
+        .frames(|out, id| patched(out, id, 10, &[0x7f, 0x01])),
 ];

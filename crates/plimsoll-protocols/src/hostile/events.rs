@@ -4,295 +4,238 @@ use std::io;
 
 use plimsoll_model::Outcome as O;
 
-use super::{Behaviour, Peer};
+use super::peer::Peer;
+use super::script::{Behaviour, Step, Step::*};
 
-const HEAD: &[u8] =
-    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";
+const HEAD: Step =
+    Send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n");
 
 /// `choices[].delta.content`
-const TOKEN: &[u8] = b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"it \"}}]}\n\n";
+const TOKEN: Step = Send(TOKEN_EVENT);
 
-const DONE: &[u8] = b"data: [DONE]\n\n";
+const TOKEN_EVENT: &[u8] =
+    b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"it \"}}]}\n\n";
+
+const DONE: Step = Send(b"data: [DONE]\n\n");
+
+/// What is written so far leaves before what follows.
+const SO_FAR: Step = Do(|_| Ok(()));
+
+const USAGE: Step =
+    Send(b"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2}}\n\n");
+
+const OTHER_USAGE: Step = Send(b"data: {\"usage\":{\"completion_tokens\":3}}\n\n");
 
 /// Reads a request whose body is one object of JSON.
-fn request(peer: &mut Peer) -> io::Result<()> {
+pub(super) fn request(peer: &mut Peer) -> io::Result<u32> {
     let head = peer.take_until(b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
     let length = head
         .lines()
         .find_map(|line| line.strip_prefix("content-length:"));
     let length = length.and_then(|length| length.trim().parse().ok());
-    peer.take(length.unwrap_or(0)).map(|_| ())
+    peer.take(length.unwrap_or(0)).map(|_| 0)
 }
 
-/// A head, these bytes, and the connection's end.
-fn streams(peer: &mut Peer, body: &[&[u8]]) -> io::Result<()> {
-    request(peer)?;
-    peer.send(HEAD)?;
-    peer.send(&body.concat())
+fn empty_tokens(out: &mut Vec<u8>, _: u32) {
+    let empty = b"data: {\"choices\":[{\"delta\":{\"content\":\"\"}}]}\n\n";
+    out.extend(empty.repeat(1000));
 }
 
-/// A head, these bytes, and silence.
-fn stalls(peer: &mut Peer, body: &[&[u8]]) -> io::Result<()> {
-    streams(peer, body)?;
-    peer.wait()
+fn deep_json(out: &mut Vec<u8>, _: u32) {
+    out.extend(b"data: {\"more\":");
+    out.extend(b"[".repeat(500_000));
+    out.extend(b"\n\n");
 }
 
-/// A head and these bytes, the second of which are repeated without end.
-fn floods(peer: &mut Peer, begin: &[u8], without_end: &[u8]) -> io::Result<()> {
-    request(peer)?;
-    peer.send(HEAD)?;
-    peer.send(begin)?;
-    peer.flood(without_end)
-}
-
-/// A body that is packed as `coding`, or is not.
-fn packed(peer: &mut Peer, coding: &str, body: &[u8]) -> io::Result<()> {
-    request(peer)?;
+/// The head of a body that is packed as `coding`, or is not.
+fn packed(out: &mut Vec<u8>, coding: &str) {
     let head = format!(
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: {coding}\r\nConnection: close\r\n\r\n"
     );
-    peer.send(head.as_bytes())?;
-    peer.send(body)
+    out.extend(head.as_bytes());
 }
 
 /// A frame of zstd (RFC 8878, 3.1.1) of one line without end: blocks of one byte that stand for 128 KiB each.
-fn zstd_bomb() -> Vec<u8> {
+fn zstd_bomb(out: &mut Vec<u8>, _: u32) {
     // The magic number, no content size, and a window of 8 MiB.
-    let mut bomb = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 13 << 3];
+    out.extend([0x28, 0xb5, 0x2f, 0xfd, 0, 13 << 3]);
     for _ in 0..100_000 {
         // Not the last, RLE, 2^17 bytes.
         let block = (1u32 << 17) << 3 | 1 << 1;
-        bomb.extend_from_slice(&block.to_le_bytes()[..3]);
-        bomb.push(b':');
+        out.extend_from_slice(&block.to_le_bytes()[..3]);
+        out.push(b':');
     }
-    bomb
 }
 
 pub(super) const BEHAVIOURS: &[Behaviour] = &[
     // Good, if unusual.
-    Behaviour::new(
-        "sse-drip",
-        "a good answer, a byte a millisecond",
-        O::Ok,
-        |p| {
-            request(p)?;
-            p.send(HEAD)?;
-            p.drip(&[TOKEN, DONE].concat())
-        },
-    ),
-    Behaviour::new(
-        "sse-line-ends",
-        "a byte order mark, comments, and lines that end in CR, LF or both",
-        O::Ok,
-        |p| {
-            let token = b"data: {\"choices\":[{\"text\":\"it\"}]}\r\r";
-            streams(
-                p,
-                &[
-                    b"\xef\xbb\xbf: hello\r\n\r\n",
-                    token,
-                    b"id: 1\r\nevent\r\n",
-                    TOKEN,
-                    b"data:[DONE]\r\n\r\n",
-                ],
-            )
-        },
-    ),
-    Behaviour::new(
-        "sse-data-lines",
-        "an event's JSON in many lines of data",
-        O::Ok,
-        |p| {
-            streams(
-                p,
-                &[
-                    b"data: {\"choices\":\ndata:  [{\"text\":\ndata: \"it\"}]}\n\n",
-                    DONE,
-                ],
-            )
-        },
-    ),
-    Behaviour::new("sse-done-then-more", "tokens behind [DONE]", O::Ok, |p| {
-        streams(p, &[TOKEN, DONE, TOKEN, b"data: no JSON\n\n"])
-    }),
-    Behaviour::new(
-        "sse-done-no-end",
-        "[DONE], and the body never ends",
-        O::Ok,
-        |p| stalls(p, &[TOKEN, DONE]),
-    ),
-    Behaviour::new(
-        "sse-usage-twice",
-        "the tokens are counted twice, differently",
-        O::Ok,
-        |p| {
-            let usage = b"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2}}\n\n";
-            let other = b"data: {\"usage\":{\"completion_tokens\":3}}\n\n";
-            streams(p, &[TOKEN, usage, other, DONE])
-        },
-    ),
+    Behaviour::new("sse-drip", O::Ok)
+        .about("a good answer, a byte a millisecond")
+        .script(&[Request, HEAD, SO_FAR, TOKEN, DONE, Drip]),
+    Behaviour::new("sse-line-ends", O::Ok)
+        .about("a byte order mark, comments, and lines that end in CR, LF or both")
+        .script(&[
+            Request,
+            HEAD,
+            Send(b"\xef\xbb\xbf: hello\r\n\r\n"),
+            Send(b"data: {\"choices\":[{\"text\":\"it\"}]}\r\r"),
+            Send(b"id: 1\r\nevent\r\n"),
+            TOKEN,
+            Send(b"data:[DONE]\r\n\r\n"),
+        ]),
+    Behaviour::new("sse-data-lines", O::Ok)
+        .about("an event's JSON in many lines of data")
+        .script(&[
+            Request,
+            HEAD,
+            Send(b"data: {\"choices\":\ndata:  [{\"text\":\ndata: \"it\"}]}\n\n"),
+            DONE,
+        ]),
+    Behaviour::new("sse-done-then-more", O::Ok)
+        .about("tokens behind [DONE]")
+        .script(&[
+            Request,
+            HEAD,
+            TOKEN,
+            DONE,
+            TOKEN,
+            Send(b"data: no JSON\n\n"),
+        ]),
+    Behaviour::new("sse-done-no-end", O::Ok)
+        .about("[DONE], and the body never ends")
+        .script(&[Request, HEAD, TOKEN, DONE, Wait]),
+    Behaviour::new("sse-usage-twice", O::Ok)
+        .about("the tokens are counted twice, differently")
+        .script(&[Request, HEAD, TOKEN, USAGE, OTHER_USAGE, DONE]),
     // Ends that are none.
-    Behaviour::new(
-        "sse-close-at-once",
-        "a head, and closes",
-        O::StreamShort,
-        |p| streams(p, &[]),
-    ),
-    Behaviour::new(
-        "sse-close-in-event",
-        "closes within an event",
-        O::StreamShort,
-        |p| streams(p, &[TOKEN, b"data: {\"choices\":[{\"te"]),
-    ),
-    Behaviour::new(
-        "sse-no-done",
-        "tokens, and no [DONE]",
-        O::StreamShort,
-        |p| streams(p, &[TOKEN, TOKEN]),
-    ),
-    Behaviour::new("sse-no-token", "[DONE] alone", O::StreamShort, |p| {
-        streams(p, &[DONE])
-    }),
-    Behaviour::new(
-        "sse-empty-tokens",
-        "a thousand tokens without text, and [DONE]",
-        O::StreamShort,
-        |p| {
-            let empty = b"data: {\"choices\":[{\"delta\":{\"content\":\"\"}}]}\n\n".repeat(1000);
-            streams(p, &[&empty, DONE])
-        },
-    ),
-    Behaviour::new("sse-reset", "a token, and RST", O::Reset, |p| {
-        streams(p, &[TOKEN])?;
-        p.reset()
-    }),
-    Behaviour::new(
-        "sse-stall-at-once",
-        "a head, and then silence",
-        O::DeadlineExceeded,
-        |p| stalls(p, &[]),
-    ),
-    Behaviour::new(
-        "sse-stall-after-token",
-        "a token, and then silence",
-        O::DeadlineExceeded,
-        |p| stalls(p, &[TOKEN]),
-    ),
-    Behaviour::new("sse-html", "a page with status 200", O::StreamShort, |p| {
-        request(p)?;
-        p.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 14\r\n\r\n<html></html>\n")?;
-        p.wait()
-    }),
+    Behaviour::new("sse-close-at-once", O::StreamShort)
+        .about("a head, and closes")
+        .script(&[Request, HEAD]),
+    Behaviour::new("sse-close-in-event", O::StreamShort)
+        .about("closes within an event")
+        .script(&[Request, HEAD, TOKEN, Send(b"data: {\"choices\":[{\"te")]),
+    Behaviour::new("sse-no-done", O::StreamShort)
+        .about("tokens, and no [DONE]")
+        .script(&[Request, HEAD, TOKEN, TOKEN]),
+    Behaviour::new("sse-no-token", O::StreamShort)
+        .about("[DONE] alone")
+        .script(&[Request, HEAD, DONE]),
+    Behaviour::new("sse-empty-tokens", O::StreamShort)
+        .about("a thousand tokens without text, and [DONE]")
+        .script(&[Request, HEAD, Write(empty_tokens), DONE]),
+    Behaviour::new("sse-reset", O::Reset)
+        .about("a token, and RST")
+        .script(&[Request, HEAD, TOKEN, Reset]),
+    Behaviour::new("sse-stall-at-once", O::DeadlineExceeded)
+        .about("a head, and then silence")
+        .script(&[Request, HEAD, Wait]),
+    Behaviour::new("sse-stall-after-token", O::DeadlineExceeded)
+        .about("a token, and then silence")
+        .script(&[Request, HEAD, TOKEN, Wait]),
+    Behaviour::new("sse-html", O::StreamShort)
+        .about("a page with status 200")
+        .script(&[
+            Request,
+            Send(
+                b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\
+              Content-Length: 14\r\n\r\n<html></html>\n",
+            ),
+            Wait,
+        ]),
     // Events that are none.
-    Behaviour::new(
-        "sse-not-json",
-        "an event that is no JSON",
-        O::BadAnswer,
-        |p| stalls(p, &[TOKEN, b"data: hello\n\n"]),
-    ),
-    Behaviour::new(
-        "sse-json-cut",
-        "an event whose JSON is cut off",
-        O::BadAnswer,
-        |p| stalls(p, &[b"data: {\"choices\":[{\"delta\":{\"con\n\n"]),
-    ),
-    Behaviour::new(
-        "sse-json-types",
-        "keys that hold something else",
-        O::BadAnswer,
-        |p| stalls(p, &[b"data: {\"choices\":{\"0\":\"it\"}}\n\n"]),
-    ),
-    Behaviour::new(
-        "sse-json-deep",
-        "half a million brackets",
-        O::BadAnswer,
-        |p| {
-            let deep = b"[".repeat(500_000);
-            stalls(p, &[b"data: {\"more\":", &deep, b"\n\n"])
-        },
-    ),
-    Behaviour::new(
-        "sse-not-utf8",
-        "a token that is no UTF-8",
-        O::BadAnswer,
-        |p| stalls(p, &[b"data: {\"choices\":[{\"text\":\"\xff\xfe\"}]}\n\n"]),
-    ),
-    Behaviour::new(
-        "sse-usage-huge",
-        "a count of 2^64 tokens",
-        O::BadAnswer,
-        |p| {
-            let usage = b"data: {\"usage\":{\"completion_tokens\":18446744073709551616}}\n\n";
-            stalls(p, &[TOKEN, usage])
-        },
-    ),
+    Behaviour::new("sse-not-json", O::BadAnswer)
+        .about("an event that is no JSON")
+        .script(&[Request, HEAD, TOKEN, Send(b"data: hello\n\n"), Wait]),
+    Behaviour::new("sse-json-cut", O::BadAnswer)
+        .about("an event whose JSON is cut off")
+        .script(&[
+            Request,
+            HEAD,
+            Send(b"data: {\"choices\":[{\"delta\":{\"con\n\n"),
+            Wait,
+        ]),
+    Behaviour::new("sse-json-types", O::BadAnswer)
+        .about("keys that hold something else")
+        .script(&[
+            Request,
+            HEAD,
+            Send(b"data: {\"choices\":{\"0\":\"it\"}}\n\n"),
+            Wait,
+        ]),
+    Behaviour::new("sse-json-deep", O::BadAnswer)
+        .about("half a million brackets")
+        .script(&[Request, HEAD, Write(deep_json), Wait]),
+    Behaviour::new("sse-not-utf8", O::BadAnswer)
+        .about("a token that is no UTF-8")
+        .script(&[
+            Request,
+            HEAD,
+            Send(b"data: {\"choices\":[{\"text\":\"\xff\xfe\"}]}\n\n"),
+            Wait,
+        ]),
+    Behaviour::new("sse-usage-huge", O::BadAnswer)
+        .about("a count of 2^64 tokens")
+        .script(&[
+            Request,
+            HEAD,
+            TOKEN,
+            Send(b"data: {\"usage\":{\"completion_tokens\":18446744073709551616}}\n\n"),
+            Wait,
+        ]),
     // Errors.
-    Behaviour::new(
-        "sse-error",
-        "an event that reports an error",
-        O::EventError,
-        |p| {
-            stalls(
-                p,
-                &[TOKEN, b"data: {\"error\":{\"message\":\"overloaded\"}}\n\n"],
-            )
-        },
-    ),
-    Behaviour::new(
-        "sse-error-event",
-        "an event named error",
-        O::EventError,
-        |p| stalls(p, &[TOKEN, b"event: error\ndata: overloaded\n\n"]),
-    ),
-    Behaviour::new(
-        "sse-429",
-        "429 with Retry-After, and closes",
-        O::coded("HTTP_429_RETRY_AFTER"),
-        |p| {
-            request(p)?;
-            p.send(b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-        },
-    ),
+    Behaviour::new("sse-error", O::EventError)
+        .about("an event that reports an error")
+        .script(&[
+            Request,
+            HEAD,
+            TOKEN,
+            Send(b"data: {\"error\":{\"message\":\"overloaded\"}}\n\n"),
+            Wait,
+        ]),
+    Behaviour::new("sse-error-event", O::EventError)
+        .about("an event named error")
+        .script(&[
+            Request,
+            HEAD,
+            TOKEN,
+            Send(b"event: error\ndata: overloaded\n\n"),
+            Wait,
+        ]),
+    Behaviour::new("sse-429", O::coded("HTTP_429_RETRY_AFTER"))
+        .about("429 with Retry-After, and closes")
+        .script(&[
+            Request,
+            Send(
+                b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\n\
+              Content-Length: 0\r\nConnection: close\r\n\r\n",
+            ),
+        ]),
     // Without end.
-    Behaviour::new(
-        "sse-token-flood",
-        "tokens without end",
-        O::DeadlineExceeded,
-        |p| floods(p, b"", TOKEN),
-    ),
-    Behaviour::new(
-        "sse-comment-flood",
-        "comments without end",
-        O::DeadlineExceeded,
-        |p| floods(p, TOKEN, b": still here\n\n"),
-    ),
-    Behaviour::new("sse-line-flood", "a line without end", O::BadAnswer, |p| {
-        floods(p, b"data: ", b"xxxxxxxxxxxxxxxx")
-    }),
-    Behaviour::new(
-        "sse-data-flood",
-        "lines of data, and never a blank one",
-        O::BadAnswer,
-        |p| floods(p, b"", b"data: more and more\n"),
-    ),
+    Behaviour::new("sse-token-flood", O::DeadlineExceeded)
+        .about("tokens without end")
+        .script(&[Request, HEAD, Flood(TOKEN_EVENT)]),
+    Behaviour::new("sse-comment-flood", O::DeadlineExceeded)
+        .about("comments without end")
+        .script(&[Request, HEAD, TOKEN, Flood(b": still here\n\n")]),
+    Behaviour::new("sse-line-flood", O::BadAnswer)
+        .about("a line without end")
+        .script(&[Request, HEAD, Send(b"data: "), Flood(b"xxxxxxxxxxxxxxxx")]),
+    Behaviour::new("sse-data-flood", O::BadAnswer)
+        .about("lines of data, and never a blank one")
+        .script(&[Request, HEAD, Flood(b"data: more and more\n")]),
     // Packed.
-    Behaviour::new(
-        "sse-gzip-none",
-        "not gzip, although it says so",
-        O::BadAnswer,
-        |p| packed(p, "gzip", &[TOKEN, DONE].concat()),
-    ),
-    Behaviour::new(
-        "sse-coding",
-        "a content coding that nobody knows",
-        O::CompressionUnsupported,
-        |p| packed(p, "magic", &[TOKEN, DONE].concat()),
-    ),
-    Behaviour::new(
-        "sse-zstd-bomb",
-        "400 kB of zstd that unpack to 13 GB",
-        O::MessageTooLarge,
-        |p| packed(p, "zstd", &zstd_bomb()),
-    ),
+    Behaviour::new("sse-gzip-none", O::BadAnswer)
+        .about("not gzip, although it says so")
+        .script(&[Request, Write(|out, _| packed(out, "gzip")), TOKEN, DONE]),
+    Behaviour::new("sse-coding", O::CompressionUnsupported)
+        .about("a content coding that nobody knows")
+        .script(&[Request, Write(|out, _| packed(out, "magic")), TOKEN, DONE]),
+    Behaviour::new("sse-zstd-bomb", O::MessageTooLarge)
+        .about("400 kB of zstd that unpack to 13 GB")
+        .script(&[
+            Request,
+            Write(|out, _| packed(out, "zstd")),
+            Write(zstd_bomb),
+        ]),
 ];

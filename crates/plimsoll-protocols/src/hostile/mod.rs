@@ -9,18 +9,19 @@
 
 use std::io;
 
-use plimsoll_model::Outcome;
-
 mod bolt;
 mod events;
 mod http1;
 mod http2;
 mod peer;
+mod script;
 mod server;
+mod session;
 mod tls;
 mod websocket;
 
 pub use peer::{MAX_FLOOD, MAX_WAIT, Peer};
+pub use script::Behaviour;
 pub use server::{Hostile, HostileStats, Listening, MAX_CONNECTIONS};
 
 /// What the client is to speak.
@@ -82,35 +83,15 @@ impl Wire {
             Wire::Tls => tls::BEHAVIOURS,
         }
     }
-}
 
-/// One way to misbehave.
-#[derive(Clone, Copy, Debug)]
-pub struct Behaviour {
-    /// Unique among all, and never renamed.
-    pub name: &'static str,
-    /// What the server does, in a few words.
-    pub about: &'static str,
-    /// What a good client reports of the call.
-    pub outcome: Outcome,
-    /// Needs the server's certificate and key: the handshake is a good one.
-    pub needs_certificate: bool,
-    act: fn(&mut Peer) -> io::Result<()>,
-}
-
-impl Behaviour {
-    const fn new(
-        name: &'static str,
-        about: &'static str,
-        outcome: Outcome,
-        act: fn(&mut Peer) -> io::Result<()>,
-    ) -> Behaviour {
-        Behaviour {
-            name,
-            about,
-            outcome,
-            needs_certificate: false,
-            act,
+    /// Reads a whole request, and returns its number where it has one.
+    fn request(self) -> fn(&mut Peer) -> io::Result<u32> {
+        match self {
+            Wire::Http2 => http2::request,
+            Wire::Http1 | Wire::WebSocket => http1::request,
+            Wire::Events => events::request,
+            Wire::Bolt => bolt::request,
+            Wire::Tls => tls::request,
         }
     }
 }

@@ -41,11 +41,16 @@ pub struct Peer {
     input: Vec<u8>,
     is_reset: bool,
     runs: Arc<Runs>,
+    /// Reads a whole request, and returns its number.
+    request: fn(&mut Peer) -> io::Result<u32>,
+    /// That of the last request, or 0.
+    pub(super) number: u32,
 }
 
 impl Peer {
     pub(super) fn new(
         stream: TcpStream,
+        request: fn(&mut Peer) -> io::Result<u32>,
         config: Option<Arc<ServerConfig>>,
         runs: Arc<Runs>,
     ) -> io::Result<Peer> {
@@ -59,6 +64,8 @@ impl Peer {
             input: Vec::new(),
             is_reset: false,
             runs,
+            request,
+            number: 0,
         })
     }
 
@@ -89,6 +96,13 @@ impl Peer {
             tls.write_tls(&mut self.stream)?;
         }
         Ok(())
+    }
+
+    /// Sends what `bytes` appends.
+    pub(super) fn write(&mut self, bytes: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+        let mut out = Vec::new();
+        bytes(&mut out);
+        self.send(&out)
     }
 
     /// Sends bytes as they are, past TLS.
@@ -161,6 +175,12 @@ impl Peer {
             self.fill()?;
         }
         Ok(self.input.drain(..n).collect())
+    }
+
+    /// Reads a whole request, and remembers its number.
+    pub(super) fn read_request(&mut self) -> io::Result<()> {
+        self.number = (self.request)(self)?;
+        Ok(())
     }
 
     /// Bytes up to and with `end`.

@@ -48,7 +48,7 @@ impl Listening {
 
 /// Every behaviour asked for, bound and not yet served.
 pub struct Hostile {
-    listeners: Vec<(TcpListener, &'static Behaviour)>,
+    listeners: Vec<(TcpListener, Wire, &'static Behaviour)>,
     listening: Vec<Listening>,
     shared: Arc<Shared>,
 }
@@ -123,7 +123,7 @@ impl Hostile {
                 behaviour,
                 address: bound.address.tcp().unwrap_or(address),
             });
-            hostile.listeners.push((listener, behaviour));
+            hostile.listeners.push((listener, *wire, behaviour));
         }
         Ok(hostile)
     }
@@ -136,9 +136,9 @@ impl Hostile {
     /// Serves from threads of its own, which end with the process; what `stats` returns
     /// goes on counting.
     pub fn serve(self) -> impl Fn() -> HostileStats {
-        for (listener, behaviour) in self.listeners {
+        for (listener, wire, behaviour) in self.listeners {
             let shared = Arc::clone(&self.shared);
-            thread::spawn(move || accept(&listener, behaviour, &shared));
+            thread::spawn(move || accept(&listener, wire, behaviour, &shared));
         }
         let shared = self.shared;
         move || HostileStats {
@@ -148,7 +148,7 @@ impl Hostile {
     }
 }
 
-fn accept(listener: &TcpListener, behaviour: &'static Behaviour, shared: &Arc<Shared>) {
+fn accept(listener: &TcpListener, wire: Wire, behaviour: &'static Behaviour, shared: &Arc<Shared>) {
     let runs = Arc::new(Runs::default());
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
@@ -164,9 +164,9 @@ fn accept(listener: &TcpListener, behaviour: &'static Behaviour, shared: &Arc<Sh
         }
         let (shared, runs) = (Arc::clone(shared), Arc::clone(&runs));
         thread::spawn(move || {
-            if let Ok(mut peer) = Peer::new(stream, shared.config.clone(), runs) {
+            if let Ok(mut peer) = Peer::new(stream, wire.request(), shared.config.clone(), runs) {
                 // Clients may end connections in the middle of a script.
-                let _ = (behaviour.act)(&mut peer);
+                let _ = behaviour.play(&mut peer);
                 peer.close();
             }
             shared.open.fetch_sub(1, Ordering::Relaxed);

@@ -1,51 +1,34 @@
 //! A token-streaming session, its API and its WebSocket (RFC 6455), done wrong.
-//!
-//! API and sockets share an address: a connection is what its first request makes of it.
-//!
-//! Long because it is one list.
 
 use std::io;
 
 use plimsoll_model::Outcome as O;
-use plimsoll_wire::http1::{FieldSpace, Framing, RequestHead};
-use plimsoll_wire::websocket::{Opcode, accept_key, put_frame, put_masked};
+use plimsoll_wire::websocket::{Opcode, put_frame, put_masked};
 
-use super::{Behaviour, Peer};
+use super::peer::Peer;
+use super::script::{Act, Behaviour, Step::*};
+use super::session::{Acts, GOOD, done, frame, http, json, switching, text, tokens};
 
-/// What a connection does at each of the steps of a session; the others go well.
-#[derive(Clone, Copy)]
-struct Acts {
-    create: fn(&mut Peer) -> io::Result<()>,
-    run: fn(&mut Peer) -> io::Result<()>,
-    /// In place of the answer to the upgrade; its argument is the right accept key.
-    upgrade: fn(&mut Peer, &str) -> io::Result<()>,
+impl Behaviour {
+    /// In place of the answer that makes a session.
+    const fn create(self, create: fn(&mut Peer) -> io::Result<()>) -> Behaviour {
+        self.act(Act::Session(Acts { create, ..GOOD }))
+    }
+
+    /// In place of the answer that begins a run.
+    const fn run(self, run: fn(&mut Peer) -> io::Result<()>) -> Behaviour {
+        self.act(Act::Session(Acts { run, ..GOOD }))
+    }
+
+    /// In place of the answer to the upgrade.
+    const fn upgrade(self, upgrade: fn(&mut Peer, &str) -> io::Result<()>) -> Behaviour {
+        self.act(Act::Session(Acts { upgrade, ..GOOD }))
+    }
+
     /// On the open socket, once a run has begun.
-    stream: fn(&mut Peer) -> io::Result<()>,
-}
-
-const GOOD: Acts = Acts {
-    create: |p| {
-        let id = p.session();
-        json(p, &format!(r#"{{"session_id":"{id}","token":"token"}}"#))
-    },
-    run: |p| json(p, r#"{"run":1,"tokens":2}"#),
-    upgrade: |p, accept| p.send(switching(accept).as_bytes()),
-    stream: |p| {
-        tokens(p, &[1, 2])?;
-        done(p, 3)
-    },
-};
-
-fn json(peer: &mut Peer, body: &str) -> io::Result<()> {
-    http(peer, "200 OK", body)
-}
-
-fn http(peer: &mut Peer, status: &str, body: &str) -> io::Result<()> {
-    let length = body.len();
-    let answer = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
-    );
-    peer.send(answer.as_bytes())
+    const fn stream(self, stream: fn(&mut Peer) -> io::Result<()>) -> Behaviour {
+        self.act(Act::Session(Acts { stream, ..GOOD }))
+    }
 }
 
 const EARLY_HINTS: &[u8] = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
@@ -56,70 +39,21 @@ fn run_answer(peer: &mut Peer, coding: &str, body: &str) -> io::Result<()> {
     peer.send(answer.as_bytes())
 }
 
-fn switching(accept: &str) -> String {
-    format!(
-        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-         Sec-WebSocket-Accept: {accept}\r\n\r\n"
-    )
+/// A status line, and header fields without end.
+fn floods_fields(peer: &mut Peer, status: &[u8]) -> io::Result<()> {
+    peer.send(status)?;
+    peer.flood(b"X-More: and more\r\n")
 }
 
-/// Answers requests until the connection is a socket, or has ended.
-fn session(peer: &mut Peer, acts: Acts) -> io::Result<()> {
-    loop {
-        let head = peer.take_until(b"\r\n\r\n")?;
-        let mut space = FieldSpace::new();
-        let head = RequestHead::parse(&head, head.len(), &mut space);
-        let head = head.map_err(io::Error::other)?;
-        let head = head.ok_or(io::ErrorKind::InvalidData)?;
-        if let Framing::Length(length) = head.body {
-            peer.take(length as usize)?;
-        }
-        let path = head.target;
-        if let Some(key) = head.fields.values("sec-websocket-key").next() {
-            (acts.upgrade)(peer, &accept_key(key))?;
-            let session = path.split('?').next().unwrap_or_default();
-            peer.await_run(session.rsplit('/').next().unwrap_or_default());
-            (acts.stream)(peer)?;
-            return peer.wait();
-        } else if path.ends_with("/create") {
-            (acts.create)(peer)?;
-        } else if path.ends_with("/run") {
-            (acts.run)(peer)?;
-            peer.begin_run(path.split('/').nth(2).unwrap_or_default());
-        } else {
-            json(peer, "{}")?;
-        }
-    }
+/// The connection's end.
+fn ends() -> io::Result<()> {
+    Err(io::ErrorKind::Other.into())
 }
 
-fn frame(peer: &mut Peer, opcode: Opcode, payload: &[u8]) -> io::Result<()> {
-    let mut out = Vec::new();
-    put_frame(&mut out, opcode, payload);
-    peer.send(&out)
-}
-
-fn text(peer: &mut Peer, text: &str) -> io::Result<()> {
-    frame(peer, Opcode::Text, text.as_bytes())
-}
-
-/// Tokens of these numbers.
-fn tokens(peer: &mut Peer, numbers: &[u64]) -> io::Result<()> {
-    for seq in numbers {
-        text(
-            peer,
-            &format!(r#"{{"type":"token","content":"word","seq":{seq},"run":1}}"#),
-        )?;
-    }
-    Ok(())
-}
-
-fn done(peer: &mut Peer, seq: u64) -> io::Result<()> {
-    text(
-        peer,
-        &format!(
-            r#"{{"type":"done","content":"","seq":{seq},"run":1,"tokens":2,"finish":"stop"}}"#
-        ),
-    )
+/// Tokens of these numbers, and the end of the run.
+fn streams(peer: &mut Peer, numbers: &[u64], end: u64) -> io::Result<()> {
+    tokens(peer, numbers)?;
+    done(peer, end)
 }
 
 /// A token, and then these bytes where a frame should be.
@@ -128,6 +62,28 @@ fn raw(peer: &mut Peer, bytes: &[u8]) -> io::Result<()> {
     peer.send(bytes)?;
     peer.wait()
 }
+
+fn masked(peer: &mut Peer) -> io::Result<()> {
+    let mut out = Vec::new();
+    put_masked(&mut out, Opcode::Text, [1, 2, 3, 4], b"{}");
+    raw(peer, &out)
+}
+
+/// Good frames, a byte at a time.
+fn drips(peer: &mut Peer) -> io::Result<()> {
+    let mut out = Vec::new();
+    for token in [
+        br#"{"type":"token","content":"a","seq":1,"run":1}"#,
+        br#"{"type":"token","content":"b","seq":2,"run":1}"#,
+    ] {
+        put_frame(&mut out, Opcode::Text, token);
+    }
+    peer.drip(&out)?;
+    done(peer, 3)
+}
+
+/// The end of a run that failed.
+const FAILED: &str = r#"{"type":"done","content":"","seq":1,"run":1,"tokens":0,"finish":"error"}"#;
 
 /// A token, and a close frame with this payload.
 fn closes(peer: &mut Peer, payload: &[u8]) -> io::Result<()> {
@@ -138,924 +94,233 @@ fn closes(peer: &mut Peer, payload: &[u8]) -> io::Result<()> {
 
 pub(super) const BEHAVIOURS: &[Behaviour] = &[
     // The API.
-    Behaviour::new(
-        "api-close-at-once",
-        "closes before a byte",
-        O::ConnectionClosed,
-        |_| Ok(()),
-    ),
-    Behaviour::new("api-reset-at-once", "RST before a byte", O::Reset, |p| {
-        p.reset()
-    }),
-    Behaviour::new(
-        "api-silent",
-        "takes requests and never answers",
-        O::DeadlineExceeded,
-        |p| p.wait(),
-    ),
-    Behaviour::new(
-        "api-create-500",
-        "no session: 500",
-        O::coded("SESSION_REFUSED"),
-        |p| {
-            session(
+    Behaviour::new("api-close-at-once", O::ConnectionClosed)
+        .about("closes before a byte")
+        .script(&[]),
+    Behaviour::new("api-reset-at-once", O::Reset)
+        .about("RST before a byte")
+        .script(&[Reset]),
+    Behaviour::new("api-silent", O::DeadlineExceeded)
+        .about("takes requests and never answers")
+        .script(&[Wait]),
+    Behaviour::new("api-create-500", O::coded("SESSION_REFUSED"))
+        .about("no session: 500")
+        .create(|p| http(p, "500 Internal Server Error", "oh")),
+    Behaviour::new("api-create-429", O::coded("SESSION_REFUSED"))
+        .about("no session: 429")
+        .create(|p| http(p, "429 Too Many Requests", "{}")),
+    Behaviour::new("api-create-garbage", O::BadAnswer)
+        .about("bytes that are no HTTP")
+        .create(|p| p.send(&[0xa5; 512])),
+    Behaviour::new("api-create-no-json", O::BadAnswer)
+        .about("a session that is no JSON")
+        .create(|p| json(p, "<html>")),
+    Behaviour::new("api-create-no-token", O::BadAnswer)
+        .about("a session without a token")
+        .create(|p| json(p, r#"{"session_id":"x"}"#)),
+    Behaviour::new("api-create-newline", O::BadAnswer)
+        .about("a token with a line end in it")
+        .create(|p| json(p, r#"{"session_id":"x","token":"a\r\nEvil: 1"}"#)),
+    Behaviour::new("api-create-flood", O::BadAnswer)
+        .about("a body declared as 1 TiB")
+        .create(|p| p.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1099511627776\r\n\r\n{")),
+    Behaviour::new("api-head-flood", O::BadAnswer)
+        .about("header fields without end")
+        .create(|p| floods_fields(p, b"HTTP/1.1 200 OK\r\n")),
+    Behaviour::new("api-create-interim", O::Ok)
+        .about("103 Early Hints before a good answer (RFC 9110 §15.2)")
+        .create(|p| {
+            p.send(EARLY_HINTS)?;
+            (GOOD.create)(p)
+        }),
+    Behaviour::new("api-create-interim-flood", O::BadAnswer)
+        .about("103 without end")
+        .create(|p| p.flood(EARLY_HINTS)),
+    Behaviour::new("api-run-chunks", O::Ok)
+        .about("a good answer in chunks, with an extension and trailers (RFC 9112 §7.1)")
+        .run(|p| {
+            run_answer(
                 p,
-                Acts {
-                    create: |p| http(p, "500 Internal Server Error", "oh"),
-                    ..GOOD
-                },
+                "chunked",
+                "1;a=b\r\n{\r\n8\r\n\"run\":1}\r\n0\r\nX: y\r\n\r\n",
             )
-        },
-    ),
-    Behaviour::new(
-        "api-create-429",
-        "no session: 429",
-        O::coded("SESSION_REFUSED"),
-        |p| {
-            session(
+        }),
+    Behaviour::new("api-run-coding", O::BadAnswer)
+        .about("a transfer coding that nobody knows")
+        .run(|p| run_answer(p, "magic\r\nContent-Length: 9", "{\"run\":1}")),
+    Behaviour::new("api-run-length-and-chunked", O::BadAnswer)
+        .about("a length and chunks (RFC 9112 §6.1)")
+        .run(|p| {
+            run_answer(
                 p,
-                Acts {
-                    create: |p| http(p, "429 Too Many Requests", "{}"),
-                    ..GOOD
-                },
+                "chunked\r\nContent-Length: 9",
+                "9\r\n{\"run\":1}\r\n0\r\n\r\n",
             )
-        },
-    ),
-    Behaviour::new(
-        "api-create-garbage",
-        "bytes that are no HTTP",
-        O::BadAnswer,
-        |p| {
-            session(
-                p,
-                Acts {
-                    create: |p| p.send(&[0xa5; 512]),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "api-create-no-json",
-        "a session that is no JSON",
-        O::BadAnswer,
-        |p| {
-            session(
-                p,
-                Acts {
-                    create: |p| json(p, "<html>"),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "api-create-no-token",
-        "a session without a token",
-        O::BadAnswer,
-        |p| {
-            session(
-                p,
-                Acts {
-                    create: |p| json(p, r#"{"session_id":"x"}"#),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "api-create-newline",
-        "a token with a line end in it",
-        O::BadAnswer,
-        |p| {
-            session(
-                p,
-                Acts {
-                    create: |p| json(p, r#"{"session_id":"x","token":"a\r\nEvil: 1"}"#),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "api-create-flood",
-        "a body declared as 1 TiB",
-        O::BadAnswer,
-        |p| {
-            session(
-                p,
-                Acts {
-                    create: |p| {
-                        p.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1099511627776\r\n\r\n{")
-                    },
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "api-head-flood",
-        "header fields without end",
-        O::BadAnswer,
-        |p| {
-            session(
-                p,
-                Acts {
-                    create: |p| {
-                        p.send(b"HTTP/1.1 200 OK\r\n")?;
-                        p.flood(b"X-More: and more\r\n")
-                    },
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "api-create-interim",
-        "103 Early Hints before a good answer (RFC 9110 §15.2)",
-        O::Ok,
-        |p| {
-            session(
-                p,
-                Acts {
-                    create: |p| {
-                        p.send(EARLY_HINTS)?;
-                        (GOOD.create)(p)
-                    },
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "api-create-interim-flood",
-        "103 without end",
-        O::BadAnswer,
-        |p| {
-            session(
-                p,
-                Acts {
-                    create: |p| p.flood(EARLY_HINTS),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "api-run-chunks",
-        "a good answer in chunks, with an extension and trailers (RFC 9112 §7.1)",
-        O::Ok,
-        |p| {
-            session(
-                p,
-                Acts {
-                    run: |p| {
-                        run_answer(
-                            p,
-                            "chunked",
-                            "1;a=b\r\n{\r\n8\r\n\"run\":1}\r\n0\r\nX: y\r\n\r\n",
-                        )
-                    },
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "api-run-coding",
-        "a transfer coding that nobody knows",
-        O::BadAnswer,
-        |p| {
-            session(
-                p,
-                Acts {
-                    run: |p| run_answer(p, "magic\r\nContent-Length: 9", "{\"run\":1}"),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "api-run-length-and-chunked",
-        "a length and chunks (RFC 9112 §6.1)",
-        O::BadAnswer,
-        |p| {
-            session(
-                p,
-                Acts {
-                    run: |p| {
-                        run_answer(
-                            p,
-                            "chunked\r\nContent-Length: 9",
-                            "9\r\n{\"run\":1}\r\n0\r\n\r\n",
-                        )
-                    },
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "api-run-404",
-        "knows no such session when it is to run",
-        O::RunRefused,
-        |p| {
-            session(
-                p,
-                Acts {
-                    run: |p| http(p, "404 Not Found", "{}"),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "api-run-503",
-        "has no room for the run",
-        O::RunRefused,
-        |p| {
-            session(
-                p,
-                Acts {
-                    run: |p| http(p, "503 Service Unavailable", "{}"),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "api-run-close",
-        "closes in place of an answer to the run",
-        O::ConnectionClosed,
-        |p| {
-            session(
-                p,
-                Acts {
-                    run: |_| Err(io::ErrorKind::Other.into()),
-                    ..GOOD
-                },
-            )
-        },
-    ),
+        }),
+    Behaviour::new("api-run-404", O::RunRefused)
+        .about("knows no such session when it is to run")
+        .run(|p| http(p, "404 Not Found", "{}")),
+    Behaviour::new("api-run-503", O::RunRefused)
+        .about("has no room for the run")
+        .run(|p| http(p, "503 Service Unavailable", "{}")),
+    Behaviour::new("api-run-close", O::ConnectionClosed)
+        .about("closes in place of an answer to the run")
+        .run(|_| ends()),
     // The upgrade.
-    Behaviour::new(
-        "ws-upgrade-401",
-        "refuses the token",
-        O::SocketDenied,
-        |p| {
-            session(
-                p,
-                Acts {
-                    upgrade: |p, _| http(p, "401 Unauthorized", "{}"),
-                    ..GOOD
-                },
+    Behaviour::new("ws-upgrade-401", O::SocketDenied)
+        .about("refuses the token")
+        .upgrade(|p, _| http(p, "401 Unauthorized", "{}")),
+    Behaviour::new("ws-upgrade-403", O::SocketDenied)
+        .about("forbids the session")
+        .upgrade(|p, _| http(p, "403 Forbidden", "{}")),
+    Behaviour::new("ws-upgrade-404", O::SocketRefused)
+        .about("has no WebSockets")
+        .upgrade(|p, _| http(p, "404 Not Found", "{}")),
+    Behaviour::new("ws-upgrade-503", O::SocketRefused)
+        .about("has no room")
+        .upgrade(|p, _| http(p, "503 Service Unavailable", "{}")),
+    Behaviour::new("ws-upgrade-200", O::SocketRefused)
+        .about("answers the upgrade with a page")
+        .upgrade(|p, _| http(p, "200 OK", "<html>")),
+    Behaviour::new("ws-upgrade-key", O::SocketRefused)
+        .about("another client's accept key (RFC 6455 §4.1)")
+        .upgrade(|p, _| p.send(switching("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=").as_bytes())),
+    Behaviour::new("ws-upgrade-no-key", O::SocketRefused)
+        .about("101 without an accept key (§4.1)")
+        .upgrade(|p, _| {
+            p.send(
+                b"HTTP/1.1 101 Switching Protocols\r\n\
+                Upgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
             )
-        },
-    ),
-    Behaviour::new(
-        "ws-upgrade-403",
-        "forbids the session",
-        O::SocketDenied,
-        |p| {
-            session(
-                p,
-                Acts {
-                    upgrade: |p, _| http(p, "403 Forbidden", "{}"),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-upgrade-404",
-        "has no WebSockets",
-        O::SocketRefused,
-        |p| {
-            session(
-                p,
-                Acts {
-                    upgrade: |p, _| http(p, "404 Not Found", "{}"),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new("ws-upgrade-503", "has no room", O::SocketRefused, |p| {
-        session(
-            p,
-            Acts {
-                upgrade: |p, _| http(p, "503 Service Unavailable", "{}"),
-                ..GOOD
-            },
-        )
-    }),
-    Behaviour::new(
-        "ws-upgrade-200",
-        "answers the upgrade with a page",
-        O::SocketRefused,
-        |p| {
-            session(
-                p,
-                Acts {
-                    upgrade: |p, _| http(p, "200 OK", "<html>"),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-upgrade-key",
-        "another client's accept key (RFC 6455 §4.1)",
-        O::SocketRefused,
-        |p| {
-            session(
-                p,
-                Acts {
-                    upgrade: |p, _| p.send(switching("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=").as_bytes()),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-upgrade-no-key",
-        "101 without an accept key (§4.1)",
-        O::SocketRefused,
-        |p| {
-            session(
-                p,
-                Acts {
-                    upgrade: |p, _| {
-                        p.send(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
-                    },
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-upgrade-garbage",
-        "bytes that are no HTTP",
-        O::SocketRefused,
-        |p| {
-            session(
-                p,
-                Acts {
-                    upgrade: |p, _| p.send(&[0xa5; 512]),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-upgrade-close",
-        "closes in place of an answer",
-        O::ConnectionClosed,
-        |p| {
-            session(
-                p,
-                Acts {
-                    upgrade: |_, _| Err(io::ErrorKind::Other.into()),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-upgrade-silent",
-        "never answers the upgrade",
-        O::DeadlineExceeded,
-        |p| {
-            session(
-                p,
-                Acts {
-                    upgrade: |p, _| p.wait(),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-upgrade-head-flood",
-        "header fields without end",
-        O::SocketRefused,
-        |p| {
-            session(
-                p,
-                Acts {
-                    upgrade: |p, _| {
-                        p.send(b"HTTP/1.1 101 Switching Protocols\r\n")?;
-                        p.flood(b"X-More: and more\r\n")
-                    },
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-upgrade-interim",
-        "103 Early Hints before a good answer (RFC 9110 §15.2)",
-        O::Ok,
-        |p| {
-            session(
-                p,
-                Acts {
-                    upgrade: |p, accept| {
-                        p.send(EARLY_HINTS)?;
-                        (GOOD.upgrade)(p, accept)
-                    },
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-upgrade-interim-flood",
-        "103 without end",
-        O::SocketRefused,
-        |p| {
-            session(
-                p,
-                Acts {
-                    upgrade: |p, _| p.flood(EARLY_HINTS),
-                    ..GOOD
-                },
-            )
-        },
-    ),
+        }),
+    Behaviour::new("ws-upgrade-garbage", O::SocketRefused)
+        .about("bytes that are no HTTP")
+        .upgrade(|p, _| p.send(&[0xa5; 512])),
+    Behaviour::new("ws-upgrade-close", O::ConnectionClosed)
+        .about("closes in place of an answer")
+        .upgrade(|_, _| ends()),
+    Behaviour::new("ws-upgrade-silent", O::DeadlineExceeded)
+        .about("never answers the upgrade")
+        .upgrade(|p, _| p.wait()),
+    Behaviour::new("ws-upgrade-head-flood", O::SocketRefused)
+        .about("header fields without end")
+        .upgrade(|p, _| floods_fields(p, b"HTTP/1.1 101 Switching Protocols\r\n")),
+    Behaviour::new("ws-upgrade-interim", O::Ok)
+        .about("103 Early Hints before a good answer (RFC 9110 §15.2)")
+        .upgrade(|p, accept| {
+            p.send(EARLY_HINTS)?;
+            (GOOD.upgrade)(p, accept)
+        }),
+    Behaviour::new("ws-upgrade-interim-flood", O::SocketRefused)
+        .about("103 without end")
+        .upgrade(|p, _| p.flood(EARLY_HINTS)),
     // Frames.
-    Behaviour::new("ws-drip", "good frames, a byte a millisecond", O::Ok, |p| {
-        session(
-            p,
-            Acts {
-                stream: |p| {
-                    let mut out = Vec::new();
-                    put_frame(
-                        &mut out,
-                        Opcode::Text,
-                        br#"{"type":"token","content":"a","seq":1,"run":1}"#,
-                    );
-                    put_frame(
-                        &mut out,
-                        Opcode::Text,
-                        br#"{"type":"token","content":"b","seq":2,"run":1}"#,
-                    );
-                    p.drip(&out)?;
-                    done(p, 3)
-                },
-                ..GOOD
-            },
-        )
-    }),
-    Behaviour::new(
-        "ws-masked",
-        "a masked frame (RFC 6455 §5.1)",
-        O::ProtocolError,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| {
-                        let mut out = Vec::new();
-                        put_masked(&mut out, Opcode::Text, [1, 2, 3, 4], b"{}");
-                        raw(p, &out)
-                    },
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-reserved-bit",
-        "a reserved bit (§5.2)",
-        O::ProtocolError,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| raw(p, &[0xc1, 2, b'{', b'}']),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-opcode",
-        "an opcode that does not exist (§5.2)",
-        O::ProtocolError,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| raw(p, &[0x83, 0]),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-control-long",
-        "a PING of 126 bytes (§5.5)",
-        O::ProtocolError,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| raw(p, &[0x89, 126, 0, 126]),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-control-fragment",
-        "half a PING (§5.5)",
-        O::ProtocolError,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| raw(p, &[0x09, 1, b'x']),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-continuation-alone",
-        "a continuation of nothing (§5.4)",
-        O::ProtocolError,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| raw(p, &[0x80, 1, b'x']),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-fragments-mixed",
-        "a message within a message (§5.4)",
-        O::ProtocolError,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| raw(p, &[0x01, 1, b'{', 0x81, 1, b'}']),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-length-not-minimal",
-        "a length in more bytes than it needs (§5.2)",
-        O::ProtocolError,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| raw(p, &[0x81, 126, 0, 2, b'{', b'}']),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-length-huge",
-        "a frame of 2^62 bytes",
-        O::ProtocolError,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| raw(p, &[0x81, 127, 0x40, 0, 0, 0, 0, 0, 0, 0]),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-length-negative",
-        "a length with its highest bit set (§5.2)",
-        O::ProtocolError,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| raw(p, &[0x81, 127, 0x80, 0, 0, 0, 0, 0, 0, 0]),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-utf8",
-        "text that is no UTF-8 (§8.1)",
-        O::ProtocolError,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| raw(p, &[0x81, 2, 0xc3, 0x28]),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-http",
-        "HTTP in place of frames",
-        O::ProtocolError,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| raw(p, b"HTTP/1.1 502 Bad Gateway\r\n\r\n"),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-fragment-flood",
-        "a message of fragments without end",
-        O::ProtocolError,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| {
-                        p.send(&[0x01, 1, b'{'])?;
-                        p.flood(&[0x00, 4, b' ', b' ', b' ', b' '])
-                    },
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-ping-flood",
-        "PING without end, and reads nothing",
-        O::DeadlineExceeded,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| p.flood(&[0x89, 4, b'p', b'i', b'n', b'g']),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-pong-flood",
-        "PONG without end",
-        O::DeadlineExceeded,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| p.flood(&[0x8a, 0]),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-empty-flood",
-        "empty messages without end",
-        O::BadAnswer,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| p.flood(&[0x81, 0]),
-                    ..GOOD
-                },
-            )
-        },
-    ),
+    Behaviour::new("ws-drip", O::Ok)
+        .about("good frames, a byte a millisecond")
+        .stream(drips),
+    Behaviour::new("ws-masked", O::ProtocolError)
+        .about("a masked frame (RFC 6455 §5.1)")
+        .stream(masked),
+    Behaviour::new("ws-reserved-bit", O::ProtocolError)
+        .about("a reserved bit (§5.2)")
+        .stream(|p| raw(p, &[0xc1, 2, b'{', b'}'])),
+    Behaviour::new("ws-opcode", O::ProtocolError)
+        .about("an opcode that does not exist (§5.2)")
+        .stream(|p| raw(p, &[0x83, 0])),
+    Behaviour::new("ws-control-long", O::ProtocolError)
+        .about("a PING of 126 bytes (§5.5)")
+        .stream(|p| raw(p, &[0x89, 126, 0, 126])),
+    Behaviour::new("ws-control-fragment", O::ProtocolError)
+        .about("half a PING (§5.5)")
+        .stream(|p| raw(p, &[0x09, 1, b'x'])),
+    Behaviour::new("ws-continuation-alone", O::ProtocolError)
+        .about("a continuation of nothing (§5.4)")
+        .stream(|p| raw(p, &[0x80, 1, b'x'])),
+    Behaviour::new("ws-fragments-mixed", O::ProtocolError)
+        .about("a message within a message (§5.4)")
+        .stream(|p| raw(p, &[0x01, 1, b'{', 0x81, 1, b'}'])),
+    Behaviour::new("ws-length-not-minimal", O::ProtocolError)
+        .about("a length in more bytes than it needs (§5.2)")
+        .stream(|p| raw(p, &[0x81, 126, 0, 2, b'{', b'}'])),
+    Behaviour::new("ws-length-huge", O::ProtocolError)
+        .about("a frame of 2^62 bytes")
+        .stream(|p| raw(p, &[0x81, 127, 0x40, 0, 0, 0, 0, 0, 0, 0])),
+    Behaviour::new("ws-length-negative", O::ProtocolError)
+        .about("a length with its highest bit set (§5.2)")
+        .stream(|p| raw(p, &[0x81, 127, 0x80, 0, 0, 0, 0, 0, 0, 0])),
+    Behaviour::new("ws-utf8", O::ProtocolError)
+        .about("text that is no UTF-8 (§8.1)")
+        .stream(|p| raw(p, &[0x81, 2, 0xc3, 0x28])),
+    Behaviour::new("ws-http", O::ProtocolError)
+        .about("HTTP in place of frames")
+        .stream(|p| raw(p, b"HTTP/1.1 502 Bad Gateway\r\n\r\n")),
+    Behaviour::new("ws-fragment-flood", O::ProtocolError)
+        .about("a message of fragments without end")
+        .stream(|p| {
+            p.send(&[0x01, 1, b'{'])?;
+            p.flood(&[0x00, 4, b' ', b' ', b' ', b' '])
+        }),
+    Behaviour::new("ws-ping-flood", O::DeadlineExceeded)
+        .about("PING without end, and reads nothing")
+        .stream(|p| p.flood(&[0x89, 4, b'p', b'i', b'n', b'g'])),
+    Behaviour::new("ws-pong-flood", O::DeadlineExceeded)
+        .about("PONG without end")
+        .stream(|p| p.flood(&[0x8a, 0])),
+    Behaviour::new("ws-empty-flood", O::BadAnswer)
+        .about("empty messages without end")
+        .stream(|p| p.flood(&[0x81, 0])),
     // Ends.
-    Behaviour::new(
-        "ws-close-1000",
-        "closes with 1000 in mid-run",
-        O::SocketClosed,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| closes(p, &[0x03, 0xe8]),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-close-1012",
-        "closes with 1012 in mid-run",
-        O::SocketClosed,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| closes(p, &[0x03, 0xf4]),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-close-code",
-        "closes with a code that does not exist (§7.4)",
-        O::ProtocolError,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| closes(p, &[0x03, 0xe7]),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-close-cut",
-        "a close frame of one byte (§5.5.1)",
-        O::ProtocolError,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| closes(p, &[0x03]),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-no-close",
-        "ends the connection without a close frame",
-        O::SocketClosed,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| {
-                        tokens(p, &[1])?;
-                        Err(io::ErrorKind::Other.into())
-                    },
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new("ws-reset", "RST in mid-run", O::SocketClosed, |p| {
-        session(
-            p,
-            Acts {
-                stream: |p| {
-                    tokens(p, &[1])?;
-                    p.reset()?;
-                    Err(io::ErrorKind::Other.into())
-                },
-                ..GOOD
-            },
-        )
-    }),
-    Behaviour::new(
-        "ws-cut-frame",
-        "half a frame, and ends the connection",
-        O::SocketClosed,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| {
-                        p.send(&[0x81, 100, b'{'])?;
-                        Err(io::ErrorKind::Other.into())
-                    },
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-stall",
-        "a token, and then silence",
-        O::DeadlineExceeded,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| tokens(p, &[1]),
-                    ..GOOD
-                },
-            )
-        },
-    ),
+    Behaviour::new("ws-close-1000", O::SocketClosed)
+        .about("closes with 1000 in mid-run")
+        .stream(|p| closes(p, &[0x03, 0xe8])),
+    Behaviour::new("ws-close-1012", O::SocketClosed)
+        .about("closes with 1012 in mid-run")
+        .stream(|p| closes(p, &[0x03, 0xf4])),
+    Behaviour::new("ws-close-code", O::ProtocolError)
+        .about("closes with a code that does not exist (§7.4)")
+        .stream(|p| closes(p, &[0x03, 0xe7])),
+    Behaviour::new("ws-close-cut", O::ProtocolError)
+        .about("a close frame of one byte (§5.5.1)")
+        .stream(|p| closes(p, &[0x03])),
+    Behaviour::new("ws-no-close", O::SocketClosed)
+        .about("ends the connection without a close frame")
+        .stream(|p| {
+            tokens(p, &[1])?;
+            ends()
+        }),
+    Behaviour::new("ws-reset", O::SocketClosed)
+        .about("RST in mid-run")
+        .stream(|p| {
+            tokens(p, &[1])?;
+            p.reset()?;
+            ends()
+        }),
+    Behaviour::new("ws-cut-frame", O::SocketClosed)
+        .about("half a frame, and ends the connection")
+        .stream(|p| {
+            p.send(&[0x81, 100, b'{'])?;
+            ends()
+        }),
+    Behaviour::new("ws-stall", O::DeadlineExceeded)
+        .about("a token, and then silence")
+        .stream(|p| tokens(p, &[1])),
     // Tokens.
-    Behaviour::new(
-        "ws-no-json",
-        "a message that is no JSON",
-        O::BadAnswer,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| text(p, "token"),
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-token-missing",
-        "says it sent two tokens, and sent one",
-        O::TokensLost,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| {
-                        tokens(p, &[1])?;
-                        done(p, 2)
-                    },
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-token-gap",
-        "leaves a number out, and no token",
-        O::Ok,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| {
-                        tokens(p, &[1, 3])?;
-                        done(p, 4)
-                    },
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-token-twice",
-        "sends a token twice",
-        O::TokensLost,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| {
-                        tokens(p, &[1, 1, 2])?;
-                        done(p, 3)
-                    },
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-token-order",
-        "sends tokens out of order",
-        O::TokensLost,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| {
-                        tokens(p, &[2, 1])?;
-                        done(p, 3)
-                    },
-                    ..GOOD
-                },
-            )
-        },
-    ),
-    Behaviour::new(
-        "ws-run-error",
-        "a run that ends with an error",
-        O::RunFailed,
-        |p| {
-            session(
-                p,
-                Acts {
-                    stream: |p| {
-                        text(
-                            p,
-                            r#"{"type":"done","content":"","seq":1,"run":1,"tokens":0,"finish":"error"}"#,
-                        )
-                    },
-                    ..GOOD
-                },
-            )
-        },
-    ),
+    Behaviour::new("ws-no-json", O::BadAnswer)
+        .about("a message that is no JSON")
+        .stream(|p| text(p, "token")),
+    Behaviour::new("ws-token-missing", O::TokensLost)
+        .about("says it sent two tokens, and sent one")
+        .stream(|p| streams(p, &[1], 2)),
+    Behaviour::new("ws-token-gap", O::Ok)
+        .about("leaves a number out, and no token")
+        .stream(|p| streams(p, &[1, 3], 4)),
+    Behaviour::new("ws-token-twice", O::TokensLost)
+        .about("sends a token twice")
+        .stream(|p| streams(p, &[1, 1, 2], 3)),
+    Behaviour::new("ws-token-order", O::TokensLost)
+        .about("sends tokens out of order")
+        .stream(|p| streams(p, &[2, 1], 3)),
+    Behaviour::new("ws-run-error", O::RunFailed)
+        .about("a run that ends with an error")
+        .stream(|p| text(p, FAILED)),
 ];

@@ -1,0 +1,142 @@
+//! Behaviours are scripts, and this plays them.
+
+use std::io;
+use std::mem;
+
+use plimsoll_model::Outcome;
+
+use super::peer::Peer;
+use super::session::{self, Acts};
+
+/// One way to misbehave.
+#[derive(Clone, Copy, Debug)]
+pub struct Behaviour {
+    /// Unique among all, and never renamed.
+    pub name: &'static str,
+    /// What the server does, in a few words.
+    pub about: &'static str,
+    /// What a good client reports of the call.
+    pub outcome: Outcome,
+    /// Needs the server's certificate and key: the handshake is a good one.
+    pub needs_certificate: bool,
+    pub(super) act: Act,
+}
+
+/// What happens to a connection, which ends with it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Act {
+    Script(&'static [Step]),
+    Three([Step; 3]),
+    Session(Acts),
+}
+
+/// Appends bytes that answer the request of this number.
+pub(super) type Frames = fn(&mut Vec<u8>, u32);
+
+/// One step of a script. What is written in one go leaves in one go.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Step {
+    /// Reads a whole request, whatever that is on this wire.
+    Request,
+    Send(&'static [u8]),
+    Write(Frames),
+    /// Has what was written leave a byte at a time.
+    Drip,
+    /// These bytes again and again.
+    Flood(&'static [u8]),
+    FloodOf(Frames),
+    /// Past TLS.
+    Raw(Frames),
+    Wait,
+    Ignore,
+    HalfClose,
+    CloseNotify,
+    Reset,
+    Do(fn(&mut Peer) -> io::Result<()>),
+}
+
+impl Behaviour {
+    /// `outcome`: what a good client reports.
+    pub(super) const fn new(name: &'static str, outcome: Outcome) -> Behaviour {
+        Behaviour {
+            name,
+            about: "",
+            outcome,
+            needs_certificate: false,
+            act: Act::Script(&[]),
+        }
+    }
+
+    pub(super) const fn about(self, about: &'static str) -> Behaviour {
+        Behaviour { about, ..self }
+    }
+
+    pub(super) const fn act(self, act: Act) -> Behaviour {
+        Behaviour { act, ..self }
+    }
+
+    pub(super) const fn script(self, script: &'static [Step]) -> Behaviour {
+        self.act(Act::Script(script))
+    }
+
+    /// After a whole request these bytes, and then nothing more.
+    pub(super) const fn instead(self, bytes: &'static [u8]) -> Behaviour {
+        self.act(Act::Three([Step::Request, Step::Send(bytes), Step::Wait]))
+    }
+
+    /// After a whole request these frames, and then nothing more.
+    pub(super) const fn frames(self, frames: Frames) -> Behaviour {
+        self.act(Act::Three([Step::Request, Step::Write(frames), Step::Wait]))
+    }
+
+    /// # Errors
+    /// The connection's: a client may end it in the middle of a script.
+    pub(super) fn play(&self, peer: &mut Peer) -> io::Result<()> {
+        match &self.act {
+            Act::Script(steps) => peer.play(steps),
+            Act::Three(steps) => peer.play(steps),
+            Act::Session(acts) => session::play(peer, acts),
+        }
+    }
+}
+
+impl Peer {
+    pub(super) fn play(&mut self, script: &[Step]) -> io::Result<()> {
+        let mut out = Vec::new();
+        for step in script {
+            match *step {
+                Step::Send(bytes) => out.extend_from_slice(bytes),
+                Step::Write(frames) => frames(&mut out, self.number),
+                Step::Drip => self.drip(&mem::take(&mut out))?,
+                step => {
+                    self.send(&mem::take(&mut out))?;
+                    self.step(step)?;
+                }
+            }
+        }
+        self.send(&out)
+    }
+
+    /// A step that does more than write.
+    fn step(&mut self, step: Step) -> io::Result<()> {
+        match step {
+            Step::Request => self.read_request(),
+            Step::Flood(bytes) => self.flood(bytes),
+            Step::FloodOf(frames) => self.flood(&self.frames(frames)),
+            Step::Raw(frames) => self.send_raw(&self.frames(frames)),
+            Step::Wait => self.wait(),
+            Step::Ignore => self.ignore(),
+            Step::HalfClose => self.half_close(),
+            Step::CloseNotify => self.close_notify(),
+            Step::Reset => self.reset(),
+            Step::Do(act) => act(self),
+            Step::Send(_) | Step::Write(_) | Step::Drip => Ok(()),
+        }
+    }
+
+    fn frames(&self, frames: Frames) -> Vec<u8> {
+        let mut out = Vec::new();
+        frames(&mut out, self.number);
+        out
+    }
+}

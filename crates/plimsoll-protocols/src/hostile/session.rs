@@ -1,0 +1,110 @@
+//! A session as it should be, each of whose steps a behaviour may replace.
+//!
+//! API and sockets share an address: a connection is what its first request makes of it.
+
+use std::io;
+
+use plimsoll_wire::http1::{FieldSpace, Framing, RequestHead};
+use plimsoll_wire::websocket::{Opcode, accept_key, put_frame};
+
+use super::peer::Peer;
+
+/// What a connection does at each of the steps of a session.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Acts {
+    pub create: fn(&mut Peer) -> io::Result<()>,
+    pub run: fn(&mut Peer) -> io::Result<()>,
+    /// In place of the answer to the upgrade; its argument is the right accept key.
+    pub upgrade: fn(&mut Peer, &str) -> io::Result<()>,
+    /// On the open socket, once a run has begun.
+    pub stream: fn(&mut Peer) -> io::Result<()>,
+}
+
+pub(super) const GOOD: Acts = Acts {
+    create: |p| {
+        let id = p.session();
+        json(p, &format!(r#"{{"session_id":"{id}","token":"token"}}"#))
+    },
+    run: |p| json(p, r#"{"run":1,"tokens":2}"#),
+    upgrade: |p, accept| p.send(switching(accept).as_bytes()),
+    stream: |p| {
+        tokens(p, &[1, 2])?;
+        done(p, 3)
+    },
+};
+
+/// Answers requests until the connection is a socket, or has ended.
+pub(super) fn play(peer: &mut Peer, acts: &Acts) -> io::Result<()> {
+    loop {
+        let head = peer.take_until(b"\r\n\r\n")?;
+        let mut space = FieldSpace::new();
+        let head = RequestHead::parse(&head, head.len(), &mut space);
+        let head = head.map_err(io::Error::other)?;
+        let head = head.ok_or(io::ErrorKind::InvalidData)?;
+        if let Framing::Length(length) = head.body {
+            peer.take(length as usize)?;
+        }
+        let path = head.target;
+        if let Some(key) = head.fields.values("sec-websocket-key").next() {
+            (acts.upgrade)(peer, &accept_key(key))?;
+            let session = path.split('?').next().unwrap_or_default();
+            peer.await_run(session.rsplit('/').next().unwrap_or_default());
+            (acts.stream)(peer)?;
+            return peer.wait();
+        } else if path.ends_with("/create") {
+            (acts.create)(peer)?;
+        } else if path.ends_with("/run") {
+            (acts.run)(peer)?;
+            peer.begin_run(path.split('/').nth(2).unwrap_or_default());
+        } else {
+            json(peer, "{}")?;
+        }
+    }
+}
+
+pub(super) fn json(peer: &mut Peer, body: &str) -> io::Result<()> {
+    http(peer, "200 OK", body)
+}
+
+pub(super) fn http(peer: &mut Peer, status: &str, body: &str) -> io::Result<()> {
+    let length = body.len();
+    let answer = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
+    peer.send(answer.as_bytes())
+}
+
+pub(super) fn switching(accept: &str) -> String {
+    format!(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Accept: {accept}\r\n\r\n"
+    )
+}
+
+pub(super) fn frame(peer: &mut Peer, opcode: Opcode, payload: &[u8]) -> io::Result<()> {
+    peer.write(|out| put_frame(out, opcode, payload))
+}
+
+pub(super) fn text(peer: &mut Peer, text: &str) -> io::Result<()> {
+    frame(peer, Opcode::Text, text.as_bytes())
+}
+
+/// Tokens of these numbers.
+pub(super) fn tokens(peer: &mut Peer, numbers: &[u64]) -> io::Result<()> {
+    for seq in numbers {
+        text(
+            peer,
+            &format!(r#"{{"type":"token","content":"word","seq":{seq},"run":1}}"#),
+        )?;
+    }
+    Ok(())
+}
+
+pub(super) fn done(peer: &mut Peer, seq: u64) -> io::Result<()> {
+    text(
+        peer,
+        &format!(
+            r#"{{"type":"done","content":"","seq":{seq},"run":1,"tokens":2,"finish":"stop"}}"#
+        ),
+    )
+}
