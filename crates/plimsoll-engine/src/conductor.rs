@@ -14,7 +14,7 @@ use std::time::Duration;
 use plimsoll_model::Time;
 use plimsoll_model::plan::{Plan, Reuse, Shard, Target};
 use plimsoll_model::record::RequestRecord;
-use plimsoll_model::run::merge::InStep;
+use plimsoll_model::run::merge::IntervalMerger;
 use plimsoll_model::run::{IntervalRecord, NegotiatedTls, ShardFigures};
 
 use crate::address::Address;
@@ -40,7 +40,7 @@ mod hands;
 mod holding;
 mod sharing;
 
-use conducting::{Conductor, Standing};
+use conducting::Conductor;
 use hands::{Hands, Message, Shared};
 use holding::Holding;
 use sharing::{Whole, check_descriptors, shares, worker_count};
@@ -306,8 +306,7 @@ fn carry_out(
         shard,
         among_others: plan.load.turns.is_some(),
         token_counter: plan.call.token_counter().cloned(),
-        intervals: InStep::new(workers as usize),
-        standing: vec![Standing::default(); workers as usize],
+        intervals: IntervalMerger::new(workers as usize),
         negotiated: None,
         observe,
     };

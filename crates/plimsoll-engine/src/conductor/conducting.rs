@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use plimsoll_model::plan::{Plan, Shard, TokenCounter};
 use plimsoll_model::record::Interval;
-use plimsoll_model::run::merge::InStep;
-use plimsoll_model::run::{IntervalRecord, NegotiatedTls};
+use plimsoll_model::run::merge::IntervalMerger;
+use plimsoll_model::run::{IntervalRecord, NegotiatedTls, Resources};
 
 use super::hands::{Message, Shared};
 use super::holding::Holding;
@@ -20,29 +20,6 @@ use crate::error::EngineError;
 use crate::event_loop::{Established, StopLevel, WorkerInterval};
 use crate::machine::MachineMeter;
 use crate::resources::Meter;
-
-/// One interval, as far as workers have handed it over.
-#[derive(Default)]
-pub(super) struct Pending {
-    merged: Interval,
-    end_ns: u64,
-    in_flight: u64,
-    backlog: u64,
-    connections: u64,
-    busiest_ns: u64,
-    used_ns: u64,
-}
-
-/// Where a worker stood at the end of its last interval.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Standing {
-    interval: u64,
-    /// Calls that were not over: one that panics later leaves them so.
-    in_flight: u64,
-    backlog: u64,
-    /// It ended without its last interval.
-    lost: bool,
-}
 
 pub(super) struct Conductor<'a, 'o> {
     pub(super) shared: Arc<Shared>,
@@ -57,8 +34,7 @@ pub(super) struct Conductor<'a, 'o> {
     /// Other loads go on in this process: its CPU is not this load's.
     pub(super) among_others: bool,
     pub(super) token_counter: Option<TokenCounter>,
-    pub(super) intervals: InStep<Pending>,
-    pub(super) standing: Vec<Standing>,
+    pub(super) intervals: IntervalMerger,
     pub(super) negotiated: Option<NegotiatedTls>,
     pub(super) observe: &'a mut (dyn FnMut(Observation<'_>) + 'o),
 }
@@ -108,13 +84,12 @@ impl Conductor<'_, '_> {
         });
         self.shared.start.store(start.0, Ordering::Release);
 
-        let mut last_end = 0;
         let mut failure = None;
         loop {
             match self.messages.recv() {
                 Ok(Message::Interval(interval, used_ns)) => {
                     self.take(*interval, used_ns);
-                    self.emit(&mut last_end);
+                    self.emit();
                 }
                 Ok(Message::Failed(e)) => {
                     self.shared.stop.request();
@@ -123,8 +98,8 @@ impl Conductor<'_, '_> {
                 Ok(Message::Defect(worker, defect)) => {
                     // The others count their calls in flight to their end.
                     self.shared.stop.request();
-                    self.gone(worker);
-                    self.emit(&mut last_end);
+                    self.intervals.ended(self.source(worker));
+                    self.emit();
                     failure.get_or_insert(EngineError::Defect(defect));
                 }
                 Ok(Message::Established(_)) => {}
@@ -133,7 +108,7 @@ impl Conductor<'_, '_> {
             }
         }
         self.intervals.all_ended();
-        self.emit(&mut last_end);
+        self.emit();
         if let Some(failure) = failure {
             return Err(failure);
         }
@@ -191,94 +166,60 @@ impl Conductor<'_, '_> {
         if let Some(counter) = &self.token_counter {
             from.recorded.count_tokens(counter);
         }
-        // Workers are numbered over all processes.
-        let worker = (from.worker / self.shard.of) as usize;
+        let source = self.source(from.worker);
         self.negotiated = match (self.negotiated.take(), from.negotiated) {
             (Some(known), Some(more)) => Some(known.with(more)),
             (known, more) => known.or(more),
         };
-        let pending = self.intervals.part(worker, u64::from(from.index));
-        pending.merged.merge(&from.recorded);
-        pending.end_ns = pending.end_ns.max(from.end_ns);
-        pending.in_flight += from.in_flight;
-        pending.backlog += from.backlog;
-        pending.connections += u64::from(from.connections);
-        pending.busiest_ns = pending.busiest_ns.max(from.busy_ns);
-        pending.used_ns += used_ns;
-        self.standing[worker] = Standing {
-            interval: u64::from(from.index),
+        let (recorded, requests) = IntervalRecord::recorded(&from.recorded);
+        // The run format counts in µs: in whole ones the run's figures are the same whether they
+        // come from memory or from the files.
+        let end = Duration::from_micros(from.end_ns / 1000);
+        let length = Duration::from_nanos(from.length_ns).min(end);
+        let record = IntervalRecord {
+            index: u64::from(from.index),
+            start_offset: end - length,
+            length,
             in_flight: from.in_flight,
             backlog: from.backlog,
-            lost: false,
+            connections_open: u64::from(from.connections),
+            busiest_worker_ratio: from.busy_ns as f64 / from.length_ns.max(1) as f64,
+            client: Some(Resources {
+                cpu_user_us: used_ns / 1000,
+                cpu_system_us: Some(0),
+                ..Resources::default()
+            }),
+            ..recorded
         };
+        self.intervals.add(source, record, requests);
         if from.last {
-            self.intervals.ended(worker);
-            // What is in flight now stays so: it is in this interval, and in those after it.
-            self.standing[worker].lost = from.in_flight + from.backlog > 0;
+            self.intervals.ended(source);
         }
         let mut spare = from.recorded;
         spare.clear();
         // A worker that has ended takes no spare.
-        let _ = self.spares[worker].send(spare);
+        let _ = self.spares[source].send(spare);
     }
 
-    /// A worker has panicked; nothing more comes of it.
-    fn gone(&mut self, worker: u32) {
-        let worker = (worker / self.shard.of) as usize;
-        self.intervals.ended(worker);
-        self.standing[worker].lost = true;
+    /// The number of a worker among those of this process; its own counts those of all processes.
+    fn source(&self, worker: u32) -> usize {
+        (worker / self.shard.of) as usize
     }
 
     /// Pass on the intervals that every worker has left behind.
-    fn emit(&mut self, last_end: &mut u64) {
-        while let Some((index, pending)) = self.intervals.next_whole() {
+    fn emit(&mut self) {
+        while let Some((mut record, requests)) = self.intervals.next(None) {
             self.read_memory();
-            // The run format counts in µs: in whole ones the run's figures are the same
-            // whether they come from memory or from the files.
-            let end = (pending.end_ns / 1000 * 1000).max(*last_end);
-            let length = end - *last_end;
-            let lost = self
-                .standing
-                .iter()
-                .filter(|s| s.lost && s.interval < index);
-            let (in_flight, backlog) = lost.fold((0, 0), |(calls, waiting), s| {
-                (calls + s.in_flight, waiting + s.backlog)
-            });
-            let Interval {
-                stages,
-                details,
-                requests,
-                turns,
-                ..
-            } = pending.merged;
             let mut client = self.client.read().unwrap_or_default();
             if self.among_others {
-                client = client.of_cpu(pending.used_ns / 1000);
+                let workers = record.client.and_then(|workers| workers.cpu_us());
+                client = client.of_cpu(workers.unwrap_or(0));
             }
-            let record = IntervalRecord {
-                index,
-                start_offset: Duration::from_nanos(*last_end),
-                length: Duration::from_nanos(length),
-                stages: (0u8..)
-                    .zip(stages)
-                    .filter_map(|(stage, record)| Some((stage, *record?)))
-                    .filter(|(_, record)| !record.is_empty())
-                    .collect(),
-                in_flight: pending.in_flight + in_flight,
-                backlog: pending.backlog + backlog,
-                connections_open: pending.connections,
-                busiest_worker_ratio: pending.busiest_ns as f64 / length.max(1) as f64,
-                client: Some(client),
-                server: self.server.as_mut().and_then(Meter::read),
-                machine: Some(
-                    self.machine
-                        .read(self.server.as_ref().map_or(&[], Meter::pids)),
-                ),
-                memory: self.holding.as_mut().map(Holding::take).unwrap_or_default(),
-                details,
-                turns,
-            };
-            *last_end = end;
+            record.client = Some(client);
+            record.server = self.server.as_mut().and_then(Meter::read);
+            let pids = self.server.as_ref().map_or(&[][..], Meter::pids);
+            record.machine = Some(self.machine.read(pids));
+            record.memory = self.holding.as_mut().map(Holding::take).unwrap_or_default();
             (self.observe)(Observation::Interval(&record, &requests));
         }
     }

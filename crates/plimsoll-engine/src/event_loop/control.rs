@@ -26,6 +26,8 @@ pub struct WorkerInterval {
     pub negotiated: Option<NegotiatedTls>,
     /// When the interval ended, from the load's start. Nanoseconds.
     pub end_ns: u64,
+    /// From the end of this worker's interval before. Nanoseconds.
+    pub length_ns: u64,
     pub recorded: Interval,
     pub in_flight: u64,
     /// Arrivals that are due and not started.

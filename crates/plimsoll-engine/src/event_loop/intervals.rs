@@ -66,17 +66,19 @@ impl Intervals {
             self.unsettled += record.due as i64;
             self.unsettled -= (record.ended() + record.not_started) as i64;
         }
+        let length_ns = now.since(self.began);
         let over = WorkerInterval {
             worker,
             index: self.index,
             last: false,
             negotiated: None,
             end_ns: now.since(self.start),
+            length_ns,
             recorded,
             in_flight: u64::try_from(self.unsettled).unwrap_or(0),
             backlog: 0,
             connections: 0,
-            busy_ns: now.since(self.began).saturating_sub(self.waited_ns),
+            busy_ns: length_ns.saturating_sub(self.waited_ns),
         };
         self.waited_ns = 0;
         self.began = now;

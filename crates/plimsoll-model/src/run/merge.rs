@@ -1,67 +1,138 @@
-//! Intervals of several recorders put together: of a process's workers, of a run's shards.
+//! Intervals of several sources put together: of a process's workers, a load's processes, a run's
+//! shards.
 //!
-//! Invariant: merging is adding, so the order in which parts come changes nothing; and an
-//! interval is whole once every recorder has left it behind, though whoever can't wait for one
-//! that is late takes it as it is. Pure; the conductor and the
-//! command that spreads a run over processes call it.
+//! Invariant: merging is adding, so the order in which parts come changes nothing; every call
+//! that a source has reported is in exactly one interval that is passed on; and what was open at
+//! the last word of a source from which nothing more comes stays open to the end. Pure; the
+//! conductor merges its workers with this, and the command that leads processes or shards these.
 
-use crate::record::merge_details;
+use std::time::Duration;
+
+use crate::record::{Interval, RequestRecord, merge_details};
 
 use super::interval::{IntervalRecord, Resources};
 use super::memory::merge_readings;
 
-/// Parts of intervals from several sources, held back until every source has given its own.
+/// Merges the intervals of several sources. An interval is whole once every source has left it
+/// behind; whoever can't wait for one that is late takes it as it is.
 #[derive(Debug)]
-pub struct InStep<T> {
-    /// The last interval that each source has given; `u64::MAX` once it has ended.
-    reached: Vec<Option<u64>>,
-    /// In the order of their numbers.
-    pending: Vec<(u64, T)>,
+pub struct IntervalMerger {
+    sources: Vec<Source>,
+    /// The merged parts of each interval and their calls, in the order of their numbers.
+    pending: Vec<(IntervalRecord, Vec<RequestRecord>)>,
+    /// The first interval that was not passed on.
+    next: u64,
+    last_end: Duration,
 }
 
-impl<T: Default> InStep<T> {
-    pub fn new(sources: usize) -> InStep<T> {
-        InStep {
-            reached: vec![None; sources],
-            pending: Vec::new(),
+#[derive(Clone, Debug, Default)]
+struct Source {
+    /// The last interval of which it has given a part.
+    last: Option<u64>,
+    /// What it had open then.
+    open: Open,
+    ended: bool,
+}
+
+/// What a source has at the end of an interval. Of two intervals it is that of the later, and
+/// no sum.
+#[derive(Clone, Copy, Debug, Default)]
+struct Open {
+    in_flight: u64,
+    backlog: u64,
+    connections: u64,
+    client: Resources,
+}
+
+impl Open {
+    fn of(interval: &IntervalRecord) -> Open {
+        Open {
+            in_flight: interval.in_flight,
+            backlog: interval.backlog,
+            connections: interval.connections_open,
+            client: interval.client.unwrap_or_default(),
         }
     }
 
-    /// Where `source` adds its part of interval `index`, having none left of those before.
-    pub fn part(&mut self, source: usize, index: u64) -> &mut T {
-        self.reached[source] = Some(index);
-        let at = match self.pending.binary_search_by_key(&index, |(i, _)| *i) {
-            Ok(at) => at,
-            Err(at) => {
-                self.pending.insert(at, (index, T::default()));
-                at
+    /// Takes it out of an interval to which it was added.
+    fn leave(&self, interval: &mut IntervalRecord) {
+        interval.in_flight = interval.in_flight.saturating_sub(self.in_flight);
+        interval.backlog = interval.backlog.saturating_sub(self.backlog);
+        interval.connections_open = interval.connections_open.saturating_sub(self.connections);
+        if let Some(client) = &mut interval.client {
+            client.rss_bytes = client.rss_bytes.saturating_sub(self.client.rss_bytes);
+            client.descriptors = client.descriptors.saturating_sub(self.client.descriptors);
+            client.threads = client.threads.saturating_sub(self.client.threads);
+        }
+    }
+}
+
+impl IntervalMerger {
+    pub fn new(sources: usize) -> IntervalMerger {
+        IntervalMerger {
+            sources: vec![Source::default(); sources],
+            pending: Vec::new(),
+            next: 0,
+            last_end: Duration::ZERO,
+        }
+    }
+
+    /// Adds what `source` recorded in an interval, having nothing left of those before. What is
+    /// late is added to the first interval that was not passed on.
+    pub fn add(&mut self, source: usize, mut part: IntervalRecord, requests: Vec<RequestRecord>) {
+        let from = &mut self.sources[source];
+        part.index = part.index.max(self.next);
+        let (last, open) = (from.last.replace(part.index), from.open);
+        from.open = Open::of(&part);
+        let place = self
+            .pending
+            .binary_search_by_key(&part.index, |(i, _)| i.index);
+        match place {
+            Ok(at) => {
+                let (merged, calls) = &mut self.pending[at];
+                if last == Some(part.index) {
+                    open.leave(merged);
+                    part.memory.clear();
+                }
+                merged.merge(&part);
+                calls.extend(requests);
             }
-        };
-        &mut self.pending[at].1
+            Err(at) => self.pending.insert(at, (part, requests)),
+        }
     }
 
     /// Nothing more comes of `source`.
     pub fn ended(&mut self, source: usize) {
-        self.reached[source] = Some(u64::MAX);
+        self.sources[source].ended = true;
     }
 
     /// Nothing more comes at all.
     pub fn all_ended(&mut self) {
-        self.reached.fill(Some(u64::MAX));
+        self.sources.iter_mut().for_each(|s| s.ended = true);
     }
 
-    /// The next interval that every source has left behind.
-    pub fn next_whole(&mut self) -> Option<(u64, T)> {
-        let complete = (*self.reached.iter().min()?)?;
-        let first = self.pending.first()?.0;
-        (first <= complete).then(|| self.pending.remove(0))
-    }
-
-    /// The next interval up to `latest`, as far as there are parts of it. What comes of it
-    /// later is to be added to a later one.
-    pub fn next_until(&mut self, latest: u64) -> Option<(u64, T)> {
-        let first = self.pending.first()?.0;
-        (first <= latest).then(|| self.pending.remove(0))
+    /// The next interval that every source has left behind, from the end of the one before it;
+    /// where `late` is given, up to that one also as far as there are parts of it.
+    pub fn next(&mut self, late: Option<u64>) -> Option<(IntervalRecord, Vec<RequestRecord>)> {
+        let reached = |s: &Source| if s.ended { Some(u64::MAX) } else { s.last };
+        let whole = self.sources.iter().map(reached).min().flatten();
+        let first = self.pending.first()?.0.index;
+        if whole.max(late) < Some(first) {
+            return None;
+        }
+        let (mut merged, requests) = self.pending.remove(0);
+        self.next = first + 1;
+        let end = merged.end_offset().max(self.last_end);
+        merged.start_offset = self.last_end;
+        merged.length = end - self.last_end;
+        self.last_end = end;
+        // Calls that a source had begun which is gone, or late, are neither over nor undone.
+        let missing = |s: &&Source| s.last.is_some_and(|last| last < first);
+        for source in self.sources.iter().filter(missing) {
+            merged.in_flight += source.open.in_flight;
+            merged.backlog += source.open.backlog;
+        }
+        Some((merged, requests))
     }
 }
 
@@ -87,6 +158,24 @@ impl Resources {
 }
 
 impl IntervalRecord {
+    /// What a worker recorded in an interval, and its calls; the rest of the record is empty.
+    pub fn recorded(by_worker: &Interval) -> (IntervalRecord, Vec<RequestRecord>) {
+        // A worker's record has some times once that stand for several.
+        let mut all = Interval::default();
+        all.merge(by_worker);
+        let record = IntervalRecord {
+            stages: (0u8..)
+                .zip(all.stages)
+                .filter_map(|(stage, record)| Some((stage, *record?)))
+                .filter(|(_, record)| !record.is_empty())
+                .collect(),
+            details: all.details,
+            turns: all.turns,
+            ..IntervalRecord::default()
+        };
+        (record, all.requests)
+    }
+
     /// Add what another process recorded in the same interval, in whatever order. The interval
     /// reaches from the earlier beginning to the later end.
     pub fn merge(&mut self, other: &IntervalRecord) {
@@ -132,23 +221,65 @@ mod tests {
 
     #[test]
     fn an_interval_is_whole_when_every_source_has_left_it_behind() {
-        let mut steps: InStep<u32> = InStep::new(2);
-        *steps.part(0, 0) += 1;
-        *steps.part(0, 1) += 10;
-        assert_eq!(steps.next_whole(), None);
-        *steps.part(1, 0) += 2;
-        assert_eq!(steps.next_whole(), Some((0, 3)));
-        assert_eq!(steps.next_whole(), None);
-        assert_eq!(steps.next_until(0), None);
+        let mut merger = IntervalMerger::new(2);
+        let add = |merger: &mut IntervalMerger, source, index, connections_open| {
+            let part = IntervalRecord {
+                index,
+                connections_open,
+                ..IntervalRecord::default()
+            };
+            merger.add(source, part, Vec::new());
+        };
+        let next = |merger: &mut IntervalMerger, late| {
+            let (record, _) = merger.next(late)?;
+            Some((record.index, record.connections_open))
+        };
+        add(&mut merger, 0, 0, 1);
+        add(&mut merger, 0, 1, 10);
+        assert_eq!(next(&mut merger, None), None);
+        add(&mut merger, 1, 0, 2);
+        assert_eq!(next(&mut merger, None), Some((0, 3)));
+        assert_eq!(next(&mut merger, None), None);
+        assert_eq!(next(&mut merger, Some(0)), None);
         // A source that slept through an interval has left it behind as well.
-        *steps.part(1, 2) += 20;
-        assert_eq!(steps.next_whole(), Some((1, 10)));
-        steps.ended(0);
-        assert_eq!(steps.next_whole(), Some((2, 20)));
-        *steps.part(1, 3) += 5;
-        steps.all_ended();
-        assert_eq!(steps.next_whole(), Some((3, 5)));
-        assert_eq!(steps.next_whole(), None);
+        add(&mut merger, 1, 2, 20);
+        assert_eq!(next(&mut merger, None), Some((1, 10)));
+        merger.ended(0);
+        assert_eq!(next(&mut merger, None), Some((2, 20)));
+        add(&mut merger, 1, 3, 5);
+        merger.all_ended();
+        assert_eq!(next(&mut merger, None), Some((3, 5)));
+        assert_eq!(next(&mut merger, None), None);
+    }
+
+    #[test]
+    fn what_a_missing_source_had_open_stays_open_and_what_is_late_is_counted_once() {
+        let part = |index: u64, in_flight| IntervalRecord {
+            index,
+            start_offset: Duration::from_secs(index),
+            length: Duration::from_secs(1),
+            in_flight,
+            ..IntervalRecord::default()
+        };
+        let mut merger = IntervalMerger::new(2);
+        merger.add(0, part(0, 1), Vec::new());
+        merger.add(1, part(0, 7), Vec::new());
+        merger.add(0, part(1, 2), Vec::new());
+        let next = |merger: &mut IntervalMerger, late| {
+            let (record, _) = merger.next(late)?;
+            Some((record.index, record.in_flight))
+        };
+        assert_eq!(next(&mut merger, None), Some((0, 8)));
+        assert_eq!(next(&mut merger, None), None);
+        // The second source is late.
+        assert_eq!(next(&mut merger, Some(1)), Some((1, 9)));
+        merger.add(1, part(1, 6), Vec::new());
+        merger.add(1, part(2, 5), Vec::new());
+        merger.add(0, part(2, 0), Vec::new());
+        assert_eq!(next(&mut merger, None), Some((2, 5)));
+        merger.ended(1);
+        merger.add(0, part(3, 3), Vec::new());
+        assert_eq!(next(&mut merger, None), Some((3, 8)));
     }
 
     /// What one recorder, and what each of `of`, would have had of the same calls.
