@@ -3,6 +3,10 @@
 //!
 //! Like everything recorded, measures merge by adding.
 
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
 use crate::codes::codes;
 use crate::times::Times;
 
@@ -51,7 +55,8 @@ codes! {
 }
 
 /// What the protocol measured of one call. Zeros are left out.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "ByName", from = "ByName")]
 pub struct CallMeasures {
     pub counts: Vec<(Count, u64)>,
     /// Nanoseconds.
@@ -75,6 +80,42 @@ impl CallMeasures {
     pub fn time_ns(&self, measure: TimeMeasure) -> Option<u64> {
         let found = self.times.iter().find(|(m, _)| *m == measure);
         found.map(|(_, ns)| *ns)
+    }
+}
+
+/// [`CallMeasures`] as they are written.
+#[derive(Serialize, Deserialize)]
+struct ByName {
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    counts: BTreeMap<String, u64>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    times_ns: BTreeMap<String, u64>,
+}
+
+impl From<CallMeasures> for ByName {
+    fn from(measures: CallMeasures) -> ByName {
+        let counts = measures.counts.into_iter();
+        let times = measures.times.into_iter();
+        ByName {
+            counts: counts.map(|(c, n)| (c.key().to_owned(), n)).collect(),
+            times_ns: times.map(|(m, ns)| (m.key().to_owned(), ns)).collect(),
+        }
+    }
+}
+
+impl From<ByName> for CallMeasures {
+    /// Names that this version does not know are of a later one, and passed over.
+    fn from(measures: ByName) -> CallMeasures {
+        let counts = measures.counts.iter();
+        let times = measures.times_ns.iter();
+        CallMeasures {
+            counts: counts
+                .filter_map(|(key, n)| Some((Count::from_key(key)?, *n)))
+                .collect(),
+            times: times
+                .filter_map(|(key, ns)| Some((TimeMeasure::from_key(key)?, *ns)))
+                .collect(),
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! How a call ended: one closed list with stable text codes. An outcome says whose failure it was.
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
 use crate::codes::codes;
 use crate::named::named;
 
@@ -202,6 +204,20 @@ impl Outcome {
             0..=16 => Outcome(number as u8),
             _ => Outcome::Unknown,
         }
+    }
+}
+
+impl Serialize for Outcome {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.code())
+    }
+}
+
+impl<'de> Deserialize<'de> for Outcome {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Outcome, D::Error> {
+        let code = String::deserialize(from)?;
+        let unknown = || de::Error::custom(format!("{code:?} is not the code of an outcome"));
+        Outcome::from_code(&code).ok_or_else(unknown)
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::measure::{CallMeasures, Measures};
 use crate::{ConnectPhases, Outcome, Sample};
@@ -340,14 +340,39 @@ impl StageRecord {
     }
 }
 
-/// One call as the run directory keeps it, when every call was asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One call as the run directory keeps it, when every call was asked for. As JSON, it is a line
+/// of `requests.jsonl.zst`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestRecord {
+    #[serde(flatten)]
     pub sample: Sample,
     /// The phases of the call's own connection; `None` where connections are shared.
+    #[serde(flatten)]
     pub phases: Option<ConnectPhases>,
     /// What the protocol measures of a call besides.
+    #[serde(flatten, deserialize_with = "measured")]
     pub measures: Option<Box<CallMeasures>>,
+}
+
+/// What was measured; of most calls nothing.
+fn measured<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<CallMeasures>>, D::Error> {
+    let measures = CallMeasures::deserialize(from)?;
+    Ok((measures != CallMeasures::default()).then(|| Box::new(measures)))
+}
+
+impl RequestRecord {
+    /// The record as a line of `requests.jsonl.zst`, without the line's end.
+    pub fn to_line(&self) -> String {
+        serde_json::to_string(self).expect("the line's keys are strings")
+    }
+
+    /// Read such a line. The error says what is wrong with it.
+    ///
+    /// # Errors
+    /// Where the text is no such line.
+    pub fn from_line(text: &str) -> Result<RequestRecord, String> {
+        serde_json::from_str(text).map_err(|e| e.to_string())
+    }
 }
 
 /// What one worker, or several merged, recorded in one stretch of time.

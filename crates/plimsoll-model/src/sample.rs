@@ -5,22 +5,27 @@ use serde::{Deserialize, Serialize};
 use crate::{Outcome, Time};
 
 /// One call that was started, from the moment it was due to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
     /// The call's number in the run's global schedule (closed loop: in its worker's order).
     pub number: u64,
+    /// Index into the plan's stages.
+    pub stage: u8,
+    #[serde(rename = "code")]
+    pub outcome: Outcome,
     /// When it was due: the intended send time. In a closed loop, when it was sent.
+    #[serde(rename = "arrival_ns")]
     pub arrival: Time,
     /// When it was handed to the connection: for a call with a connection of its own, after
     /// the phases of making it.
+    #[serde(rename = "sent_ns")]
     pub sent: Time,
     /// When the first byte of its answer arrived; equal to `done` where none did.
+    #[serde(rename = "first_byte_ns")]
     pub first_byte: Time,
     /// When it ended.
+    #[serde(rename = "done_ns")]
     pub done: Time,
-    /// Index into the plan's stages.
-    pub stage: u8,
-    pub outcome: Outcome,
     /// Bytes of the protocol's messages, without framing, TLS or TCP.
     pub bytes_sent: u32,
     pub bytes_received: u32,

@@ -4,11 +4,15 @@ use std::fmt;
 use std::ops::Add;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// Nanoseconds since the run's clock began. Only differences mean anything.
 ///
 /// A `u64` rather than [`std::time::Instant`], so that simulated time, schedules and
 /// samples are plain values.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Time(pub u64);
 
 impl Time {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
-use serde::{Deserialize, Serialize};
+use hdrhistogram::serialization::{self, Serializer as _, V2DeflateSerializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::Outcome;
 use crate::measure::{Count, TimeMeasure};
@@ -54,16 +54,16 @@ impl Resources {
     }
 }
 
-/// One interval of a run, all workers merged.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// One interval of a run, all workers merged. As JSON, it is a line of `intervals.jsonl`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct IntervalRecord {
     pub index: u64,
     /// From the start of the run (the first stage's first arrival).
+    #[serde(rename = "start_us", with = "whole_us")]
     pub start_offset: Duration,
     /// As it really was, not as it was asked for.
+    #[serde(rename = "length_us", with = "whole_us")]
     pub length: Duration,
-    /// By stage; only stages in which something was recorded.
-    pub stages: Vec<(u8, StageRecord)>,
     /// Sent and not ended, at the end of the interval.
     pub in_flight: u64,
     /// Due and not sent, at the end of the interval.
@@ -71,43 +71,99 @@ pub struct IntervalRecord {
     /// At the end of the interval.
     pub connections_open: u64,
     /// The share of a core that the busiest worker used, busy waiting left out (0–1).
+    #[serde(serialize_with = "share")]
     pub busiest_worker_ratio: f64,
     /// `None`: not known.
     pub client: Option<Resources>,
     /// The server process, where it is watched.
     pub server: Option<Resources>,
     /// What the machine did with the load's time; `None`: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineUse>,
     /// Readings of memory up to the interval's end, where the protocol asks for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub memory: Vec<MemoryReading>,
+    /// By stage; only stages in which something was recorded.
+    #[serde(with = "stages")]
+    pub stages: Vec<(u8, StageRecord)>,
     /// Texts of failures in this interval.
+    #[serde(with = "details")]
     pub details: Vec<(Outcome, String)>,
     /// The turns that began in this interval, where CPU clocks are read for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub turns: Vec<TurnBegan>,
 }
 
-#[derive(Serialize, Deserialize)]
-struct IntervalLine<'a> {
-    index: u64,
-    start_us: u64,
-    length_us: u64,
-    in_flight: u64,
-    backlog: u64,
-    connections_open: u64,
-    busiest_worker_ratio: f64,
-    client: Option<Resources>,
-    server: Option<Resources>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    machine: Option<MachineUse>,
-    /// Left out where nothing was read.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    memory: Vec<MemoryReading>,
-    #[serde(borrow)]
-    stages: Vec<StageLine<'a>>,
-    details: Vec<DetailLine>,
-    /// Left out where no CPU clock was read.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    turns: Vec<TurnBegan>,
+/// A time in whole microseconds.
+mod whole_us {
+    use super::{Deserialize, Deserializer, Duration, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        u64::deserialize(from).map(Duration::from_micros)
+    }
+}
+
+/// JSON has no infinity; four digits are plenty for a share.
+fn share<S: Serializer>(share: &f64, to: S) -> Result<S::Ok, S::Error> {
+    let share = Some(share).filter(|share| share.is_finite());
+    to.serialize_f64(share.map_or(0.0, |share| (share * 1e4).round() / 1e4))
+}
+
+/// Texts of failures, each an object.
+mod details {
+    use super::{Deserialize, Deserializer, Outcome, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    struct Detail<T> {
+        code: Outcome,
+        text: T,
+    }
+
+    pub(super) fn serialize<S: Serializer>(
+        details: &[(Outcome, String)],
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_seq(
+            details
+                .iter()
+                .map(|(code, text)| Detail { code: *code, text }),
+        )
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Vec<(Outcome, String)>, D::Error> {
+        let details: Vec<Detail<String>> = Vec::deserialize(from)?;
+        Ok(details.into_iter().map(|d| (d.code, d.text)).collect())
+    }
+}
+
+/// The stages, each an object with its number.
+mod stages {
+    use super::{Deserialize, Deserializer, Serializer, StageLine, StageRecord, de};
+
+    pub(super) fn serialize<S: Serializer>(
+        stages: &[(u8, StageRecord)],
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_seq(
+            stages
+                .iter()
+                .map(|(stage, record)| StageLine::of(*stage, record)),
+        )
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Vec<(u8, StageRecord)>, D::Error> {
+        let lines: Vec<StageLine<'de>> = Vec::deserialize(from)?;
+        let stages = lines.into_iter().map(StageLine::stage);
+        stages.collect::<Result<_, _>>().map_err(de::Error::custom)
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -127,10 +183,47 @@ struct StageLine<'a> {
     histograms: BTreeMap<String, String>,
 }
 
-#[derive(Serialize, Deserialize)]
-pub(super) struct DetailLine {
-    pub(super) code: String,
-    pub(super) text: String,
+impl<'a> StageLine<'a> {
+    fn of(stage: u8, record: &'a StageRecord) -> StageLine<'a> {
+        let mut serializer = V2DeflateSerializer::new();
+        let known = histograms(record).into_iter();
+        StageLine {
+            stage,
+            record: Cow::Borrowed(record),
+            messages_sent: record.messages.as_ref().map(|m| m.sent),
+            messages_received: record.messages.as_ref().map(|m| m.received),
+            counts: measured_counts(record),
+            histograms: known
+                .filter_map(|(key, times)| Some((key, encode(times.histogram()?, &mut serializer))))
+                .collect(),
+        }
+    }
+
+    /// # Errors
+    /// What is wrong with it.
+    fn stage(self) -> Result<(u8, StageRecord), String> {
+        let mut record = self.record.into_owned();
+        let messages = self.messages_sent.zip(self.messages_received);
+        record.messages = messages.map(|(sent, received)| {
+            Box::new(MessageRecord {
+                sent,
+                received,
+                ..MessageRecord::default()
+            })
+        });
+        for (key, n) in &self.counts {
+            let count = Count::from_key(key)
+                .ok_or_else(|| format!("{key:?} is not the name of a count"))?;
+            record.measures.get_or_insert_default().add(count, *n);
+        }
+        for (key, encoded) in &self.histograms {
+            let histogram = decode(encoded).map_err(|e| format!("histogram {key:?}: {e}"))?;
+            *histogram_mut(&mut record, key)
+                .ok_or_else(|| format!("{key:?} is not the key of a histogram"))? =
+                Times::from(&histogram);
+        }
+        Ok((self.stage, record))
+    }
 }
 
 /// The keys of a connection's phases, in the order in which a record lists them.
@@ -221,120 +314,20 @@ fn decode(text: &str) -> Result<Histogram<u64>, String> {
     let bytes = BASE64
         .decode(text)
         .map_err(|e| format!("not base64: {e}"))?;
-    Deserializer::new()
+    serialization::Deserializer::new()
         .deserialize(&mut bytes.as_slice())
         .map_err(|e| format!("not an HdrHistogram V2: {e}"))
-}
-
-/// JSON has no infinity; four digits are plenty for a share.
-fn finite(share: f64) -> f64 {
-    if share.is_finite() {
-        (share * 1e4).round() / 1e4
-    } else {
-        0.0
-    }
-}
-
-fn micros(d: Duration) -> u64 {
-    u64::try_from(d.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl IntervalRecord {
     /// The record as a line of `intervals.jsonl`, without the line's end.
     pub fn to_line(&self) -> String {
-        let mut serializer = V2DeflateSerializer::new();
-        let line = IntervalLine {
-            index: self.index,
-            start_us: micros(self.start_offset),
-            length_us: micros(self.length),
-            in_flight: self.in_flight,
-            backlog: self.backlog,
-            connections_open: self.connections_open,
-            busiest_worker_ratio: finite(self.busiest_worker_ratio),
-            client: self.client,
-            server: self.server,
-            machine: self.machine.clone(),
-            memory: self.memory.clone(),
-            stages: self
-                .stages
-                .iter()
-                .map(|(stage, r)| StageLine {
-                    stage: *stage,
-                    record: Cow::Borrowed(r),
-                    messages_sent: r.messages.as_ref().map(|m| m.sent),
-                    messages_received: r.messages.as_ref().map(|m| m.received),
-                    counts: measured_counts(r),
-                    histograms: histograms(r)
-                        .into_iter()
-                        .filter_map(|(key, times)| {
-                            let h = times.histogram()?;
-                            Some((key, encode(h, &mut serializer)))
-                        })
-                        .collect(),
-                })
-                .collect(),
-            details: self
-                .details
-                .iter()
-                .map(|(o, text)| DetailLine {
-                    code: o.code().to_owned(),
-                    text: text.clone(),
-                })
-                .collect(),
-            turns: self.turns.clone(),
-        };
-        serde_json::to_string(&line).expect("the line's keys are strings and its numbers finite")
+        serde_json::to_string(self).expect("the line's keys are strings and its numbers finite")
     }
 
     /// Read a line of `intervals.jsonl`. The error says what is wrong with the line.
     pub fn from_line(text: &str) -> Result<IntervalRecord, String> {
-        let line: IntervalLine = serde_json::from_str(text).map_err(|e| e.to_string())?;
-        let mut stages = Vec::with_capacity(line.stages.len());
-        for s in line.stages {
-            let mut record = s.record.into_owned();
-            let messages = s.messages_sent.zip(s.messages_received);
-            record.messages = messages.map(|(sent, received)| {
-                Box::new(MessageRecord {
-                    sent,
-                    received,
-                    ..MessageRecord::default()
-                })
-            });
-            for (key, n) in &s.counts {
-                let count = Count::from_key(key)
-                    .ok_or_else(|| format!("{key:?} is not the name of a count"))?;
-                record.measures.get_or_insert_default().add(count, *n);
-            }
-            for (key, encoded) in &s.histograms {
-                let histogram = decode(encoded).map_err(|e| format!("histogram {key:?}: {e}"))?;
-                *histogram_mut(&mut record, key)
-                    .ok_or_else(|| format!("{key:?} is not the key of a histogram"))? =
-                    Times::from(&histogram);
-            }
-            stages.push((s.stage, record));
-        }
-        let mut details = Vec::with_capacity(line.details.len());
-        for d in line.details {
-            let outcome = Outcome::from_code(&d.code)
-                .ok_or_else(|| format!("{:?} is not the code of an outcome", d.code))?;
-            details.push((outcome, d.text));
-        }
-        Ok(IntervalRecord {
-            index: line.index,
-            start_offset: Duration::from_micros(line.start_us),
-            length: Duration::from_micros(line.length_us),
-            stages,
-            in_flight: line.in_flight,
-            backlog: line.backlog,
-            connections_open: line.connections_open,
-            busiest_worker_ratio: line.busiest_worker_ratio,
-            client: line.client,
-            server: line.server,
-            machine: line.machine,
-            memory: line.memory,
-            details,
-            turns: line.turns,
-        })
+        serde_json::from_str(text).map_err(|e| e.to_string())
     }
 
     /// From the start of the run to the end of the interval.

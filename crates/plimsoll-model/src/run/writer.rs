@@ -4,17 +4,12 @@
 //! written to its line's end is cut back to its last whole line, and nothing is added to
 //! it afterwards; the run goes on and its totals stay whole in memory.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
 use crate::document;
-use crate::measure::{CallMeasures, Count, TimeMeasure};
 use crate::record::RequestRecord;
-use crate::{ConnectPhases, Outcome, Sample, Time};
 
 use super::json::Document;
 use super::{
@@ -25,113 +20,6 @@ use super::{
 /// With fewer connections a page of memory more or less, and what a process needs once, decide what
 /// a connection seems to take.
 pub const MANY_CONNECTIONS: u32 = 100;
-
-/// One call in `requests.jsonl.zst`.
-#[derive(Serialize, Deserialize)]
-struct RequestLine {
-    number: u64,
-    stage: u8,
-    code: String,
-    arrival_ns: u64,
-    sent_ns: u64,
-    first_byte_ns: u64,
-    done_ns: u64,
-    bytes_sent: u32,
-    bytes_received: u32,
-    #[serde(flatten)]
-    phases: Option<ConnectPhases>,
-    /// What the protocol measured of the call besides, by name; zeros are left out.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    counts: BTreeMap<String, u64>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    times_ns: BTreeMap<String, u64>,
-}
-
-impl From<&RequestRecord> for RequestLine {
-    fn from(r: &RequestRecord) -> RequestLine {
-        let s = &r.sample;
-        RequestLine {
-            number: s.number,
-            stage: s.stage,
-            code: s.outcome.code().to_owned(),
-            arrival_ns: s.arrival.0,
-            sent_ns: s.sent.0,
-            first_byte_ns: s.first_byte.0,
-            done_ns: s.done.0,
-            bytes_sent: s.bytes_sent,
-            bytes_received: s.bytes_received,
-            phases: r.phases,
-            counts: r
-                .measures
-                .iter()
-                .flat_map(|m| &m.counts)
-                .map(|(c, n)| (c.key().to_owned(), *n))
-                .collect(),
-            times_ns: r
-                .measures
-                .iter()
-                .flat_map(|m| &m.times)
-                .map(|(m, ns)| (m.key().to_owned(), *ns))
-                .collect(),
-        }
-    }
-}
-
-impl RequestLine {
-    /// Names that this version does not know are of a later one, and passed over.
-    fn measures(&self) -> Option<Box<CallMeasures>> {
-        if self.counts.is_empty() && self.times_ns.is_empty() {
-            return None;
-        }
-        let counts = self.counts.iter();
-        let times = self.times_ns.iter();
-        Some(Box::new(CallMeasures {
-            counts: counts
-                .filter_map(|(key, n)| Some((Count::from_key(key)?, *n)))
-                .collect(),
-            times: times
-                .filter_map(|(key, ns)| Some((TimeMeasure::from_key(key)?, *ns)))
-                .collect(),
-        }))
-    }
-
-    fn record(&self) -> Result<RequestRecord, String> {
-        let outcome = Outcome::from_code(&self.code)
-            .ok_or_else(|| format!("{:?} is not the code of an outcome", self.code))?;
-        Ok(RequestRecord {
-            sample: Sample {
-                number: self.number,
-                arrival: Time(self.arrival_ns),
-                sent: Time(self.sent_ns),
-                first_byte: Time(self.first_byte_ns),
-                done: Time(self.done_ns),
-                stage: self.stage,
-                outcome,
-                bytes_sent: self.bytes_sent,
-                bytes_received: self.bytes_received,
-            },
-            phases: self.phases,
-            measures: self.measures(),
-        })
-    }
-}
-
-impl RequestRecord {
-    /// The record as a line of `requests.jsonl.zst`, without the line's end.
-    pub fn to_line(&self) -> String {
-        serde_json::to_string(&RequestLine::from(self)).expect("the line's keys are strings")
-    }
-
-    /// Read such a line. The error says what is wrong with it.
-    ///
-    /// # Errors
-    /// Where the text is no such line.
-    pub fn from_line(text: &str) -> Result<RequestRecord, String> {
-        serde_json::from_str::<RequestLine>(text)
-            .map_err(|e| e.to_string())?
-            .record()
-    }
-}
 
 /// A file that grows by whole lines, and is given up at the first error.
 struct Growing {
@@ -436,7 +324,7 @@ fn write_requests(
 ) -> io::Result<()> {
     let mut lines = Vec::with_capacity(requests.len() * 160);
     for request in requests {
-        serde_json::to_writer(&mut lines, &RequestLine::from(request))?;
+        serde_json::to_writer(&mut lines, &request)?;
         lines.push(b'\n');
     }
     encoder.write_all(&lines)?;
