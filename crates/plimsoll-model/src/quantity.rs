@@ -114,6 +114,11 @@ pub fn known(n: u64, show: fn(u64) -> String) -> String {
 }
 
 /// `1.50` as `1.5`, `2.00` as `2`.
+/// A figure that may be missing: a dash in its place.
+pub fn or_dash<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| "–".to_owned(), show)
+}
+
 fn trimmed(text: String) -> String {
     if text.contains('.') {
         text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -9,7 +9,7 @@ use plimsoll_model::ladder::{Added, Gated, LadderRecord, Metric, Part, Passage, 
 use plimsoll_model::limits::Handshake;
 use plimsoll_model::objective::Verdict;
 
-use crate::quantity::{bytes, plural, signed, time};
+use crate::quantity::{bytes, or_dash, plural, signed, time};
 use crate::terminal::{Options, Table};
 pub use bill::bill;
 use notes::lasted;
@@ -63,7 +63,6 @@ pub fn prices(ladder: &LadderRecord) -> Option<(&'static [&'static str], Vec<Vec
         "bytes without the call",
     ];
     let primitives = ladder.primitives.as_ref()?;
-    let none = || "–".to_owned();
     let mut rows = Vec::new();
     for rung in &ladder.rungs {
         let prices = rung.prices();
@@ -88,23 +87,21 @@ pub fn prices(ladder: &LadderRecord) -> Option<(&'static [&'static str], Vec<Vec
                 (true, false) => format!("{}, full", rung.name),
                 (false, _) => rung.name.clone(),
             }];
-            row.push(price.p50_us.map_or_else(none, time));
-            row.push(price.p99.map_or_else(none, |p99| {
+            row.push(or_dash(price.p50_us, time));
+            row.push(or_dash(price.p99, |p99| {
                 let (low, high) = (time(p99.low_us), time(p99.high_us));
                 format!("{} ({low} to {high})", time(p99.us))
             }));
             for (cpu, explained) in ends {
-                row.push(cpu.map_or_else(none, time));
-                row.push(match (cpu, explained) {
-                    (Some(cpu), Some(us)) if cpu > 0.0 => {
-                        format!("{} ({:.0} %)", time(us), us / cpu * 100.0)
-                    }
-                    _ => none(),
-                });
+                row.push(or_dash(cpu, time));
+                let part = cpu.filter(|cpu| *cpu > 0.0).zip(explained);
+                row.push(or_dash(part, |(cpu, us)| {
+                    format!("{} ({:.0} %)", time(us), us / cpu * 100.0)
+                }));
                 // A core has a thousand times a thousand µs a second.
-                row.push(cpu.map_or_else(none, |us| format!("{:.2}", us / 1e3)));
+                row.push(or_dash(cpu, |us| format!("{:.2}", us / 1e3)));
             }
-            row.push(price.bytes.map_or_else(none, |b| bytes(b.round() as u64)));
+            row.push(or_dash(price.bytes, |b| bytes(b.round() as u64)));
             rows.push(row);
         }
     }
@@ -185,6 +182,20 @@ pub struct Group {
     pub heading: &'static str,
     /// Each with the head of its column.
     pub columns: Vec<(Metric, &'static str)>,
+}
+
+impl Group {
+    pub(crate) fn metrics(&self) -> impl Iterator<Item = Metric> + '_ {
+        self.columns.iter().map(|(metric, _)| *metric)
+    }
+}
+
+/// A rung's name and its figures.
+pub(crate) fn row(rung: &Rung, metrics: impl IntoIterator<Item = Metric>) -> Vec<String> {
+    let figures = metrics
+        .into_iter()
+        .map(|m| or_dash(rung.median(m), |v| show(m, v)));
+    [rung.name.clone()].into_iter().chain(figures).collect()
 }
 
 /// The tables of the rungs' figures.
@@ -294,49 +305,25 @@ pub fn render(ladder: &LadderRecord, options: &Options) -> String {
         }
         let mut head = vec![group.heading];
         head.extend(group.columns.iter().map(|(_, name)| *name));
-        let mut table = Table::new(options.width, head, &[0]);
-        table.unbroken();
-        for rung in &ladder.rungs {
-            let mut row = vec![rung.name.clone()];
-            row.extend(group.columns.iter().map(|(m, _)| {
-                rung.median(*m)
-                    .map_or_else(|| "–".to_owned(), |v| show(*m, v))
-            }));
-            table.row(row);
-        }
-        out += &table.to_string();
+        let rows = ladder.rungs.iter().map(|rung| row(rung, group.metrics()));
+        let table = Table::new(options.width, head, &[0]).unbroken();
+        out += &table.rows(rows).to_string();
     }
     if let Some((head, rows)) = prices(ladder) {
-        let mut table = Table::new(options.width, head.iter().copied(), &[0]);
-        table.unbroken();
-        rows.into_iter().for_each(|row| table.row(row));
-        let _ = write!(out, "\n{table}");
+        let table = Table::new(options.width, head.iter().copied(), &[0]).unbroken();
+        let _ = write!(out, "\n{}", table.rows(rows));
     }
-    let metrics: Vec<Metric> = groups(ladder)
-        .into_iter()
-        .flat_map(|group| group.columns)
-        .map(|(metric, _)| metric)
-        .filter(|m| is_compared(ladder, *m))
-        .collect();
+    let groups = groups(ladder);
+    let metrics = groups.iter().flat_map(Group::metrics);
+    let metrics: Vec<Metric> = metrics.filter(|m| is_compared(ladder, *m)).collect();
     let lengths = metrics.iter().map(|m| m.name().chars().count());
     let width = lengths.max().unwrap_or_default().max(28);
-    for (of, rung) in ladder.rungs.iter().enumerate().skip(1) {
-        let bases: &[usize] = if of == 1 { &[0] } else { &[of - 1, 0] };
-        for &to in bases {
-            let _ = writeln!(
-                out,
-                "\n{} adds to {}",
-                options.bold(&rung.name),
-                ladder.rungs[to].name
-            );
-            for metric in &metrics {
-                let _ = writeln!(
-                    out,
-                    "  {:<width$} {}",
-                    metric.name(),
-                    added(*metric, ladder.added(of, to, *metric))
-                );
-            }
+    for (of, to) in LadderRecord::pairs(ladder.rungs.len()) {
+        let [upper, lower] = [of, to].map(|rung| &ladder.rungs[rung].name);
+        let _ = writeln!(out, "\n{} adds to {lower}", options.bold(upper));
+        for metric in &metrics {
+            let (name, added) = (metric.name(), added(*metric, ladder.added(of, to, *metric)));
+            let _ = writeln!(out, "  {name:<width$} {added}");
         }
     }
     let bill = bill(ladder);

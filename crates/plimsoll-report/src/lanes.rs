@@ -6,7 +6,7 @@ use plimsoll_model::lanes::LanesRecord;
 use plimsoll_model::objective::{self, Conclusion};
 use plimsoll_model::run::Run;
 
-use crate::quantity::{count, exact_rate, time};
+use crate::quantity::{count, exact_rate, or_dash, time};
 use crate::terminal::{Options, Table};
 
 /// The lanes' lines; `runs` are theirs, in order. With a line's end at its end.
@@ -22,26 +22,22 @@ pub fn render(record: &LanesRecord, runs: &[Run], options: &Options) -> String {
         "p99",
         "objectives",
     ];
-    let mut table = Table::new(options.width, head, &[0, head.len() - 1]);
-    table.unbroken();
+    let mut rows = Vec::new();
     let (mut due, mut ok, mut errors, mut rate) = (0, 0, 0, 0.0);
     for (lane, run) in record.lanes.iter().zip(runs) {
         let total = &run.summary.total;
         (due, ok, errors) = (due + total.due, ok + total.ok, errors + total.errors);
         rate += total.offered_per_s.unwrap_or(0.0);
-        let at = |us: Option<f64>| us.map_or_else(|| "–".to_owned(), time);
         let conclusion = Conclusion::of(&objective::judge_run(run));
-        table.row(vec![
+        rows.push(vec![
             lane.name.clone(),
             lane.weight.to_string(),
-            total
-                .offered_per_s
-                .map_or_else(|| "–".to_owned(), exact_rate),
+            or_dash(total.offered_per_s, exact_rate),
             count(total.ok),
             count(total.errors),
-            at(total.response.and_then(|r| r.p50_us)),
-            at(total.response.and_then(|r| r.p99_us)),
-            conclusion.map_or_else(|| "–".to_owned(), |c| c.name().to_owned()),
+            or_dash(total.response.and_then(|r| r.p50_us), time),
+            or_dash(total.response.and_then(|r| r.p99_us), time),
+            or_dash(conclusion, |c| c.name().to_owned()),
         ]);
     }
     let weights: u32 = record.lanes.iter().map(|lane| lane.weight).sum();
@@ -53,8 +49,9 @@ pub fn render(record: &LanesRecord, runs: &[Run], options: &Options) -> String {
         count(errors),
     ];
     sum.resize(head.len(), String::new());
-    table.row(sum);
-    let _ = writeln!(out, "{table}");
+    rows.push(sum);
+    let table = Table::new(options.width, head, &[0, head.len() - 1]).unbroken();
+    let _ = writeln!(out, "{}", table.rows(rows));
     let _ = writeln!(
         out,
         "{} calls were due in all lanes together; times are response times.",

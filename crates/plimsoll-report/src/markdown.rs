@@ -9,35 +9,35 @@ use plimsoll_model::search::SearchRecord;
 
 use crate::compare::Comparison;
 use crate::ladder as rungs;
-use crate::quantity::{exact_rate, rate, share, time};
+use crate::quantity::{or_dash, rate, share, time};
 use crate::search as found;
 use crate::{addresses, shards, sweep};
 
 /// The summary: a table of the runs, then each run's objectives and what is wrong with it.
 pub fn render(runs: &[Run]) -> String {
-    let mut out = String::from(
-        "| run | calls ok | achieved | p50 | p99 | p99.9 | verdict |\n|---|---:|---:|---:|---:|---:|---|\n",
-    );
-    let dash = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
-    for run in runs {
+    let mut out = String::new();
+    let head = [
+        "run", "calls ok", "achieved", "p50", "p99", "p99.9", "verdict",
+    ];
+    let rows = runs.iter().map(|run| {
         let total = &run.summary.total;
         let response = total.response;
-        let _ = writeln!(
-            out,
-            "| {} | {} | {} | {} | {} | {} | {} |",
-            cell(&run.header.name),
+        let verdict = match (Conclusion::of(&judge_run(run)), run.state) {
+            (Some(conclusion), _) => conclusion.name(),
+            (None, State::Complete) => "valid",
+            (None, state) => state.name(),
+        };
+        [
+            run.header.name.clone(),
             share(total.ok, total.ok + total.errors),
-            dash(total.achieved_per_s.map(rate)),
-            dash(response.and_then(|r| r.p50_us).map(time)),
-            dash(response.and_then(|r| r.p99_us).map(time)),
-            dash(response.and_then(|r| r.p99_9_us).map(time)),
-            match (Conclusion::of(&judge_run(run)), run.state) {
-                (Some(conclusion), _) => conclusion.name(),
-                (None, State::Complete) => "valid",
-                (None, state) => state.name(),
-            },
-        );
-    }
+            or_dash(total.achieved_per_s, rate),
+            or_dash(response.and_then(|r| r.p50_us), time),
+            or_dash(response.and_then(|r| r.p99_us), time),
+            or_dash(response.and_then(|r| r.p99_9_us), time),
+            verdict.to_owned(),
+        ]
+    });
+    table(&mut out, &head, &[0, 6], rows);
     for run in runs {
         let judged = judge_run(run);
         let problems = &run.summary.health.problems;
@@ -68,7 +68,7 @@ pub fn render(runs: &[Run]) -> String {
         }
     }
     for run in runs {
-        table(&mut out, run, addresses::HEAD, 0, &addresses::rows(run));
+        named_table(&mut out, run, &addresses::HEAD, 0, addresses::rows(run));
         shards(&mut out, run);
     }
     out
@@ -81,107 +81,104 @@ pub fn search(record: &SearchRecord) -> String {
         cell(&record.name),
         cell(&found::headline(record))
     );
-    let sentences = record
-        .finding
-        .as_ref()
-        .map(|f| found::explanation(record, f));
-    for sentence in sentences.into_iter().flatten() {
-        let _ = writeln!(out, "- {}", cell(&sentence));
-    }
-    out += "\n| rate | p50 | p99 | errors | trial | verdict |\n|---:|---:|---:|---:|---|---|\n";
-    let dash = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
-    for trial in found::by_rate(record) {
-        let _ = writeln!(
-            out,
-            "| {} | {} | {} | {} | {} | {} |",
-            exact_rate(trial.rate_per_s),
-            dash(trial.p50_us.map(time)),
-            dash(trial.p99_us.map(time)),
-            dash(trial.errors_share.map(|s| format!("{:.2} %", s * 100.0))),
-            trial.purpose.name(),
-            cell(&found::verdict(&trial.verdict)),
-        );
-    }
+    let finding = record.finding.as_ref();
+    sentences(
+        &mut out,
+        finding.map_or_else(Vec::new, |f| found::explanation(record, f)),
+    );
+    out.push('\n');
+    let head = ["rate", "p50", "p99", "errors", "trial", "verdict"];
+    let rows = found::by_rate(record).into_iter().map(|trial| {
+        let [rate, _, p50, p99, _, errors, _, purpose, verdict] = found::row(trial);
+        [rate, p50, p99, errors, purpose, verdict]
+    });
+    table(&mut out, &head, &[4, 5], rows);
     out
 }
 
 /// A ladder, or a sweep: the verdict and what is to be known, and a row a rung.
 pub fn ladder(record: &LadderRecord) -> String {
     if record.limits.is_some() {
-        return sweep::markdown(record, cell);
+        return swept(record);
     }
     let metrics = rungs::metrics(record);
-    let names: Vec<&str> = metrics.iter().map(|m| m.name()).collect();
-    let mut out = format!(
-        "**{}**\n\n| rung | {} |\n|---|{}\n",
-        cell(&record.name),
-        names.join(" | "),
-        "---:|".repeat(metrics.len())
+    let mut head = vec!["rung"];
+    head.extend(metrics.iter().map(|m| m.name()));
+    let mut out = format!("**{}**\n\n", cell(&record.name));
+    let rows = record.rungs.iter();
+    table(
+        &mut out,
+        &head,
+        &[0],
+        rows.map(|rung| rungs::row(rung, metrics.iter().copied())),
     );
-    for rung in &record.rungs {
-        let medians: Vec<String> = metrics
-            .iter()
-            .map(|m| {
-                rung.median(*m)
-                    .map_or_else(|| "–".to_owned(), |v| rungs::show(*m, v))
-            })
-            .collect();
-        let _ = writeln!(out, "| {} | {} |", cell(&rung.name), medians.join(" | "));
-    }
     if let Some((head, rows)) = rungs::prices(record) {
-        let _ = writeln!(
-            out,
-            "\n| {} |\n|---|{}",
-            head.join(" | "),
-            "---:|".repeat(head.len() - 1)
-        );
-        for row in rows {
-            let cells: Vec<String> = row.iter().map(|text| cell(text)).collect();
-            let _ = writeln!(out, "| {} |", cells.join(" | "));
-        }
+        out.push('\n');
+        table(&mut out, head, &[0], rows);
     }
-    let sentences = [rungs::objectives(record), rungs::notes(record)].concat();
-    if !sentences.is_empty() {
+    let notes = [rungs::objectives(record), rungs::notes(record)].concat();
+    if !notes.is_empty() {
         out.push('\n');
     }
-    for sentence in sentences {
-        let _ = writeln!(out, "- {}", cell(&sentence));
-    }
+    sentences(&mut out, notes);
     out
 }
 
+fn swept(record: &LadderRecord) -> String {
+    let links = sweep::links::links(record);
+    let mut out = format!("**{}**\n\n", cell(&record.name));
+    table(&mut out, &sweep::HEAD, &[0], sweep::rows(&links));
+    out.push('\n');
+    sentences(&mut out, sweep::notes(record, &links));
+    out
+}
+
+/// Sentences, each with a dash.
+fn sentences(out: &mut String, all: Vec<String>) {
+    for sentence in all {
+        let _ = writeln!(out, "- {}", cell(&sentence));
+    }
+}
+
+/// A table. Columns of these numbers hold text, the others figures.
+fn table<R: AsRef<[String]>>(
+    out: &mut String,
+    head: &[&str],
+    texts: &[usize],
+    rows: impl IntoIterator<Item = R>,
+) {
+    let side = |i| if texts.contains(&i) { "---" } else { "---:" };
+    let sides: Vec<&str> = (0..head.len()).map(side).collect();
+    let heads = head.iter().map(|name| match *name {
+        "" => " |".to_owned(),
+        name => format!(" {name} |"),
+    });
+    let _ = writeln!(out, "|{}\n|{}|", heads.collect::<String>(), sides.join("|"));
+    for row in rows {
+        let cells: Vec<String> = row.as_ref().iter().map(|text| cell(text)).collect();
+        let _ = writeln!(out, "| {} |", cells.join(" | "));
+    }
+}
+
 /// A table below the name of what it is of, with one column of `text`; nothing without rows.
-fn table<const N: usize>(
+fn named_table<const N: usize>(
     out: &mut String,
     run: &Run,
-    head: [&str; N],
+    head: &[&str; N],
     text: usize,
-    rows: &[[String; N]],
+    rows: Vec<[String; N]>,
 ) {
-    if rows.is_empty() {
-        return;
-    }
-    let sides: Vec<&str> = (0..N)
-        .map(|i| if i == text { "---" } else { "---:" })
-        .collect();
-    let _ = writeln!(
-        out,
-        "\n**{}**\n\n| {} |\n|{}|",
-        cell(&run.header.name),
-        head.join(" | "),
-        sides.join("|")
-    );
-    for row in rows {
-        let cells: Vec<String> = row.iter().map(|text| cell(text)).collect();
-        let _ = writeln!(out, "| {} |", cells.join(" | "));
+    if !rows.is_empty() {
+        let _ = writeln!(out, "\n**{}**\n", cell(&run.header.name));
+        table(out, head, &[text], rows);
     }
 }
 
 /// What each shard of a run on several machines did.
 fn shards(out: &mut String, run: &Run) {
-    let rows = shards::rows(run);
-    table(out, run, shards::HEAD, shards::HEAD.len() - 1, &rows);
-    if let Some(note) = shards::note(run).filter(|_| !rows.is_empty()) {
+    let text = shards::HEAD.len() - 1;
+    named_table(out, run, &shards::HEAD, text, shards::rows(run));
+    if let Some(note) = shards::note(run) {
         let _ = writeln!(out, "\n{note}.");
     }
 }
@@ -195,34 +192,29 @@ pub fn comparison(c: &Comparison) -> String {
     if !c.warnings.is_empty() {
         out.push('\n');
     }
-    let _ = writeln!(
-        out,
-        "A: {}; B: {}\n\n| | A | B | % | 95 % interval | B is |\n|---|---:|---:|---:|---:|---|",
-        cell(&c.a.words()),
-        cell(&c.b.words())
-    );
-    let dash = || "–".to_owned();
-    for row in &c.rows {
+    let sides = [&c.a, &c.b].map(|side| cell(&side.words()));
+    let _ = writeln!(out, "A: {}; B: {}\n", sides[0], sides[1]);
+    let rows = c.rows.iter().map(|row| {
         let word = match row.better() {
             Some(true) => "✅ better",
             Some(false) => "❌ worse",
             None => "unclear",
         };
-        let _ = writeln!(
-            out,
-            "| {} | {} | {} | {} | {} | {word} |",
-            row.metric,
+        [
+            row.metric.to_owned(),
             row.unit.show(row.a),
             row.unit.show(row.b),
-            row.percent().unwrap_or_else(dash),
-            row.interval().unwrap_or_else(dash),
-        );
-    }
+            or_dash(row.percent(), |percent| percent),
+            or_dash(row.interval(), |interval| interval),
+            word.to_owned(),
+        ]
+    });
+    let head = ["", "A", "B", "%", "95 % interval", "B is"];
+    table(&mut out, &head, &[0, 5], rows);
     if !c.plan_differences.is_empty() {
         out += "\nThe plans differ in:\n\n";
-        for difference in &c.plan_differences {
-            let _ = writeln!(out, "- {}", cell(&difference.to_string()));
-        }
+        let differences = c.plan_differences.iter();
+        sentences(&mut out, differences.map(ToString::to_string).collect());
     }
     let _ = writeln!(out, "\n{}", cell(&c.method()));
     out

@@ -4,7 +4,7 @@
 use plimsoll_model::run::memory::{KernelGrowth, MemoryGrowth, MemoryReading, ProcessGrowth};
 use plimsoll_model::run::{KernelMemory, MemorySummary, ProcessMemory};
 
-use crate::quantity::{bytes, signed};
+use crate::quantity::{bytes, or_dash, signed};
 
 /// The columns of [`rows`].
 pub(crate) const HEAD: [&str; 5] = [
@@ -61,7 +61,7 @@ fn kinds_of<M, G>(
     kinds: &[Kind<M, G>],
 ) -> Vec<[String; 5]> {
     let row = |(before, held): &(M, M), (kind, amount, grown): &Kind<M, G>| {
-        let part = |g| growth(g).map_or_else(|| "–".to_owned(), |growth| each(grown(&growth)));
+        let part = |g| or_dash(growth(g), |growth| each(grown(&growth)));
         [
             format!("{whose}{kind}"),
             bytes(amount(before)),

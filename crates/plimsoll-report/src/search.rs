@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use plimsoll_model::search::{Finding, Limit, Purpose, SearchRecord, Trial, Verdict};
 
-use crate::quantity::{exact_rate, plural, rate, rates_around, time};
+use crate::quantity::{exact_rate, or_dash, plural, rate, rates_around, time};
 use crate::terminal::{Options, Table, wrap};
 
 /// How a trial ended, in a few words.
@@ -263,11 +263,10 @@ pub fn render(record: &SearchRecord, options: &Options) -> String {
         return out;
     }
     out.push('\n');
-    let mut table = Table::new(options.width, HEAD, &[7, 8]);
-    for trial in by_rate(record) {
-        table.row(row(trial).to_vec());
-    }
-    out += &table.to_string();
+    let rows = by_rate(record).into_iter().map(row);
+    out += &Table::new(options.width, HEAD, &[7, 8])
+        .rows(rows)
+        .to_string();
     out
 }
 
@@ -278,14 +277,13 @@ pub(crate) const HEAD: [&str; 9] = [
 
 /// A trial in a table.
 pub(crate) fn row(trial: &Trial) -> [String; 9] {
-    let dash = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
     [
         exact_rate(trial.rate_per_s),
-        dash(trial.achieved_per_s.map(rate)),
-        dash(trial.p50_us.map(time)),
-        dash(trial.p99_us.map(time)),
-        dash(trial.p99_9_us.map(time)),
-        dash(trial.errors_share.map(|s| format!("{:.2} %", s * 100.0))),
+        or_dash(trial.achieved_per_s, rate),
+        or_dash(trial.p50_us, time),
+        or_dash(trial.p99_us, time),
+        or_dash(trial.p99_9_us, time),
+        or_dash(trial.errors_share, |s| format!("{:.2} %", s * 100.0)),
         seconds(trial.length_s).to_string(),
         trial.purpose.name().to_owned(),
         verdict(&trial.verdict),

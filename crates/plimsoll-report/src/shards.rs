@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use plimsoll_model::run::{Run, ShardFigures, ShardState};
 
-use crate::quantity::count;
+use crate::quantity::{count, or_dash};
 
 /// Of more shards the most remarkable are shown.
 const MAX_ROWS: usize = 32;
@@ -39,16 +39,12 @@ pub(crate) fn note(run: &Run) -> Option<String> {
 }
 
 fn row(s: &ShardFigures) -> [String; 9] {
-    let none = || "–".to_owned();
-    let ms = |us: Option<f64>| us.map_or_else(none, |us| format!("{:.3} ms", us / 1e3));
-    let clock = match (s.clock_offset_us, s.clock_uncertainty_us) {
-        (Some(offset), Some(uncertainty)) => format!(
-            "{:+.1} ± {:.1} ms",
-            offset as f64 / 1e3,
-            uncertainty as f64 / 1e3
-        ),
-        _ => none(),
-    };
+    let ms = |us: Option<f64>| or_dash(us, |us| format!("{:.3} ms", us / 1e3));
+    let clock = s.clock_offset_us.zip(s.clock_uncertainty_us);
+    let clock = or_dash(clock, |(offset, uncertainty)| {
+        let (offset, uncertainty) = (offset as f64 / 1e3, uncertainty as f64 / 1e3);
+        format!("{offset:+.1} ± {uncertainty:.1} ms")
+    });
     let health = match s.state {
         ShardState::Complete if s.limits.is_empty() => "fine",
         ShardState::Complete => "generator-limited",
@@ -60,11 +56,12 @@ fn row(s: &ShardFigures) -> [String; 9] {
         s.shard.to_string(),
         count(s.ok + s.errors),
         count(s.errors),
-        s.achieved_per_s
-            .map_or_else(none, |n| format!("{}/s", count(n.round() as u64))),
+        or_dash(s.achieved_per_s, |n| {
+            format!("{}/s", count(n.round() as u64))
+        }),
         ms(s.response_p99_us),
         ms(s.lag_p99_us),
-        s.cores_used.map_or_else(none, |n| format!("{n:.2} cores")),
+        or_dash(s.cores_used, |n| format!("{n:.2} cores")),
         clock,
         health.to_owned(),
     ]

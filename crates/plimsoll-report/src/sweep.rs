@@ -12,7 +12,7 @@ use plimsoll_model::limits::Limits;
 use serde_json::{Value, json};
 
 use crate::ladder;
-use crate::quantity::{rate, share, time};
+use crate::quantity::{or_dash, rate, share, time};
 use crate::terminal::{Options, Table, wrap};
 
 use links::{Link, Mode};
@@ -22,7 +22,8 @@ pub use metrics::{Metric, csv, metrics};
 pub fn render(record: &LadderRecord, options: &Options) -> String {
     let links = links::links(record);
     let mut out = format!("{}\n\n", options.bold(&record.name));
-    out += &carried(&links, options).to_string();
+    let carried = Table::new(options.width, HEAD, &[0]).unbroken();
+    out += &carried.rows(rows(&links)).to_string();
     if let Some(limits) = &record.limits {
         out.push('\n');
         out += &(wrap(&wall(limits), options.width).join("\n") + "\n");
@@ -31,17 +32,22 @@ pub fn render(record: &LadderRecord, options: &Options) -> String {
     if !table.is_empty() {
         let _ = writeln!(out, "\n{}", options.bold("metrics"));
         let head = ["ScenarioName", "MetricName", "MetricUnit", "MetricValue"];
-        let mut lines = Table::new(options.width, head, &[0, 1, 2]);
-        lines.unbroken();
-        for metric in table {
-            lines.row(vec![
-                metric.scenario.clone(),
-                metric.name.to_owned(),
-                metric.unit.to_owned(),
-                metrics::number(metric.value),
-            ]);
-        }
-        out += &lines.to_string();
+        let lines = table.into_iter().map(|metric| {
+            let Metric {
+                scenario,
+                name,
+                unit,
+                value,
+            } = metric;
+            [
+                scenario,
+                name.to_owned(),
+                unit.to_owned(),
+                metrics::number(value),
+            ]
+        });
+        let table = Table::new(options.width, head, &[0, 1, 2]).unbroken();
+        out += &table.rows(lines).to_string();
     }
     let notes = notes(record, &links);
     if !notes.is_empty() {
@@ -106,7 +112,8 @@ fn link(link: &Link) -> Value {
     })
 }
 
-const HEAD: [&str; 7] = [
+/// The columns of [`rows`].
+pub(crate) const HEAD: [&str; 7] = [
     "link",
     "size",
     "fetched",
@@ -116,55 +123,28 @@ const HEAD: [&str; 7] = [
     "of the limit",
 ];
 
-/// What each link carried.
-fn carried(links: &[Link], options: &Options) -> Table {
-    let mut table = Table::new(options.width, HEAD, &[0]);
-    table.unbroken();
-    for row in rows(links) {
-        table.row(row);
-    }
-    table
-}
-
-/// The sweep as Markdown.
-pub(crate) fn markdown(record: &LadderRecord, cell: impl Fn(&str) -> String) -> String {
-    let links = links::links(record);
-    let mut out = format!("**{}**\n\n", cell(&record.name));
-    let _ = writeln!(out, "| {} |\n|---|{}", HEAD.join(" | "), "---:|".repeat(6));
-    for row in rows(&links) {
-        let cells: Vec<String> = row.iter().map(|text| cell(text)).collect();
-        let _ = writeln!(out, "| {} |", cells.join(" | "));
-    }
-    out.push('\n');
-    for note in notes(record, &links) {
-        let _ = writeln!(out, "- {}", cell(&note));
-    }
-    out
-}
-
 /// With the interval behind it, where there is one.
 pub(crate) fn spread(figure: Figure, show: impl Fn(f64) -> String) -> String {
     let spread = figure.spread().map(|s| format!(" ±{:.1} %", s * 100.0));
     show(figure.value) + &spread.unwrap_or_default()
 }
 
-fn rows(links: &[Link]) -> impl Iterator<Item = Vec<String>> {
-    let dash = || "–".to_owned();
-    links.iter().map(move |link| {
+/// A row a link.
+pub(crate) fn rows(links: &[Link]) -> impl Iterator<Item = [String; 7]> + '_ {
+    links.iter().map(|link| {
         let gb = |bytes_per_s: f64| match bytes_per_s / 1e9 {
             small if small < 0.1 => format!("{small:.4}"),
             gb => format!("{gb:.2}"),
         };
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
-        vec![
+        [
             link.title(),
             link.size_text(),
-            link.files.map_or_else(dash, |figure| spread(figure, rate)),
-            link.client.us(link.ok).map_or_else(dash, time),
-            link.server.us(link.ok).map_or_else(dash, time),
-            link.client.bytes_per_s(link.bytes).map_or_else(dash, gb),
-            link.client_share
-                .map_or_else(dash, |figure| spread(figure, percent)),
+            or_dash(link.files, |figure| spread(figure, rate)),
+            or_dash(link.client.us(link.ok), time),
+            or_dash(link.server.us(link.ok), time),
+            or_dash(link.client.bytes_per_s(link.bytes), gb),
+            or_dash(link.client_share, |figure| spread(figure, percent)),
         ]
     })
 }

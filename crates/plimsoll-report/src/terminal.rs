@@ -22,7 +22,7 @@ use plimsoll_model::run::{Run, Source, State, TimesSummary};
 
 use crate::facts;
 use crate::measures::arriving;
-use crate::quantity::{bytes, count, known, plural, rate, share, time};
+use crate::quantity::{bytes, count, known, or_dash, plural, rate, share, time};
 
 pub use comparison::render_comparison;
 pub(crate) use table::{Table, wrap};
@@ -339,26 +339,23 @@ fn times_table(
     rows: impl Iterator<Item = (String, TimesSummary)>,
     options: &Options,
 ) {
-    let mut rows = rows.peekable();
-    if rows.peek().is_none() {
-        return;
+    let rows: Vec<_> = rows
+        .map(|(name, t)| {
+            [
+                name,
+                count(t.count),
+                time(t.mean_us),
+                or_dash(t.p50_us, time),
+                or_dash(t.p90_us, time),
+                or_dash(t.p99_us, time),
+                time(t.max_us),
+            ]
+        })
+        .collect();
+    if !rows.is_empty() {
+        let head = [what, "count", "mean", "p50", "p90", "p99", "max"];
+        let _ = writeln!(out, "{}", Table::new(options.width, head, &[0]).rows(rows));
     }
-    let head = [what, "count", "mean", "p50", "p90", "p99", "max"];
-    let mut table = Table::new(options.width, head, &[0]);
-    let show = |us: Option<f64>| us.map_or_else(|| "–".to_owned(), time);
-    for (name, t) in rows {
-        table.row(vec![
-            name,
-            count(t.count),
-            time(t.mean_us),
-            show(t.p50_us),
-            show(t.p90_us),
-            show(t.p99_us),
-            time(t.max_us),
-        ]);
-    }
-    out.push_str(&table.to_string());
-    out.push('\n');
 }
 
 /// Making the connections, phase by phase.
@@ -400,10 +397,9 @@ fn resources(out: &mut String, run: &Run, options: &Options) {
         .map(|(name, r)| {
             vec![
                 (*name).to_owned(),
-                r.cpu_us_per_call
-                    .map_or_else(|| "–".to_owned(), |us| format!("{us:.2} µs")),
+                or_dash(r.cpu_us_per_call, |us| format!("{us:.2} µs")),
                 time(r.cpu_user_us),
-                r.cpu_system_us.map_or_else(|| "–".to_owned(), time),
+                or_dash(r.cpu_system_us, time),
                 known(r.rss_bytes_max, bytes),
                 known(r.descriptors_max, count),
                 known(r.threads_max, count),

@@ -11,7 +11,7 @@ use super::spectrum::{self, Calls};
 use super::tables;
 use super::tables::wide;
 use crate::compare::{Comparison, Row};
-use crate::quantity::{rate, share, time};
+use crate::quantity::{or_dash, rate, share, signed, time};
 
 const ROW: f64 = 42.0;
 
@@ -154,7 +154,7 @@ fn draw(frame: &Frame, rows: &[&Row]) -> Markup {
     let ticks: Vec<(f64, String)> = x
         .ticks(if frame.is_narrow() { 5 } else { 9 })
         .into_iter()
-        .map(|percent| (x.at(percent), signed(percent)))
+        .map(|percent| (x.at(percent), signed_percent(percent)))
         .collect();
     let zero = px(x.at(0.0));
     let label = rows
@@ -204,7 +204,7 @@ fn colour(row: &Row) -> usize {
     }
 }
 
-fn signed(percent: f64) -> String {
+fn signed_percent(percent: f64) -> String {
     let text = format!("{} %", (percent.abs() * 100.0).round() / 100.0);
     match percent {
         p if p < 0.0 => format!("−{text}"),
@@ -214,34 +214,27 @@ fn signed(percent: f64) -> String {
 }
 
 fn table(c: &Comparison) -> Markup {
-    let dash = || "–".to_owned();
-    html! {
-        table {
-            caption { "A: " (c.a.words()) "; B: " (c.b.words()) }
-            thead { tr {
-                th scope="col" { "" } th scope="col" { "A" } th scope="col" { "B" } th scope="col" { "B − A" } th scope="col" { "%" }
-                th scope="col" { "95 % interval, %" } th scope="col" { "p" } th.text scope="col" { "B is" }
-            } }
-            tbody { @for row in &c.rows {
-                tr {
-                    th scope="row" { (row.metric) }
-                    td { (row.unit.show(row.a)) } td { (row.unit.show(row.b)) }
-                    td { (crate::quantity::signed(row.shift(), |v| row.unit.show(v))) }
-                    td { (row.percent().unwrap_or_else(dash)) } td { (row.interval().unwrap_or_else(dash)) }
-                    td { (row.difference.map_or_else(dash, |d| format!("{:.3}", d.p_value))) }
-                    td class={ "text " (tone(row)) } { (row.word()) }
-                }
-            } }
-        }
-    }
-}
-
-fn tone(row: &Row) -> &'static str {
-    match row.better() {
-        Some(true) => "met",
-        Some(false) => "missed",
-        None => "",
-    }
+    let caption = format!("A: {}; B: {}", c.a.words(), c.b.words());
+    let head = ["", "A", "B", "B − A", "%", "95 % interval, %", "p", "B is"];
+    let rows = c.rows.iter().map(|row| {
+        let cells = [
+            row.metric.to_owned(),
+            row.unit.show(row.a),
+            row.unit.show(row.b),
+            signed(row.shift(), |v| row.unit.show(v)),
+            or_dash(row.percent(), |percent| percent),
+            or_dash(row.interval(), |interval| interval),
+            or_dash(row.difference, |d| format!("{:.3}", d.p_value)),
+            row.word().to_owned(),
+        ];
+        let class = match row.better() {
+            Some(true) => "text met",
+            Some(false) => "text missed",
+            None => "text ",
+        };
+        (cells, Some(class))
+    });
+    tables::judged(&caption, &head, &[7], rows)
 }
 
 fn plans(c: &Comparison) -> Markup {
@@ -257,32 +250,39 @@ fn plans(c: &Comparison) -> Markup {
         };
         [d.key.clone(), value(&d.a), value(&d.b), matters.to_owned()]
     });
-    let table = wide(["key", "A", "B", ""], &[1, 2, 3], rows);
+    let table = wide(&["key", "A", "B", ""], &[1, 2, 3], rows);
     part("Where the plans differ", "", &table)
 }
 
 fn runs(a: &[View], b: &[View]) -> Markup {
-    let dash = |us: Option<f64>| us.map_or_else(|| "–".to_owned(), time);
-    let rows = a.iter().map(|v| ("A", v)).chain(b.iter().map(|v| ("B", v)));
-    let table = html! {
-        div.scroll { table {
-            thead { tr {
-                th scope="col" { "" } th.text scope="col" { "directory" } th scope="col" { "calls ok" } th scope="col" { "achieved" }
-                th scope="col" { "p50" } th scope="col" { "p99" } th scope="col" { "p99.9" } th.text scope="col" { "state" }
-            } }
-            tbody { @for (name, view) in rows {
-                @let total = &view.run.summary.total;
-                @let response = total.response;
-                tr {
-                    th scope="row" { (name) } td.text { (view.run.dir.display()) }
-                    td { (share(total.ok, total.ok + total.errors)) }
-                    td { (total.achieved_per_s.map_or_else(|| "–".to_owned(), rate)) }
-                    td { (dash(response.and_then(|r| r.p50_us))) } td { (dash(response.and_then(|r| r.p99_us))) }
-                    td { (dash(response.and_then(|r| r.p99_9_us))) }
-                    td class={ "text" @if view.run.state != State::Complete { " missed" } } { (view.run.state.name()) }
-                }
-            } }
-        } }
-    };
-    part("The runs", "", &table)
+    let head = [
+        "",
+        "directory",
+        "calls ok",
+        "achieved",
+        "p50",
+        "p99",
+        "p99.9",
+        "state",
+    ];
+    let sides = a.iter().map(|v| ("A", v)).chain(b.iter().map(|v| ("B", v)));
+    let rows = sides.map(|(name, view)| {
+        let total = &view.run.summary.total;
+        let [p50, p99, p99_9] =
+            (total.response).map_or([None; 3], |r| [r.p50_us, r.p99_us, r.p99_9_us]);
+        let cells = [
+            name.to_owned(),
+            view.run.dir.display().to_string(),
+            share(total.ok, total.ok + total.errors),
+            or_dash(total.achieved_per_s, rate),
+            or_dash(p50, time),
+            or_dash(p99, time),
+            or_dash(p99_9, time),
+            view.run.state.name().to_owned(),
+        ];
+        let is_whole = view.run.state == State::Complete;
+        (cells, (!is_whole).then_some("text missed"))
+    });
+    let table = tables::judged("", &head, &[1, 7], rows);
+    part("The runs", "", &html! { div.scroll { (table) } })
 }

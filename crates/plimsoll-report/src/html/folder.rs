@@ -12,7 +12,7 @@ use plimsoll_model::search::SearchRecord;
 use super::chart::{Frame, Key, Scale, legend, path, px, short_time, x_axis, y_axis};
 use super::page::{figure, page, section as part};
 use crate::facts;
-use crate::quantity::{count, exact_rate, plural, rate, share, time};
+use crate::quantity::{count, exact_rate, or_dash, plural, rate, share, time};
 
 /// What a directory of the folder holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,7 +219,6 @@ fn history(kind: Kind, name: &str, items: &[&Item]) -> Markup {
 }
 
 fn table(items: &[&Item]) -> Markup {
-    let dash = || "–".to_owned();
     let runs = items.iter().any(|i| i.kind == Kind::Run);
     html! {
         table {
@@ -235,9 +234,9 @@ fn table(items: &[&Item]) -> Markup {
                     td { input type="radio" name=(side) value=(item.id) aria-label={ (side.to_uppercase()) ": " (item.id) }; }
                 } }
                 td class={ "text " (item.verdict.0) } { (item.verdict.1) }
-                td { (item.rate_per_s.map_or_else(dash, rate)) } td { (item.p50_us.map_or_else(dash, time)) }
-                td { (item.p99_us.map_or_else(dash, time)) } td { (item.errors.clone().unwrap_or_else(dash)) }
-                td { (item.cpu_us.map_or_else(dash, time)) } td.text { (item.id) }
+                td { (or_dash(item.rate_per_s, rate)) } td { (or_dash(item.p50_us, time)) }
+                td { (or_dash(item.p99_us, time)) } td { (or_dash(item.errors.clone(), |errors| errors)) }
+                td { (or_dash(item.cpu_us, time)) } td.text { (item.id) }
             } } }
         }
     }

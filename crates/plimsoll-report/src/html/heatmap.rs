@@ -8,8 +8,9 @@ use plimsoll_model::statistics::quantile::quantile;
 use super::View;
 use super::chart::{Frame, Key, Scale, legend, path, px, short_time, x_axis, y_axis};
 use super::page::{section as part, zoomed_figure};
+use super::tables;
 use super::timeline::Column;
-use crate::quantity::{count, rate, time};
+use crate::quantity::{count, or_dash, rate, time};
 
 /// At most so many columns: intervals are put together above.
 const COLUMNS_WIDE: usize = 150;
@@ -190,23 +191,20 @@ fn short_rate(per_s: f64) -> String {
 }
 
 fn table(columns: &[Column]) -> Markup {
-    let shown = |ns: Option<u64>| ns.map_or_else(|| "–".to_owned(), |ns| time(ns as f64 / 1e3));
+    let shown = |ns: Option<u64>| or_dash(ns, |ns| time(ns as f64 / 1e3));
     let at = |c: &Column, p: f64| shown(c.response.histogram().and_then(|h| quantile(h, p)));
-    let longest = |c: &Column| shown(c.response.histogram().map(Histogram::max));
-    html! {
-        table {
-            caption { "Over time: the calls that ended in each stretch" }
-            thead { tr {
-                th scope="col" { "s" } th scope="col" { "due" } th scope="col" { "ended" } th scope="col" { "errors" }
-                th scope="col" { "p50" } th scope="col" { "p99" } th scope="col" { "max" }
-            } }
-            tbody { @for c in columns {
-                tr {
-                    th scope="row" { (format!("{:.0}–{:.0}", c.from_s, c.to_s)) }
-                    td { (count(c.due)) } td { (count(c.ended)) } td { (count(c.errors)) }
-                    td { (at(c, 0.5)) } td { (at(c, 0.99)) } td { (longest(c)) }
-                }
-            } }
-        }
-    }
+    let rows = columns.iter().map(|c| {
+        [
+            format!("{:.0}–{:.0}", c.from_s, c.to_s),
+            count(c.due),
+            count(c.ended),
+            count(c.errors),
+            at(c, 0.5),
+            at(c, 0.99),
+            shown(c.response.histogram().map(Histogram::max)),
+        ]
+    });
+    let head = ["s", "due", "ended", "errors", "p50", "p99", "max"];
+    let caption = "Over time: the calls that ended in each stretch";
+    tables::table(caption, &head, &[], rows)
 }

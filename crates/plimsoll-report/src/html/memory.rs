@@ -19,7 +19,7 @@ pub(super) fn memory(views: &[View]) -> Markup {
     let tables = html! {
         @for (name, memory) in &known {
             @let caption = format!("{name}, {}", plural(memory.held.connections, "connection"));
-            div.scroll { (table(&caption, HEAD, &[], rows(memory))) }
+            div.scroll { (table(&caption, &HEAD, &[], rows(memory))) }
         }
     };
     section("Memory a connection", &format!("{NOTE}."), &tables)

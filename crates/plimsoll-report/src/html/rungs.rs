@@ -5,7 +5,8 @@ use plimsoll_model::ladder::{Added, LadderRecord, Metric};
 
 use super::chart::{Frame, Scale, px, short_time, x_axis};
 use super::page::{figure, section as part};
-use crate::ladder::{added, groups, metrics, prices, show};
+use super::tables;
+use crate::ladder::{Group, added, groups, metrics, prices, row};
 
 const ROW: f64 = 44.0;
 
@@ -122,40 +123,47 @@ fn signed(us: f64) -> String {
 pub(super) fn table(ladder: &LadderRecord) -> Markup {
     html! {
         @if let Some((head, rows)) = prices(ladder) {
-            table {
-                caption { "The price of a new connection: CPU, what the cryptography takes of it in memory on this machine, and what a thousand a second take" }
-                thead { tr { @for name in head { th scope="col" { (name) } } } }
-                tbody { @for row in &rows {
-                    tr { @for (i, cell) in row.iter().enumerate() { @if i == 0 { th scope="row" { (cell) } } @else { td { (cell) } } } }
-                } }
-            }
+            (tables::table("The price of a new connection: CPU, what the cryptography takes of it in memory on this machine, and what a thousand a second take", head, &[], rows))
         }
         @for (n, group) in groups(ladder).iter().enumerate() {
-            table {
-                caption { @if n == 0 { "The rungs: medians of their slices" } @else { (group.heading) } }
-                thead { tr { th scope="col" { "rung" } @for (_, name) in &group.columns { th scope="col" { (name) } } @if n == 0 { th scope="col" { "slices" } } } }
-                tbody { @for rung in &ladder.rungs {
-                    tr {
-                        th scope="row" { (rung.name) }
-                        @for (m, _) in &group.columns { td { (rung.median(*m).map_or_else(|| "–".to_owned(), |v| show(*m, v))) } }
-                        @if n == 0 { td { (rung.slices.len()) } }
-                    }
-                } }
-            }
-            table {
-                caption { @if n == 0 { "What each adds, with intervals that hold together (95 %)" } @else { "What each adds: " (group.heading) } }
-                thead { tr { th scope="col" { "rung" } th.text scope="col" { "to" } @for (_, name) in &group.columns { th.text scope="col" { (name) } } } }
-                tbody {
-                    @for of in 1..ladder.rungs.len() {
-                        @for to in [of - 1, 0].into_iter().take(if of == 1 { 1 } else { 2 }) {
-                            tr {
-                                th scope="row" { (ladder.rungs[of].name) } td.text { (ladder.rungs[to].name) }
-                                @for (m, _) in &group.columns { td.text { (added(*m, ladder.added(of, to, *m))) } }
-                            }
-                        }
-                    }
-                }
-            }
+            (figures(ladder, group, n == 0))
+            (differences(ladder, group, n == 0))
         }
     }
+}
+
+fn figures(ladder: &LadderRecord, group: &Group, is_first: bool) -> Markup {
+    let mut head = vec!["rung"];
+    head.extend(group.columns.iter().map(|(_, name)| *name));
+    head.extend(is_first.then_some("slices"));
+    let rows = ladder.rungs.iter().map(|rung| {
+        let mut row = row(rung, group.metrics());
+        row.extend(is_first.then(|| rung.slices.len().to_string()));
+        row
+    });
+    let caption = if is_first {
+        "The rungs: medians of their slices"
+    } else {
+        group.heading
+    };
+    tables::table(caption, &head, &[], rows)
+}
+
+fn differences(ladder: &LadderRecord, group: &Group, is_first: bool) -> Markup {
+    let mut head = vec!["rung", "to"];
+    head.extend(group.columns.iter().map(|(_, name)| *name));
+    let texts: Vec<usize> = (1..head.len()).collect();
+    let rows = LadderRecord::pairs(ladder.rungs.len()).map(|(of, to)| {
+        let names = [of, to].map(|rung| ladder.rungs[rung].name.clone());
+        let added = group
+            .columns
+            .iter()
+            .map(|(m, _)| added(*m, ladder.added(of, to, *m)));
+        names.into_iter().chain(added).collect::<Vec<_>>()
+    });
+    let caption = match is_first {
+        true => "What each adds, with intervals that hold together (95 %)".to_owned(),
+        false => format!("What each adds: {}", group.heading),
+    };
+    tables::table(&caption, &head, &texts, rows)
 }

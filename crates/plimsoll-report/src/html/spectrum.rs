@@ -8,7 +8,8 @@ use plimsoll_model::statistics::quantile::is_supported;
 use super::View;
 use super::chart::{Frame, Key, Scale, legend, path, px, short_time, x_axis, y_axis};
 use super::page::figure;
-use crate::quantity::time;
+use super::tables;
+use crate::quantity::{or_dash, time};
 
 /// Points a decade of the scale.
 const POINTS: u32 = 24;
@@ -159,18 +160,17 @@ fn percent(at: f64) -> String {
 
 fn table(lines: &[Line]) -> Markup {
     let at = |line: &Line, mark: f64| {
-        line.points
-            .iter()
-            .find(|(x, _)| *x >= mark - 1e-9)
-            .map_or_else(|| "–".to_owned(), |(_, us)| time(*us))
+        let found = line.points.iter().find(|(x, _)| *x >= mark - 1e-9);
+        or_dash(found, |(_, us)| time(*us))
     };
-    html! {
-        table {
-            caption { "Latency by percentile" }
-            thead { tr { th scope="col" { "times" } @for (_, text) in &MARKS[1..] { th scope="col" { (text) } } } }
-            tbody { @for line in lines {
-                tr { th scope="row" { (line.name) } @for (mark, _) in &MARKS[1..] { td { (at(line, *mark)) } } }
-            } }
-        }
-    }
+    let mut head = vec!["times"];
+    head.extend(MARKS[1..].iter().map(|(_, text)| *text));
+    let rows = lines.iter().map(|line| {
+        let figures = MARKS[1..].iter().map(|(mark, _)| at(line, *mark));
+        [line.name.clone()]
+            .into_iter()
+            .chain(figures)
+            .collect::<Vec<_>>()
+    });
+    tables::table("Latency by percentile", &head, &[], rows)
 }

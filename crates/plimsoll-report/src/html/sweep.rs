@@ -11,7 +11,7 @@ use plimsoll_model::objective::Conclusion;
 use super::chart::{Frame, Scale, px, x_axis};
 use super::page::{self, Card, Facts, Tone, figure, section as part};
 use super::tables;
-use crate::quantity::{count, rate, time};
+use crate::quantity::{count, or_dash, rate, time};
 use crate::sweep::links::{Link, links};
 use crate::sweep::{notes, spread, wall};
 
@@ -120,13 +120,10 @@ fn section(measure: &Measure, links: &[Link], colour: usize) -> Markup {
         return html! {};
     }
     let height = 48.0 + ROW * bars.len() as f64;
-    let figures = html! {
-        table {
-            caption { (measure.name) }
-            thead { tr { th scope="col" { "link" } th scope="col" { (measure.axis) } } }
-            tbody { @for (name, value) in &bars { tr { th scope="row" { (name) } td { (spread(*value, measure.show)) } } } }
-        }
-    };
+    let cells = bars
+        .iter()
+        .map(|(name, value)| [name.clone(), spread(*value, measure.show)]);
+    let figures = tables::table(measure.name, &["link", measure.axis], &[], cells);
     let draw = |frame: &Frame| draw(frame, measure, &bars, colour);
     let picture = figure(
         &draw(&Frame::wide(height)),
@@ -178,26 +175,34 @@ fn draw(frame: &Frame, measure: &Measure, bars: &[(String, Figure)], colour: usi
 }
 
 fn table(links: &[Link]) -> Markup {
-    let dash = || "–".to_owned();
-    let known =
-        |of: Option<Figure>, show: Show| of.map_or_else(dash, |figure| spread(figure, show));
-    html! {
-        table {
-            thead { tr {
-                th scope="col" { "link" } th scope="col" { "size" } th scope="col" { "files" } th scope="col" { "bytes" }
-                th scope="col" { "client CPU a file" } th scope="col" { "server CPU a file" } th scope="col" { "full handshakes" }
-                th scope="col" { "resumed" } th scope="col" { "of the limit, client" } th scope="col" { "server" }
-            } }
-            tbody { @for link in links { tr {
-                th scope="row" { (link.title()) } td { (link.size_text()) }
-                td { (known(link.files, rate)) } td { (known(link.speed, speed)) }
-                td { (link.client.us(link.ok).map_or_else(dash, time)) } td { (link.server.us(link.ok).map_or_else(dash, time)) }
-                td { (count(link.full)) } td { (count(link.resumed)) }
-                td { (known(link.client_share, percent)) }
-                td { (known(link.server_share, percent)) }
-            } } }
-        }
-    }
+    let known = |of: Option<Figure>, show: Show| or_dash(of, |figure| spread(figure, show));
+    let head = [
+        "link",
+        "size",
+        "files",
+        "bytes",
+        "client CPU a file",
+        "server CPU a file",
+        "full handshakes",
+        "resumed",
+        "of the limit, client",
+        "server",
+    ];
+    let rows = links.iter().map(|link| {
+        [
+            link.title(),
+            link.size_text(),
+            known(link.files, rate),
+            known(link.speed, speed),
+            or_dash(link.client.us(link.ok), time),
+            or_dash(link.server.us(link.ok), time),
+            count(link.full),
+            count(link.resumed),
+            known(link.client_share, percent),
+            known(link.server_share, percent),
+        ]
+    });
+    tables::table("", &head, &[], rows)
 }
 
 fn limit(limits: &Limits) -> Markup {

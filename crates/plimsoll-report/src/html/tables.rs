@@ -9,41 +9,54 @@ use plimsoll_model::search::{SearchRecord, Verdict};
 
 use super::View;
 use super::page::section;
-use crate::quantity::{bytes, count, known, share, time};
+use crate::quantity::{bytes, count, known, or_dash, share, time};
 use crate::rotation::sentence;
 use crate::search::{HEAD, by_rate, row};
 use crate::{addresses, shards};
 
-fn dash(text: Option<String>) -> String {
-    text.unwrap_or_else(|| "–".to_owned())
+/// A table; the first cell of a row names it. Columns of these numbers hold text, the others figures.
+pub(super) fn table<R: AsRef<[String]>>(
+    caption: &str,
+    head: &[&str],
+    texts: &[usize],
+    rows: impl IntoIterator<Item = R>,
+) -> Markup {
+    judged(
+        caption,
+        head,
+        texts,
+        rows.into_iter().map(|row| (row, None)),
+    )
 }
 
-/// A table; the first cell of a row names it. Columns of these numbers hold text, the others figures.
-pub(super) fn table<const N: usize>(
+/// The same, where the last cell of a row may have a class of its own.
+pub(super) fn judged<R: AsRef<[String]>>(
     caption: &str,
-    head: [&str; N],
+    head: &[&str],
     texts: &[usize],
-    rows: impl IntoIterator<Item = [String; N]>,
+    rows: impl IntoIterator<Item = (R, Option<&'static str>)>,
 ) -> Markup {
     let class = |i: usize| texts.contains(&i).then_some("text");
+    let last = head.len() - 1;
     html! {
         table {
             @if !caption.is_empty() { caption { (caption) } }
             thead { tr { @for (i, name) in head.iter().enumerate() { th class=[class(i)] scope="col" { (name) } } } }
-            tbody { @for row in rows { tr {
-                @for (i, cell) in row.iter().enumerate() {
-                    @if i == 0 { th scope="row" { (cell) } } @else { td class=[class(i)] { (cell) } }
+            tbody { @for (row, own) in rows { tr {
+                @for (i, cell) in row.as_ref().iter().enumerate() {
+                    @if i == 0 { th scope="row" { (cell) } }
+                    @else { td class=[own.filter(|_| i == last).or(class(i))] { (cell) } }
                 }
             } } }
         }
     }
 }
 
-/// The same, where it may be wider than the page.
-pub(super) fn wide<const N: usize>(
-    head: [&str; N],
+/// [`table`], where it may be wider than the page.
+pub(super) fn wide<R: AsRef<[String]>>(
+    head: &[&str],
     texts: &[usize],
-    rows: impl IntoIterator<Item = [String; N]>,
+    rows: impl IntoIterator<Item = R>,
 ) -> Markup {
     html! { div.scroll { (table("", head, texts, rows)) } }
 }
@@ -51,21 +64,18 @@ pub(super) fn wide<const N: usize>(
 pub(super) fn times_table(caption: &str, rows: &[(String, TimesSummary)]) -> Markup {
     let head = ["", "mean", "p50", "p90", "p99", "p99.9", "max", "count"];
     let rows = rows.iter().map(|(name, t)| {
-        let [p50, p90, p99, p99_9] =
-            [t.p50_us, t.p90_us, t.p99_us, t.p99_9_us].map(|us| dash(us.map(time)));
-        let name = name.clone();
         [
-            name,
+            name.clone(),
             time(t.mean_us),
-            p50,
-            p90,
-            p99,
-            p99_9,
+            or_dash(t.p50_us, time),
+            or_dash(t.p90_us, time),
+            or_dash(t.p99_us, time),
+            or_dash(t.p99_9_us, time),
             time(t.max_us),
             count(t.count),
         ]
     });
-    html! { div.scroll { (table(caption, head, &[], rows)) } }
+    html! { div.scroll { (table(caption, &head, &[], rows)) } }
 }
 
 /// Times of calls, and how late the generator was.
@@ -140,7 +150,7 @@ fn codes(title: &str, note: &str, rows: Vec<CodeRow>) -> Markup {
         return html! {};
     }
     let head = ["code", "calls", "of all", "what it means (whose failure)"];
-    section(title, note, &wide(head, &[3], rows))
+    section(title, note, &wide(&head, &[3], rows))
 }
 
 /// What the TLS handshakes agreed on.
@@ -151,18 +161,15 @@ pub(super) fn handshakes(views: &[View]) -> Markup {
             let tls = view.run.header.tls.iter();
             let handshakes = tls.flat_map(|tls| &tls.handshakes);
             handshakes.map(|h| {
-                let [group, certificate, signature] =
-                    [&h.group, &h.certificate, &h.signature].map(|text| dash(text.clone()));
-                let name = view.named(&h.version);
-                let chain = dash(h.chain_bytes.map(bytes));
+                let known = |text: &Option<String>| or_dash(text.clone(), |text| text);
                 [
-                    name,
+                    view.named(&h.version),
                     count(h.count),
                     h.suite.clone(),
-                    group,
-                    certificate,
-                    chain,
-                    signature,
+                    known(&h.group),
+                    known(&h.certificate),
+                    or_dash(h.chain_bytes, bytes),
+                    known(&h.signature),
                     h.life(),
                 ]
             })
@@ -181,7 +188,7 @@ pub(super) fn handshakes(views: &[View]) -> Markup {
         "signature",
         "handshake",
     ];
-    let table = wide(head, &[2, 3, 4, 6, 7], rows);
+    let table = wide(&head, &[2, 3, 4, 6, 7], rows);
     let rotations = views.iter().filter_map(|view| {
         let rotation = view.run.summary.rotation.as_ref()?;
         Some((view.named("Rotation"), sentence(rotation)))
@@ -220,7 +227,7 @@ pub(super) fn addresses(views: &[View]) -> Markup {
     if rows.is_empty() {
         return html! {};
     }
-    let table = wide(addresses::HEAD, &[], rows);
+    let table = wide(&addresses::HEAD, &[], rows);
     let lead = "Connections are spread over the addresses of the target; one that can't be connected to is left out for a while.";
     section("Addresses", lead, &table)
 }
@@ -233,7 +240,7 @@ pub(super) fn shards(views: &[View]) -> Markup {
     }
     let notes: Vec<String> = views.iter().filter_map(|v| shards::note(&v.run)).collect();
     let table = html! {
-        (wide(shards::HEAD, &[], rows))
+        (wide(&shards::HEAD, &[], rows))
         @for note in &notes { p { (note) "." } }
     };
     let lead = "The load came from several machines; one that is at its own limit makes the whole invalid. CPU is of each shard's processes; the clock is the rendezvous's less the shard's.";
@@ -251,9 +258,9 @@ pub(super) fn ends(views: &[View]) -> Markup {
                 let r = r?;
                 Some([
                     view.named(what),
-                    dash(r.cpu_us_per_call.map(time)),
+                    or_dash(r.cpu_us_per_call, time),
                     time(r.cpu_user_us),
-                    dash(r.cpu_system_us.map(time)),
+                    or_dash(r.cpu_system_us, time),
                     known(r.rss_bytes_max, bytes),
                     known(r.descriptors_max, count),
                     known(r.threads_max, count),
@@ -273,7 +280,7 @@ pub(super) fn ends(views: &[View]) -> Markup {
         "descriptors",
         "threads",
     ];
-    let table = wide(head, &[], rows);
+    let table = wide(&head, &[], rows);
     section(
         "Both ends",
         "What client and server used while the calls ran; memory, descriptors and threads at their most.",
@@ -329,27 +336,15 @@ pub(super) fn health(views: &[View]) -> Markup {
 }
 
 pub(super) fn trials_table(record: &SearchRecord) -> Markup {
-    html! {
-        table {
-            caption { "The trials, by rate" }
-            thead { tr { @for (i, name) in HEAD.iter().enumerate() { th class=[(i == 8).then_some("text")] scope="col" { (name) } } } }
-            tbody { @for t in by_rate(record) {
-                @let [rate, cells @ .., verdict] = row(t);
-                tr {
-                    th scope="row" { (rate) } @for cell in cells { td { (cell) } }
-                    td class={ "text " (tone(&t.verdict)) } { (verdict) }
-                }
-            } }
-        }
-    }
-}
-
-fn tone(verdict: &Verdict) -> &'static str {
-    match verdict {
-        Verdict::Met => "met",
-        Verdict::Missed { .. } | Verdict::Growing => "missed",
-        Verdict::GeneratorLimited { .. } => "limited",
-    }
+    let rows = by_rate(record).into_iter().map(|trial| {
+        let class = match &trial.verdict {
+            Verdict::Met => "text met",
+            Verdict::Missed { .. } | Verdict::Growing => "text missed",
+            Verdict::GeneratorLimited { .. } => "text limited",
+        };
+        (row(trial), Some(class))
+    });
+    judged("The trials, by rate", &HEAD, &[8], rows)
 }
 
 /// What was searched for, and how.

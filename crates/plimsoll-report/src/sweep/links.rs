@@ -4,6 +4,8 @@ use plimsoll_model::ladder::pieces::Figure;
 use plimsoll_model::ladder::{LadderRecord, Rung, Volume};
 use plimsoll_model::units::Size;
 
+use crate::quantity::or_dash;
+
 /// How a link's connections were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Mode {
@@ -161,8 +163,7 @@ impl Link {
     }
 
     pub(crate) fn size_text(&self) -> String {
-        self.size
-            .map_or_else(|| "–".to_owned(), |size| Size(size).to_string())
+        or_dash(self.size, |size| Size(size).to_string())
     }
 
     pub(crate) fn per_s(&self) -> Option<f64> {

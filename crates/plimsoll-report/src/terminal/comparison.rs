@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::compare::Comparison;
-use crate::quantity::signed;
+use crate::quantity::{or_dash, signed};
 
 use super::table::{Table, wrap};
 use super::{Options, sentences};
@@ -41,29 +41,24 @@ pub fn render_comparison(c: &Comparison, options: &Options) -> String {
         head.push("B is");
     }
     let texts = [0, if enough { head.len() - 1 } else { 0 }];
-    let mut table = Table::new(options.width, head, &texts);
-    for row in &c.rows {
+    let rows = c.rows.iter().map(|row| {
         let show = |v: f64| row.unit.show(v);
-        let dash = || "–".to_owned();
         let mut cells = vec![row.metric.to_owned(), show(row.a), show(row.b)];
         if wide {
             cells.push(signed(row.shift(), show));
         }
-        cells.push(row.percent().unwrap_or_else(dash));
+        cells.push(or_dash(row.percent(), |percent| percent));
         if enough {
-            cells.push(row.interval().unwrap_or_else(dash));
+            cells.push(or_dash(row.interval(), |interval| interval));
             if wide {
-                cells.push(
-                    row.difference
-                        .map_or_else(dash, |d| format!("{:.3}", d.p_value)),
-                );
+                cells.push(or_dash(row.difference, |d| format!("{:.3}", d.p_value)));
             }
             cells.push(row.word().to_owned());
         }
-        table.row(cells);
-    }
-    out.push_str(&table.to_string());
-    out.push('\n');
+        cells
+    });
+    let table = Table::new(options.width, head, &texts).rows(rows);
+    let _ = writeln!(out, "{table}");
     for line in wrap(&c.method(), options.width) {
         let _ = writeln!(out, "{line}");
     }

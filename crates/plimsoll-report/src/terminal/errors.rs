@@ -15,17 +15,18 @@ pub(super) fn errors(out: &mut String, run: &Run, options: &Options) {
             return;
         }
         let head = [title, "count", "share", "whose", "what happened"];
-        let mut table = Table::new(options.width, head, &[0, 3, 4]);
-        for e in errors {
-            table.row(vec![
+        let rows = errors.iter().map(|e| {
+            [
                 e.code.clone(),
                 count(e.count),
                 share(e.count, whole),
                 e.blame.clone(),
                 e.explanation.clone(),
-            ]);
-        }
-        out.push_str(&table.to_string());
+            ]
+        });
+        *out += &Table::new(options.width, head, &[0, 3, 4])
+            .rows(rows)
+            .to_string();
         for detail in &summary.details {
             if errors.iter().any(|e| e.code == detail.code) {
                 let line = format!("{}: {}", detail.code, printable(&detail.text));

@@ -20,10 +20,7 @@ pub(super) fn memory(out: &mut String, run: &Run, options: &Options) {
     );
     row(out, "held", &held, options);
     out.push('\n');
-    let mut table = Table::new(options.width, HEAD, &[0]);
-    for cells in rows(memory) {
-        table.row(cells.to_vec());
-    }
+    let table = Table::new(options.width, HEAD, &[0]).rows(rows(memory));
     out.push_str(&table.to_string());
     for line in wrap(NOTE, options.width) {
         let _ = writeln!(out, "{line}");

@@ -25,15 +25,14 @@ fn rows_below<const N: usize>(
     out: &mut String,
     head: [&str; N],
     text: usize,
-    rows: impl IntoIterator<Item = [String; N]>,
+    rows: Vec<[String; N]>,
     options: &Options,
 ) -> bool {
-    let mut rows = rows.into_iter().peekable();
-    let is_there = rows.peek().is_some();
+    let is_there = !rows.is_empty();
     if is_there {
-        let mut table = Table::new(options.width, head, &[text]);
-        rows.for_each(|row| table.row(row.to_vec()));
-        out.push_str(&table.to_string());
+        *out += &Table::new(options.width, head, &[text])
+            .rows(rows)
+            .to_string();
     }
     is_there
 }

@@ -39,14 +39,19 @@ impl Table {
 
     /// Breaks no cell of any column, however narrow the terminal is: for names that people
     /// search for and programs read.
-    pub(crate) fn unbroken(&mut self) {
+    pub(crate) fn unbroken(mut self) -> Table {
         for column in self.0.column_iter_mut() {
             column.set_constraint(ColumnConstraint::ContentWidth);
         }
+        self
     }
 
-    pub(crate) fn row(&mut self, cells: Vec<String>) {
-        self.0.add_row(cells);
+    pub(crate) fn rows<R: IntoIterator<Item = String>>(
+        mut self,
+        rows: impl IntoIterator<Item = R>,
+    ) -> Table {
+        self.0.add_rows(rows);
+        self
     }
 }
 

@@ -11,7 +11,7 @@ use super::Options;
 use super::table::{GAP, Table, wrap};
 use crate::measures::STREAMS;
 use crate::overhead::overhead;
-use crate::quantity::{count, signed_time, time};
+use crate::quantity::{count, or_dash, signed_time, time};
 
 type Column<'a> = (&'a str, Option<TimesSummary>);
 
@@ -64,10 +64,7 @@ pub(super) fn times(out: &mut String, run: &Run, options: &Options) {
             time(t.sd_us),
             time(t.min_us),
         ];
-        cells.extend(
-            t.percentiles()
-                .map(|(_, us)| us.map_or_else(|| "–".to_owned(), time)),
-        );
+        cells.extend(t.percentiles().map(|(_, us)| or_dash(us, time)));
         cells.push(time(t.max_us));
         cells
     });
@@ -130,11 +127,10 @@ pub(super) fn side_by_side(rows: &[&str], columns: &[Vec<String>], options: &Opt
         let columns = columns.iter().map(move |column| column[i].clone());
         std::iter::once(rows[i].to_owned()).chain(columns)
     };
-    let mut table = Table::new(options.width, cells(0), &[0]);
-    for i in 1..rows.len() {
-        table.row(cells(i).collect());
-    }
-    table.to_string()
+    let below = (1..rows.len()).map(cells);
+    Table::new(options.width, cells(0), &[0])
+        .rows(below)
+        .to_string()
 }
 
 /// What a dash among the percentiles means.
