@@ -98,7 +98,7 @@ fn template(outcome: Outcome, socket: bool, versions: Versions) -> &'static str 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arguments;
+    use crate::commands;
 
     #[test]
     fn advice_names_the_schemes_of_the_protocol_that_was_typed() {
@@ -161,7 +161,7 @@ mod tests {
     /// Every key that advice names is one that has a flag, and where a command has it not, the key stands alone.
     #[test]
     fn advice_names_flags_that_commands_have() {
-        let command = arguments::command();
+        let command = commands::command();
         for outcome in Outcome::all() {
             for versions in [
                 Versions::One,

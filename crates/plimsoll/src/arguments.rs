@@ -1,233 +1,21 @@
-//! The command line: what may be typed, and where each value came from.
+//! The command line as it was typed: read, and where each value came from.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fmt::Display;
-use std::net::{SocketAddr, ToSocketAddrs};
 
-use clap::builder::BoolishValueParser;
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
-use clap::{
-    ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand,
-};
+use clap::{ArgAction, ArgMatches, Command, FromArgMatches};
 
-use plimsoll_engine::Address;
-use plimsoll_model::plan::UnixSocket;
-use serde_json::Value;
-
-use crate::commands;
+use crate::commands::{self, Cli};
 use crate::console;
-use crate::documents::DocumentFlags;
-use crate::environment::{self, Environment};
+use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 use crate::flag_names;
 use crate::help;
-use crate::logging::Format;
-use crate::progress::Wish;
+use crate::origins::{Origins, Strength};
 use crate::variables;
-use crate::version;
 use crate::words;
-
-/// Finds the load line of a secure link: how much traffic it carries before your latency objective breaks.
-#[derive(Debug, Parser)]
-#[command(
-    name = "plimsoll",
-    version,
-    long_version = version::LONG,
-    before_help = "Example: a server, and 1000 calls a second for ten seconds against it\n  \
-        plimsoll serve score --listen 127.0.0.1:50051 &\n  \
-        plimsoll grpc grpc://127.0.0.1:50051 -m score.ScoreService/GetScore \\\n      \
-        -d '{\"json\": \"[0.1, 0.2]\"}' --rate 1000/s --duration 10s",
-    after_help = environment::HELP,
-    subcommand_required = true,
-    arg_required_else_help = true,
-    propagate_version = true
-)]
-pub(crate) struct Cli {
-    #[command(subcommand)]
-    pub(crate) command: Chosen,
-
-    /// Progress on stderr: live, lines or none [default: live on a terminal, lines elsewhere].
-    #[arg(
-        long,
-        global = true,
-        value_name = "HOW",
-        value_enum,
-        default_value_t,
-        hide_default_value = true,
-        hide_possible_values = true,
-        help_heading = "Messages"
-    )]
-    pub(crate) progress: Wish,
-
-    /// Only results and errors: no progress.
-    #[arg(short, long, global = true, help_heading = "Messages")]
-    pub(crate) quiet: bool,
-
-    /// Report what happens: connections, TLS, decisions.
-    #[arg(short, long, global = true, help_heading = "Messages")]
-    pub(crate) verbose: bool,
-
-    /// Report everything: TLS events, frames and state changes of each connection.
-    #[arg(long, global = true, help_heading = "Messages")]
-    pub(crate) trace: bool,
-
-    /// Tell programs what a run does while it goes on: HOST:PORT to answer scrapes with OpenMetrics at /metrics, or
-    /// the URL of an OTLP collector to post metrics to.
-    #[arg(long, global = true, value_name = "WHERE", help_heading = "Messages")]
-    pub(crate) telemetry: Option<String>,
-
-    /// Messages as text, or json: an object a line [default: text].
-    #[arg(
-        long,
-        global = true,
-        value_name = "FORMAT",
-        value_enum,
-        default_value_t,
-        hide_default_value = true,
-        hide_possible_values = true,
-        help_heading = "Messages"
-    )]
-    pub(crate) log_format: Format,
-}
-
-/// Every command. A flag's variable is its name, and one that is given or not takes `1` and `yes` as well as
-/// `true`, since flags come from variables too.
-pub(crate) fn command() -> Command {
-    with_variables(Cli::command())
-}
-
-fn with_variables(command: Command) -> Command {
-    let command = command.mut_args(|arg| {
-        let arg = match arg.get_action() {
-            ArgAction::SetTrue => arg.value_parser(BoolishValueParser::new()),
-            _ => arg,
-        };
-        match (arg.get_long(), arg.get_env()) {
-            (Some(long), None) => {
-                let name = long.replace('-', "_").to_uppercase();
-                arg.env(format!("PLIMSOLL_{name}"))
-            }
-            _ => arg,
-        }
-    });
-    command.mut_subcommands(with_variables)
-}
-
-/// Where to listen, as typed for a flag.
-///
-/// # Errors
-/// When it is no address.
-pub(crate) fn listening_address(flag: &str, typed: &str) -> Result<Address, Failure> {
-    let wrong = |problem: String| {
-        Failure::usage(
-            format_args!("{flag}: {problem}"),
-            "write HOST:PORT, such as 127.0.0.1:50051 or [::]:50051; port 0 takes any free one; or unix:/PATH",
-        )
-    };
-    if let Some(socket) = UnixSocket::parse(typed) {
-        return socket.map(Address::Unix).map_err(wrong);
-    }
-    let addresses = typed
-        .to_socket_addrs()
-        .map_err(|e| wrong(format!("`{typed}`: {e}")))?;
-    // Where a name has both kinds of address, the older one is what others expect.
-    let first = addresses.min_by_key(SocketAddr::is_ipv6);
-    let first = first.ok_or_else(|| wrong(format!("`{typed}` has no address")))?;
-    Ok(Address::Tcp(first))
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Chosen {
-    Run(commands::run::Arguments),
-    Find(commands::find::Arguments),
-    Ladder(Box<commands::ladder::Arguments>),
-    Sweep(commands::sweep::Arguments),
-    #[command(flatten)]
-    Call(Box<commands::calling::Arguments>),
-    Shard(commands::shard::Arguments),
-    Report(commands::report::Arguments),
-    Compare(commands::compare::Arguments),
-    Import(commands::import::Arguments),
-    Merge(commands::merge::Arguments),
-    Watch(commands::watch::Arguments),
-    View(commands::view::Arguments),
-    Slurm(commands::slurm::Arguments),
-    Kubernetes(commands::kubernetes::Arguments),
-    Check(commands::check::Arguments),
-    Serve(commands::serve::Arguments),
-    Relay(commands::relay::Arguments),
-    Stack(commands::stack::Arguments),
-    Certs(commands::certs::Arguments),
-    Payload(commands::payload::Arguments),
-    Completions(commands::completions::Arguments),
-    Man(commands::man::Arguments),
-}
-
-impl Chosen {
-    /// What a command that measures leaves for other programs.
-    pub(crate) fn documents(&self) -> Option<&DocumentFlags> {
-        match self {
-            Chosen::Run(arguments) => Some(arguments.output.documents()),
-            Chosen::Find(arguments) => Some(&arguments.documents),
-            Chosen::Ladder(arguments) => Some(&arguments.climb.documents),
-            Chosen::Sweep(arguments) => Some(&arguments.climb.documents),
-            Chosen::Call(arguments) => Some(arguments.output.documents()),
-            Chosen::Merge(arguments) => Some(&arguments.documents),
-            Chosen::Stack(arguments) => arguments.documents(),
-            _ => None,
-        }
-    }
-}
-
-/// `--json`, for the commands that a program may read.
-#[derive(Debug, Args)]
-pub(crate) struct Json {
-    /// Print the result as JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-impl Json {
-    /// Prints `document` where JSON is wanted, and `text` elsewhere.
-    ///
-    /// # Errors
-    /// When stdout can't be written to.
-    pub(crate) fn result(&self, document: &Value, text: impl Display) -> Result<(), Failure> {
-        match self.json {
-            true => console::result(format_args!("{document}\n")),
-            false => console::result(format_args!("{text}\n")),
-        }
-    }
-}
-
-/// How much a value means, the strongest last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Strength {
-    File,
-    Alias,
-    Variable,
-    CommandLine,
-}
-
-/// Where the values of the chosen command came from, by argument id.
-#[derive(Debug, Default)]
-pub(crate) struct Origins(BTreeMap<String, (Strength, String)>);
-
-impl Origins {
-    pub(crate) fn strength(&self, id: &str) -> Option<Strength> {
-        self.0.get(id).map(|(strength, _)| *strength)
-    }
-
-    /// The variables that took effect, for a person to see.
-    pub(crate) fn variables(&self) -> impl Iterator<Item = &str> {
-        self.0
-            .values()
-            .filter(|(strength, _)| *strength != Strength::CommandLine)
-            .map(|(_, variable)| variable.as_str())
-    }
-}
 
 /// Reads the command line, with variables standing in for flags.
 ///
@@ -238,12 +26,12 @@ pub(crate) fn parse(
     environment: &Environment,
 ) -> Result<(Cli, Origins), Exit> {
     let reported = |failure: Failure| {
-        failure.show();
+        console::failure(&failure);
         failure.exit()
     };
     let typed = words::ours(typed.into_iter().collect()).map_err(reported)?;
     let mut stand_ins = BTreeMap::new();
-    let mut command = with_stand_ins(self::command(), "", environment, &mut stand_ins);
+    let mut command = with_stand_ins(commands::command(), "", environment, &mut stand_ins);
     let own = |word: &&OsString| *word != "--";
     if typed.iter().take_while(own).any(|word| word == "-h") {
         command = help::short(command);
@@ -399,6 +187,7 @@ fn blamed_variable(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::command;
 
     #[test]
     fn the_command_line_is_consistent() {

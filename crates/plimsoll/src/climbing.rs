@@ -31,11 +31,12 @@ use plimsoll_model::units::Period;
 use crate::console;
 use crate::documents::DocumentFlags;
 use crate::environment::Environment;
-use crate::execution::{self, Process, cannot_keep};
+use crate::execution::{self, cannot_keep};
 use crate::failure::Failure;
 use crate::planning;
 use crate::presentation;
 use crate::problems::{self, Source};
+use crate::process::Process;
 use crate::shards::Team;
 use crate::version;
 

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::failure::Failure;
-use crate::logging::json_line;
 
 /// Writes a result. A reader that went away early (`| head`) is no error.
 ///
@@ -61,6 +60,22 @@ pub(crate) fn notice(text: impl fmt::Display) {
         true => json_line("INFO", &text),
         false => text,
     });
+}
+
+/// Reports why a command could not do its work.
+pub(crate) fn failure(failure: &Failure) {
+    let text = format!("{failure:?}");
+    notice(format_args!("Error: {}", text.trim_start_matches('\n')));
+}
+
+/// A message as the other lines have it.
+pub(crate) fn json_line(level: &str, text: &str) -> String {
+    serde_json::json!({
+        "timestamp": jiff::Timestamp::now().to_string(),
+        "level": level,
+        "fields": { "message": text },
+    })
+    .to_string()
 }
 
 /// Prints a line as it is.

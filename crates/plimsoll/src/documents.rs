@@ -4,6 +4,7 @@
 //!
 //! All of them are made from run directories: a document shows what `report` would show.
 
+use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ use plimsoll_model::search::SearchRecord;
 use plimsoll_report::html::{self, View};
 use plimsoll_report::{json, junit, markdown};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::console;
 use crate::environment::Environment;
@@ -45,6 +47,27 @@ pub(crate) struct DocumentFlags {
     /// Write a page in HTML ("-": stdout). It needs no network.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     html: Option<PathBuf>,
+}
+
+/// `--json`, for the commands that a program may read.
+#[derive(Debug, Args)]
+pub(crate) struct Json {
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl Json {
+    /// Prints `document` where JSON is wanted, and `text` elsewhere.
+    ///
+    /// # Errors
+    /// When stdout can't be written to.
+    pub(crate) fn result(&self, document: &Value, text: impl Display) -> Result<(), Failure> {
+        match self.json {
+            true => console::result(format_args!("{document}\n")),
+            false => console::result(format_args!("{text}\n")),
+        }
+    }
 }
 
 /// What has stdout.

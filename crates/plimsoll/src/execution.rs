@@ -18,63 +18,20 @@ use plimsoll_model::spec::Spec;
 use plimsoll_report::json;
 
 use crate::abort::Abort;
+use crate::barrier::Barrier;
 use crate::console;
-use crate::descriptors;
 use crate::documents::{self, Made, Screen};
 use crate::failure::{Exit, Failure};
 use crate::precision::PrecisionMonitor;
 use crate::presentation;
-use crate::progress::{Progress, Style};
-use crate::protocols;
+use crate::process::Process;
+use crate::progress::Progress;
 use crate::reporter::{self, Reporter};
 use crate::spread::{self, Spread, SpreadLoad};
-use crate::stopping;
 use crate::telemetry;
-use crate::together::Barrier;
 pub(crate) use output::OutputFlags;
 pub(crate) use recording::cannot_keep;
 use recording::{Recording, never_began};
-
-/// What holds for the whole process.
-pub(crate) struct Process {
-    /// How progress is shown.
-    pub(crate) progress: Style,
-    pub(crate) verbose: bool,
-    pub(crate) trace: bool,
-    /// Pulled by signals.
-    pub(crate) stop: Stop,
-    /// What is to be reported when the command ends.
-    pub(crate) made: Made,
-}
-
-/// What signals pull. `loads`: the command makes a load, which it stops.
-///
-/// # Errors
-/// When signals can't be listened to.
-pub(crate) fn stopped_by_signals(loads: bool) -> Result<Stop, Failure> {
-    descriptors::raise_limit()?;
-    let stop = Stop::new();
-    let pulled = stop.clone();
-    match loads {
-        true => stopping::on_signal(move |_| pulled.request())?,
-        // What goes on elsewhere does not stop by itself.
-        false => stopping::on_signal_reported("", move |_| pulled.request())?,
-    }
-    Ok(stop)
-}
-
-impl Process {
-    /// A load of `plan`, ready to be put on its target.
-    ///
-    /// # Errors
-    /// As [`protocols::prepare`].
-    pub(crate) fn prepare<'a>(&self, plan: &'a Plan) -> Result<protocols::Load<'a>, Failure> {
-        protocols::prepare(protocols::Asked {
-            plan,
-            trace: self.trace,
-        })
-    }
-}
 
 /// Carries `plan`, which was resolved from `spec`, out.
 ///

@@ -84,7 +84,6 @@ impl From<Exit> for ExitCode {
 }
 
 /// A command that could not do its work.
-#[derive(Debug)]
 pub(crate) struct Failure {
     exit: Exit,
     report: Report,
@@ -128,11 +127,12 @@ impl Failure {
     pub(crate) fn exit(&self) -> Exit {
         self.exit
     }
+}
 
-    /// Prints it on stderr.
-    pub(crate) fn show(&self) {
-        let text = format!("{:?}", self.report);
-        crate::console::notice(format_args!("Error: {}", text.trim_start_matches('\n')));
+impl std::fmt::Debug for Failure {
+    /// As it is shown: the message in its place, and what to do.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.report.fmt(f)
     }
 }
 

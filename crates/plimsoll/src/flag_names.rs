@@ -139,7 +139,7 @@ pub(crate) fn is_of(command: &Command, flag: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arguments;
+    use crate::commands;
 
     #[test]
     fn flags_are_found_in_sentences() {
@@ -163,7 +163,7 @@ mod tests {
     /// What problems with typed plans are translated into.
     #[test]
     fn every_key_has_a_flag_of_a_command() {
-        let command = arguments::command();
+        let command = commands::command();
         for (key, words) in FLAGS {
             let mut subs = command.get_subcommands();
             let found = subs.any(|sub| named_in(words).all(|flag| is_of(sub, flag)));

@@ -122,7 +122,7 @@ fn first(examples: &str) -> String {
 mod tests {
 
     use super::*;
-    use crate::arguments;
+    use crate::commands;
 
     /// Of 100 columns.
     const SCREEN: usize = 60;
@@ -142,7 +142,7 @@ mod tests {
                 check(sub, &path, long);
             }
         }
-        let mut command = short(arguments::command()).term_width(100);
+        let mut command = short(commands::command()).term_width(100);
         command.build();
         let mut long = Vec::new();
         check(&mut command, "plimsoll", &mut long);

@@ -15,11 +15,12 @@ use plimsoll_report::lanes as shown;
 use crate::console;
 use crate::documents::Screen;
 use crate::environment::Environment;
-use crate::execution::{self, OutputFlags, Process};
+use crate::execution::{self, OutputFlags};
 use crate::failure::{Exit, Failure};
 use crate::planning;
 use crate::presentation;
 use crate::problems::{self, Source};
+use crate::process::Process;
 use crate::together::{self, Part};
 
 /// A plan with lanes, ready to be carried out.

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use plimsoll_model::spec::Spec;
 
-use crate::commands::run;
 use crate::execution::slug;
 use crate::failure::Failure;
+use crate::planning;
 
 pub(crate) use apply::{Job, LAST_LINES};
 pub(crate) use kubernetes::{Meeting, Objects};
@@ -31,7 +31,7 @@ impl Load {
     /// # Errors
     /// When there is no such plan, or it has lanes.
     pub(crate) fn read(path: &Path) -> Result<Load, Failure> {
-        let (spec, text) = run::read(path)?;
+        let (spec, text) = planning::read(path)?;
         if !spec.lanes.is_empty() {
             return Err(Failure::usage(
                 format_args!(

@@ -9,15 +9,13 @@ use plimsoll_protocols::grpc::{
     self,
     asking::{self, Connection, Server},
 };
-use plimsoll_protocols::registry::Unmade;
 
-use crate::advice::Versions;
 use crate::console;
 use crate::environment::Environment;
 use crate::failure::Failure;
 use crate::planning;
 use crate::problems::{self, Source};
-use crate::protocols::failed;
+use crate::protocols::asked_in_vain;
 
 #[derive(Debug, Args)]
 pub(crate) struct LinkFlags {
@@ -146,9 +144,4 @@ impl LinkFlags {
             work(opened.map_err(lost)?).await
         })
     }
-}
-
-/// All servers that are asked without a load speak gRPC.
-pub(crate) fn asked_in_vain(unmade: Unmade) -> Failure {
-    failed(unmade, Versions::Two)
 }

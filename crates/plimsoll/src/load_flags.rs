@@ -9,8 +9,8 @@ use clap::Args;
 use plimsoll_model::spec::{Limit, RateSpec, Spec, TlsSpec, WatchSpec};
 use plimsoll_model::units::{Period, Rate, Size};
 
-use crate::arguments::Origins;
 use crate::failure::Failure;
+use crate::origins::Origins;
 
 /// Flags of every command that puts load on a target.
 #[derive(Debug, Default, Args)]

@@ -125,19 +125,9 @@ impl Throttle {
         let at = jiff::Timestamp::now();
         console::line(match self.format {
             Format::Text => format!("{at} {level:>5} {text}"),
-            Format::Json => json_line(level, &text),
+            Format::Json => console::json_line(level, &text),
         });
     }
-}
-
-/// A message as the other lines have it.
-pub(crate) fn json_line(level: &str, text: &str) -> String {
-    serde_json::json!({
-        "timestamp": jiff::Timestamp::now().to_string(),
-        "level": level,
-        "fields": { "message": text },
-    })
-    .to_string()
 }
 
 impl<S: Subscriber> Layer<S> for Throttled {

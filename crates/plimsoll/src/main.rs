@@ -6,6 +6,7 @@
 mod abort;
 mod advice;
 mod arguments;
+mod barrier;
 mod climbing;
 mod commands;
 mod console;
@@ -24,10 +25,12 @@ mod link_flags;
 mod live;
 mod load_flags;
 mod logging;
+mod origins;
 mod planning;
 mod precision;
 mod presentation;
 mod problems;
+mod process;
 mod processor;
 mod progress;
 mod protocols;
@@ -54,7 +57,7 @@ fn main() -> ExitCode {
     let exit = match defect::caught(run) {
         Ok(Ok(exit)) => exit,
         Ok(Err(failure)) => {
-            failure.show();
+            console::failure(&failure);
             failure.exit()
         }
         Err(_) => Exit::Defect,

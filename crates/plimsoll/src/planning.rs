@@ -1,4 +1,4 @@
-//! Spec → plan, with what the world adds: variables, files and message schemas.
+//! Plan file → spec → plan, with what the world adds: variables, files and message schemas.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -16,8 +16,40 @@ use plimsoll_protocols::registry;
 use crate::credentials;
 use crate::environment::Environment;
 use crate::failure::Failure;
-use crate::link_flags::asked_in_vain;
 use crate::problems::{self, Source};
+use crate::protocols::asked_in_vain;
+
+/// Reads a plan file (`-`: stdin), and gives its text, too.
+///
+/// # Errors
+/// When there is none, or it is no plan: every problem, in its place.
+pub(crate) fn read(path: &Path) -> Result<(Spec, String), Failure> {
+    let is_stdin = path == Path::new("-");
+    let name = match is_stdin {
+        true => "stdin".to_owned(),
+        false => path.display().to_string(),
+    };
+    let text = match is_stdin {
+        true => input::stdin_to_string(),
+        false => input::read_to_string(path),
+    };
+    let text = text.map_err(|e| {
+        let help = match e.kind() {
+            std::io::ErrorKind::NotFound => {
+                "give the path of a plan file; ready ones are in plans/"
+            }
+            _ => "a plan is a TOML file in UTF-8",
+        };
+        Failure::error_with_help(format_args!("can't read plan {name}: {e}"), help)
+    })?;
+    match spec::read(&text) {
+        Ok(spec) => Ok((spec, text)),
+        Err(found) => Err(problems::failure(
+            found,
+            &Source::File { name, text: &text },
+        )),
+    }
+}
 
 /// Resolves `spec`.
 ///

@@ -27,11 +27,16 @@ pub(crate) fn prepare(asked: Asked<'_>) -> Result<Load<'_>, Failure> {
 }
 
 /// A load that could not be made, with what to do about it.
-pub(crate) fn failed(unmade: Unmade, versions: Versions) -> Failure {
+fn failed(unmade: Unmade, versions: Versions) -> Failure {
     match unmade {
         Unmade::Engine(error) => could_not_begin(error, versions),
         Unmade::Call(why) => Failure::error(why),
     }
+}
+
+/// All servers that are asked without a load speak gRPC.
+pub(crate) fn asked_in_vain(unmade: Unmade) -> Failure {
+    failed(unmade, Versions::Two)
 }
 
 /// What a load needs of the machine that makes it.

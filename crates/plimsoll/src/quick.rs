@@ -3,9 +3,9 @@
 
 use plimsoll_model::spec::{CallSpec, Section, Spec};
 
-use crate::arguments::Origins;
 use crate::failure::Failure;
 use crate::load_flags::LoadFlags;
+use crate::origins::Origins;
 use crate::problems::{self, Source};
 
 /// The plan that was typed.

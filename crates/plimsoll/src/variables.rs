@@ -63,11 +63,11 @@ fn is_a_clusters(name: &str) -> bool {
 mod tests {
 
     use super::*;
-    use crate::arguments;
+    use crate::commands;
 
     fn error_of(name: &str) -> Option<String> {
         let environment = Environment::of(&[(name, "1")]);
-        let failure = check(&arguments::command(), &environment).err()?;
+        let failure = check(&commands::command(), &environment).err()?;
         Some(failure.to_string())
     }
 

@@ -8,11 +8,11 @@ use plimsoll_model::spec::{LadderSpec, Spec};
 use plimsoll_model::units::Period;
 
 use super::Asked;
-use crate::arguments::Origins;
-use crate::commands::run::read;
 use crate::documents::DocumentFlags;
 use crate::failure::Failure;
 use crate::load_flags::LoadFlags;
+use crate::origins::Origins;
+use crate::planning::read;
 use crate::shards::identity::ShardFlags;
 
 /// What is measured, how often, and where it is kept.

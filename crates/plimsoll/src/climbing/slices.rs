@@ -18,10 +18,11 @@ use serde::{Deserialize, Serialize};
 use super::testbed::Company;
 use super::{Climb, Outline};
 use crate::environment::Environment;
-use crate::execution::{self, Process};
+use crate::execution;
 use crate::failure::{Exit, Failure};
 use crate::planning;
 use crate::problems::Source;
+use crate::process::Process;
 use crate::progress::Series;
 use crate::shards::Team;
 

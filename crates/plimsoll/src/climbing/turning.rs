@@ -19,8 +19,8 @@ use plimsoll_report::quantity::time;
 
 use super::testbed::Company;
 use super::{Asked, Climb, prices};
-use crate::execution::Process;
 use crate::failure::Failure;
+use crate::process::Process;
 use crate::progress::Series;
 use crate::together::{self, NOTICE, Part};
 

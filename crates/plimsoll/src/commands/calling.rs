@@ -5,15 +5,16 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use plimsoll_model::spec::CallSpec;
 use plimsoll_protocols::registry::{ENTRIES, Entry};
 
-use crate::arguments::Origins;
 use crate::commands::asking::{self, Question};
 use crate::commands::{report, sweep};
 use crate::environment::{self, Environment};
-use crate::execution::{self, OutputFlags, Process};
+use crate::execution::{self, OutputFlags};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
+use crate::origins::Origins;
 use crate::planning;
 use crate::problems::Source;
+use crate::process::Process;
 use crate::quick;
 
 /// What was typed for one of them.

@@ -6,8 +6,8 @@ use clap::Args;
 use plimsoll_model::units::Period;
 use plimsoll_stack::certificates::{Algorithm, Leaf, Options, Validity, make_certificates};
 
-use crate::arguments::Json;
 use crate::console;
+use crate::documents::Json;
 use crate::failure::{Exit, Failure};
 
 /// Make a CA, a server certificate and a client certificate for tests.

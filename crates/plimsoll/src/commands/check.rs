@@ -12,8 +12,8 @@ use plimsoll_model::units::Period;
 use plimsoll_protocols::grpc::check::{self, CaseResult, EchoCheck};
 use plimsoll_stack::sessions::ask_health;
 
-use crate::arguments::Json;
 use crate::console;
+use crate::documents::Json;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 use crate::link_flags::LinkFlags;

@@ -10,8 +10,8 @@ use plimsoll_report::html::{self, View};
 use plimsoll_report::{markdown, terminal};
 use serde_json::{Value, json};
 
-use crate::arguments::Json;
 use crate::console;
+use crate::documents::Json;
 use crate::documents::{load, write_text};
 use crate::failure::{Exit, Failure, chain};
 use crate::presentation;

@@ -3,7 +3,6 @@
 use clap::{Args, Command, ValueEnum};
 use clap_complete::generate;
 
-use crate::arguments;
 use crate::console;
 use crate::failure::{Exit, Failure};
 
@@ -30,7 +29,7 @@ enum Shell {
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
-    let mut command = shown(&arguments::command())
+    let mut command = shown(&super::command())
         .version(env!("CARGO_PKG_VERSION"))
         .propagate_version(true);
     let shell = match arguments.shell {

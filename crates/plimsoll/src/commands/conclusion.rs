@@ -3,8 +3,8 @@
 use plimsoll_engine::defect;
 use serde_json::Value;
 
-use crate::arguments::Json;
 use crate::defects;
+use crate::documents::Json;
 use crate::failure::Failure;
 
 /// Prints counts, in this order, as words or as an object of JSON; panics as well, where there were any.

@@ -9,8 +9,8 @@ use plimsoll_model::input;
 use plimsoll_protocols::registry::{self, Files};
 use plimsoll_report::{json, lines, s_time};
 
-use crate::arguments::Json;
 use crate::console;
+use crate::documents::Json;
 use crate::documents::{Screen, print_json};
 use crate::execution::default_dir;
 use crate::failure::{Exit, Failure, chain};

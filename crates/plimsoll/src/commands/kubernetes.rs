@@ -7,9 +7,9 @@ use plimsoll_engine::worker::StopLevel;
 
 use crate::console;
 use crate::documents::{Made, Screen};
-use crate::execution::Process;
 use crate::failure::{Exit, Failure};
 use crate::launching::{Job, LAST_LINES, Load, Meeting, Objects};
+use crate::process::Process;
 use crate::shards;
 use crate::shards::identity::{AccessFlags, check_run_id};
 

@@ -11,15 +11,16 @@ use plimsoll_protocols::grpc::GrpcFlags;
 use plimsoll_report::ladder as shown;
 use plimsoll_report::quantity::time;
 
-use crate::arguments::{Origins, Strength};
 use crate::climbing::{Climb, ClimbFlags, Outline};
 use crate::console;
 use crate::documents::{Made, Screen};
 use crate::environment::Environment;
-use crate::execution::{self, Process};
+use crate::execution;
 use crate::failure::{Exit, Failure};
+use crate::origins::{Origins, Strength};
 use crate::presentation;
 use crate::problems::Source;
+use crate::process::Process;
 use crate::quick;
 use crate::shards::Team;
 

@@ -8,7 +8,6 @@ use clap::{Args, Command};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use crate::arguments;
 use crate::console;
 use crate::failure::{Exit, Failure};
 
@@ -26,7 +25,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
-    let mut command = arguments::command().disable_help_subcommand(true);
+    let mut command = super::command().disable_help_subcommand(true);
     command.build();
     let dir = &arguments.dir;
     let mut pages = Vec::new();

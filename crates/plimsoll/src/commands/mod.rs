@@ -1,4 +1,4 @@
-//! One file a command.
+//! What may be typed: one file a command.
 
 mod asking;
 pub(crate) mod calling;
@@ -11,6 +11,7 @@ pub(crate) mod find;
 pub(crate) mod import;
 pub(crate) mod kubernetes;
 pub(crate) mod ladder;
+mod listening;
 pub(crate) mod man;
 pub(crate) mod merge;
 pub(crate) mod payload;
@@ -28,13 +29,148 @@ mod tls_flags;
 pub(crate) mod view;
 pub(crate) mod watch;
 
-use crate::arguments::{Chosen, Cli, Origins};
-use crate::documents::Made;
-use crate::environment::Environment;
-use crate::execution::{Process, stopped_by_signals};
+use clap::builder::BoolishValueParser;
+use clap::{ArgAction, Command, CommandFactory, Parser, Subcommand};
+
+use crate::console;
+use crate::documents::{DocumentFlags, Made};
+use crate::environment::{self, Environment};
 use crate::failure::{Exit, Failure};
-use crate::progress::Style;
+use crate::logging::Format;
+use crate::origins::Origins;
+use crate::process::{Process, stopped_by_signals};
+use crate::progress::{Style, Wish};
 use crate::telemetry;
+use crate::version;
+
+/// Finds the load line of a secure link: how much traffic it carries before your latency objective breaks.
+#[derive(Debug, Parser)]
+#[command(
+    name = "plimsoll",
+    version,
+    long_version = version::LONG,
+    before_help = "Example: a server, and 1000 calls a second for ten seconds against it\n  \
+        plimsoll serve score --listen 127.0.0.1:50051 &\n  \
+        plimsoll grpc grpc://127.0.0.1:50051 -m score.ScoreService/GetScore \\\n      \
+        -d '{\"json\": \"[0.1, 0.2]\"}' --rate 1000/s --duration 10s",
+    after_help = environment::HELP,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    propagate_version = true
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Chosen,
+
+    /// Progress on stderr: live, lines or none [default: live on a terminal, lines elsewhere].
+    #[arg(
+        long,
+        global = true,
+        value_name = "HOW",
+        value_enum,
+        default_value_t,
+        hide_default_value = true,
+        hide_possible_values = true,
+        help_heading = "Messages"
+    )]
+    pub(crate) progress: Wish,
+
+    /// Only results and errors: no progress.
+    #[arg(short, long, global = true, help_heading = "Messages")]
+    pub(crate) quiet: bool,
+
+    /// Report what happens: connections, TLS, decisions.
+    #[arg(short, long, global = true, help_heading = "Messages")]
+    pub(crate) verbose: bool,
+
+    /// Report everything: TLS events, frames and state changes of each connection.
+    #[arg(long, global = true, help_heading = "Messages")]
+    pub(crate) trace: bool,
+
+    /// Tell programs what a run does while it goes on: HOST:PORT to answer scrapes with OpenMetrics at /metrics, or
+    /// the URL of an OTLP collector to post metrics to.
+    #[arg(long, global = true, value_name = "WHERE", help_heading = "Messages")]
+    pub(crate) telemetry: Option<String>,
+
+    /// Messages as text, or json: an object a line [default: text].
+    #[arg(
+        long,
+        global = true,
+        value_name = "FORMAT",
+        value_enum,
+        default_value_t,
+        hide_default_value = true,
+        hide_possible_values = true,
+        help_heading = "Messages"
+    )]
+    pub(crate) log_format: Format,
+}
+
+/// Every command. A flag's variable is its name, and one that is given or not takes `1` and `yes` as well as
+/// `true`, since flags come from variables too.
+pub(crate) fn command() -> Command {
+    with_variables(Cli::command())
+}
+
+fn with_variables(command: Command) -> Command {
+    let command = command.mut_args(|arg| {
+        let arg = match arg.get_action() {
+            ArgAction::SetTrue => arg.value_parser(BoolishValueParser::new()),
+            _ => arg,
+        };
+        match (arg.get_long(), arg.get_env()) {
+            (Some(long), None) => {
+                let name = long.replace('-', "_").to_uppercase();
+                arg.env(format!("PLIMSOLL_{name}"))
+            }
+            _ => arg,
+        }
+    });
+    command.mut_subcommands(with_variables)
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Chosen {
+    Run(run::Arguments),
+    Find(find::Arguments),
+    Ladder(Box<ladder::Arguments>),
+    Sweep(sweep::Arguments),
+    #[command(flatten)]
+    Call(Box<calling::Arguments>),
+    Shard(shard::Arguments),
+    Report(report::Arguments),
+    Compare(compare::Arguments),
+    Import(import::Arguments),
+    Merge(merge::Arguments),
+    Watch(watch::Arguments),
+    View(view::Arguments),
+    Slurm(slurm::Arguments),
+    Kubernetes(kubernetes::Arguments),
+    Check(check::Arguments),
+    Serve(serve::Arguments),
+    Relay(relay::Arguments),
+    Stack(stack::Arguments),
+    Certs(certs::Arguments),
+    Payload(payload::Arguments),
+    Completions(completions::Arguments),
+    Man(man::Arguments),
+}
+
+impl Chosen {
+    /// What a command that measures leaves for other programs.
+    pub(crate) fn documents(&self) -> Option<&DocumentFlags> {
+        match self {
+            Chosen::Run(arguments) => Some(arguments.output.documents()),
+            Chosen::Find(arguments) => Some(&arguments.documents),
+            Chosen::Ladder(arguments) => Some(&arguments.climb.documents),
+            Chosen::Sweep(arguments) => Some(&arguments.climb.documents),
+            Chosen::Call(arguments) => Some(arguments.output.documents()),
+            Chosen::Merge(arguments) => Some(&arguments.documents),
+            Chosen::Stack(arguments) => arguments.documents(),
+            _ => None,
+        }
+    }
+}
 
 /// Does what was chosen, and writes the documents that were asked for, also of what was measured
 /// before an error.
@@ -61,7 +197,7 @@ pub(crate) fn execute(
         (Ok(exit), delivered) => delivered.map(|()| exit),
         (Err(failure), Ok(())) => Err(failure),
         (Err(failure), Err(other)) => {
-            other.show();
+            console::failure(&other);
             Err(failure)
         }
     }
@@ -78,7 +214,7 @@ fn carry_out(
     let process = || -> Result<Process, Failure> {
         let variables: Vec<&str> = origins.variables().collect();
         if !variables.is_empty() && !cli.quiet {
-            crate::console::notice(format_args!(
+            console::notice(format_args!(
                 "from the environment: {}",
                 variables.join(", ")
             ));

@@ -1,20 +1,20 @@
 //! `plimsoll run`: plan files, one after another.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
-use plimsoll_model::spec::{self, Spec};
-use plimsoll_model::{Plan, input};
+use plimsoll_model::Plan;
 use plimsoll_protocols::flags::RowFlags;
 
-use crate::arguments::Origins;
 use crate::environment::Environment;
-use crate::execution::{self, OutputFlags, Process};
+use crate::execution::{self, OutputFlags};
 use crate::failure::{Exit, Failure};
 use crate::lanes::Lanes;
 use crate::load_flags::LoadFlags;
+use crate::origins::Origins;
 use crate::planning;
-use crate::problems::{self, Source};
+use crate::problems::Source;
+use crate::process::Process;
 use crate::shards;
 use crate::shards::identity::ShardFlags;
 
@@ -61,7 +61,7 @@ pub(crate) fn execute(
     // All plans are checked before the first one runs.
     let mut ready = Vec::new();
     for path in &arguments.plans {
-        let (mut spec, text) = read(path)?;
+        let (mut spec, text) = planning::read(path)?;
         if let Some(target) = &arguments.target {
             spec.target = Some(target.clone());
         }
@@ -110,36 +110,4 @@ pub(crate) fn execute(
 enum Asked {
     One(Box<Plan>),
     Lanes(Lanes),
-}
-
-/// Reads a plan file (`-`: stdin), and gives its text, too.
-///
-/// # Errors
-/// When there is none, or it is no plan: every problem, in its place.
-pub(crate) fn read(path: &Path) -> Result<(Spec, String), Failure> {
-    let is_stdin = path == Path::new("-");
-    let name = match is_stdin {
-        true => "stdin".to_owned(),
-        false => path.display().to_string(),
-    };
-    let text = match is_stdin {
-        true => input::stdin_to_string(),
-        false => input::read_to_string(path),
-    };
-    let text = text.map_err(|e| {
-        let help = match e.kind() {
-            std::io::ErrorKind::NotFound => {
-                "give the path of a plan file; ready ones are in plans/"
-            }
-            _ => "a plan is a TOML file in UTF-8",
-        };
-        Failure::error_with_help(format_args!("can't read plan {name}: {e}"), help)
-    })?;
-    match spec::read(&text) {
-        Ok(spec) => Ok((spec, text)),
-        Err(found) => Err(problems::failure(
-            found,
-            &Source::File { name, text: &text },
-        )),
-    }
 }

@@ -15,12 +15,12 @@ use plimsoll_engine::worker::Established;
 use plimsoll_engine::{Clock, Place};
 use plimsoll_model::plan::{Shard, Watch};
 
-use crate::commands::run::read;
 use crate::environment::Environment;
-use crate::execution::Process;
 use crate::failure::{Exit, Failure};
 use crate::planning;
+use crate::planning::read;
 use crate::problems::Source;
+use crate::process::Process;
 use crate::protocols;
 use crate::spread::wire::{End, HEARTBEAT, Message, Order, Ready, messages};
 

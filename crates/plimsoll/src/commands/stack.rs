@@ -12,17 +12,19 @@ use plimsoll_model::units::Period;
 use plimsoll_protocols::session::QueryFlags;
 use plimsoll_stack::sessions::{Limits, Stack, Topology, is_healthy};
 
-use crate::arguments::{Json, Origins};
 use crate::commands::report;
 use crate::console;
 use crate::descriptors;
 use crate::documents::DocumentFlags;
+use crate::documents::Json;
 use crate::environment::Environment;
-use crate::execution::{self, OutputFlags, Process};
+use crate::execution::{self, OutputFlags};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
+use crate::origins::Origins;
 use crate::planning;
 use crate::problems::{self, Source};
+use crate::process::Process;
 
 const FOLLOW_PAUSE: Duration = Duration::from_millis(200);
 

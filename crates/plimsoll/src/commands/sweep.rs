@@ -10,15 +10,16 @@ use plimsoll_model::plan::{ChainCheck, Group, Plan, Suite, Trust};
 use plimsoll_model::spec::Spec;
 use plimsoll_report::sweep as shown;
 
-use crate::arguments::Origins;
 use crate::climbing::{Asked, Climb, ClimbFlags, Outline};
 use crate::console;
 use crate::documents::{Made, Screen};
 use crate::environment::Environment;
-use crate::execution::{self, OutputFlags, Process};
+use crate::execution::{self, OutputFlags};
 use crate::failure::{Exit, Failure};
+use crate::origins::Origins;
 use crate::presentation;
 use crate::problems::Source;
+use crate::process::Process;
 use crate::shards::Team;
 
 /// The table of metrics in a sweep's directory, for spreadsheets and for programs.

@@ -2,8 +2,8 @@
 
 use clap::Args;
 
-use crate::execution::Process;
 use crate::failure::{Exit, Failure};
+use crate::process::Process;
 use crate::shards::identity::AccessFlags;
 use crate::shards::{self, Watching};
 

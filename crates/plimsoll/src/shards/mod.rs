@@ -41,8 +41,9 @@ use plimsoll_model::spec::Spec;
 use plimsoll_model::{Plan, Time};
 
 use crate::console;
-use crate::execution::{self, Carry, OutputFlags, Process};
+use crate::execution::{self, Carry, OutputFlags};
 use crate::failure::{Exit, Failure};
+use crate::process::Process;
 use crate::spread::wire::{End, Message, Ready, messages};
 use crate::spread::{self, Spread, SpreadLoad};
 use exchange::{Closing, Leading, Rendezvous};

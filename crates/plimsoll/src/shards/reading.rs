@@ -16,8 +16,9 @@ use super::objects::{self, HEAD, Head, Line, ORDERS, Orders, WISH, Wish, from_js
 use super::store::{Access, Answer, Ask, Role, Store};
 use crate::console;
 use crate::documents::{Made, Screen};
-use crate::execution::{self, Process};
+use crate::execution;
 use crate::failure::{Exit, Failure};
+use crate::process::Process;
 use crate::progress::Progress;
 use crate::spread::wire::Message;
 use std::io::IsTerminal as _;

@@ -21,8 +21,9 @@ use super::identity::Identity;
 use super::member::LEADER_PATIENCE;
 use super::objects::{self, from_json, to_json};
 use super::store::{Answer, Ask, Role, Store};
-use crate::execution::{self, Job, Process};
+use crate::execution::{self, Job};
 use crate::failure::{Exit, Failure};
+use crate::process::Process;
 
 /// How often shards look for what comes next.
 const SOON: Duration = Duration::from_millis(500);

@@ -30,8 +30,8 @@ use super::server_memory::ServerMemory;
 use super::wire::{Message, Order};
 use super::{Spread, SpreadLoad};
 use crate::console;
-use crate::execution::Process;
 use crate::failure::Exit;
+use crate::process::Process;
 
 /// How often connecting is reported, and signals are passed on.
 const TURN: Duration = Duration::from_millis(100);

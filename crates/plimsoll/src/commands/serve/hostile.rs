@@ -7,10 +7,11 @@ use plimsoll_engine::Address;
 use plimsoll_model::spec::suggest;
 use plimsoll_protocols::hostile::{self, Behaviour, Hostile, Listening, Wire};
 
-use crate::arguments::{Json, listening_address};
+use crate::commands::listening::listening_address;
 use crate::commands::tls_flags::ServerTlsFlags;
 use crate::console;
 use crate::descriptors;
+use crate::documents::Json;
 use crate::failure::{Exit, Failure};
 use crate::stopping;
 

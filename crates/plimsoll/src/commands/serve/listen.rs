@@ -9,11 +9,12 @@ use plimsoll_model::units::Period;
 use plimsoll_protocols::serving::reference::Counted;
 use plimsoll_protocols::serving::{Bound, Listen, Reserved, TicketSeed};
 
-use crate::arguments::{Json, listening_address};
 use crate::commands::conclusion;
+use crate::commands::listening::listening_address;
 use crate::commands::tls_flags::ServerTlsFlags;
 use crate::defects;
 use crate::descriptors;
+use crate::documents::Json;
 use crate::failure::Failure;
 
 #[derive(Debug, Args)]

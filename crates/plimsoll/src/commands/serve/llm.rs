@@ -12,13 +12,14 @@ use plimsoll_relays::llm::{Llm, LlmOptions, LlmStats, RESPONSE_TEXT};
 use plimsoll_relays::token::Keys;
 use tokio::time::Instant;
 
-use crate::arguments::{Json, listening_address};
 use crate::commands::conclusion::conclude;
+use crate::commands::listening::listening_address;
 use crate::commands::relay::{self, BusFlags, ServiceFlags, WAIT_FOR_BUS, gateway_counts};
 use crate::commands::renewing;
 use crate::commands::secret::{SecretFlags, Without};
 use crate::commands::tls_flags::ServerTlsFlags;
 use crate::descriptors;
+use crate::documents::Json;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 use crate::stopping;

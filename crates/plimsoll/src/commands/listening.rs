@@ -1,0 +1,31 @@
+//! Where servers and relays listen.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use plimsoll_engine::Address;
+use plimsoll_model::plan::UnixSocket;
+
+use crate::failure::Failure;
+
+/// Where to listen, as typed for a flag.
+///
+/// # Errors
+/// When it is no address.
+pub(super) fn listening_address(flag: &str, typed: &str) -> Result<Address, Failure> {
+    let wrong = |problem: String| {
+        Failure::usage(
+            format_args!("{flag}: {problem}"),
+            "write HOST:PORT, such as 127.0.0.1:50051 or [::]:50051; port 0 takes any free one; or unix:/PATH",
+        )
+    };
+    if let Some(socket) = UnixSocket::parse(typed) {
+        return socket.map(Address::Unix).map_err(wrong);
+    }
+    let addresses = typed
+        .to_socket_addrs()
+        .map_err(|e| wrong(format!("`{typed}`: {e}")))?;
+    // Where a name has both kinds of address, the older one is what others expect.
+    let first = addresses.min_by_key(SocketAddr::is_ipv6);
+    let first = first.ok_or_else(|| wrong(format!("`{typed}` has no address")))?;
+    Ok(Address::Tcp(first))
+}
