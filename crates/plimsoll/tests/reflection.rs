@@ -190,6 +190,28 @@ fn our_own_servers_answer_reflection_but_for_the_fast_one() {
     );
 }
 
+/// Each plan of a method that only the server knows is a connection, beside those of the load.
+#[test]
+fn a_search_plans_a_trial_once() {
+    let place = Place::new();
+    let server = place.serve(&["score"]);
+    let plan = format!(
+        "target = \"{}\"\n[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\nreflection = true\n\
+         message = {{ json = \"[0.1, 0.2]\" }}\n[load]\nrate = \"20/s\"\n[objective]\n\"p99\" = \"< 5s\"\n\
+         [find]\nmost = \"20/s\"\nprobe = \"500ms\"\ntrial = \"500ms\"\nconfirm = \"1s\"\ncurve = false\n",
+        server.plaintext()
+    );
+    std::fs::write(place.path("plan.toml"), plan).expect("a plan");
+    place.run(&["find", "plan.toml", "--out", "search"]);
+    let record = place.read("search/search.json");
+    let record: serde_json::Value = serde_json::from_str(&record).expect("a search");
+    let trials = record["trials"].as_array().expect("trials").len();
+    assert!(trials > 0, "{record}");
+    let (_, counted) = server.stop();
+    let connections = format!(", connections {},", 1 + 2 * trials);
+    assert!(counted.contains(&connections), "{trials} trials: {counted}");
+}
+
 #[test]
 fn a_server_of_grpc_go_answers_reflection() {
     let place = Place::new();

@@ -145,6 +145,7 @@ pub(crate) fn execute(
     let setting = Setting {
         name: plan.name.clone(),
         spec,
+        drain: drain(&plan),
         environment,
         source,
     };
@@ -279,6 +280,8 @@ fn check(plan: &Plan) -> Result<(), Failure> {
 struct Setting<'a> {
     name: String,
     spec: Spec,
+    /// How long a trial drains, where the plan does not say: none changes what that is made of.
+    drain: Duration,
     environment: &'a Environment,
     source: Source<'a>,
 }
@@ -300,10 +303,7 @@ impl Setting<'_> {
         load.rate = Some(RateSpec::Steady(rate));
         load.duration = Some(Period(attempt.length));
         load.warmup.get_or_insert(Period(warmup(attempt.length)));
-        let plan = planning::plan(&spec, self.environment, &self.source)?;
-        if spec.load.drain.is_none() {
-            spec.load.drain = Some(Period(drain(&plan)));
-        }
+        load.drain.get_or_insert(Period(self.drain));
         let plan = planning::plan(&spec, self.environment, &self.source)?;
         Ok((spec, plan))
     }
