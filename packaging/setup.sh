@@ -45,6 +45,7 @@ test)
     want mandoc mandoc
     want zsh zsh
     want fish fish
+    want nix nix-bin
     ;;
 *) fail "unknown scope '$scope': expected 'dist' or 'test'" ;;
 esac

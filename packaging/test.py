@@ -357,6 +357,30 @@ def test_shells(scratch: Path) -> None:
     run("mandoc", "-T", "lint", "-W", "error", *pages)
 
 
+def test_flake(scratch: Path) -> None:
+    """The flake evaluates for both systems, with packaging/nixpkgs in the place of nixpkgs, and what it does after the
+    build installs completions and manual pages. Nothing is compiled: there is no network to fetch crates from."""
+    flake, nixpkgs = scratch / "flake", scratch / "nixpkgs"
+    shutil.copytree(ROOT / "packaging/nixpkgs", nixpkgs)
+    shutil.copy(unpacked("*-linux-gnu.tar.gz", scratch) / "plimsoll", nixpkgs / "program")
+    flake.mkdir()
+    for file in ("flake.nix", "Cargo.toml", "Cargo.lock"):
+        shutil.copy(ROOT / file, flake)
+    settings = ["experimental-features = nix-command flakes", "build-users-group =", "sandbox = false", "substituters ="]
+    own = {f"NIX_{name}_DIR": str(scratch / f"nix-{name.lower()}") for name in ("STORE", "STATE", "LOG", "CONF")}
+    environment = {**os.environ, **own, "NIX_CONFIG": "\n".join(settings), "HOME": str(scratch)}
+    inputs = ["--no-write-lock-file", "--override-input", "nixpkgs", f"path:{nixpkgs}"]
+    for system in ("x86_64-linux", "aarch64-linux"):
+        for output in ("packages.{}.default.drvPath", "apps.{}.default.program", "devShells.{}.default.drvPath"):
+            run("nix", "eval", *inputs, f"path:{flake}#{output.format(system)}", env=environment)
+    result = scratch / "result"
+    run("nix", "build", *inputs, "--out-link", result, f"path:{flake}#packages.x86_64-linux.default", env=environment)
+    check_version(run(result / "bin/plimsoll", "--version"), "gnu")
+    shells = sorted(file.name for file in (result / "share/completions").iterdir())
+    check(shells == [f"plimsoll.{shell}" for shell in ("bash", "fish", "zsh")], shells)
+    check((result / "share/man/man1/plimsoll-grpc.1").is_file(), "no manual pages")
+
+
 def test_workflows(_: Path) -> None:
     """GitHub's workflows and the action are what GitHub understands, and their scripts are what shells do."""
     workflows = sorted((ROOT / ".github/workflows").glob("*.yml"))
