@@ -50,8 +50,8 @@ pub use find::FindSpec;
 pub use given::give_addresses;
 pub use goodput::GoodputSpec;
 pub use keys::keys_of;
-pub use ladder::{LadderSpec, Library, Network, RungSpec, Secured, Via};
-pub use lanes::LaneSpec;
+pub use ladder::{LadderSpec, Library, Network, RungSpec, RungTable, Secured, Via};
+pub use lanes::{LaneSpec, LaneTable};
 pub use metadata::{Given, Metadata, Names, SharedValue};
 pub use problem::{Problem, Problems};
 pub use protocol::{Of, OwnArrivals, Protocol, Schemes, Section, register, sections};
@@ -97,10 +97,9 @@ pub struct Spec {
     pub find: Option<FindSpec>,
     /// The variants that `plimsoll ladder` measures. Other commands ignore it.
     pub ladder: Option<LadderSpec>,
-    /// Several kinds of calls in one run, by name: each with a `weight` and the keys of a plan that
-    /// differ from this one.
+    /// Several kinds of calls in one run, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub lanes: BTreeMap<String, toml::Table>,
+    pub lanes: BTreeMap<String, LaneTable>,
 }
 
 impl Spec {

@@ -13,7 +13,7 @@ use support::Place;
 use syn::{Attribute, Expr, Item, Lit, LitStr, Meta};
 
 /// The sections of a plan: heading, the file that defines it, the structure.
-const SECTIONS: [(&str, &str, &str); 23] = [
+const SECTIONS: [(&str, &str, &str); 25] = [
     ("", "plimsoll-model/src/spec.rs", "Spec"),
     ("tls", "plimsoll-model/src/spec.rs", "TlsSpec"),
     ("rows", "plimsoll-model/src/spec.rs", "RowsSpec"),
@@ -93,6 +93,16 @@ const SECTIONS: [(&str, &str, &str); 23] = [
     ("watch", "plimsoll-model/src/spec.rs", "WatchSpec"),
     ("find", "plimsoll-model/src/spec/find.rs", "FindSpec"),
     ("ladder", "plimsoll-model/src/spec/ladder.rs", "LadderSpec"),
+    (
+        "[ladder.rungs]",
+        "plimsoll-model/src/spec/ladder.rs",
+        "RungTable",
+    ),
+    (
+        "lanes.NAME",
+        "plimsoll-model/src/spec/lanes.rs",
+        "LaneTable",
+    ),
 ];
 
 #[test]
@@ -132,14 +142,17 @@ fn the_parser_takes_the_keys_that_are_listed_and_no_others() {
             Some(known) => assert_eq!(listed, known, "[{section}]"),
             // Other keys are axes, whose values are lists of anything.
             None => {
-                assert_eq!((path, listed.last()), ("ladder", Some(&FLAT)));
-                let parses = |key: &str| read(&format!("[ladder]\n{key} = [[[]]]")).is_ok();
+                assert!(path.starts_with("ladder"), "{path}");
+                assert_eq!(listed.last(), Some(&FLAT));
+                let heading = section.replace(path, &format!("[{path}]"));
+                let parses = |key: &str| read(&format!("{heading}\n{key} = [[[]]]")).is_ok();
                 assert!(parses("an_axis"));
                 let axes = listed.iter().filter(|key| parses(key));
                 assert_eq!(axes.collect::<Vec<_>>(), [&FLAT; 0]);
             }
         }
-        for key in listed {
+        // The sections of a lane are those of the plan.
+        for key in listed.into_iter().filter(|_| path != "lanes.NAME") {
             let within = [path, key].join(".").trim_start_matches('.').to_owned();
             for table in [within.clone(), format!("{within}.NAME")] {
                 let has_section = SECTIONS.iter().any(|(name, ..)| {
@@ -237,67 +250,63 @@ fn documentation(attributes: &[Attribute]) -> String {
         .replace('|', "\\|")
 }
 
-/// Commands that put load, and those that read and serve what it leaves.
-const COMMANDS: [&str; 25] = [
-    "run",
-    "find",
-    "ladder",
-    "sweep",
-    "grpc",
-    "http",
-    "llm",
-    "ws",
-    "bolt",
-    "fetch",
-    "hold",
-    "plugin",
-    "session",
-    "report",
-    "compare",
-    "view",
-    "import",
-    "merge",
-    "watch",
-    "check",
-    "certs",
-    "payload",
-    "slurm",
-    "kubernetes",
-    "completions",
-];
-
 #[test]
 fn every_flag_is_listed() {
     let place = Place::new();
     let mut page = "# Flags\n\nEvery flag, by command: what `plimsoll COMMAND --help` prints. This page is made from it. \
         The variable `PLIMSOLL_` with the flag's name in capitals and `_` for `-` stands for a flag \
-        ([environment variables](environment.md)); it is left out here. `plimsoll serve`, `relay` and `stack` have \
-        commands of their own: `plimsoll serve NAME --help`.\n"
+        ([environment variables](environment.md)); it is left out here. The flags that all commands have in common are \
+        [at the end](#in-every-command).\n"
         .to_owned();
-    for command in COMMANDS {
-        let help = place.expect(0, &[command, "--help"]);
+    let mut commands = subcommands(&place.expect(0, &["--help"]));
+    commands.reverse();
+    while let Some(command) = commands.pop() {
+        let words = command.split(' ').chain(["--help"]);
+        let help = place.expect(0, &words.collect::<Vec<_>>());
+        for within in subcommands(&help).iter().rev() {
+            commands.push(format!("{command} {within}"));
+        }
+        let text = without_variables(&help[help.find("Usage: ").expect("its usage")..]);
+        let (text, _) = text.split_once("\nMessages:").expect("common flags");
         let _ = write!(
             page,
             "\n## {command}\n\n```text\n{}\n```\n",
-            without_variables(&help)
+            text.trim_end()
         );
     }
+    let help = without_variables(&place.expect(0, &["man", "--help"]));
+    let common = help.split_once("\nMessages:\n").expect("common flags").1;
+    let _ = write!(
+        page,
+        "\n## In every command\n\n```text\n{}\n```\n",
+        common.trim_end()
+    );
     assert_data_eq!(page, file!["../../../docs/flags.md"].raw());
 }
 
-/// The help from its usage on, without the lines on variables, and without what all commands have in common.
+/// The commands that a help lists.
+fn subcommands(help: &str) -> Vec<String> {
+    let listed = help
+        .split_once("\nCommands:\n")
+        .map_or("", |(_, rest)| rest);
+    let lines = listed.lines().take_while(|line| !line.is_empty());
+    // A description of several lines goes on further to the right.
+    let names = lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let names = names.filter(|name| !name.is_empty() && *name != "help");
+    names.map(str::to_owned).collect()
+}
+
+/// The help without what it says of variables, and without trailing spaces.
 fn without_variables(help: &str) -> String {
-    let from = help.find("Usage: ").unwrap_or(0);
-    let mut help = help[from..].to_owned();
+    let mut help = help.to_owned();
     while let Some(start) = help.find("[env:") {
         let end = help[start..].find(']').expect("a bracket") + start + 1;
         let before = help[..start].trim_end_matches([' ', '\n']).len();
         help.replace_range(before..end, "");
     }
-    let lines = help.lines();
     let mut text = String::new();
     let mut blank = false;
-    for line in lines {
+    for line in help.lines() {
         // One blank line stands for several.
         if line.trim().is_empty() && std::mem::replace(&mut blank, true) {
             continue;
@@ -306,8 +315,5 @@ fn without_variables(help: &str) -> String {
         text += line.trim_end();
         text.push('\n');
     }
-    let end = text
-        .find("\nMessages:")
-        .or_else(|| text.find("\nVariables:"));
-    text[..end.unwrap_or(text.len())].trim_end().to_owned()
+    text
 }

@@ -40,14 +40,28 @@ pub struct LadderSpec {
     /// A server of ours, started and stopped for the ladder: the words after
     /// `plimsoll serve`. Default: the plan's target.
     pub serve: Option<Vec<String>>,
-    /// Rungs one by one, each with its axes' values, and with a `name` and words to `serve` of its
-    /// own where it has them. Default: one, with none. Every combination of the other axes is a rung
-    /// of each.
-    pub rungs: Option<Vec<BTreeMap<String, Value>>>,
+    /// Rungs one by one, each measured at every combination of the axes' values. Default: one, as the plan is.
+    pub rungs: Option<Vec<RungTable>>,
     /// `tls`, `connection`, `version`, `suite`, `group`, `certificate`, `library`, `size`, `network`, `via`, or a
     /// plan's key with dots.
     #[serde(flatten)]
     pub axes: BTreeMap<String, Vec<Value>>,
+}
+
+/// One rung, as listed: what it changes of the plan.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RungTable {
+    /// What reports call it. Default: its settings.
+    pub name: Option<String>,
+    /// The words after `plimsoll serve` for this rung, in a ladder with `serve`. Default: the ladder's.
+    pub serve: Option<Vec<String>>,
+    /// The rung's target. Default: the plan's. A plaintext target leaves out the plan's `[tls]`.
+    pub target: Option<String>,
+    /// One value of an axis, such as `tls = "mutual"` or `"load.connections" = 4`; `tls` may also be a table of keys of
+    /// `[tls]`.
+    #[serde(flatten)]
+    pub settings: BTreeMap<String, Value>,
 }
 
 /// How a rung is secured.
@@ -265,10 +279,10 @@ impl RungSpec {
 
     /// One of the rungs that are listed. Its target comes first, since it says whether the link is
     /// secured: a plaintext one leaves the plan's `[tls]` alone.
-    fn listed(&self, settings: &BTreeMap<String, Value>) -> Result<RungSpec, Problem> {
+    fn listed(&self, table: &RungTable) -> Result<RungSpec, Problem> {
         let mut rung = self.clone();
-        if let Some(target) = settings.get("target") {
-            rung = rung.with("target", target)?;
+        if let Some(target) = &table.target {
+            rung = rung.with("target", &Value::String(target.clone()))?;
             let secure = rung.spec.target.as_deref().is_some_and(is_secured);
             if !secure {
                 rung.spec.tls = None;
@@ -279,27 +293,15 @@ impl RungSpec {
                 _ => Secured::Server,
             };
         }
-        let own = ["name", "serve", "target"];
-        let mut axes = settings
-            .iter()
-            .filter(|(key, _)| !own.contains(&key.as_str()));
-        rung = axes.try_fold(rung, |rung, (axis, value)| match (axis.as_str(), value) {
-            ("tls", Value::Table(table)) => rung.with_tls(table),
-            _ => rung.with(axis, value),
-        })?;
-        if let Some(words) = settings.get("serve") {
-            let words = words.clone().try_into();
-            rung.serve = Some(words.map_err(|_| {
-                Problem::new(
-                    "ladder.rungs",
-                    "`serve` is a list of words, such as [\"score\", \"--busy\", \"5us\"]",
-                )
-            })?);
+        for (axis, value) in &table.settings {
+            rung = match (axis.as_str(), value) {
+                ("tls", Value::Table(own)) => rung.with_tls(own)?,
+                _ => rung.with(axis, value)?,
+            };
         }
-        if let Some(name) = settings.get("name") {
-            rung.name = name.as_str().map(str::to_owned).ok_or_else(|| {
-                Problem::new("ladder.rungs", "`name` is a text, such as \"behind nginx\"")
-            })?;
+        rung.serve.clone_from(&table.serve);
+        if let Some(name) = &table.name {
+            rung.name.clone_from(name);
         } else if let Some(words) = &rung.serve {
             let words = words.join(" ");
             rung.name = match rung.name.as_str() {

@@ -1,9 +1,38 @@
 //! `[lanes.NAME]`: several kinds of calls in one run, each with its share of one schedule's arrivals.
 
+use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::target::{is_secured, scheme_of};
 use super::{Problem, Spec, read};
+
+/// One kind of calls in a run of several. Tables are merged with the plan's, key by key.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LaneTable {
+    /// This lane's share of the arrivals: with the weights 9 and 1, nine arrivals in ten. A whole number; all weights
+    /// together are at most 10000. Default 1.
+    pub weight: Option<Value>,
+    /// The lane's target. Default: the plan's.
+    pub target: Option<Value>,
+    /// What the lane's random choices are made from. Default: the plan's.
+    pub seed: Option<Value>,
+    /// Keep a record of every call of this lane. Default: as the plan says.
+    pub requests: Option<Value>,
+    /// How the lane's links are secured. Default: the plan's; none for a plaintext target.
+    pub tls: Option<Value>,
+    /// The lane's file of rows. Default: the plan's.
+    pub rows: Option<Value>,
+    /// What the lane calls. Default: the plan's; a lane that calls another protocol inherits nothing.
+    pub call: Option<Value>,
+    /// The lane's keys of `[load]`, such as `connections` and `deadline`. All lanes share `rate` or `steps`, `arrivals`,
+    /// `warmup`, `duration`, `calls` and `processes`, so the plan sets these.
+    pub load: Option<Value>,
+    /// The limits that this lane must meet, besides the plan's.
+    pub objective: Option<Value>,
+    /// The server process to watch for this lane. Default: the plan's.
+    pub watch: Option<Value>,
+}
 
 /// One lane, ready to be resolved.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,7 +114,7 @@ fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.chars().all(plain)
 }
 
-fn lane(plan: &Table, name: &str, own: &Table) -> Result<LaneSpec, Problem> {
+fn lane(plan: &Table, name: &str, own: &LaneTable) -> Result<LaneSpec, Problem> {
     let key = format!("lanes.{name}");
     if !is_name(name) {
         return Err(Problem::new(
@@ -93,7 +122,7 @@ fn lane(plan: &Table, name: &str, own: &Table) -> Result<LaneSpec, Problem> {
             format!("`{name}` is no name of a lane: use at most 64 letters, digits, `-` and `_`"),
         ));
     }
-    let mut own = own.clone();
+    let mut own = Table::try_from(own).map_err(|e| Problem::new(key.as_str(), e.to_string()))?;
     let weight = match own.remove("weight") {
         None => 1,
         Some(Value::Integer(weight)) if (1..=i64::from(MAX_WEIGHT)).contains(&weight) => {
@@ -220,11 +249,6 @@ mod tests {
                 "`weight`",
             ),
             (
-                "[lanes.a]\nload.conections = 5\n[lanes.b]\n",
-                "lanes.a.load.conections",
-                "unknown",
-            ),
-            (
                 "[lanes.a]\nweight = 9999\n[lanes.b]\nweight = 9\n",
                 "lanes",
                 "add up to",
@@ -233,6 +257,22 @@ mod tests {
             let problem = lanes(text).unwrap_err();
             assert_eq!(problem.key, key, "{problem}");
             assert!(problem.message.contains(word), "{problem}");
+        }
+        for (text, key, help) in [
+            ("wieght = 9", "lanes.a.wieght", "did you mean `weight`?"),
+            ("ladder = {}", "lanes.a.ladder", "the keys here are weight"),
+            (
+                "load.conections = 5",
+                "lanes.a.load.conections",
+                "did you mean `connections`?",
+            ),
+        ] {
+            let problems = read(&format!("{PLAN}[lanes.a]\n{text}\n[lanes.b]\n")).unwrap_err();
+            let problem = problems.first().unwrap();
+            assert_eq!(problem.key, key, "{problem}");
+            assert!(problem.message.contains("unknown key in [lanes.a"));
+            assert!(problem.help.as_ref().unwrap().contains(help), "{problem:?}");
+            assert!(problem.span.is_some());
         }
         let closed = PLAN.replace("rate = \"100/s\"", "clients = 5");
         let spec = read(&format!("{closed}[lanes.a]\n[lanes.b]\n")).unwrap();

@@ -8,6 +8,7 @@ use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
 use super::keys::keys_of;
+use super::lanes::LaneTable;
 use super::{
     CallSpec, FindSpec, LoadSpec, Problem, RampSpec, RowsSpec, Spec, StepSpec, TlsSpec, WatchSpec,
     protocol, suggest,
@@ -120,6 +121,12 @@ fn known_keys(path: &str) -> Option<Cow<'static, [&'static str]>> {
         "watch" => keys_of::<WatchSpec>(),
         "find" => keys_of::<FindSpec>(),
         path => {
+            if let Some(lane) = path.strip_prefix("lanes.") {
+                return match lane.split_once('.') {
+                    None => Some(keys_of::<LaneTable>().into()),
+                    Some((_, within)) => known_keys(within),
+                };
+            }
             let path = path.strip_prefix("call.")?;
             match path.split_once('.') {
                 None => protocol::named(path)?.keys(),

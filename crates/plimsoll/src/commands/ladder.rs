@@ -1,11 +1,10 @@
 //! `plimsoll ladder`: what each variant of a plan adds, measured in turn.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use clap::Args;
 use plimsoll_model::ladder::{self, LadderRecord, Metric, Slice};
-use plimsoll_model::spec::{LadderSpec, Spec};
+use plimsoll_model::spec::{LadderSpec, RungTable, Spec};
 use plimsoll_protocols::flags::RowFlags;
 use plimsoll_protocols::grpc::GrpcFlags;
 use plimsoll_report::ladder as shown;
@@ -146,10 +145,11 @@ impl Arguments {
         let mut spec = quick::spec(Some(services[0].1), call, load, origins)?;
         let rungs = services.iter().map(|(name, url)| {
             let name = if name.is_empty() { url } else { name };
-            BTreeMap::from([
-                ("name".to_owned(), (*name).into()),
-                ("target".to_owned(), (*url).into()),
-            ])
+            RungTable {
+                name: Some((*name).to_owned()),
+                target: Some((*url).to_owned()),
+                ..RungTable::default()
+            }
         });
         spec.ladder = Some(LadderSpec {
             rungs: Some(rungs.collect()),

@@ -115,9 +115,17 @@ fn listed_rungs_have_servers_of_their_own() {
     assert_eq!(seen, [("now", false), ("score --busy 5us", true)]);
     let wrong = rungs("rungs = [{ name = \"a\" }, { serve = [\"score\"] }]").unwrap_err();
     assert!(wrong.to_string().contains("in a ladder without"), "{wrong}");
-    let wrong =
-        rungs("serve = [\"score\"]\nrungs = [{ name = 1 }, { serve = \"score\" }]").unwrap_err();
-    assert!(wrong.to_string().contains("`name` is a text"), "{wrong}");
+    for (table, expected) in [
+        ("name = 1", "expected a string"),
+        ("serve = \"score\"", "expected a sequence"),
+    ] {
+        let text = format!("[ladder]\nserve = [\"score\"]\nrungs = [{{ {table} }}, {{}}]");
+        let wrong = read(&text).unwrap_err();
+        assert_eq!(wrong[0].key, "ladder.rungs");
+        assert!(wrong[0].message.contains(expected), "{}", wrong[0]);
+        let at = wrong[0].span.clone().map(|span| &text[span]);
+        assert_eq!(at, table.split(" = ").nth(1));
+    }
 }
 
 #[test]
