@@ -14,8 +14,8 @@ use crate::failure::Failure;
 
 /// What every command's help says about variables.
 pub(crate) const HELP: &str = "\
-Environment: every flag can be given by the variable shown with it, also in a file .env of
-the current directory. Understood as well, with bare numbers:
+Environment: the variable shown with a flag sets it, also from a file .env in the current
+directory. These variables work as well, with bare numbers:
   DF_HOST, DF_PORT             the target's (serve: the listening) host and port
   N_RPS                        --rate, in calls a second
   T_DURATION_SEC, T_WARMUP_SEC --duration, --warmup, in seconds

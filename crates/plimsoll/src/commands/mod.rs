@@ -87,8 +87,8 @@ pub(crate) struct Cli {
     #[arg(long, global = true, help_heading = "Messages")]
     pub(crate) trace: bool,
 
-    /// Tell programs what a run does while it goes on: HOST:PORT to answer scrapes with OpenMetrics at /metrics, or
-    /// the URL of an OTLP collector to post metrics to.
+    /// Report to monitoring during a run: HOST:PORT to answer scrapes with OpenMetrics at /metrics, or the URL of an
+    /// OTLP collector to post metrics to.
     #[arg(long, global = true, value_name = "WHERE", help_heading = "Messages")]
     pub(crate) telemetry: Option<String>,
 
