@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use plimsoll_wire::http2::{
     self, Closed, Connection, Control, DEFAULT_MAX_FRAME, End, ErrorCode, FrameHead, Piece,
     ReceiveWindow, Side, Stage, Violation, flags, kind, setting, write,
@@ -66,8 +67,9 @@ struct Stream {
     ended: bool,
 }
 
+/// By id. Hashing for speed: a connection has few streams, and every frame of a call looks its own up.
 #[derive(Debug, Default)]
-struct Streams(HashMap<u32, Stream>);
+struct Streams(HashMap<u32, Stream, RandomState>);
 
 impl http2::Streams for Streams {
     fn send_window(&mut self, id: u32) -> Option<&mut i32> {
