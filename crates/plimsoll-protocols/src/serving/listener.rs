@@ -19,6 +19,8 @@ use super::{Proxies, Renewal, ServeError, TicketSeed, Tls};
 /// What the system has taken for a listener by the time that it closes is there at once; who comes
 /// after that goes elsewhere.
 const QUEUED: Duration = Duration::from_millis(10);
+/// Pause when the process has no descriptor left for another connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Where and how a reference server listens.
 #[derive(Clone, Debug)]
@@ -72,19 +74,10 @@ impl Listen {
                 (Some(made.config), made.clients, Some(made.renewal))
             }
         };
-        let (listener, address, file) = match &self.address {
-            Address::Tcp(address) => {
-                let listener = self.listen(*address).map_err(|e| self.unusable(e))?;
-                let address = listener.local_addr().map_err(|e| self.unusable(e))?;
-                (listener, Address::Tcp(address), None)
-            }
-            Address::Unix(_) if self.reuse_port => return Err(unshared()),
-            Address::Unix(socket) => {
-                let listening = unix::listen(socket, self.backlog);
-                let (listener, file) = listening.map_err(|e| self.unusable(e))?;
-                (listener, self.address.clone(), file)
-            }
-        };
+        if self.reuse_port && self.address.tcp().is_none() {
+            return Err(unshared());
+        }
+        let (listener, address, file) = self.open().map_err(|e| self.unusable(e))?;
         Ok(Bound {
             file,
             listener,
@@ -97,6 +90,26 @@ impl Listen {
             proxies: self.proxies.clone(),
             drain: self.drain,
         })
+    }
+
+    /// Opens the port, and returns where it is.
+    ///
+    /// # Errors
+    /// When the address can't be listened on.
+    pub fn open(&self) -> io::Result<(TcpListener, Address, Option<SocketFile>)> {
+        match &self.address {
+            Address::Tcp(address) => {
+                let socket = open(*address, self.reuse_port)?;
+                socket.listen(self.backlog.into())?;
+                let listener = TcpListener::from(socket);
+                let address = listener.local_addr()?;
+                Ok((listener, Address::Tcp(address), None))
+            }
+            Address::Unix(socket) => {
+                let (listener, file) = unix::listen(socket, self.backlog)?;
+                Ok((listener, self.address.clone(), file))
+            }
+        }
     }
 
     /// Takes the address without listening on it, for processes that will share its port:
@@ -127,12 +140,6 @@ impl Listen {
             },
             source,
         }
-    }
-
-    fn listen(&self, address: SocketAddr) -> io::Result<TcpListener> {
-        let socket = open(address, self.reuse_port)?;
-        socket.listen(self.backlog.into())?;
-        Ok(socket.into())
     }
 }
 
@@ -310,6 +317,20 @@ impl Listener {
 }
 
 impl Listener {
+    /// The next connection, and who made it, for who has nothing to do about one that can't be
+    /// accepted: it is logged, and waited for.
+    pub async fn next(&self) -> (TcpStream, Peer) {
+        loop {
+            match self.accept().await {
+                Ok(accepted) => return accepted,
+                Err(e) => {
+                    tracing::warn!("accepting a connection: {e}");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
     /// Listens no longer. `take` gets connections that were made before, which would be reset if
     /// nobody took them.
     pub async fn close(self, mut take: impl FnMut(TcpStream, Peer)) {

@@ -36,8 +36,6 @@ pub use metrics::Metrics;
 use request::{Answer, Request};
 use stream::Stream;
 
-/// Pause when the process has no descriptor left for another connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// How long a client may take to answer our Close.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(2);
 /// How long a new socket waits for the one it replaces to record where it stopped.
@@ -214,13 +212,8 @@ impl Gateway {
 
 async fn accept(listener: &Listener, take: impl Fn(TcpStream, Peer)) {
     loop {
-        match listener.accept().await {
-            Ok((stream, peer)) => take(stream, peer),
-            Err(e) => {
-                tracing::warn!("accepting a connection: {e}");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
+        let (stream, peer) = listener.next().await;
+        take(stream, peer);
     }
 }
 

@@ -4,15 +4,14 @@
 //! Invariant: all that can fail is done here, before any worker hears of it.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::Arc;
 
 use plimsoll_engine::Address;
 use plimsoll_protocols::registry::Codec;
 use plimsoll_protocols::relayed::{Carriage, Watchdog};
-use plimsoll_protocols::serving::Proxies;
 use plimsoll_protocols::serving::unix::{self, SocketFile};
-use socket2::{Domain, Socket, Type};
+use plimsoll_protocols::serving::{Listen, Proxies};
 
 use super::SidecarError;
 use super::access_log::AccessLog;
@@ -196,29 +195,15 @@ fn codec_of(route: &Route, watchdog: &Watchdog) -> Result<Option<Codec>, Sidecar
 fn open(wanted: &Address, first: Option<&TcpListener>) -> io::Result<(Listener, Address)> {
     let (socket, address, file) = match (wanted, first) {
         (Address::Unix(_), Some(first)) => (first.try_clone()?, wanted.clone(), None),
-        (Address::Unix(socket), None) => {
-            let (listener, file) = unix::listen(socket, BACKLOG)?;
-            (listener, wanted.clone(), file)
-        }
-        (Address::Tcp(address), _) => {
-            let listener = listen(*address)?;
-            let address = Address::Tcp(listener.local_addr()?);
-            (listener, address, None)
+        _ => {
+            let listen = Listen {
+                address: wanted.clone(),
+                reuse_port: true,
+                backlog: BACKLOG,
+                ..Listen::default()
+            };
+            listen.open()?
         }
     };
     Ok((Listener { socket, file }, address))
-}
-
-/// A listening socket whose port other workers' sockets share.
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM.nonblocking().cloexec(),
-        None,
-    )?;
-    socket.set_reuse_address(true)?;
-    socket.set_reuse_port(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG.into())?;
-    Ok(socket.into())
 }

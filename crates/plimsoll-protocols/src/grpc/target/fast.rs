@@ -14,7 +14,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use clap::Args;
 use plimsoll_model::units::{Period, Size};
@@ -28,8 +27,6 @@ use crate::serving::{Bound, ConnectionStats, Listener, ServeError, joined};
 const MAX_OUT: usize = 1 << 20;
 /// Of gRPC's prefix. Bytes.
 const PREFIX: u64 = 5;
-/// Pause when the process has no descriptor left for another connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Answers every unary call at once, with the same bytes: for measuring clients.
 #[derive(Args, Clone, Debug)]
@@ -182,21 +179,18 @@ async fn deal(
     let mut shutdown = pin!(shutdown);
     let mut accepted = 0;
     for mailbox in mailboxes.iter().cycle() {
-        let stream = loop {
-            tokio::select! {
-                biased;
-                () = &mut shutdown => return accepted,
-                result = listener.accept() => match result.and_then(|(stream, _)| stream.into_std()) {
-                    Ok(stream) => break stream,
-                    Err(e) => {
-                        tracing::warn!("accepting a connection: {e}");
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
-                    }
-                },
-            }
+        let (stream, _) = tokio::select! {
+            biased;
+            () = &mut shutdown => return accepted,
+            next = listener.next() => next,
         };
-        accepted += 1;
-        mailbox.give(stream);
+        match stream.into_std() {
+            Ok(stream) => {
+                accepted += 1;
+                mailbox.give(stream);
+            }
+            Err(e) => tracing::warn!("accepting a connection: {e}"),
+        }
     }
     accepted
 }
