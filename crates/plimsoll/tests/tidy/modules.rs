@@ -3,7 +3,8 @@
 //! A module is a file. A folder's first file and those beside it are one idea in pieces, so these may
 //! import from it; what a module further above defines is imported upward, and so is what the crate's
 //! root defines. What a module only passes on, with `use` or `mod`, is imported from where it is.
-//! Siblings that import each other, over any number of others, make a circle.
+//! Siblings that import each other, over any number of others, make a circle. Of the engine, relays import
+//! what lies below its loop.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,7 +43,14 @@ struct Parsed {
     passes_on: BTreeMap<String, Option<Vec<String>>>,
     /// The paths that it uses, from the root of the crate.
     uses: BTreeSet<Vec<String>>,
+    /// What it uses of the engine: its modules, and what stands at its root.
+    of_engine: BTreeSet<String>,
 }
+
+/// What servers and relays may import of the engine: what they share with its loop.
+const BELOW_THE_LOOP: [&str; 8] = [
+    "Address", "Clock", "address", "clock", "defect", "fault", "poller", "tls",
+];
 
 /// Reads paths that begin with `crate`, `super` or `self`.
 struct Reader {
@@ -74,6 +82,14 @@ impl Reader {
         Some(at)
     }
 
+    fn note_engine(&mut self, path: &[String]) {
+        if let [of, name, ..] = path
+            && of == "plimsoll_engine"
+        {
+            self.parsed.of_engine.insert(name.clone());
+        }
+    }
+
     fn tree(&mut self, before: &[String], tree: &UseTree) {
         let mut path = before.to_vec();
         let name = match tree {
@@ -98,6 +114,7 @@ impl Reader {
             }
             UseTree::Glob(_) => "*".to_owned(),
         };
+        self.note_engine(&path);
         // `pub use a::B` of a module of its own is written without `self`.
         let is_beneath = path
             .first()
@@ -128,6 +145,7 @@ impl<'ast> Visit<'ast> for Reader {
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let parts: Vec<String> = path.segments.iter().map(|s| s.ident.to_string()).collect();
+        self.note_engine(&parts);
         if let Some(used) = self.absolute(&parts).filter(|_| parts.len() > 1) {
             self.parsed.uses.insert(used);
         }
@@ -165,6 +183,7 @@ fn parse(module: &Module, text: &str) -> Parsed {
             defines: defines.collect(),
             passes_on: BTreeMap::new(),
             uses: BTreeSet::new(),
+            of_engine: BTreeSet::new(),
         },
     };
     reader.visit_file(&file);
@@ -292,6 +311,21 @@ fn imports_go_down_and_never_in_circles() {
     };
     Ratchet::read("upward imports").hold(&each(Crate::upward));
     Ratchet::read("modules in circles").hold(&each(Crate::circles));
+}
+
+#[test]
+fn relays_import_nothing_of_the_load() {
+    for (module, parsed) in &crates()["plimsoll-relays"].modules {
+        for used in &parsed.of_engine {
+            let is_below = BELOW_THE_LOOP.contains(&used.as_str());
+            let module = name(module);
+            assert!(is_below, "{module} imports plimsoll_engine::{used}");
+        }
+    }
+    let file =
+        "use plimsoll_engine::{driver::Driver as D, Clock};\nfn f() { plimsoll_engine::run(); }";
+    let used = parse(&Module::new(), file).of_engine;
+    assert_eq!(Vec::from_iter(used), ["Clock", "driver", "run"]);
 }
 
 #[test]
