@@ -68,7 +68,7 @@ pub fn render(runs: &[Run]) -> String {
         }
     }
     for run in runs {
-        named_table(&mut out, run, &addresses::HEAD, 0, addresses::rows(run));
+        named_table(&mut out, run, &addresses::HEAD, &[0], addresses::rows(run));
         shards(&mut out, run);
     }
     out
@@ -160,24 +160,24 @@ fn table<R: AsRef<[String]>>(
     }
 }
 
-/// A table below the name of what it is of, with one column of `text`; nothing without rows.
+/// A table below the name of what it is of, with columns of text; nothing without rows.
 fn named_table<const N: usize>(
     out: &mut String,
     run: &Run,
     head: &[&str; N],
-    text: usize,
+    texts: &[usize],
     rows: Vec<[String; N]>,
 ) {
     if !rows.is_empty() {
         let _ = writeln!(out, "\n**{}**\n", cell(&run.header.name));
-        table(out, head, &[text], rows);
+        table(out, head, texts, rows);
     }
 }
 
 /// What each shard of a run on several machines did.
 fn shards(out: &mut String, run: &Run) {
-    let text = shards::HEAD.len() - 1;
-    named_table(out, run, &shards::HEAD, text, shards::rows(run));
+    let texts = [shards::HEAD.len() - 1];
+    named_table(out, run, &shards::HEAD, &texts, shards::rows(run));
     if let Some(note) = shards::note(run) {
         let _ = writeln!(out, "\n{note}.");
     }

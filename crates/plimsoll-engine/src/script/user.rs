@@ -291,10 +291,7 @@ impl<C: Course> User<C> {
     fn record(&mut self, done: &Done, now: Time, turn: &mut Turn<'_>) {
         let Some(call) = self.call.take() else { return };
         // What was never sent was waited for all the same.
-        let sent = match call.sent {
-            Time::NEVER => now,
-            sent => sent,
-        };
+        let sent = call.sent.min(now);
         let times = (call.due, sent);
         let measured = call.answer.measured(times, &self.shared.goodput, now);
         let measured = measured.filter(|_| done.outcome.is_ok());
@@ -305,10 +302,7 @@ impl<C: Course> User<C> {
             number: self.number(),
             arrival: call.due,
             sent,
-            first_byte: match done.first_byte {
-                Time::NEVER => now,
-                at => at,
-            },
+            first_byte: done.first_byte.min(now),
             done: now,
             stage: 0,
             outcome: done.outcome,
@@ -441,10 +435,7 @@ where
                 Outcome::ConnectionClosed => driver.receive_end(now, &mut self.events),
                 _ => Ok(()),
             };
-            let outcome = match &ended {
-                Ok(()) => outcome,
-                Err(e) => e.outcome,
-            };
+            let outcome = ended.map_or_else(|e| e.outcome, |()| outcome);
             driver.abort(outcome, now, &mut self.events);
             self.take_events(now, turn);
         }

@@ -249,6 +249,9 @@ impl StageSummary {
             (seconds > 0.0).then(|| rounded(n as f64 / seconds))
         };
         let settled = r.ok() + r.errors();
+        let phases = r.phases.as_deref().filter(|p| !p.is_empty());
+        let messages = r.messages.as_deref().filter(|m| !m.is_empty());
+        let measures = r.measures.as_deref().filter(|m| !m.is_empty());
         StageSummary {
             name,
             warmup: false,
@@ -284,21 +287,9 @@ impl StageSummary {
             failed: TimesSummary::of(&r.failed),
             lag: TimesSummary::of(&r.lag),
             pacing: TimesSummary::of(&r.pacing),
-            phases: r
-                .phases
-                .as_deref()
-                .filter(|p| !p.is_empty())
-                .map(PhasesSummary::of),
-            messages: r
-                .messages
-                .as_deref()
-                .filter(|m| !m.is_empty())
-                .map(|m| MessagesSummary::of(m, totals.lasted)),
-            measures: r
-                .measures
-                .as_deref()
-                .filter(|m| !m.is_empty())
-                .map(MeasuresSummary::of),
+            phases: phases.map(PhasesSummary::of),
+            messages: messages.map(|m| MessagesSummary::of(m, totals.lasted)),
+            measures: measures.map(MeasuresSummary::of),
             client: totals.client.summary(r.ended()),
             server: totals.server.summary(r.ended()),
         }

@@ -209,8 +209,7 @@ impl Http1Driver {
         } else {
             let fields = head.fields.iter();
             let fields = fields.map(|(name, value)| (name.as_bytes(), value));
-            let fields: Vec<(&[u8], &[u8])> = fields.collect();
-            let (outcome, reading) = self.shared.checks.head(head.status, fields.iter().copied());
+            let (outcome, reading) = self.shared.checks.head(head.status, fields);
             let head = HeadMeaning {
                 outcome,
                 reading,
@@ -319,8 +318,8 @@ impl Http1Driver {
         let mut space = FieldSpace::new();
         match ResponseHead::parse(&self.memo, &mut space) {
             Ok(Some(head)) => {
-                let fields: Vec<(&str, &[u8])> = head.fields.iter().collect();
-                let fields = fields.iter().map(|(name, value)| (name.as_bytes(), *value));
+                let fields = head.fields.iter();
+                let fields = fields.map(|(name, value)| (name.as_bytes(), value));
                 let text = checks.text_of_head(outcome, head.status, head.reason, fields);
                 Checks::with_excerpt(text, outcome, self.content.excerpt())
             }
@@ -332,16 +331,11 @@ impl Http1Driver {
     #[cold]
     fn wants_detail(&mut self, outcome: Outcome) -> bool {
         match self.details.iter_mut().find(|(known, _)| *known == outcome) {
-            Some((_, DETAILS_EACH..)) => false,
-            Some((_, count)) => {
-                *count += 1;
-                true
-            }
-            None => {
-                self.details.push((outcome, 1));
-                true
-            }
+            Some((_, DETAILS_EACH..)) => return false,
+            Some((_, count)) => *count += 1,
+            None => self.details.push((outcome, 1)),
         }
+        true
     }
 
     /// The body is over.

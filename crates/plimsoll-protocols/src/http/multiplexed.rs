@@ -61,16 +61,15 @@ impl Http2Protocol {
     /// `secure`: the connection is TLS, and `:scheme` is `https`.
     pub fn new(request: &HttpRequest<'_>, secure: bool) -> Http2Protocol {
         let call = request.call;
-        let body_varies = call.varying.as_ref().is_some_and(|all| all.body.is_some());
         Http2Protocol(Arc::new(Shared {
-            request: prepare(request, secure, body_varies),
+            request: prepare(request, secure),
             checks: Checks::new(call),
             varying: call.varying.clone(),
         }))
     }
 }
 
-fn prepare(request: &HttpRequest<'_>, secure: bool, body_varies: bool) -> Request {
+fn prepare(request: &HttpRequest<'_>, secure: bool) -> Request {
     let HttpCall {
         method,
         path,
@@ -88,16 +87,14 @@ fn prepare(request: &HttpRequest<'_>, secure: bool, body_varies: bool) -> Reques
         VaryingFields::new(&varying.variation, varying.path.as_ref(), &varying.headers)
     });
     // Where it varies, it follows these.
-    if varying
-        .as_ref()
-        .is_none_or(|varying| varying.path.is_none())
-    {
+    let path_varies = varying.as_ref().is_some_and(|all| all.path.is_some());
+    if !path_varies {
         fields.push((":path", path));
     }
     constant_fields(request.call, &length, &mut fields);
-    let bodies = match body_varies {
-        true => Bodies::Own,
-        false => Bodies::Same,
+    let bodies = match varying.as_ref().and_then(|all| all.body.as_ref()) {
+        Some(_) => Bodies::Own,
+        None => Bodies::Same,
     };
     Request::new(&fields, varying_fields, body.into_owned(), bodies)
 }
@@ -338,13 +335,8 @@ impl Http2Driver {
     #[inline(never)]
     fn keep_answer(&mut self, id: u32, head: &HeadMeaning) {
         let wanted = !head.outcome.is_ok() && self.wants_detail(head.outcome);
-        let HttpCalls { shared, fields, .. } = &self.calls;
-        let text = wanted.then(|| {
-            let fields = fields.iter();
-            shared
-                .checks
-                .text_of_head(head.outcome, head.status, "", fields)
-        });
+        let (checks, fields) = (&self.calls.shared.checks, self.calls.fields.iter());
+        let text = wanted.then(|| checks.text_of_head(head.outcome, head.status, "", fields));
         if let Some(stream) = self.streams.find(id) {
             self.calls.keep(stream, head.reading, text);
         }

@@ -37,7 +37,7 @@ pub struct Fields<'h, 'b>(&'h [Header<'b>]);
 
 impl<'h, 'b> Fields<'h, 'b> {
     /// Names as they were written, and values without the blanks around them.
-    pub fn iter(self) -> impl Iterator<Item = (&'b str, &'b [u8])> + 'h {
+    pub fn iter(self) -> impl Iterator<Item = (&'b str, &'b [u8])> + Clone + 'h {
         let fields = self.0.iter();
         fields.map(|field| (field.name, field.value.trim_ascii()))
     }
