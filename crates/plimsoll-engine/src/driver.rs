@@ -8,6 +8,7 @@ use std::fmt;
 use std::time::Duration;
 
 use plimsoll_model::plan::Goodput;
+use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Count, Outcome, Time};
 
 /// Bytes of a connection that may wait for its socket before no more of calls' requests is
@@ -124,6 +125,13 @@ pub trait Driver {
     /// call is chosen by it.
     fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>);
 
+    /// Where calls have trace ids ([`Protocol::trace_ids`]): the number that those of call `number` are made of. It is
+    /// another one where what carries them is sent once a connection.
+    #[inline]
+    fn traced_as(&self, number: u64) -> u64 {
+        number
+    }
+
     /// As [`Driver::start`], for a call that has waited since it was due: a driver that sends
     /// the peer a call's timeout sends what is left of it.
     fn start_waited(
@@ -232,6 +240,11 @@ pub trait Protocol: Send + Sync + 'static {
     /// What a call whose answer is tokens has to meet to be counted as good.
     fn goodput(&self) -> Goodput {
         Goodput::default()
+    }
+
+    /// The trace ids that requests carry; `None`: they carry none.
+    fn trace_ids(&self) -> Option<TraceIds> {
+        None
     }
 
     /// Explains the bytes of one connection, a line a frame, for `--trace`.

@@ -159,6 +159,9 @@ where
 
     fn carry(&mut self, start: Time, control: &mut impl Control) -> io::Result<()> {
         self.start = start;
+        if let Some(ids) = self.client.trace_ids() {
+            self.recorder.keep_slowest(ids, self.share.index, start);
+        }
         self.intervals = Intervals::beginning(start);
         self.begin_issue();
         let mut ready = Vec::new();

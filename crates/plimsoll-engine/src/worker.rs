@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use plimsoll_model::plan::Reuse;
 use plimsoll_model::schedule::Arrival;
+use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 
 use crate::driver::{Event, Protocol};
@@ -176,6 +177,10 @@ impl<P: Protocol> Client for Drivers<P> {
 
     fn tls(&self, _target: usize) -> Option<&TlsClient> {
         self.tls.as_ref()
+    }
+
+    fn trace_ids(&self) -> Option<TraceIds> {
+        self.protocol.trace_ids()
     }
 
     fn in_flight(&self) -> u64 {

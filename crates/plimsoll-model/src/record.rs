@@ -15,6 +15,7 @@ mod addresses;
 mod counts;
 mod details;
 mod parts;
+mod slowest;
 mod tokens;
 
 pub use crate::times::{LONGEST_NS, SIGNIFICANT_DIGITS, Times};
@@ -23,6 +24,7 @@ pub use counts::Counts;
 pub use details::DETAILS_PER_OUTCOME;
 pub(crate) use details::{add_detail, merge_details};
 pub use parts::{MessageRecord, PhaseRecord};
+pub use slowest::{SLOWEST, SlowCall, Slowest};
 
 /// What was recorded of one stage.
 ///
@@ -80,6 +82,9 @@ pub struct StageRecord {
     /// are in [`Interval::addresses`] until they are merged.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub addresses: BTreeMap<String, AddressCounts>,
+    /// Where requests carry trace ids.
+    #[serde(default, skip_serializing_if = "Slowest::is_empty")]
+    pub slowest: Slowest,
     /// Bytes of the protocol's messages.
     pub bytes_sent: u64,
     pub bytes_received: u64,
@@ -241,6 +246,7 @@ impl StageRecord {
         for (address, counts) in &other.addresses {
             self.count_at(address, counts);
         }
+        self.slowest.merge(&other.slowest);
         self.bytes_sent += other.bytes_sent;
         self.bytes_received += other.bytes_received;
         self.response.merge(&other.response);
@@ -295,6 +301,7 @@ impl StageRecord {
         self.connections_unused = 0;
         self.connect_failures.clear();
         self.addresses.clear();
+        self.slowest.clear();
         self.bytes_sent = 0;
         self.bytes_received = 0;
         for times in [

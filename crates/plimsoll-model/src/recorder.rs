@@ -6,17 +6,40 @@
 
 use crate::measure::{CallMeasures, Count, TimeMeasure};
 use crate::record::{
-    AddressCounts, AddressTally, DETAILS_PER_OUTCOME, Interval, RequestRecord, TurnBegan,
+    AddressCounts, AddressTally, DETAILS_PER_OUTCOME, Interval, RequestRecord, SlowCall, TurnBegan,
     add_detail,
 };
-use crate::{ConnectPhases, Outcome, Sample};
+use crate::template::TraceIds;
+use crate::{ConnectPhases, Outcome, Sample, Time};
+
+/// What carried the request of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Carried {
+    /// By the worker's own numbers; `None`: it is gone.
+    pub connection: Option<u32>,
+    /// The number that the request's trace ids are made of.
+    pub traced_as: u64,
+}
+
+/// Calls whose requests have trace ids.
+#[derive(Clone, Copy, Debug)]
+struct Traces {
+    ids: TraceIds,
+    worker: u32,
+    /// The run's.
+    start: Time,
+}
 
 /// Records calls and connections of one worker.
 #[derive(Debug)]
 pub struct Recorder {
     current: Interval,
     stages: usize,
+    /// More is kept of calls than is added up: of each, or of the slowest.
+    looks_at_calls: bool,
     keep_requests: bool,
+    /// The slowest calls are kept; `None`: they are not.
+    traces: Option<Traces>,
     /// Texts handed out already, so that each leaves the worker once a run.
     known_details: Vec<(Outcome, String)>,
 }
@@ -29,7 +52,9 @@ impl Recorder {
         Recorder {
             current,
             stages,
+            looks_at_calls: false,
             keep_requests: false,
+            traces: None,
             known_details: Vec::new(),
         }
     }
@@ -38,34 +63,69 @@ impl Recorder {
     #[must_use]
     pub fn keeping_requests(mut self, keep: bool) -> Recorder {
         self.keep_requests = keep;
+        self.looks_at_calls |= keep;
         self
+    }
+
+    /// Keeps the slowest calls as well, whose requests have these ids: of this `worker`, in a run that began at
+    /// `start`.
+    pub fn keep_slowest(&mut self, ids: TraceIds, worker: u32, start: Time) {
+        self.traces = Some(Traces { ids, worker, start });
+        self.looks_at_calls = true;
+    }
+
+    /// A call that was not sent has ended.
+    pub fn call(&mut self, s: &Sample) {
+        self.sent_call(s, None);
     }
 
     /// A call over a connection that outlives it has ended.
     #[inline]
-    pub fn call(&mut self, s: &Sample) {
+    pub fn sent_call(&mut self, s: &Sample, carried: Option<Carried>) {
         let record = self.current.stage_mut(s.stage);
         if s.has_one_time() {
             record.call_of_one_time(s);
         } else {
             record.call(s);
         }
-        if self.keep_requests {
-            self.keep(s, None, None);
+        if self.looks_at_calls {
+            self.look(s, carried);
+            self.keep(s, None, || None);
         }
     }
 
-    /// As [`Recorder::call`], with what the protocol measured of the call besides. It is
+    /// As [`Recorder::sent_call`], with what the protocol measured of the call besides. It is
     /// kept with the call, and not added to the stage's counts and times.
     pub fn measured_call(
         &mut self,
         s: &Sample,
         counts: &[(Count, u64)],
         times: &[(TimeMeasure, u64)],
+        carried: Option<Carried>,
     ) {
         self.current.stage_mut(s.stage).call(s);
-        if self.keep_requests {
-            self.keep(s, None, Some(Box::new(CallMeasures::new(counts, times))));
+        if self.looks_at_calls {
+            self.look(s, carried);
+            self.keep(s, None, || Some(Box::new(CallMeasures::new(counts, times))));
+        }
+    }
+
+    /// Keeps a call that is one of the slowest.
+    fn look(&mut self, s: &Sample, carried: Option<Carried>) {
+        let (Some(traces), Some(carried)) = (self.traces, carried) else {
+            return;
+        };
+        let slowest = &mut self.current.stage_mut(s.stage).slowest;
+        if slowest.admits(s.response_ns()) {
+            slowest.add(SlowCall {
+                response_ns: s.response_ns(),
+                service_ns: s.service_ns(),
+                due_ns: s.arrival.since(traces.start),
+                outcome: s.outcome,
+                worker: traces.worker,
+                connection: carried.connection,
+                trace_id: traces.ids.trace(carried.traced_as),
+            });
         }
     }
 
@@ -73,21 +133,25 @@ impl Recorder {
         &mut self,
         sample: &Sample,
         phases: Option<ConnectPhases>,
-        measures: Option<Box<CallMeasures>>,
+        measures: impl FnOnce() -> Option<Box<CallMeasures>>,
     ) {
-        self.current.requests.push(RequestRecord {
-            sample: *sample,
-            phases,
-            measures,
-        });
+        if self.keep_requests {
+            self.current.requests.push(RequestRecord {
+                sample: *sample,
+                phases,
+                measures: measures(),
+            });
+        }
     }
 
     /// A call that had its own connection has ended: counts the call and, where it came
     /// up, the connection. The call's `sent` is the moment after the connection's phases.
-    pub fn cold_call(&mut self, s: &Sample, p: &ConnectPhases) {
+    /// `carried`: `None` where it was not sent.
+    pub fn cold_call(&mut self, s: &Sample, p: &ConnectPhases, carried: Option<Carried>) {
         self.current.stage_mut(s.stage).cold_call(s, p);
-        if self.keep_requests {
-            self.keep(s, Some(*p), None);
+        if self.looks_at_calls {
+            self.look(s, carried);
+            self.keep(s, Some(*p), || None);
         }
     }
 

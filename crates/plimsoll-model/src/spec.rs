@@ -79,6 +79,9 @@ pub struct Spec {
     pub seed: Option<u64>,
     /// Keep a record of every call in the run directory. Default false.
     pub requests: Option<bool>,
+    /// Send each call's own `traceparent` with its request (W3C Trace Context, sampled), and list the slowest calls with
+    /// their trace ids. Default false.
+    pub traceparent: Option<bool>,
     /// How the link is secured.
     pub tls: Option<TlsSpec>,
     /// A file of rows, for data that varies from call to call.

@@ -8,8 +8,10 @@
 //! data with this and make something that implements [`Render`] of it; a plan keeps that.
 
 mod live;
+mod mixing;
 mod moment;
 mod rows;
+mod traces;
 mod varying;
 mod written;
 
@@ -21,7 +23,8 @@ use crate::suggest::suggest;
 pub use live::{LiveValue, MAX_LIVE};
 pub use moment::{Moment, Variation};
 pub use rows::{Column, Order, Rows, RowsError};
-pub use varying::{MetadataField, Render, Varying, VaryingMetadata};
+pub use traces::{TraceId, TraceIds};
+pub use varying::{MetadataField, Render, Varying, VaryingMetadata, trace_ids};
 use written::{hyphenated, write_number};
 
 /// What the braces may hold.
@@ -47,6 +50,8 @@ pub enum Source {
     Row(Arc<Column>),
     /// What a command printed last; not written in braces.
     Live(Arc<LiveValue>),
+    /// The call's ids, as the header field `traceparent` has them; not written in braces.
+    Traceparent,
 }
 
 /// How a time is written.
@@ -178,7 +183,10 @@ pub fn quote_bare(json: &str) -> String {
 impl Template {
     /// What a command prints, and nothing else.
     pub fn live(value: LiveValue) -> Template {
-        let source = Source::Live(Arc::new(value));
+        Template::only(Source::Live(Arc::new(value)))
+    }
+
+    fn only(source: Source) -> Template {
         Template {
             parts: vec![Part::Field(Field { source, slot: 0 })],
         }
@@ -374,7 +382,7 @@ impl Field {
         match self.source {
             Source::Seq | Source::Client | Source::Message | Source::Random(_) => true,
             Source::Now(unit) => unit != Unit::Rfc3339,
-            Source::Uuid | Source::Row(_) | Source::Live(_) => false,
+            Source::Uuid | Source::Row(_) | Source::Live(_) | Source::Traceparent => false,
         }
     }
 
@@ -394,7 +402,11 @@ impl Field {
             Source::Message => i64::from(moment.message),
             Source::Now(Unit::Every(nanos)) => (moment.unix_ns / nanos) as i64,
             Source::Random(random) => moment.between(self.slot, random.low, random.high),
-            Source::Now(Unit::Rfc3339) | Source::Uuid | Source::Row(_) | Source::Live(_) => 0,
+            Source::Now(Unit::Rfc3339)
+            | Source::Uuid
+            | Source::Row(_)
+            | Source::Live(_)
+            | Source::Traceparent => 0,
         }
     }
 
@@ -411,6 +423,7 @@ impl Field {
             Source::Row(column) => out.extend_from_slice(column.value(moment.row()).as_bytes()),
             Source::Live(value) => value.write(out),
             Source::Uuid => out.extend_from_slice(&hyphenated(self.uuid(moment))),
+            Source::Traceparent => out.extend_from_slice(&moment.traceparent()),
             Source::Now(Unit::Rfc3339) => {
                 out.extend_from_slice(moment.rfc3339().as_bytes());
             }
@@ -424,6 +437,7 @@ impl Field {
             Source::Row(column) => column.bounds(),
             Source::Live(_) => (1, MAX_LIVE),
             Source::Uuid => (36, 36),
+            Source::Traceparent => (TraceIds::LENGTH, TraceIds::LENGTH),
             Source::Now(Unit::Rfc3339) => (20, 30),
             Source::Random(random) => {
                 let length = |n| {

@@ -134,7 +134,7 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
         recorder.connection_at(address, stage);
         recorder.connect_failure_at(address, stage);
         if i == 0 {
-            recorder.cold_call(&sample, &phases);
+            recorder.cold_call(&sample, &phases, None);
         } else {
             recorder.call(&sample);
         }

@@ -6,14 +6,16 @@
 use std::any::Any;
 use std::error::Error;
 use std::fmt::Display;
+use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args, Command};
 use plimsoll_engine::tls::TlsSetupError;
 use plimsoll_engine::{EngineError, Finished, Observation, Place, Protocol, Stop, Trace};
-use plimsoll_model::plan::Proxy;
+use plimsoll_model::plan::{Call as _, Proxy};
 use plimsoll_model::run::{Run, Timestamp};
 use plimsoll_model::spec::{self, CallSpec, Of, Schemes, Section, Spec};
+use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Plan, input};
 
 use crate::foreign::{Alias, Tool};
@@ -322,7 +324,13 @@ fn apply<F: Quick>(
 }
 
 fn load_of<P: Owned>(asked: Asked<'_>) -> Option<Result<Load<'_>, Unmade>> {
-    Some(P::load(asked, asked.plan.call.of_type()?))
+    let call: &P::Call = asked.plan.call.of_type()?;
+    // Loads of one plan number their calls alike. What is hashed with keys of the system's randomness is random.
+    let random = || RandomState::new().hash_one(());
+    Some(match call.traced(TraceIds::new(random(), random())) {
+        Some(call) => P::load(asked, &call),
+        None => P::load(asked, call),
+    })
 }
 
 /// The load of a protocol whose calls share connections, or have one each.

@@ -92,6 +92,7 @@ pub fn runs(views: &[View]) -> String {
         (tables::addresses(views))
         (tables::handshakes(views))
         (tables::shards(views))
+        (tables::slowest(views))
         (tables::errors(views))
         (tables::given_up(views))
         (phases::section(views))

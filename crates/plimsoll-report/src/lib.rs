@@ -29,6 +29,7 @@ mod rotation;
 pub mod s_time;
 pub mod search;
 mod shards;
+mod slowest;
 pub mod sweep;
 pub mod terminal;
 

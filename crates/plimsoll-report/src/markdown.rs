@@ -11,7 +11,7 @@ use crate::compare::Comparison;
 use crate::ladder as rungs;
 use crate::quantity::{or_dash, rate, share, time};
 use crate::search as found;
-use crate::{addresses, shards, sweep};
+use crate::{addresses, shards, slowest, sweep};
 
 /// The summary: a table of the runs, then each run's objectives and what is wrong with it.
 pub fn render(runs: &[Run]) -> String {
@@ -70,6 +70,8 @@ pub fn render(runs: &[Run]) -> String {
     for run in runs {
         named_table(&mut out, run, &addresses::HEAD, &[0], addresses::rows(run));
         shards(&mut out, run);
+        let (head, texts) = (&slowest::HEAD, &slowest::TEXTS);
+        named_table(&mut out, run, head, texts, slowest::rows(run));
     }
     out
 }

@@ -9,6 +9,7 @@ mod measures;
 mod memory;
 mod objectives;
 mod shards;
+mod slowest;
 mod table;
 mod times;
 
@@ -79,6 +80,7 @@ pub fn render(run: &Run, options: &Options) -> String {
     phases(&mut out, run, options);
     shards::addresses(&mut out, run, options);
     shards::shards(&mut out, run, options);
+    slowest::slowest(&mut out, run, options);
     errors::errors(&mut out, run, options);
     resources(&mut out, run, options);
     notes(&mut out, run, options);

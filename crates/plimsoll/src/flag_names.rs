@@ -126,6 +126,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("seed", "--seed"),
     ("name", "--name"),
     ("requests", "--requests"),
+    ("traceparent", "--traceparent"),
 ];
 
 /// Whether `command` has `flag`.

@@ -204,6 +204,11 @@ pub(crate) struct LoadFlags {
     #[arg(long, help_heading = "Run")]
     pub(crate) requests: bool,
 
+    /// Send each call's own traceparent with its request (W3C Trace Context, sampled), and list the slowest calls with
+    /// their trace ids.
+    #[arg(long, help_heading = "Run")]
+    pub(crate) traceparent: bool,
+
     /// Watch CPU and memory of this process and those it started [default: the one that listens on the target's
     /// port].
     #[arg(long, value_name = "PID", help_heading = "Run")]
@@ -263,6 +268,9 @@ impl LoadFlags {
         apply!(self.seed => spec.seed);
         if self.requests {
             spec.requests = Some(true);
+        }
+        if self.traceparent {
+            spec.traceparent = Some(true);
         }
         for typed in &self.objective {
             let (metric, limit) = typed

@@ -7,6 +7,7 @@
 use std::io;
 
 use plimsoll_model::schedule::Arrival;
+use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 
 use super::control::Control;
@@ -28,6 +29,9 @@ pub trait Client {
 
     /// How connections to a target, by its number, are secured; `None`: not at all.
     fn tls(&self, target: usize) -> Option<&TlsClient>;
+
+    /// The trace ids that requests carry; `None`: they carry none.
+    fn trace_ids(&self) -> Option<TraceIds>;
 
     /// Calls that were begun and have not ended.
     fn in_flight(&self) -> u64;

@@ -2,6 +2,8 @@
 
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::Target;
+use plimsoll_model::recorder::Carried;
+use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Recorder, Sample, Time};
 
 use crate::tls::TlsClient;
@@ -60,6 +62,11 @@ pub trait Scripts: Send + Sync + 'static {
     /// Calls in each script, where all goes well.
     fn calls(&self) -> u32;
 
+    /// As [`crate::driver::Protocol::trace_ids`].
+    fn trace_ids(&self) -> Option<TraceIds> {
+        None
+    }
+
     /// What the clocks on walls showed at [`Time::ZERO`], in nanoseconds since 1970. Called
     /// before the first script, and never where time is simulated.
     fn clock_began(&self, _unix_ns: u64) {}
@@ -77,6 +84,8 @@ pub struct Turn<'a> {
     pub(crate) stopping: bool,
     /// What is counted at the addresses of the links is counted with these numbers.
     pub(crate) addresses: [u32; LINKS],
+    /// The links' connections, by the worker's numbers.
+    pub(crate) connections: [Option<u32>; LINKS],
     pub(crate) in_flight: &'a mut u64,
     pub(crate) calls_begun: &'a mut u64,
     pub(crate) actions: &'a mut Vec<Action>,
@@ -121,13 +130,15 @@ impl Turn<'_> {
     }
 
     /// A call on a link has ended. Its stage is filled in here. What was measured of it
-    /// besides is kept with it where calls are kept, and not added to the run's measures.
+    /// besides is kept with it where calls are kept, and not added to the run's measures. `traced_as`: the number that
+    /// the trace ids of its request are made of; `None` where it was not sent.
     pub fn call(
         &mut self,
         link: Link,
         sample: Sample,
         counts: &[(Count, u64)],
         times: &[(TimeMeasure, u64)],
+        traced_as: Option<u64>,
     ) {
         *self.in_flight -= 1;
         let address = self.addresses[usize::from(link.0)];
@@ -136,7 +147,12 @@ impl Turn<'_> {
             stage: self.stage,
             ..sample
         };
-        self.recorder.measured_call(&sample, counts, times);
+        let connection = self.connections[usize::from(link.0)];
+        let carried = traced_as.map(|traced_as| Carried {
+            connection,
+            traced_as,
+        });
+        (self.recorder).measured_call(&sample, counts, times, carried);
     }
 
     pub fn count(&mut self, count: Count, n: u64) {

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use plimsoll_model::measure::Count;
 use plimsoll_model::plan::{Goodput, Target};
+use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Sample, Time};
 
 use super::{LINKS, Link, Origin, Script, Scripts, Turn};
@@ -131,6 +132,10 @@ where
 
     fn calls(&self) -> u32 {
         self.shared.course.calls()
+    }
+
+    fn trace_ids(&self) -> Option<TraceIds> {
+        self.shared.course.protocol().trace_ids()
     }
 
     fn clock_began(&self, unix_ns: u64) {
@@ -312,7 +317,9 @@ impl<C: Course> User<C> {
         let (counts, times) = measured
             .as_ref()
             .map_or((&[][..], &[][..]), |m| (m.counts(), m.times()));
-        turn.call(LINK, sample, counts, times);
+        let driver = (self.driver.as_ref()).filter(|_| call.sent != Time::NEVER);
+        let traced_as = driver.map(|driver| driver.traced_as(sample.number));
+        turn.call(LINK, sample, counts, times, traced_as);
         self.has_failed |= !done.outcome.is_ok();
     }
 

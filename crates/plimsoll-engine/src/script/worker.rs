@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use plimsoll_model::plan::Arrivals as ArrivalsPlan;
 use plimsoll_model::schedule::Arrival;
+use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 
 use super::turn::{Action, LINKS, Link, Origin, Script, Scripts, Turn};
@@ -154,6 +155,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             in_flight: &mut users.in_flight,
             calls_begun: &mut self.due,
             addresses: std::array::from_fn(number),
+            connections: slot.links,
             actions: &mut users.actions,
             outs: &mut users.outs,
             wake: None,
@@ -234,6 +236,10 @@ impl<C: Scripts> Client for ScriptUsers<C> {
 
     fn tls(&self, target: usize) -> Option<&TlsClient> {
         self.scripts.tls(Link(target as u8))
+    }
+
+    fn trace_ids(&self) -> Option<TraceIds> {
+        self.scripts.trace_ids()
     }
 
     fn in_flight(&self) -> u64 {

@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use plimsoll_model::plan::{Arrivals as ArrivalsPlan, Reuse};
+use plimsoll_model::recorder::Carried;
 use plimsoll_model::schedule::Arrival;
 use plimsoll_model::{ConnectPhases, Count, Outcome, Sample, Time};
 
@@ -265,7 +266,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         } else {
             done.outcome
         };
+        let mut carried = Carried {
+            connection: Some(call.connection),
+            traced_as: call.number,
+        };
         if let Some(connection) = self.connections[call.connection as usize].as_mut() {
+            carried.traced_as = connection.own.driver.traced_as(call.number);
             connection.own.in_flight -= 1;
             connection.own.has_carried |= outcome.is_ok() | (done.first_byte != Time::NEVER);
             (self.recorder).call_at(connection.place, call.stage, outcome);
@@ -295,17 +301,18 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if let Some(measured) = &measured {
             measured.add_to(call.stage, &mut self.recorder);
         }
+        let carried = Some(carried);
         match role {
             Role::Lane(_) => match measured {
-                None => self.recorder.call(&sample),
+                None => self.recorder.sent_call(&sample, carried),
                 Some(measured) => {
                     let (counts, times) = (measured.counts(), measured.times());
-                    self.recorder.measured_call(&sample, counts, times);
+                    (self.recorder).measured_call(&sample, counts, times, carried);
                 }
             },
             Role::Attempt(_) => {
                 self.client.attempts -= 1;
-                self.recorder.cold_call(&sample, &phases);
+                self.recorder.cold_call(&sample, &phases, carried);
                 self.note_first(call.stage, phases);
             }
         }
@@ -436,7 +443,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             bytes_sent: 0,
             bytes_received: 0,
         };
-        self.recorder.cold_call(&sample, &phases);
+        self.recorder.cold_call(&sample, &phases, None);
         self.client_free(Role::Attempt(attempt), loss.outcome, now);
     }
 }

@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::{Target, TlsPlan, TokenCounter};
-use crate::template::{LiveValue, MetadataField, Source, Variation};
+use crate::template::{LiveValue, MetadataField, Source, TraceIds, Variation};
 
 /// One kind of call, of which only its protocol knows more than this.
 pub trait Call: Same + fmt::Debug + Send + Sync {
@@ -47,6 +47,15 @@ pub trait Call: Same + fmt::Debug + Send + Sync {
     /// Header fields or metadata: those that are the same for every call, and those that vary.
     fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
         (&[], &[])
+    }
+
+    /// The same call with these ids in its requests; `None`: they carry none.
+    fn traced(&self, ids: TraceIds) -> Option<Self>
+    where
+        Self: Sized,
+    {
+        let _ = ids;
+        None
     }
 
     /// What counts the tokens of answers besides the service; `None`: nothing does.

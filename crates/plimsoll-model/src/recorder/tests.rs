@@ -178,10 +178,11 @@ fn a_cold_calls_connection_is_not_lag() {
         replaced: true,
     };
     let mut recorder = Recorder::new(1);
-    recorder.cold_call(&sample(0, Outcome::Ok), &phases);
+    recorder.cold_call(&sample(0, Outcome::Ok), &phases, None);
     recorder.cold_call(
         &sample(1, Outcome::ConnectRefused),
         &ConnectPhases::default(),
+        None,
     );
     let interval = recorder.take(None);
     let record = interval.stages[1].as_deref().unwrap();

@@ -199,7 +199,7 @@ mod tests {
                 bytes_sent: 1,
                 bytes_received: 1,
             };
-            recorder.cold_call(&sample, &phases);
+            recorder.cold_call(&sample, &phases, None);
         }
         let mut taken = Interval::default();
         taken.merge(&recorder.take(None));

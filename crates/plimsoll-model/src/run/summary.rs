@@ -3,6 +3,7 @@
 //! [`Totals`] adds intervals up, one by one; [`Summary::of`] turns them into the figures
 //! that `run.json` keeps and every report shows. Nothing is averaged over percentiles.
 
+mod slow_calls;
 mod totals;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use super::times::{TimesSummary, rounded};
 use super::{RunHeader, Source};
 use totals::StageTotals;
 
+pub use slow_calls::SlowCallSummary;
 pub use totals::Totals;
 
 /// The phases of the connections that were made. `None`: didn't happen.
@@ -344,6 +346,9 @@ pub struct Summary {
     /// In the plan's order, warm-up included.
     pub stages: Vec<StageSummary>,
     pub details: Vec<Detail>,
+    /// The slowest first, warm-up left out; left out where requests carried no trace ids.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub slowest: Vec<SlowCallSummary>,
     /// What connections hold at rest, where the protocol is about that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemorySummary>,
@@ -416,6 +421,7 @@ impl Summary {
                     text: text.clone(),
                 })
                 .collect(),
+            slowest: SlowCallSummary::of(&measured.record.slowest),
             memory: MemorySummary::of(&totals.memory),
             rotation: totals.rotations.summary(),
             count_check: check,

@@ -178,6 +178,24 @@ impl Problems {
         }
         metadata
     }
+
+    /// Adds the `traceparent` that each call has, where `spec` asks for it.
+    pub fn traceparent(&mut self, names: &Names, spec: &Spec, metadata: &mut Metadata) {
+        if spec.traceparent != Some(true) {
+            return;
+        }
+        let name = MetadataField::TRACEPARENT;
+        let constant = metadata.constant.iter().map(|(name, _)| name);
+        let mut given = constant.chain(metadata.varying.iter().map(|field| &field.name));
+        if given.any(|given| given == name) {
+            self.add(
+                format!("{}.{name}", names.key),
+                "given beside traceparent = true, which makes one for each call: use one of the two",
+            );
+            return;
+        }
+        metadata.varying.push(MetadataField::traceparent());
+    }
 }
 
 fn live(

@@ -48,6 +48,8 @@ pub trait Section: Clone + Default + Serialize + DeserializeOwned + 'static {
     const SCHEDULES_ITSELF: bool = false;
     /// Calls may have the rows of a plan, each its own.
     const VARIES: bool = false;
+    /// Requests have header fields, of which each call may have its own: [`Problems::traceparent`] adds one.
+    const TRACES: bool = false;
     /// Its calls fetch files, by the keys `path` and `size`.
     const FETCHES_FILES: bool = false;
     /// What a plan makes of it.
@@ -108,6 +110,7 @@ pub trait Protocol: fmt::Debug + Send + Sync {
     fn keys_within(&self, path: &str) -> Option<&'static [&'static str]>;
     fn schedules_itself(&self) -> bool;
     fn varies(&self) -> bool;
+    fn traces(&self) -> bool;
     fn fetches_files(&self) -> bool;
 
     /// The section as its protocol writes it.
@@ -181,6 +184,10 @@ impl<S: Section> Protocol for Of<S> {
 
     fn varies(&self) -> bool {
         S::VARIES
+    }
+
+    fn traces(&self) -> bool {
+        S::TRACES
     }
 
     fn fetches_files(&self) -> bool {

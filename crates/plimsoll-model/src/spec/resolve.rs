@@ -244,19 +244,21 @@ impl Problems {
         }
         let (protocol, section) = spec.call.protocols().next()?;
         if spec.rows.is_some() && !protocol.varies() {
-            let varying = protocol::all().filter(|protocol| protocol.varies());
-            let names: Vec<String> = varying
-                .map(|protocol| format!("[call.{}]", protocol.schemes().section))
-                .collect();
-            let others = names
-                .split_last()
-                .map_or_else(String::new, |(last, names)| {
-                    format!("{} and {last}", names.join(", "))
-                });
+            let others = sections(|protocol| protocol.varies());
             self.add(
                 "rows",
                 format!(
                     "only for {others}: [call.{}] sends the same with every call",
+                    given[0]
+                ),
+            );
+        }
+        if spec.traceparent == Some(true) && !protocol.traces() {
+            let others = sections(|protocol| protocol.traces());
+            self.add(
+                "traceparent",
+                format!(
+                    "only for {others}: requests of [call.{}] have no header field of each call's own",
                     given[0]
                 ),
             );
@@ -282,6 +284,18 @@ impl Problems {
                 Watch::Nothing
             }
         }
+    }
+}
+
+/// Those of the protocols that are `wanted`: `[call.a], [call.b] and [call.c]`.
+fn sections(wanted: impl Fn(&dyn protocol::Protocol) -> bool) -> String {
+    let all = protocol::all().filter(|protocol| wanted(*protocol));
+    let names: Vec<String> = all
+        .map(|protocol| format!("[call.{}]", protocol.schemes().section))
+        .collect();
+    match names.split_last() {
+        Some((last, names)) => format!("{} and {last}", names.join(", ")),
+        None => String::new(),
     }
 }
 

@@ -1,12 +1,12 @@
 //! What fields stand for in one call: numbers made of the seed and the call's number.
 //!
 //! No generator is advanced: whoever asks for a call's values, in whatever order and on
-//! whichever shard, gets the same. The mixing is that of SplitMix64 (Steele, Lea, Flood,
-//! "Fast splittable pseudorandom number generators", 2014).
+//! whichever shard, gets the same.
 
 use super::Order;
+use super::mixing::{GOLDEN, mix};
+use super::traces::TraceIds;
 
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Apart from the slots of fields.
 const ROW_SLOT: u32 = u32::MAX;
 
@@ -20,6 +20,7 @@ pub struct Variation {
     in_a_row: u64,
     rows: u64,
     order: Order,
+    traces: TraceIds,
 }
 
 /// One message of one call.
@@ -34,13 +35,6 @@ pub struct Moment<'a> {
     pub unix_ns: u64,
 }
 
-#[inline]
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 impl Variation {
     /// `clients` are dealt their calls in turn; `rows` is how many rows there are.
     pub fn new(seed: u64, clients: u32, rows: usize, order: Order) -> Variation {
@@ -50,7 +44,19 @@ impl Variation {
             in_a_row: 1,
             rows: rows.max(1) as u64,
             order,
+            // Of what is asked before a load, as what a server offers; a load has its own.
+            traces: TraceIds::new(mix(seed), seed),
         }
+    }
+
+    /// Calls have these trace ids.
+    #[must_use]
+    pub fn traced(self, traces: TraceIds) -> Variation {
+        Variation { traces, ..self }
+    }
+
+    pub(super) fn traces(&self) -> TraceIds {
+        self.traces
     }
 
     /// Clients have `calls` numbers in a row, as the queries of a session do.
@@ -106,6 +112,11 @@ impl Moment<'_> {
         let high = self.bits(slot, 0) & !0xf000 | 0x4000;
         let low = self.bits(slot, 1) & !(3 << 62) | 2 << 62;
         (u128::from(high) << 64 | u128::from(low)).to_be_bytes()
+    }
+
+    #[inline]
+    pub(super) fn traceparent(&self) -> [u8; TraceIds::LENGTH] {
+        self.variation.traces.traceparent(self.number)
     }
 
     /// Its time as RFC 3339 has it, in UTC.

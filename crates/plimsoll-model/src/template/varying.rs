@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 
-use super::{Moment, Source, Template, Variation};
+use super::{Moment, Source, Template, TraceIds, Variation};
 
 /// Data of one message, encoded anew for every call.
 pub trait Render: fmt::Debug + Send + Sync {
@@ -43,11 +43,53 @@ pub struct MetadataField {
     pub template: Template,
 }
 
+impl VaryingMetadata {
+    /// As [`trace_ids`].
+    pub fn trace_ids(&self) -> Option<TraceIds> {
+        trace_ids(&self.variation, &self.fields)
+    }
+
+    /// The same with other trace ids; `None`: they have none.
+    pub fn traced(&self, ids: TraceIds) -> Option<VaryingMetadata> {
+        self.trace_ids()?;
+        Some(VaryingMetadata {
+            variation: self.variation.clone().traced(ids),
+            fields: self.fields.clone(),
+        })
+    }
+}
+
+/// The trace ids of calls that vary by `variation`, where these `fields` carry them.
+pub fn trace_ids<'a>(
+    variation: &Variation,
+    fields: impl IntoIterator<Item = &'a MetadataField>,
+) -> Option<TraceIds> {
+    let mut fields = fields.into_iter();
+    let has_them = fields.any(|field| field.source() == Some(&Source::Traceparent));
+    has_them.then(|| variation.traces())
+}
+
 impl MetadataField {
+    /// Each call's own `traceparent` (W3C Trace Context, 3.2).
+    pub fn traceparent() -> MetadataField {
+        MetadataField {
+            name: MetadataField::TRACEPARENT.to_owned(),
+            typed: String::new(),
+            template: Template::only(Source::Traceparent),
+        }
+    }
+
+    /// Its name.
+    pub const TRACEPARENT: &str = "traceparent";
+
+    /// What the whole value stands for; `None`: its parts stand for several things.
+    fn source(&self) -> Option<&Source> {
+        self.template.alone().map(|field| &field.source)
+    }
+
     /// The value is a UUID's sixteen bytes.
     pub fn is_binary_uuid(&self) -> bool {
-        let alone = self.template.alone().map(|field| &field.source);
-        self.name.ends_with("-bin") && matches!(alone, Some(Source::Uuid))
+        self.name.ends_with("-bin") && self.source() == Some(&Source::Uuid)
     }
 
     /// Appends the value as `moment` has it.

@@ -9,10 +9,11 @@ use plimsoll_model::spec::{
     LadderSpec, Limit, LoadSpec, Problems, Schemes, Section, Spec, Surroundings, made_by_server,
     scheme_of,
 };
+use plimsoll_model::template::MetadataField;
 use plimsoll_model::units::{Period, Size};
 use serde::{Deserialize, Serialize};
 
-use crate::http::{self, HttpCall, HttpSpec};
+use crate::http::{self, HttpCall, HttpSpec, VaryingHttp};
 use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables};
 
 /// Bodies are counted in 32 bits a call.
@@ -93,6 +94,7 @@ impl Section for FetchOptions {
         with_path: true,
     };
     const FETCHES_FILES: bool = true;
+    const TRACES: bool = true;
     type Call = HttpCall;
 
     fn apply_defaults(&self, load: &mut LoadSpec) {
@@ -137,7 +139,15 @@ impl Section for FetchOptions {
         if expect_size.is_some_and(|size| size > MAX_BYTES.into()) {
             problems.add("call.fetch.size", "too large: at most 4294967295B");
         }
+        let traced = spec.traceparent == Some(true);
+        let varying = traced.then(|| VaryingHttp {
+            variation: problems.variation(spec, None),
+            path: None,
+            headers: vec![MetadataField::traceparent()],
+            body: None,
+        });
         (problems.0.len() == before).then(|| HttpCall {
+            varying,
             method: "GET".to_owned(),
             path,
             host: self.host.clone(),

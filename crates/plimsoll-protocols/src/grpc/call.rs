@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_model::plan::Call;
-use plimsoll_model::template::{MetadataField, Render, Variation, Varying, VaryingMetadata};
+use plimsoll_model::template::{
+    MetadataField, Render, TraceIds, Variation, Varying, VaryingMetadata,
+};
 
 /// A message in the protobuf encoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,6 +111,13 @@ impl Call for GrpcCall {
     fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
         let varying = self.varying_metadata.as_ref();
         (&self.metadata, varying.map_or(&[], |all| &all.fields))
+    }
+
+    fn traced(&self, ids: TraceIds) -> Option<GrpcCall> {
+        Some(GrpcCall {
+            varying_metadata: Some(self.varying_metadata.as_ref()?.traced(ids)?),
+            ..self.clone()
+        })
     }
 }
 

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_engine::driver::{Done, Event, Exchanged, Protocol, Tracer};
+use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http2::{ErrorCode, Piece, Violation};
 
@@ -65,6 +66,10 @@ impl Protocol for GrpcProtocol {
 
     fn clock_began(&self, unix_ns: u64) {
         self.prepared.request.set_unix_zero(unix_ns);
+    }
+
+    fn trace_ids(&self) -> Option<TraceIds> {
+        self.prepared.request.trace_ids()
     }
 
     fn tracer(&self) -> Option<Box<dyn Tracer>> {

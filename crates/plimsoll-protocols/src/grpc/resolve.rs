@@ -118,6 +118,7 @@ impl Section for GrpcSpec {
         with_path: false,
     };
     const VARIES: bool = true;
+    const TRACES: bool = true;
     type Call = GrpcCall;
 
     fn keys_within(path: &str) -> Option<&'static [&'static str]> {
@@ -238,7 +239,8 @@ fn grpc_call(
     one_description(problems, call);
     let rows = problems.rows(spec, surroundings);
     let given = Given::of(rows.as_ref(), spec);
-    let metadata = problems.metadata(&METADATA, &call.metadata, given, surroundings);
+    let mut metadata = problems.metadata(&METADATA, &call.metadata, given, surroundings);
+    problems.traceparent(&METADATA, spec, &mut metadata);
     let max_message = call.max_message.unwrap_or(MAX_MESSAGE).0;
     let max_message = if (1..=1 << 31).contains(&max_message) {
         max_message as usize

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use plimsoll_model::plan::{Call, Goodput, TlsPlan, TokenCounter};
-use plimsoll_model::template::{MetadataField, Template, Variation};
+use plimsoll_model::template::{MetadataField, Template, TraceIds, Variation, trace_ids};
 
 /// Which HTTP is spoken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,6 +87,16 @@ impl Call for HttpCall {
     fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
         let varying = self.varying.as_ref();
         (&self.headers, varying.map_or(&[], |all| &all.headers))
+    }
+
+    fn traced(&self, ids: TraceIds) -> Option<HttpCall> {
+        let mut varying = self.varying.clone()?;
+        varying.trace_ids()?;
+        varying.variation = varying.variation.traced(ids);
+        Some(HttpCall {
+            varying: Some(varying),
+            ..self.clone()
+        })
     }
 
     fn token_counter(&self) -> Option<&TokenCounter> {
@@ -177,6 +187,12 @@ pub struct VaryingHttp {
     pub path: Option<Template>,
     pub headers: Vec<MetadataField>,
     pub body: Option<VaryingBody>,
+}
+
+impl VaryingHttp {
+    pub(super) fn trace_ids(&self) -> Option<TraceIds> {
+        trace_ids(&self.variation, &self.headers)
+    }
 }
 
 /// A body whose fields are filled in anew for every call.

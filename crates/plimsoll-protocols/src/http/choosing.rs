@@ -10,6 +10,7 @@ use plimsoll_engine::driver::{
     CallId, Direction, Driver, Event, Exchanged, Protocol, ProtocolError, Tracer,
 };
 use plimsoll_model::plan::Goodput;
+use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 
 use super::driver::{Http1Driver, Http1Protocol};
@@ -63,6 +64,10 @@ impl Protocol for HttpProtocol {
 
     fn goodput(&self) -> Goodput {
         self.one.goodput()
+    }
+
+    fn trace_ids(&self) -> Option<TraceIds> {
+        self.one.trace_ids()
     }
 
     fn tracer(&self) -> Option<Box<dyn Tracer>> {

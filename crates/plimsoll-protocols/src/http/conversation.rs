@@ -10,7 +10,7 @@ use std::time::Duration;
 use plimsoll_engine::driver::{Driver, Protocol};
 use plimsoll_engine::script::user::{Course, Step};
 use plimsoll_model::Time;
-use plimsoll_model::template::Variation;
+use plimsoll_model::template::{TraceIds, Variation};
 use serde_json::{Map, Value, json};
 
 use super::call::{Conversation, HttpCall, VaryingBody};
@@ -188,6 +188,10 @@ impl<P: Protocol> Protocol for Timed<P> {
 
     fn driver(&self) -> P::Driver {
         self.inner.driver()
+    }
+
+    fn trace_ids(&self) -> Option<TraceIds> {
+        self.inner.trace_ids()
     }
 
     fn goodput(&self) -> plimsoll_model::plan::Goodput {

@@ -14,6 +14,7 @@ use plimsoll_engine::driver::{
     CallId, Done, Driver, Event, Exchanged, Protocol, ProtocolError, Tracer,
 };
 use plimsoll_model::plan::Goodput;
+use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http1::{Body, FieldSpace, Framing, Http1Error, MAX_HEAD, ResponseHead};
 
@@ -90,6 +91,10 @@ impl Protocol for Http1Protocol {
 
     fn goodput(&self) -> Goodput {
         self.0.checks.goodput()
+    }
+
+    fn trace_ids(&self) -> Option<TraceIds> {
+        self.0.request.trace_ids()
     }
 
     fn tracer(&self) -> Option<Box<dyn Tracer>> {

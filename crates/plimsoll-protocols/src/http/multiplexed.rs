@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use plimsoll_engine::driver::{Done, Event, Exchanged, Protocol, ProtocolError, Tracer};
 use plimsoll_model::plan::Goodput;
+use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::hpack::{
     DEFAULT_TABLE_SIZE, Decoder, HpackError, begin_literal, prefix_with_length,
@@ -126,6 +127,10 @@ impl Protocol for Http2Protocol {
 
     fn goodput(&self) -> Goodput {
         self.0.checks.goodput()
+    }
+
+    fn trace_ids(&self) -> Option<TraceIds> {
+        self.0.request.trace_ids()
     }
 
     fn tracer(&self) -> Option<Box<dyn Tracer>> {

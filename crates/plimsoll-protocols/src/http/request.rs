@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use plimsoll_model::Time;
-use plimsoll_model::template::{Moment, Part, Source, Variation};
+use plimsoll_model::template::{Moment, Part, Source, TraceIds, Variation};
 use plimsoll_wire::http1::put_request;
 
 use super::call::{HttpCall, VaryingBody, VaryingHttp};
@@ -112,6 +112,10 @@ impl Prepared {
         self.unix_zero.store(unix_ns, Ordering::Relaxed);
     }
 
+    pub(super) fn trace_ids(&self) -> Option<TraceIds> {
+        self.varying.as_ref()?.trace_ids()
+    }
+
     /// Appends the request of call `number`; `scratch` is for its body, which has to be as long as
     /// the head says. Where bodies vary, one may be `given`.
     #[inline]
@@ -210,6 +214,10 @@ impl Upgrade {
 
     pub(super) fn set_unix_zero(&self, unix_ns: u64) {
         self.unix_zero.store(unix_ns, Ordering::Relaxed);
+    }
+
+    pub(super) fn trace_ids(&self) -> Option<TraceIds> {
+        self.varying.as_ref()?.trace_ids()
     }
 
     /// Appends the request of socket `number`, with the `handshake`'s fields.

@@ -36,6 +36,7 @@ impl Section for HttpSpec {
         with_path: true,
     };
     const VARIES: bool = true;
+    const TRACES: bool = true;
     type Call = HttpCall;
 
     fn keys_within(path: &str) -> Option<&'static [&'static str]> {
@@ -156,7 +157,8 @@ fn http_call(
     let before = problems.0.len();
     let rows = problems.rows(spec, surroundings);
     let given = Given::of(rows.as_ref(), spec);
-    let metadata = problems.metadata(&FIELDS, &call.headers, given, surroundings);
+    let mut metadata = problems.metadata(&FIELDS, &call.headers, given, surroundings);
+    problems.traceparent(&FIELDS, spec, &mut metadata);
     let mut slots = 0;
     let path = path_of_call(
         problems,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use plimsoll_engine::driver::{CallId, Done, Driver, Event, Exchanged, Protocol, ProtocolError};
+use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::websocket::{
     Deflate, Message, Offer, Opcode, Reader, Role, UpgradeAnswer, Violation, client_key,
@@ -114,9 +115,14 @@ impl Protocol for SocketProtocol {
         }
     }
 
+    fn trace_ids(&self) -> Option<TraceIds> {
+        self.0.upgrade.trace_ids()
+    }
+
     fn driver(&self) -> SocketDriver {
         SocketDriver {
             shared: Arc::clone(&self.0),
+            number: 0,
             state: State::Upgrading(Vec::new()),
             key: String::new(),
             random: 0,
@@ -153,6 +159,8 @@ struct InFlight {
 /// See the module's text.
 pub struct SocketDriver {
     shared: Arc<Shared>,
+    /// The socket's, among those that have been opened.
+    number: u64,
     state: State,
     key: String,
     random: u64,
@@ -297,8 +305,11 @@ impl SocketDriver {
 impl Driver for SocketDriver {
     fn open(&mut self, now: Time, out: &mut Vec<u8>) {
         let shared = Arc::clone(&self.shared);
-        let number = shared.opened.fetch_add(1, Ordering::Relaxed);
-        self.random = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.number = shared.opened.fetch_add(1, Ordering::Relaxed);
+        self.random = self
+            .number
+            .wrapping_add(1)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut nonce = [0; 16];
         for half in nonce.chunks_mut(8) {
             half.copy_from_slice(&self.random().to_ne_bytes());
@@ -317,7 +328,11 @@ impl Driver for SocketDriver {
         if let Some(protocol) = &shared.socket.subprotocol {
             fields.push(("sec-websocket-protocol", protocol));
         }
-        shared.upgrade.write(number, now, &fields, out);
+        shared.upgrade.write(self.number, now, &fields, out);
+    }
+
+    fn traced_as(&self, _number: u64) -> u64 {
+        self.number
     }
 
     fn is_ready(&self) -> bool {

@@ -1,7 +1,7 @@
 //! The header blocks of requests, and fields that differ from call to call: put into a block as literals
 //! that change no table (RFC 7541, 6.2.2), so that the rest of the block stays the same bytes.
 
-use plimsoll_model::template::{MetadataField, Template, Variation};
+use plimsoll_model::template::{MetadataField, Template, TraceIds, Variation, trace_ids};
 use plimsoll_wire::hpack::{ENTRY_OVERHEAD, begin_literal, prefix_with_length};
 
 /// A header block that is the same for every call.
@@ -108,6 +108,10 @@ impl VaryingFields {
         let sizes = fields.map(|(_, field)| size(&field.name, field.most()));
         let path = self.path.as_ref();
         sizes.sum::<usize>() + path.map_or(0, |(_, path)| size(":path", path.bounds().1))
+    }
+
+    pub(crate) fn trace_ids(&self) -> Option<TraceIds> {
+        trace_ids(&self.variation, self.fields.iter().map(|(_, field)| field))
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use plimsoll_model::Time;
+use plimsoll_model::template::TraceIds;
 use plimsoll_wire::hpack::Encoder;
 use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, End, FrameHead, kind, write};
 
@@ -90,6 +91,10 @@ impl Request {
     #[inline]
     pub(crate) fn varies(&self) -> bool {
         self.bodies == Bodies::Own || (self.varying_fields.is_some() && self.bodies == Bodies::Same)
+    }
+
+    pub(crate) fn trace_ids(&self) -> Option<TraceIds> {
+        self.varying_fields.as_ref()?.trace_ids()
     }
 
     /// What the run's clock began at.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use plimsoll_model::plan::{Call, Goodput, RequestFields, Target};
-use plimsoll_model::template::{MetadataField, Variation, Varying};
+use plimsoll_model::template::{MetadataField, TraceIds, Variation, Varying};
 
 /// A scripted session: made over an HTTP API, its tokens read from a WebSocket. Each of
 /// its queries is a call.
@@ -59,6 +59,12 @@ impl Call for SessionCall {
             &self.headers.constant,
             varying.map_or(&[], |all| &all.fields),
         )
+    }
+
+    fn traced(&self, ids: TraceIds) -> Option<SessionCall> {
+        let mut call = self.clone();
+        call.headers.varying = Some(self.headers.varying.as_ref()?.traced(ids)?);
+        Some(call)
     }
 
     fn second_target(&self) -> Option<(&Target, bool)> {

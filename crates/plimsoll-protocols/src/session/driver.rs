@@ -18,6 +18,7 @@ use std::time::Duration;
 use plimsoll_engine::script::{LINKS, Link, Origin, Script, Scripts, Turn};
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_model::plan::Target;
+use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::websocket::{Opcode, Reader, Role, close_payload, code, put_masked};
 
@@ -120,6 +121,10 @@ impl Scripts for Sessions {
 
     fn calls(&self) -> u32 {
         self.options.call.queries
+    }
+
+    fn trace_ids(&self) -> Option<TraceIds> {
+        self.options.call.headers.varying.as_ref()?.trace_ids()
     }
 
     fn clock_began(&self, unix_ns: u64) {

@@ -82,6 +82,7 @@ impl Section for SessionSection {
         with_path: false,
     };
     const VARIES: bool = true;
+    const TRACES: bool = true;
     type Call = SessionCall;
 
     fn keys_within(path: &str) -> Option<&'static [&'static str]> {
@@ -277,7 +278,8 @@ impl SessionSection {
         let text = self.query.as_deref().unwrap_or(QUERY);
         let rows = problems.rows(spec, surroundings);
         let given = Given::of(rows.as_ref(), spec);
-        let headers = problems.metadata(&FIELDS, &self.headers, given, surroundings);
+        let mut headers = problems.metadata(&FIELDS, &self.headers, given, surroundings);
+        problems.traceparent(&FIELDS, spec, &mut headers);
         if matches!(given, Given::Lost) {
             return (None, RequestFields::default());
         }

@@ -12,7 +12,7 @@ use super::page::section;
 use crate::quantity::{bytes, count, known, or_dash, share, time};
 use crate::rotation::sentence;
 use crate::search::{HEAD, by_rate, row};
-use crate::{addresses, shards};
+use crate::{addresses, shards, slowest};
 
 /// A table; the first cell of a row names it. Columns of these numbers hold text, the others figures.
 pub(super) fn table<R: AsRef<[String]>>(
@@ -245,6 +245,17 @@ pub(super) fn shards(views: &[View]) -> Markup {
     };
     let lead = "The load came from several machines; one that is at its own limit makes the whole invalid. CPU is of each shard's processes; the clock is the rendezvous's less the shard's.";
     section("Shards", lead, &table)
+}
+
+/// The calls that took longest, and their trace ids.
+pub(super) fn slowest(views: &[View]) -> Markup {
+    let rows = of_all(views, slowest::rows);
+    if rows.is_empty() {
+        return html! {};
+    }
+    let table = wide(&slowest::HEAD, &slowest::TEXTS, rows);
+    let lead = "Response times, and when calls were due in the run. The requests carried the trace ids, by which traces of the server show what took so long.";
+    section("Slowest calls", lead, &table)
 }
 
 /// CPU and memory of both ends.

@@ -269,7 +269,7 @@ impl Fixture {
                 recorder.pacing(stage, self.pacing_ns);
             }
             if self.header.cold {
-                recorder.cold_call(&sample, &phases);
+                recorder.cold_call(&sample, &phases, None);
             } else {
                 recorder.call(&sample);
             }

@@ -259,7 +259,9 @@ impl Session {
             bytes_sent: query.map_or(0, |query| query.bytes_sent),
             bytes_received: query.map_or(0, |query| query.bytes),
         };
-        turn.call(SOCKET, sample, &counts, &times);
+        let was_sent = query.is_some_and(|query| query.sent != Time::NEVER);
+        let traced_as = was_sent.then_some(sample.number);
+        turn.call(SOCKET, sample, &counts, &times, traced_as);
         self.has_failed |= !outcome.is_ok();
     }
 

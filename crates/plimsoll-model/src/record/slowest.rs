@@ -1,0 +1,163 @@
+//! The slowest calls whose requests carried trace ids, so that what became of them can be looked up in the traces of
+//! those who served them.
+//!
+//! Invariant: merging is adding and leaving out, so that the order in which parts come changes nothing.
+
+use std::cmp::Reverse;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::Outcome;
+use crate::template::TraceId;
+
+/// Calls kept of each stage.
+pub const SLOWEST: usize = 10;
+
+/// A call that took long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlowCall {
+    /// From when it was due to its end. Nanoseconds, as the next two.
+    pub response_ns: u64,
+    /// From its actual send to its end.
+    pub service_ns: u64,
+    /// From the beginning of the run to when it was due.
+    pub due_ns: u64,
+    #[serde(
+        rename = "code",
+        serialize_with = "write_code",
+        deserialize_with = "read_code"
+    )]
+    pub outcome: Outcome,
+    /// Over all processes and shards.
+    pub worker: u32,
+    /// The worker's; a connection that takes the place of another has its number. `None`: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection: Option<u32>,
+    pub trace_id: TraceId,
+}
+
+impl SlowCall {
+    /// The slowest first; and an order of calls that took as long.
+    fn rank(&self) -> (Reverse<u64>, u64, TraceId) {
+        (Reverse(self.response_ns), self.due_ns, self.trace_id)
+    }
+}
+
+fn write_code<S: Serializer>(outcome: &Outcome, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(outcome.code())
+}
+
+fn read_code<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Outcome, D::Error> {
+    let code = String::deserialize(deserializer)?;
+    Outcome::from_code(&code)
+        .ok_or_else(|| de::Error::custom(format!("{code:?} is not the code of an outcome")))
+}
+
+/// The slowest of some calls, the slowest first; at most [`SLOWEST`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Slowest(Vec<SlowCall>);
+
+impl Slowest {
+    /// A call that took so long may be one of them.
+    #[inline]
+    pub(crate) fn admits(&self, response_ns: u64) -> bool {
+        let last = self.0.get(SLOWEST - 1);
+        last.is_none_or(|last| response_ns >= last.response_ns)
+    }
+
+    pub(crate) fn add(&mut self, call: SlowCall) {
+        let rank = call.rank();
+        let place = self.0.partition_point(|other| other.rank() < rank);
+        if place < SLOWEST {
+            self.0.truncate(SLOWEST - 1);
+            self.0.insert(place, call);
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: &Slowest) {
+        other.0.iter().for_each(|call| self.add(*call));
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn calls(&self) -> &[SlowCall] {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::template::TraceIds;
+
+    fn call(response_ns: u64, number: u64) -> SlowCall {
+        SlowCall {
+            response_ns,
+            service_ns: response_ns / 2,
+            due_ns: number % 3,
+            outcome: Outcome::Ok,
+            worker: 1,
+            connection: Some(2),
+            trace_id: TraceIds::new(1, 2).trace(number),
+        }
+    }
+
+    fn slowest(calls: &[SlowCall]) -> Slowest {
+        let mut slowest = Slowest::default();
+        for call in calls {
+            if slowest.admits(call.response_ns) {
+                slowest.add(*call);
+            }
+        }
+        slowest
+    }
+
+    proptest! {
+        #[test]
+        fn they_are_those_that_sorting_puts_first_whoever_recorded_them_and_in_whatever_order(
+            // Few different times, so that some calls take as long as others.
+            times in proptest::collection::vec(0u64..40, 0..200), workers in 1usize..5, turned in 0usize..5,
+        ) {
+            let numbered = times.iter().zip(0..);
+            let calls: Vec<SlowCall> = numbered.map(|(time, number)| call(*time, number)).collect();
+            let mut parts: Vec<Slowest> = (0..workers)
+                .map(|worker| {
+                    let own = calls.iter().skip(worker).step_by(workers);
+                    slowest(&own.copied().collect::<Vec<_>>())
+                })
+                .collect();
+            parts.rotate_left(turned % workers);
+            let mut merged = Slowest::default();
+            parts.iter().for_each(|part| merged.merge(part));
+            let mut sorted = calls.clone();
+            sorted.sort_by_key(SlowCall::rank);
+            sorted.truncate(SLOWEST);
+            prop_assert_eq!(merged.calls(), &sorted[..]);
+            prop_assert_eq!(slowest(&calls), merged);
+        }
+    }
+
+    #[test]
+    fn a_call_faster_than_all_that_are_kept_is_not_looked_at() {
+        let mut slowest = Slowest::default();
+        for number in 0..SLOWEST as u64 {
+            assert!(slowest.admits(0));
+            slowest.add(call(100 + number, number));
+        }
+        assert!(!slowest.admits(99) && slowest.admits(100));
+        slowest.add(call(500, 77));
+        assert!(!slowest.admits(100) && slowest.admits(101));
+        assert_eq!(slowest.calls().len(), SLOWEST);
+        slowest.clear();
+        assert!(slowest.is_empty() && slowest.admits(0));
+    }
+}

@@ -1,0 +1,162 @@
+//! The ids that each call of a load has by W3C Trace Context (<https://www.w3.org/TR/trace-context/>).
+//!
+//! Like all that varies they are a function of the call's number, so that nothing is kept of a call: the ids of a slow
+//! one are computed again. What they are made from besides is drawn for each load ([`TraceIds::new`]), by whoever
+//! begins it: no two loads have an id in common. Invariant: calls of different numbers have different ids, and no id is
+//! zero, which would be none (3.2.2.3 and 3.2.2.4).
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::mixing::{GOLDEN, mix};
+
+/// What the ids of a load's calls are made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceIds {
+    /// The first half of every trace id; never 0.
+    prefix: u64,
+    key: u64,
+}
+
+/// The trace of one call; written in hexadecimal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TraceId(u128);
+
+impl TraceIds {
+    /// Bytes of [`TraceIds::traceparent`].
+    pub const LENGTH: usize = 55;
+
+    /// Both numbers are random.
+    pub fn new(prefix: u64, key: u64) -> TraceIds {
+        TraceIds {
+            prefix: prefix.max(1),
+            key,
+        }
+    }
+
+    /// Of the call with this number.
+    #[inline]
+    pub fn trace(&self, number: u64) -> TraceId {
+        let low = mix(self.key.wrapping_add(number.wrapping_mul(GOLDEN)));
+        TraceId(u128::from(self.prefix) << 64 | u128::from(low))
+    }
+
+    /// The value of the header field: version 00, the call's trace, the call itself, and the flag that asks those it
+    /// passes to record it.
+    #[inline]
+    pub fn traceparent(&self, number: u64) -> [u8; TraceIds::LENGTH] {
+        let TraceId(trace) = self.trace(number);
+        // Apart from the trace's second half.
+        let span = mix((trace as u64) ^ self.key.rotate_left(32)).max(1);
+        let mut text = *b"00-00000000000000000000000000000000-0000000000000000-01";
+        hexadecimal(&trace.to_be_bytes(), &mut text[3..35]);
+        hexadecimal(&span.to_be_bytes(), &mut text[36..52]);
+        text
+    }
+}
+
+#[inline]
+fn hexadecimal(bytes: &[u8], text: &mut [u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for (byte, text) in bytes.iter().zip(text.chunks_exact_mut(2)) {
+        text[0] = DIGITS[usize::from(byte >> 4)];
+        text[1] = DIGITS[usize::from(byte & 15)];
+    }
+}
+
+impl fmt::Display for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl Serialize for TraceId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for TraceId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<TraceId, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let is_id = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
+        let id = u128::from_str_radix(&text, 16).ok().filter(|_| is_id);
+        id.map(TraceId)
+            .ok_or_else(|| de::Error::custom(format!("{text:?} is no trace id: it has 32 digits")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn text(ids: TraceIds, number: u64) -> String {
+        String::from_utf8(ids.traceparent(number).into()).unwrap()
+    }
+
+    /// Trace Context, 3.2.
+    fn ids_of(header: &str) -> (&str, &str) {
+        let parts: Vec<&str> = header.split('-').collect();
+        let [version, trace, parent, flags] = parts[..] else {
+            panic!("{header}");
+        };
+        assert_eq!((version, flags), ("00", "01"), "{header}");
+        for (id, length) in [(trace, 32), (parent, 16)] {
+            let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+            assert!(id.len() == length && id.bytes().all(is_digit), "{header}");
+            assert!(id.bytes().any(|b| b != b'0'), "{header}");
+        }
+        (trace, parent)
+    }
+
+    #[test]
+    fn no_id_comes_twice_whichever_worker_computes_it() {
+        let ids = TraceIds::new(0x0123_4567_89ab_cdef, 0xfeed_beef_dead_f00d);
+        let (mut traces, mut parents) = (HashSet::new(), HashSet::new());
+        // As workers deal the numbers, of which those at the end of a long run are large.
+        for from in [0, u64::MAX - 29_999] {
+            for worker in 0..3 {
+                for call in 0..10_000 {
+                    let header = text(ids, from + call * 3 + worker);
+                    let (trace, parent) = ids_of(&header);
+                    assert_eq!(&trace[..16], "0123456789abcdef");
+                    assert_ne!(&trace[16..], parent);
+                    assert!(traces.insert(trace.to_owned()), "{header}");
+                    assert!(parents.insert(parent.to_owned()), "{header}");
+                }
+            }
+        }
+        assert_eq!(traces.len(), 60_000);
+    }
+
+    #[test]
+    fn loads_have_no_id_in_common_and_none_is_zero() {
+        let ids = |prefix, key| TraceIds::new(prefix, key).trace(7);
+        assert_ne!(ids(1, 5), ids(2, 5));
+        assert_ne!(ids(1, 5), ids(1, 6));
+        // The one key for which call 0 mixes to zero.
+        let zeros = text(TraceIds::new(0, 0), 0);
+        assert_eq!(ids_of(&zeros).0, format!("{:032x}", 1u128 << 64));
+    }
+
+    #[test]
+    fn a_trace_id_is_read_as_it_is_written_and_is_that_of_the_header() {
+        let ids = TraceIds::new(0xa, 0xb);
+        let id = ids.trace(3);
+        let written = serde_json::to_string(&id).unwrap();
+        assert_eq!(serde_json::from_str::<TraceId>(&written).unwrap(), id);
+        assert_eq!(id.to_string(), ids_of(&text(ids, 3)).0);
+        for wrong in [
+            "",
+            "xyz",
+            "+0000000000000000000000000000001",
+            &"0".repeat(33),
+        ] {
+            let wrong = format!("{wrong:?}");
+            assert!(serde_json::from_str::<TraceId>(&wrong).is_err(), "{wrong}");
+        }
+    }
+}
