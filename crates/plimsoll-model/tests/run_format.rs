@@ -92,6 +92,7 @@ fn header() -> RunHeader {
 fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
     let stage = if index < 2 { 0 } else { 1 };
     let mut recorder = Recorder::new(2).keeping_requests(true);
+    recorder.keep_slowest(plimsoll_model::template::TraceIds::new(1, 2), 0, Time::ZERO);
     let phases = ConnectPhases {
         resolve_ns: 10_000,
         connect_ns: 90_000,
@@ -133,10 +134,13 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
         recorder.call_at(address, stage, Outcome::Ok);
         recorder.connection_at(address, stage);
         recorder.connect_failure_at(address, stage);
-        if i == 0 {
-            recorder.cold_call(&sample, &phases, None);
-        } else {
-            recorder.call(&sample);
+        let carried = plimsoll_model::recorder::Carried {
+            connection: Some(1),
+            traced_as: i,
+        };
+        match i {
+            0 => recorder.cold_call(&sample, &phases, Some(carried)),
+            _ => recorder.sent_call(&sample, Some(carried)),
         }
     }
     recorder.detail(Outcome::Reset, "connection reset by peer");
@@ -170,11 +174,7 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
         ..ProcessMemory::default()
     };
     let memory = MemoryReading {
-        moment: if index == 0 {
-            Moment::Before
-        } else {
-            Moment::Held
-        },
+        moment: [Moment::Held, Moment::Before][usize::from(index == 0)],
         connections: index,
         client: Some(process),
         server: Some(process),

@@ -2,6 +2,8 @@
 
 #[path = "../../plimsoll-plugin/tests/built/mod.rs"]
 mod built;
+#[path = "sections/traces.rs"]
+mod traces;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

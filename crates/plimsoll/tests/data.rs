@@ -5,14 +5,14 @@
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
 use std::process::Stdio;
 
 use serde_json::Value;
 use support::peers::python;
-use support::{Place, Server, stderr_of, wait};
+use support::{Place, Server, stderr_of, traces, wait};
 
 const SHOP: &str = r#"syntax = "proto3"; package shop;
     message Item { string name = 1; int32 price = 2; }
@@ -40,18 +40,22 @@ impl Abroad {
 
     /// Puts `calls` calls on a method, all of which must succeed.
     #[track_caller]
-    fn load(&self, method: &str, calls: u64, arguments: &[&str]) {
+    fn load(&self, method: &str, calls: u64, arguments: &[&str]) -> Value {
         let (url, calls_flag) = (self.server.plaintext(), calls.to_string());
         let method = format!("shop.Shop/{method}");
         let _ = fs::remove_dir_all(self.place.path("run"));
         let all = [
             &["grpc", &url, "-q", "--json", "--proto", "shop.proto"][..],
             &["-m", &method, "--clients", "4", "--calls", &calls_flag],
-            &["--connections", "2", "--out", "run"],
+            match arguments.contains(&"--cold") {
+                true => &["--out", "run"],
+                false => &["--connections", "2", "--out", "run"],
+            },
             arguments,
         ];
         let run = self.place.expect_run(0, &all.concat());
         assert_eq!(run["total"]["ok"], calls, "{run}");
+        run
     }
 
     /// What the server remembers, and its end.
@@ -122,6 +126,42 @@ fn metadata_of_each_call_arrive_as_they_were_asked_for() {
         let is_uuid = |id: &String| id.len() == 32 && &id[12..13] == "4";
         assert!(ids.keys().all(is_uuid), "{ids:?}");
     }
+}
+
+/// Trace Context: each call has a trace of its own, in several workers and processes, and those that the report lists
+/// are among those that the server saw.
+#[test]
+fn the_traces_of_the_slowest_calls_are_traces_that_the_server_saw() {
+    let abroad = Abroad::new();
+    let (mut listed, mut prefixes) = (BTreeSet::new(), BTreeSet::new());
+    for (method, data, flags) in [
+        ("Add", r#"{"name": "a"}"#, &["--workers", "2"][..]),
+        ("Add", r#"{"name": "{{seq}}"}"#, &["--processes", "2"]),
+        (
+            "AddAll",
+            r#"[{"name": "a"}, {"price": 7}]"#,
+            &["--workers", "2"],
+        ),
+        ("Add", "{}", &["--cold"]),
+    ] {
+        let traced = [flags, &["-d", data, "--traceparent"]].concat();
+        let run = abroad.load(method, 30, &traced);
+        let slowest = traces::slowest(&run);
+        assert_eq!(slowest.len(), 10, "{run}");
+        prefixes.extend(slowest.iter().map(|id| id[..16].to_owned()));
+        listed.extend(slowest);
+    }
+    // Without the flag nothing is sent, and nothing listed.
+    assert_eq!(abroad.load("Add", 5, &[])["slowest"], Value::Null);
+    assert_eq!(listed.len(), 40);
+    // Each process of each run draws its own.
+    assert!((4..=5).contains(&prefixes.len()), "{prefixes:?}");
+    let (place, remembered) = (Place::new(), abroad.stop());
+    let headers = remembered.metadata("traceparent");
+    assert!(headers.values().all(|times| *times == 1), "{headers:?}");
+    let seen = traces::traces(&place, headers.keys().map(String::as_str));
+    assert_eq!(seen.len(), 120);
+    assert!(listed.is_subset(&seen), "{listed:?} {seen:?}");
 }
 
 /// A secret stays out of the plan that shards and the run directory have.

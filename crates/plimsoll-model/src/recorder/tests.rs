@@ -256,3 +256,57 @@ fn a_cleared_interval_is_reused() {
     assert!(third.details.is_empty(), "each text leaves the worker once");
     assert_eq!(third.stages[1].as_ref().unwrap().response.len(), 1);
 }
+
+#[test]
+fn the_slowest_calls_that_were_sent_are_kept_with_their_trace_ids() {
+    let (ids, start) = (TraceIds::new(7, 8), Time(1_000));
+    let mut recorder = Recorder::new(2);
+    let call = |number: u64, outcome| Sample {
+        arrival: Time(start.0 + 100),
+        sent: Time(start.0 + 150),
+        done: Time(start.0 + 200 + number),
+        stage: 1,
+        ..sample(number, outcome)
+    };
+    let carried = |number| {
+        Some(Carried {
+            connection: Some(3),
+            traced_as: number / 2,
+        })
+    };
+    let record = |recorder: &mut Recorder| {
+        for number in 0..20 {
+            let outcome = match number {
+                19 => Outcome::DeadlineExceeded,
+                _ => Outcome::Ok,
+            };
+            recorder.sent_call(&call(number, outcome), carried(number));
+        }
+        recorder.call(&call(1_000_000, Outcome::DeadlineExceeded));
+        recorder.measured_call(&call(500, Outcome::Ok), &[], &[], carried(500));
+        let phases = ConnectPhases::default();
+        recorder.cold_call(&call(600, Outcome::Ok), &phases, carried(600));
+        recorder.cold_call(&call(700, Outcome::ConnectRefused), &phases, None);
+        recorder.take(None)
+    };
+    let kept = |interval: &Interval| interval.stages[1].as_ref().unwrap().slowest.clone();
+    assert!(kept(&record(&mut recorder)).calls().is_empty());
+    recorder.keep_slowest(ids, 4, start);
+    let interval = record(&mut recorder);
+    assert!(interval.requests.is_empty());
+    let kept = kept(&interval);
+    let numbers = [600, 500, 19, 18, 17, 16, 15, 14, 13, 12];
+    let expected = numbers.map(|number| SlowCall {
+        response_ns: 100 + number,
+        service_ns: 50 + number,
+        due_ns: 100,
+        outcome: match number {
+            19 => Outcome::DeadlineExceeded,
+            _ => Outcome::Ok,
+        },
+        worker: 4,
+        connection: Some(3),
+        trace_id: ids.trace(number / 2),
+    });
+    assert_eq!(kept.calls(), expected);
+}

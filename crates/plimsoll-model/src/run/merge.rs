@@ -216,7 +216,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::record::SLOWEST;
+    use crate::recorder::Carried;
     use crate::run::{MachineUse, MemoryReading, Moment, OtherProcess, ProcessMemory};
+    use crate::template::TraceIds;
     use crate::{Outcome, Recorder, Sample, Time};
 
     #[test]
@@ -286,6 +289,7 @@ mod tests {
     fn recorded(of: u64) -> (IntervalRecord, Vec<IntervalRecord>) {
         let record = |numbers: &mut dyn Iterator<Item = u64>| {
             let mut recorder = Recorder::new(3);
+            recorder.keep_slowest(TraceIds::new(1, 2), 0, Time(0));
             for number in numbers {
                 let stage = (number % 3) as u8;
                 recorder.due(stage, 1);
@@ -293,7 +297,7 @@ mod tests {
                     0 => Outcome::Reset,
                     _ => Outcome::Ok,
                 };
-                recorder.call(&Sample {
+                let sample = Sample {
                     number,
                     arrival: Time(number * 1_000),
                     sent: Time(number * 1_000 + number % 7),
@@ -303,7 +307,12 @@ mod tests {
                     outcome,
                     bytes_sent: 3,
                     bytes_received: number as u32,
-                });
+                };
+                let carried = Carried {
+                    connection: (number % 5 != 0).then_some(number as u32 % 5),
+                    traced_as: number,
+                };
+                recorder.sent_call(&sample, Some(carried));
             }
             let taken = recorder.take(None);
             IntervalRecord {
@@ -336,6 +345,8 @@ mod tests {
                     merged.merge(&IntervalRecord::from_line(&part.to_line()).unwrap());
                 }
                 assert_eq!(merged, whole, "{of} shards, turned by {turn}");
+                let slowest = merged.stages.iter().map(|(_, record)| &record.slowest);
+                assert!(slowest.into_iter().all(|s| s.calls().len() == SLOWEST));
             }
         }
     }

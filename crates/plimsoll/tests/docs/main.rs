@@ -140,6 +140,7 @@ const PAGES: &[Page] = &[
         ],
     },
     page("docs/faq.md", &[]),
+    page("docs/traces.md", SECONDS),
     page("docs/cookbook.md", SECONDS),
 ];
 

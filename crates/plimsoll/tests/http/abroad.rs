@@ -1,5 +1,7 @@
 //! nginx, HAProxy, and the servers of Go, Python and Node; curl as a client.
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 #[test]
@@ -80,6 +82,82 @@ fn nginx_is_measured_with_keep_alive_and_its_refusals_are_counted() {
         log.lines().filter(|line| line.contains(" 404 ")).count(),
         40
     );
+}
+
+/// Trace Context: nginx writes down what came, over both versions, for files, and with sockets that it carries to the
+/// server behind it.
+#[test]
+fn nginx_sees_the_traces_of_the_slowest_calls_and_one_a_socket() {
+    let place = Place::new();
+    place.certificates();
+    fs::create_dir(place.path("site")).unwrap();
+    fs::write(place.path("site/a"), "a").unwrap();
+    let behind = Server::start(&mut python(&place, "ws_server.py"));
+    let port_2 = free_port();
+    let nginx = Nginx::start(
+        &place,
+        &format!(
+            "listen 127.0.0.1:{port_2} ssl http2; access_log traces.log traces;\n\
+             location /echo {{ proxy_pass http://{}; proxy_http_version 1.1;\n\
+             proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; }}\n",
+            behind.address()
+        ),
+    );
+    let url = |scheme: &str, port: u16, path: &str| format!("{scheme}://localhost:{port}{path}");
+    let (one, two) = (nginx.port, port_2);
+    let mut listed = BTreeSet::new();
+    for (protocol, url, flags, calls) in [
+        (
+            "http",
+            url("https", one, "/a"),
+            &["--http-version", "1.1"][..],
+            10,
+        ),
+        (
+            "http",
+            url("https", two, "/a?{{seq}}"),
+            &["--http-version", "2"],
+            10,
+        ),
+        (
+            "http",
+            url("https", two, "/a"),
+            &["--http-version", "auto"],
+            10,
+        ),
+        ("fetch", url("https", one, "/a"), &["--cold"], 10),
+        // Of a socket's calls all have its trace.
+        ("ws", url("wss", one, "/echo"), &["-d", "{{seq}}"], 4),
+    ] {
+        let _ = fs::remove_dir_all(place.path("run"));
+        let fixed = [
+            protocol,
+            &url,
+            "-q",
+            "--json",
+            "--out",
+            "run",
+            "--traceparent",
+        ];
+        let run = measured(&place, 0, &[&fixed, flags, &CLIENT_TLS, &FORTY].concat());
+        assert_eq!(run["total"]["ok"], 40, "{run}");
+        let slowest = traces::slowest(&run);
+        assert!((1..=calls).contains(&slowest.len()), "{run}");
+        listed.extend(slowest);
+    }
+    // A socket is written down when it has been closed.
+    let end = Instant::now() + LONGEST;
+    let log = loop {
+        let log = place.read("traces.log");
+        if log.lines().count() >= 4 * 40 + 4 {
+            break log;
+        }
+        assert!(Instant::now() < end, "{log}");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let seen = traces::traces(&place, log.lines());
+    assert_eq!(seen.len(), 4 * 40 + 4);
+    assert!(listed.is_subset(&seen), "{listed:?} {seen:?}");
 }
 
 #[test]

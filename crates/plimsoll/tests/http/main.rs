@@ -24,6 +24,7 @@ use serde_json::Value;
 use support::haproxy::{Haproxy, free_port};
 use support::nginx::Nginx;
 use support::peers::{peer, python, tool};
+use support::traces;
 use support::{
     CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SERVER_MTLS, SERVER_TLS, Server, only_run, output,
     text,

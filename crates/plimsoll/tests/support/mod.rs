@@ -14,6 +14,7 @@ pub(crate) mod haproxy;
 pub(crate) mod nginx;
 pub(crate) mod openssl;
 pub(crate) mod peers;
+pub(crate) mod traces;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

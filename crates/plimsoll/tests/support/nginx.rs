@@ -29,6 +29,7 @@ impl Nginx {
         let (port, dir) = (free_port(), place.path(""));
         let config = format!(
             "http {{\n log_format reuse '$ssl_session_reused $status $body_bytes_sent$early';\n\
+             log_format traces '$http_traceparent';\n\
              map $ssl_early_data $early {{ default \"\"; 1 \" early\"; }}\n\
              access_log access.log reuse; client_body_temp_path t1; proxy_temp_path t2;\n\
              fastcgi_temp_path t3; uwsgi_temp_path t4; scgi_temp_path t5;\n\

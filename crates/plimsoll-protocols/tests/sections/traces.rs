@@ -1,0 +1,57 @@
+//! `traceparent = true`, in every section.
+
+use super::*;
+
+/// Every protocol either carries the ids of W3C Trace Context, or says who does.
+#[test]
+fn traces_are_carried_or_refused_by_the_key() {
+    register();
+    let plan = |target: &str, call: &str| {
+        format!(
+            "target = \"{target}\"\ntraceparent = true\n{call}\n[load]\nclients = 1\nduration = \"1s\"\n"
+        )
+    };
+    let score =
+        "[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\nmessage = { json = \"[]\" }";
+    for (target, call) in [
+        ("grpc://a:1", score),
+        ("http://a:1", "[call.http]"),
+        ("http://a:1", "[call.http]\nwebsocket = {}\nbody = \"x\""),
+        ("http://a:1", "[call.fetch]"),
+        ("session://a:1", "[call.session]"),
+    ] {
+        let text = plan(target, call);
+        let typed = spec::read(&text).expect("readable");
+        let resolved = spec::resolve(&typed, &World).expect("right");
+        let (_, varying) = resolved.call.fields();
+        let names: Vec<&str> = varying.iter().map(|field| &*field.name).collect();
+        assert_eq!(names, ["traceparent"], "{call}");
+        let saved = typed.filled_in(&resolved).to_toml().expect("writable");
+        let again = spec::resolve(&spec::read(&saved).expect("readable"), &World).expect("right");
+        assert_eq!(again.call, resolved.call, "{saved}");
+        let without = text.replace("traceparent = true", "traceparent = false");
+        let without = spec::resolve(&spec::read(&without).expect("readable"), &World);
+        assert!(without.expect("right").call.fields().1.is_empty(), "{call}");
+    }
+    let others = "only for [call.grpc], [call.http], [call.session] and [call.fetch]";
+    for (target, call, name) in [
+        ("sofa://a:1", "[call.bolt]", "bolt"),
+        ("tcp://a:1", "[call.hold]", "hold"),
+    ] {
+        let found = problems(&plan(target, call)).join("\n");
+        let expected = format!("`traceparent`: {others}: requests of [call.{name}]");
+        assert!(found.contains(&expected), "{found}");
+    }
+    for (target, call, table) in [
+        ("grpc://a:1", score, "call.grpc.metadata"),
+        ("http://a:1", "[call.http]", "call.http.headers"),
+        ("session://a:1", "[call.session]", "call.session.headers"),
+    ] {
+        for value in ["x", "{{seq}}"] {
+            let own = format!("{call}\n[{table}]\nTraceparent = \"{value}\"");
+            let found = problems(&plan(target, &own)).join("\n");
+            let expected = format!("`{table}.traceparent`: given beside traceparent = true");
+            assert!(found.contains(&expected), "{found}");
+        }
+    }
+}

@@ -1,0 +1,20 @@
+#!/usr/bin/env python3
+"""Reads values of the header field traceparent as OpenTelemetry does in who is called, a value a line.
+
+Prints a line for each, the ids of trace and span; fails at one that is none, or that asks for no record.
+"""
+
+import sys
+
+try:
+    from opentelemetry import trace
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ImportError as missing:
+    sys.exit(f"traceparent: {missing}: run `make setup`, and start this with .peers/venv/bin/python")
+
+for line in sys.stdin:
+    context = TraceContextTextMapPropagator().extract({"traceparent": line.rstrip("\n")})
+    span = trace.get_current_span(context).get_span_context()
+    if not (span.is_valid and span.trace_flags.sampled):
+        sys.exit(f"{line!r} is not taken")
+    print(f"{span.trace_id:032x} {span.span_id:016x}")
