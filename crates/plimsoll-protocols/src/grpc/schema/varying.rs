@@ -7,12 +7,12 @@
 mod filling;
 mod known;
 mod scalar;
+mod tree;
 
 use std::sync::Arc;
 
 use plimsoll_model::template::{
-    Column, Moment, Order, Render, Rows, Source, Template, TemplateError, Variation, has_fields,
-    quote_bare,
+    Column, Moment, Order, Render, Rows, Variation, has_fields, quote_bare,
 };
 use prost_reflect::prost::Message as _;
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
@@ -25,6 +25,7 @@ use crate::grpc::patch::{Node, Patched, Presence, Tag};
 use filling::{Filling, typed, whole};
 use known::is_now;
 use scalar::{scalar, wire, wire_type};
+use tree::{Tree, join, plant};
 
 /// The requests of a call.
 #[derive(Clone, Debug)]
@@ -35,34 +36,11 @@ pub struct Requests {
     pub varying: Vec<Arc<dyn Render>>,
 }
 
-/// JSON whose strings were looked through for templates.
-#[derive(Clone, Debug)]
-enum Tree {
-    Constant(Value),
-    Template(Template),
-    Object(Vec<(String, Tree)>),
-    /// An object of which a key varies.
-    Keyed(Vec<(Template, Tree)>),
-    List(Vec<Tree>),
-}
-
-impl Tree {
-    /// The column that is all there is.
-    fn column(&self) -> Option<&Column> {
-        match self {
-            Tree::Template(template) => match &template.alone()?.source {
-                Source::Row(column) => Some(column),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-}
-
 impl Schema {
     /// Encodes the requests of a call: one, or each of a list of them. A list is JSON's, or
     /// several values behind each other (JSON lines). Where a stream is sent it is the list's;
-    /// else calls have them in turn. Strings may hold fields of a [`Template`].
+    /// else calls have them in turn. Strings may hold fields of a
+    /// [`plimsoll_model::template::Template`].
     ///
     /// # Errors
     /// As [`Schema::encode`]; and where a field can't vary as it is asked to, or a row does
@@ -492,62 +470,6 @@ fn wrong(message: &MessageDescriptor, path: &str, problem: &str) -> SchemaError 
         path: if path.is_empty() { "." } else { path }.to_owned(),
         problem: problem.to_owned(),
         right: String::new(),
-    }
-}
-
-/// Looks the strings of a JSON value through for templates. Errors have the path.
-fn plant(
-    value: Value,
-    slots: &mut u32,
-    rows: Option<&Rows>,
-    path: &str,
-) -> Result<Tree, (String, TemplateError)> {
-    if !has_fields(&value.to_string()) {
-        return Ok(Tree::Constant(value));
-    }
-    match value {
-        Value::String(text) => match Template::parse(&text, slots, rows) {
-            Ok(template) => Ok(match template.constant() {
-                Some(text) => Tree::Constant(Value::String(text.to_owned())),
-                None => Tree::Template(template),
-            }),
-            Err(e) => Err((path.to_owned(), e)),
-        },
-        Value::Array(items) => {
-            let items = items.into_iter().enumerate();
-            items
-                .map(|(i, item)| plant(item, slots, rows, &format!("{path}[{i}]")))
-                .collect::<Result<_, _>>()
-                .map(Tree::List)
-        }
-        Value::Object(entries) => {
-            if entries.keys().any(|key| has_fields(key)) {
-                let entries = entries.into_iter();
-                return entries
-                    .map(|(key, value)| {
-                        let path = join(path, &key);
-                        let key = Template::parse(&key, slots, rows);
-                        let key = key.map_err(|e| (path.clone(), e))?;
-                        Ok((key, plant(value, slots, rows, &path)?))
-                    })
-                    .collect::<Result<_, _>>()
-                    .map(Tree::Keyed);
-            }
-            let mut planted = Vec::new();
-            for (key, value) in entries {
-                let path = join(path, &key);
-                planted.push((key, plant(value, slots, rows, &path)?));
-            }
-            Ok(Tree::Object(planted))
-        }
-        other => Ok(Tree::Constant(other)),
-    }
-}
-
-fn join(path: &str, key: &str) -> String {
-    match path {
-        "" => key.to_owned(),
-        path => format!("{path}.{key}"),
     }
 }
 

@@ -1,0 +1,115 @@
+use super::super::call::Shape;
+use super::*;
+
+/// A message with a string, itself, and itself as a group.
+fn shapes() -> Shapes {
+    Shapes {
+        name: "a.M".to_owned(),
+        shapes: vec![Shape {
+            parts: vec![
+                (1, Part::Text),
+                (2, Part::Message(0)),
+                (3, Part::Message(0)),
+            ],
+        }],
+    }
+}
+
+fn walked(bytes: &[u8], piece: usize) -> Result<(), &'static str> {
+    let mut walk = Walk::default();
+    for piece in bytes.chunks(piece) {
+        walk.feed(&shapes(), piece)?;
+    }
+    walk.finish()
+}
+
+#[test]
+fn messages_are_walked_in_any_split() {
+    for (bytes, is_good) in [
+        (&b""[..], true),
+        (b"\x0a\x03abc", true),
+        (b"\x0a\x04a\xc3\xa9b", true),
+        (b"\x0a\x02a\xc3", false),
+        (b"\x0a\x02\xff\xfe", false),
+        // Bytes of a field that is no string.
+        (b"\x22\x02\xff\xfe", true),
+        (b"\x12\x05\x0a\x03abc", true),
+        (b"\x12\x05\x0a\x02\xff\xfe", false),
+        (b"\x12\x04\x0a\x03abc", false),
+        (b"\x12\x06\x0a\x03abc", false),
+        (b"\x12\x00\x12\x02\x12\x00", true),
+        (b"\x12\x02\x08\x80\x01", false),
+        // A string where a number is: an unknown field.
+        (b"\x08\x01", true),
+        (b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", true),
+        (b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", false),
+        (b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", false),
+        (b"\x08", false),
+        (b"\x08\x80", false),
+        (b"\x09\0\0\0\0\0\0\0\0", true),
+        (b"\x09\0\0\0\0\0\0\0", false),
+        (b"\x0d\0\0\0\0", true),
+        (b"\x0d\0\0\0", false),
+        (b"\x00\x01", false),
+        (b"\x0e", false),
+        (b"\x0f", false),
+        (b"\x1b\x0a\x01a\x1c", true),
+        (b"\x1b\x0a\x01\xff\x1c", false),
+        (b"\x1b\x23\x24\x1c", true),
+        (b"\x1b\x24", false),
+        (b"\x1b", false),
+        (b"\x1c", false),
+        (b"\x12\x01\x1b\x1c", false),
+        (b"\x0a\xff\xff\xff\xff\x0f", false),
+        (b"not protobuf at all", false),
+    ] {
+        for piece in 1..=bytes.len().max(1) {
+            let said = walked(bytes, piece);
+            assert_eq!(said.is_ok(), is_good, "{bytes:x?} by {piece}: {said:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_nested_without_end_takes_bounded_memory() {
+    let deep: Vec<u8> = std::iter::repeat_n(0x1b, 100_000).collect();
+    assert!(walked(&deep, 7).is_err());
+    // Each message is all that is left of the one around it.
+    let mut nested = Vec::new();
+    for _ in 0..500 {
+        let mut around = vec![0x12];
+        let mut length = nested.len();
+        while length >= 0x80 {
+            around.push(length as u8 | 0x80);
+            length >>= 7;
+        }
+        around.push(length as u8);
+        around.append(&mut nested);
+        nested = around;
+    }
+    assert_eq!(walked(&nested, 3), Ok(()));
+}
+
+#[test]
+fn a_known_message_is_recognised_and_another_is_walked() {
+    let shapes = shapes();
+    let mut decodable = Decodable::default();
+    for (message, is_good) in [
+        (&b"\x0a\x01a"[..], true),
+        (b"\x0a\x01a", true),
+        (b"\x0a", false),
+    ] {
+        assert_eq!(decodable.is_good(Some(&shapes), message), is_good);
+        let data = [&[0, 0, 0, 0, message.len() as u8], message].concat();
+        assert_eq!(decodable.data(&shapes, 1, true, &data).is_ok(), is_good);
+        // In two frames, and another message behind it.
+        let (first, second) = data.split_at(6);
+        let second = [second, &data].concat();
+        let split = decodable.data(&shapes, 3, true, first);
+        let split = split.and_then(|()| decodable.data(&shapes, 3, false, &second));
+        assert_eq!(split.is_ok(), is_good);
+        assert!(decodable.walks.as_ref().unwrap().split.is_empty());
+    }
+    // Nothing is known of the answer, so nothing is claimed about it.
+    assert!(Decodable::default().is_good(None, b"\x0a"));
+}

@@ -1,0 +1,317 @@
+//! The certificates of a set: who signs, what is signed, what is revoked. Nothing is written here.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevocationReason,
+    RevokedCertParams, SerialNumber,
+};
+
+use super::{Algorithm, CertificateError, Leaf, Options, Validity};
+
+/// Names that every server certificate covers.
+const LOCAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+/// The CA's own lifetime, unless the certificates it signs need a longer one.
+const CA_DAYS: u32 = 3650;
+/// Certificates are valid from so long before now: clocks of test machines disagree.
+const BACKDATED: Duration = Duration::from_secs(3600);
+/// More makes a certificate that no TLS library takes: handshake messages beyond 64 KiB.
+const MAX_NAMES: u32 = 2_000;
+const MAX_BETWEEN: u32 = 20;
+
+/// The files in the order of [`CertificateSet::files`].
+pub(super) fn contents(options: &Options) -> Result<Vec<String>, CertificateError> {
+    for (what, asked, most) in [
+        ("names", options.more_names, MAX_NAMES),
+        (
+            "intermediate certificates",
+            options.intermediates,
+            MAX_BETWEEN,
+        ),
+    ] {
+        if asked > most {
+            return Err(CertificateError::TooMany { what, asked, most });
+        }
+    }
+    let (not_before, not_after) = stretch(options.validity)?;
+    let authority = Authority::make(options, not_before, not_after)?;
+    let leaf = |what, common_name: &str, names, algorithm: Algorithm, purpose| {
+        let key = algorithm.key().map_err(making(what))?;
+        let mut leaf = CertificateParams::new(names).map_err(making(what))?;
+        name(&mut leaf, common_name);
+        valid(&mut leaf, not_before, not_after);
+        leaf.serial_number = Some(serial(&leaf, &key));
+        leaf.is_ca = IsCa::ExplicitNoCa;
+        leaf.use_authority_key_identifier_extension = true;
+        leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        if algorithm.is_rsa() {
+            leaf.key_usages.push(KeyUsagePurpose::KeyEncipherment);
+        }
+        leaf.extended_key_usages = vec![purpose];
+        let cert = leaf
+            .signed_by(&key, &authority.issuer)
+            .map_err(making(what))?;
+        // What is sent: the CA's own certificate is known to who checks it.
+        let chain = cert.pem() + &authority.between;
+        Ok((chain, key.serialize_pem(), leaf.serial_number))
+    };
+    let (server_cert, server_key, server_serial) = leaf(
+        "server certificate",
+        "localhost",
+        server_names(options)?,
+        options.algorithm,
+        ExtendedKeyUsagePurpose::ServerAuth,
+    )?;
+    let (client_cert, client_key, client_serial) = leaf(
+        "client certificate",
+        "plimsoll client",
+        Vec::new(),
+        options.client_algorithm.unwrap_or(options.algorithm),
+        ExtendedKeyUsagePurpose::ClientAuth,
+    )?;
+    let mut contents = vec![
+        authority.cert_pem.clone(),
+        authority.key_pem.clone(),
+        server_cert,
+        server_key,
+        client_cert,
+        client_key,
+    ];
+    if let Some(revoked) = &options.revoked {
+        let serials = [(Leaf::Server, server_serial), (Leaf::Client, client_serial)];
+        let serials = serials
+            .into_iter()
+            .filter(|(leaf, _)| revoked.contains(leaf))
+            .filter_map(|(_, serial)| serial);
+        contents.push(authority.lists(serials.collect(), not_before, not_after)?);
+    }
+    Ok(contents)
+}
+
+fn making(what: &'static str) -> impl Fn(rcgen::Error) -> CertificateError {
+    move |source| CertificateError::Making { what, source }
+}
+
+/// Who signs.
+struct Authority {
+    /// The CA's own.
+    cert_pem: String,
+    key_pem: String,
+    /// The certificates between the CA and what is signed, the last one first.
+    between: String,
+    issuer: Issuer<'static, KeyPair>,
+    /// Those above the one that signs, the last one first.
+    above: Vec<Issuer<'static, KeyPair>>,
+}
+
+impl Authority {
+    fn make(
+        options: &Options,
+        not_before: Timestamp,
+        not_after: Timestamp,
+    ) -> Result<Authority, CertificateError> {
+        let (ca_before, ca_after) = stretch(Validity::Days(CA_DAYS))?;
+        let (before, after) = (ca_before.min(not_before), ca_after.max(not_after));
+        let params = |common_name: &str, below: u32| {
+            let mut ca = CertificateParams::default();
+            name(&mut ca, common_name);
+            valid(&mut ca, before, after);
+            let below = u8::try_from(below).unwrap_or(u8::MAX);
+            ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(below));
+            ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+            ca
+        };
+        let key = options.algorithm.key().map_err(making("CA key"))?;
+        let fingerprint: String = CertificateParams::default()
+            .key_identifier(&key)
+            .iter()
+            .take(4)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let ca = params(
+            &format!("Plimsoll test CA {fingerprint}"),
+            options.intermediates,
+        );
+        let cert = ca.self_signed(&key).map_err(making("CA certificate"))?;
+        let key_pem = key.serialize_pem();
+        let (mut issuer, mut between) = (Issuer::new(ca, key), String::new());
+        let mut above = Vec::new();
+        for n in 1..=options.intermediates {
+            let making = making("intermediate certificate");
+            let key = options.algorithm.key().map_err(&making)?;
+            let common_name = format!("Plimsoll test CA {fingerprint}, intermediate {n}");
+            let mut ca = params(&common_name, options.intermediates - n);
+            ca.use_authority_key_identifier_extension = true;
+            let signed = ca.signed_by(&key, &issuer).map_err(&making)?;
+            between.insert_str(0, &signed.pem());
+            above.insert(0, std::mem::replace(&mut issuer, Issuer::new(ca, key)));
+        }
+        Ok(Authority {
+            cert_pem: cert.pem(),
+            key_pem,
+            between,
+            issuer,
+            above,
+        })
+    }
+
+    /// What is revoked: a list of every issuer (RFC 5280 §5), that of the leaves first. The others'
+    /// are empty, and there because a chain is checked whole.
+    fn lists(
+        &self,
+        serials: Vec<SerialNumber>,
+        this_update: Timestamp,
+        next_update: Timestamp,
+    ) -> Result<String, CertificateError> {
+        let mut lists = list(&self.issuer, serials, this_update, next_update)?;
+        for issuer in &self.above {
+            lists += &list(issuer, Vec::new(), this_update, next_update)?;
+        }
+        Ok(lists)
+    }
+}
+
+/// The list of one issuer.
+fn list(
+    issuer: &Issuer<'static, KeyPair>,
+    serials: Vec<SerialNumber>,
+    this_update: Timestamp,
+    next_update: Timestamp,
+) -> Result<String, CertificateError> {
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    let (this_update, next_update) = (
+        epoch + since_epoch(this_update),
+        epoch + since_epoch(next_update),
+    );
+    let revoked = serials.into_iter().map(|serial_number| RevokedCertParams {
+        serial_number,
+        revocation_time: this_update,
+        reason_code: Some(RevocationReason::KeyCompromise),
+        invalidity_date: None,
+    });
+    let list = CertificateRevocationListParams {
+        this_update,
+        next_update,
+        crl_number: SerialNumber::from(1),
+        issuing_distribution_point: None,
+        revoked_certs: revoked.collect(),
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    let making = making("list of revoked certificates");
+    let signed = list.signed_by(issuer).map_err(&making)?;
+    signed.pem().map_err(&making)
+}
+
+/// A positive number of 16 octets (RFC 5280 §4.1.2.2), as good as random.
+fn serial(certificate: &CertificateParams, key: &KeyPair) -> SerialNumber {
+    let mut number = certificate.key_identifier(key);
+    number.truncate(16);
+    if let Some(first) = number.first_mut() {
+        *first = *first & 0x3f | 0x40;
+    }
+    SerialNumber::from(number)
+}
+
+fn name(certificate: &mut CertificateParams, common_name: &str) {
+    let mut name = rcgen::DistinguishedName::new();
+    name.push(DnType::CommonName, common_name);
+    certificate.distinguished_name = name;
+}
+
+fn valid(certificate: &mut CertificateParams, not_before: Timestamp, not_after: Timestamp) {
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    certificate.not_before = epoch + since_epoch(not_before);
+    certificate.not_after = epoch + since_epoch(not_after);
+}
+
+/// None is before 1970.
+fn since_epoch(at: Timestamp) -> Duration {
+    Duration::from_secs(u64::try_from(at.as_second()).unwrap_or(0))
+}
+
+fn stretch(validity: Validity) -> Result<(Timestamp, Timestamp), CertificateError> {
+    let bad = |problem: String| CertificateError::Validity { problem };
+    match validity {
+        Validity::Days(0) => Err(bad("0 days is no time at all; give at least 1".to_owned())),
+        Validity::Days(days) => {
+            let now = Timestamp::now();
+            let not_after = now
+                .checked_add(SignedDuration::from_hours(i64::from(days) * 24))
+                .map_err(|_| bad(format!("{days} days end after the year 9999")))?;
+            Ok((now - BACKDATED, not_after))
+        }
+        Validity::For(time) if time < Duration::from_secs(1) => {
+            Err(bad(format!("{time:?} is less than a second")))
+        }
+        Validity::For(time) => {
+            let now = Timestamp::now();
+            let not_after = now
+                .checked_add(time)
+                .map_err(|_| bad(format!("{time:?} end after the year 9999")))?;
+            Ok((now - BACKDATED, not_after))
+        }
+        Validity::Between {
+            not_before,
+            not_after,
+        } => {
+            if not_before < Timestamp::UNIX_EPOCH {
+                Err(bad(format!("{not_before} is before 1970")))
+            } else if not_after <= not_before {
+                Err(bad(format!(
+                    "its end {not_after} is not after its start {not_before}"
+                )))
+            } else {
+                Ok((not_before, not_after))
+            }
+        }
+    }
+}
+
+/// The names given, the local ones and made-up ones, each once.
+fn server_names(options: &Options) -> Result<Vec<String>, CertificateError> {
+    let mut seen = BTreeSet::new();
+    let mut names = Vec::new();
+    let more: Vec<String> = (0..options.more_names)
+        .map(|n| format!("host-{n:06}.plimsoll.test"))
+        .collect();
+    for name in LOCAL_NAMES
+        .into_iter()
+        .chain(options.names.iter().chain(&more).map(String::as_str))
+    {
+        let bare = name.trim_start_matches('[').trim_end_matches(']');
+        let canonical = match bare.parse::<IpAddr>() {
+            Ok(address) => address.to_string(),
+            Err(_) if is_dns_name(name) => name.to_ascii_lowercase(),
+            Err(_) => {
+                return Err(CertificateError::Name {
+                    name: name.to_owned(),
+                });
+            }
+        };
+        if seen.insert(canonical.clone()) {
+            names.push(canonical);
+        }
+    }
+    Ok(names)
+}
+
+/// Letters, digits, hyphens and underscores in labels of 1–63, 253 in all (RFC 1035
+/// §2.3.4); a `*` as the whole first label (RFC 9525 §6.3). A name of digits and dots
+/// only is a mistyped address.
+fn is_dns_name(name: &str) -> bool {
+    let labels = name.strip_prefix("*.").unwrap_or(name);
+    name.len() <= 253
+        && labels.contains(|c: char| c.is_ascii_alphabetic())
+        && labels.split('.').all(|label| {
+            (1..=63).contains(&label.len())
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+                && label
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+        })
+}
