@@ -96,13 +96,15 @@ impl Hostile {
             let mut address = first;
             if first.port() != 0 {
                 let port = usize::from(first.port()) + i;
-                let port = u16::try_from(port).map_err(|_| ServeError::Option {
-                    option: "listen",
-                    problem: format!(
-                        "{} behaviours from port {} on go beyond port 65535",
-                        behaviours.len(),
-                        first.port()
-                    ),
+                let port = u16::try_from(port).map_err(|_| {
+                    ServeError::option(
+                        "listen",
+                        format!(
+                            "{} behaviours from port {} on go beyond port 65535",
+                            behaviours.len(),
+                            first.port()
+                        ),
+                    )
                 })?;
                 address.set_port(port);
             }
@@ -114,10 +116,7 @@ impl Hostile {
             let listener = bound.listener;
             listener
                 .set_nonblocking(false)
-                .map_err(|source| ServeError::Io {
-                    doing: "handing the listening socket to its thread",
-                    source,
-                })?;
+                .map_err(ServeError::io("handing the listening socket to its thread"))?;
             hostile.listening.push(Listening {
                 wire: *wire,
                 behaviour,

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use crate::serving::ServeError;
 use crate::serving::accepting::{self, Serve};
 use crate::serving::early::Link;
-use crate::serving::reference::{Counted, Place, Reference};
+use crate::serving::reference::{Counted, Place, Reference, Serving};
 
 const READ_AT_ONCE: usize = 64 << 10;
 /// Buffers larger than this are given back when they are empty. Bytes.
@@ -53,10 +53,7 @@ struct Server {
 impl Reference for PluginOptions {
     const NAME: &str = "plugin";
 
-    fn serving(
-        self,
-        place: Place,
-    ) -> Result<impl Future<Output = Result<Counted, ServeError>> + 'static, ServeError> {
+    fn serving(self, place: Place) -> Result<Serving, ServeError> {
         let codec = Codec::load(&self.codec).map_err(|e| ServeError::Codec {
             problem: e.to_string(),
             help: "docs/plugin.md says how a plugin is built",
@@ -66,22 +63,19 @@ impl Reference for PluginOptions {
             codec,
             counters: Counters::default(),
         });
-        Ok(async move {
+        Ok(Box::pin(async move {
             let accepted = accepting::accept(place.bound, Arc::clone(&server), place.stopped);
             let connections = accepted.await?;
-            let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
             let counters = &server.counters;
-            Ok(Counted {
-                connections,
-                counts: vec![
-                    ("answered", read(&counters.answered)),
-                    ("oneway", read(&counters.oneway)),
-                    ("heartbeats", read(&counters.heartbeats)),
-                    ("malformed", read(&counters.malformed)),
-                    ("plugin faults", read(&counters.plugin_faults)),
-                ],
-            })
-        })
+            let counted = [
+                ("answered", &counters.answered),
+                ("oneway", &counters.oneway),
+                ("heartbeats", &counters.heartbeats),
+                ("malformed", &counters.malformed),
+                ("plugin faults", &counters.plugin_faults),
+            ];
+            Ok(Counted::of(connections, counted))
+        }))
     }
 }
 
@@ -90,10 +84,8 @@ impl Reference for PluginOptions {
 /// # Errors
 /// When it makes none, or fails at it.
 fn check(codec: &Codec) -> Result<(), ServeError> {
-    let wrong = |problem: String| ServeError::Option {
-        option: "codec",
-        problem: format!("{}: {problem}", codec.name()),
-    };
+    let wrong =
+        |problem: String| ServeError::option("codec", format!("{}: {problem}", codec.name()));
     match codec.make(Make::Response, 1, 0, b"echo", &mut Vec::new()) {
         Ok(true) => Ok(()),
         Ok(false) => Err(wrong(

@@ -136,24 +136,21 @@ impl Answering {
             ("spin", spin.0, LONGEST_SPIN),
         ] {
             if time > limit {
-                return Err(ServeError::Option {
+                return Err(ServeError::option(
                     option,
-                    problem: format!("{time:?} is too long; at most {limit:?}"),
-                });
+                    format!("{time:?} is too long; at most {limit:?}"),
+                ));
             }
         }
         if let Delay::Uniform { from, to } = delay
             && from > to
         {
-            return Err(ServeError::Option {
-                option: "delay",
-                problem: format!("a range goes up, and {from:?} to {to:?} does not"),
-            });
+            return Err(ServeError::option(
+                "delay",
+                format!("a range goes up, and {from:?} to {to:?} does not"),
+            ));
         }
-        let alarms = Alarms::new(spin.0).map_err(|source| ServeError::Io {
-            doing: "making a timer",
-            source,
-        })?;
+        let alarms = Alarms::new(spin.0).map_err(ServeError::io("making a timer"))?;
         Ok(Answering {
             delay,
             stall,

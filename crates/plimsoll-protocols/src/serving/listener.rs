@@ -160,10 +160,10 @@ fn open(address: SocketAddr, reuse_port: bool) -> io::Result<Socket> {
 }
 
 fn unshared() -> ServeError {
-    ServeError::Option {
-        option: "listen",
-        problem: "a Unix socket has no port that several processes could share; use one process, or listen on HOST:PORT".to_owned(),
-    }
+    ServeError::option(
+        "listen",
+        "a Unix socket has no port that several processes could share; use one process, or listen on HOST:PORT",
+    )
 }
 
 fn explain(error: &io::Error) -> String {
@@ -274,10 +274,9 @@ impl Bound {
         };
         Ok(Listener {
             _file: self.file,
-            socket: socket.map_err(|source| ServeError::Io {
-                doing: "handing the listening socket to the runtime",
-                source,
-            })?,
+            socket: socket.map_err(ServeError::io(
+                "handing the listening socket to the runtime",
+            ))?,
         })
     }
 }

@@ -70,6 +70,19 @@ pub enum ServeError {
     Flags(#[from] clap::Error),
 }
 
+impl ServeError {
+    pub(crate) fn option(option: &'static str, problem: impl Into<String>) -> ServeError {
+        ServeError::Option {
+            option,
+            problem: problem.into(),
+        }
+    }
+
+    pub(crate) fn io(doing: &'static str) -> impl Fn(io::Error) -> ServeError {
+        move |source| ServeError::Io { doing, source }
+    }
+}
+
 /// Waits for a server's own threads.
 ///
 /// # Errors
@@ -82,10 +95,7 @@ pub(crate) async fn joined(threads: Vec<JoinHandle<io::Result<()>>>) -> Result<(
         })
     });
     let ended = ended.await.unwrap_or_else(|e| Err(io::Error::other(e)));
-    ended.map_err(|source| ServeError::Io {
-        doing: "waiting in a worker",
-        source,
-    })
+    ended.map_err(ServeError::io("waiting in a worker"))
 }
 
 /// What became of a server's connections.
@@ -112,10 +122,7 @@ pub struct ConnectionStats {
 pub fn runtime(workers: Option<usize>) -> Result<tokio::runtime::Runtime, ServeError> {
     let mut builder = match workers {
         Some(0) => {
-            return Err(ServeError::Option {
-                option: "workers",
-                problem: "must be at least 1".to_owned(),
-            });
+            return Err(ServeError::option("workers", "must be at least 1"));
         }
         Some(1) => tokio::runtime::Builder::new_current_thread(),
         Some(n) => {
@@ -128,8 +135,5 @@ pub fn runtime(workers: Option<usize>) -> Result<tokio::runtime::Runtime, ServeE
     builder
         .enable_all()
         .build()
-        .map_err(|source| ServeError::Io {
-            doing: "starting worker threads",
-            source,
-        })
+        .map_err(ServeError::io("starting worker threads"))
 }

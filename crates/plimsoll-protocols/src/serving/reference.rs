@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::{ArgMatches, Args, Command};
 
@@ -18,11 +19,11 @@ pub trait Reference: Args {
     ///
     /// # Errors
     /// When a flag's value makes no sense, or a file can't be used.
-    fn serving(
-        self,
-        place: Place,
-    ) -> Result<impl Future<Output = Result<Counted, ServeError>> + 'static, ServeError>;
+    fn serving(self, place: Place) -> Result<Serving, ServeError>;
 }
+
+/// A server that runs to its end.
+pub type Serving = Pin<Box<dyn Future<Output = Result<Counted, ServeError>>>>;
 
 /// Where a [`Reference`] server runs.
 pub struct Place {
@@ -40,6 +41,20 @@ pub struct Place {
 pub struct Counted {
     pub connections: ConnectionStats,
     pub counts: Vec<(&'static str, u64)>,
+}
+
+impl Counted {
+    /// As the counters are now.
+    pub(crate) fn of<const N: usize>(
+        connections: ConnectionStats,
+        counters: [(&'static str, &AtomicU64); N],
+    ) -> Counted {
+        let read = |(name, counter): (_, &AtomicU64)| (name, counter.load(Ordering::Relaxed));
+        Counted {
+            connections,
+            counts: counters.map(read).to_vec(),
+        }
+    }
 }
 
 /// As whom a server speaks TLS, and what it lets clients keep.
@@ -70,8 +85,6 @@ pub(crate) fn untyped<F: Args>() -> F {
     F::from_arg_matches(&typed).unwrap_or_else(|e| e.exit())
 }
 
-type Serving = Pin<Box<dyn Future<Output = Result<Counted, ServeError>>>>;
-
 /// A [`Reference`] server whose type is forgotten.
 #[derive(Debug)]
 pub struct Server {
@@ -86,7 +99,7 @@ impl Server {
         Server {
             name: S::NAME,
             flags: S::augment_args,
-            serving: |typed, place| Ok(Box::pin(S::from_arg_matches(typed)?.serving(place)?)),
+            serving: |typed, place| S::from_arg_matches(typed)?.serving(place),
         }
     }
 

@@ -40,10 +40,7 @@ impl Resumption {
 }
 
 fn early_data_needs(what: &str) -> ServeError {
-    ServeError::Option {
-        option: "early data",
-        problem: format!("needs {what}"),
-    }
+    ServeError::option("early data", format!("needs {what}"))
 }
 
 impl Bound {
@@ -68,10 +65,10 @@ impl Bound {
             }
             return match certificates {
                 None => Ok(None),
-                Some(_) => Err(ServeError::Option {
-                    option: "certificates",
-                    problem: "needs TLS: give a certificate and key for all other names".to_owned(),
-                }),
+                Some(_) => Err(ServeError::option(
+                    "certificates",
+                    "needs TLS: give a certificate and key for all other names",
+                )),
             };
         };
         let mut config = ServerConfig::clone(config);

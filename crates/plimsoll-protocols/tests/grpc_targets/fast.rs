@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::links::{mutual, tls};
-use crate::peer::{LONGEST, certificates, listen, plaintext, scores, secure, serve_fast};
+use crate::peer::{LONGEST, certificates, count, listen, plaintext, scores, secure, serve_fast};
 
 fn options(workers: usize) -> FastOptions {
     FastOptions {
@@ -47,7 +47,7 @@ async fn every_call_gets_the_answer_over_every_link() {
             assert_eq!(answer.unwrap().into_inner().score, 0.25);
         }
         let stats = server.stop().await;
-        assert_eq!(stats.answered, 700);
+        assert_eq!(count(&stats, "answered"), 700);
         assert_eq!(stats.connections.accepted, 7);
         assert_eq!(stats.connections.broken, 0, "{stats:?}");
     }
@@ -64,7 +64,10 @@ async fn strangers_and_garbage_are_shown_out_and_counted() {
     assert!(error.contains("CertificateRequired"), "{error}");
     let stats = server.stop().await;
     assert_eq!(
-        (stats.answered, stats.connections.handshakes_failed),
+        (
+            count(&stats, "answered"),
+            stats.connections.handshakes_failed
+        ),
         (0, 1),
         "{stats:?}"
     );
@@ -80,7 +83,7 @@ async fn strangers_and_garbage_are_shown_out_and_counted() {
     let _ = tokio::time::timeout(LONGEST, closed).await.expect("closed");
     let stats = server.stop().await;
     assert_eq!(
-        (stats.answered, stats.connections.broken),
+        (count(&stats, "answered"), stats.connections.broken),
         (0, 1),
         "{stats:?}"
     );
@@ -136,7 +139,7 @@ async fn a_client_that_does_not_read_is_not_read_either() {
     let _ = answer.await.expect("an answer in time");
     drop((client, greedy));
     let stats = server.stop().await;
-    assert!(stats.answered > 1000, "{stats:?}");
+    assert!(count(&stats, "answered") > 1000, "{stats:?}");
     // Sockets hold a few megabytes, which is less than ten thousand such answers.
-    assert!(stats.answered < 20_000, "{stats:?}");
+    assert!(count(&stats, "answered") < 20_000, "{stats:?}");
 }

@@ -10,6 +10,7 @@ use hyper_util::rt::TokioIo;
 use plimsoll_protocols::grpc::target::generated::orders::order_service_client::OrderServiceClient;
 use plimsoll_protocols::grpc::target::generated::score::score_service_client::ScoreServiceClient;
 use plimsoll_protocols::grpc::target::{fast, orders, score};
+use plimsoll_protocols::serving::reference::Counted;
 use plimsoll_protocols::serving::{Bound, Listen, ServeError};
 use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
 use rustls::pki_types::pem::PemObject;
@@ -69,10 +70,15 @@ where
     }
 }
 
-pub(crate) fn serve_score(
-    listen: &Listen,
-    options: score::ScoreOptions,
-) -> Running<score::ScoreStats> {
+/// What the server counted under this name.
+pub(crate) fn count(counted: &Counted, name: &str) -> u64 {
+    let found = counted.counts.iter().find(|(known, _)| *known == name);
+    found
+        .unwrap_or_else(|| panic!("no count of {name}: {counted:?}"))
+        .1
+}
+
+pub(crate) fn serve_score(listen: &Listen, options: score::ScoreOptions) -> Running<Counted> {
     spawn(listen, |bound, stopped| {
         score::serve(bound, options, async {
             let _ = stopped.await;
@@ -80,10 +86,7 @@ pub(crate) fn serve_score(
     })
 }
 
-pub(crate) fn serve_orders(
-    listen: &Listen,
-    options: orders::OrdersOptions,
-) -> Running<orders::OrdersStats> {
+pub(crate) fn serve_orders(listen: &Listen, options: orders::OrdersOptions) -> Running<Counted> {
     spawn(listen, |bound, stopped| {
         orders::serve(bound, options, async {
             let _ = stopped.await;
@@ -91,7 +94,7 @@ pub(crate) fn serve_orders(
     })
 }
 
-pub(crate) fn serve_fast(listen: &Listen, options: fast::FastOptions) -> Running<fast::FastStats> {
+pub(crate) fn serve_fast(listen: &Listen, options: fast::FastOptions) -> Running<Counted> {
     spawn(listen, |bound, stopped| {
         fast::serve(bound, options, async {
             let _ = stopped.await;

@@ -13,51 +13,42 @@ const STRING_CLASS: &[u8] = b"java.lang.String";
 
 /// Appends the answer to `request`; `true` if it is what was asked for.
 pub(super) fn answer(request: &Frame<'_>, out: &mut Vec<u8>) -> bool {
-    if request.codec != codec::HESSIAN2 {
-        exception(
-            request,
-            Status::ServerDeserialException,
-            &format!(
-                "codec {} is not known here: use 1 (Hessian 2)",
-                request.codec
-            ),
-            out,
-        );
-        return false;
-    }
-    if request.class == STRING_CLASS {
+    if request.class == STRING_CLASS && request.codec == codec::HESSIAN2 {
         respond(request, STRING_CLASS, &[], request.content, out);
         return true;
+    }
+    let call = match called(request) {
+        Ok(call) => call,
+        Err((status, text)) => {
+            exception(request, status, &text, out);
+            return false;
+        }
+    };
+    let result = result(&call);
+    match &result {
+        Ok(value) => {
+            let content = sofa::answer(value.clone());
+            respond(request, sofa::RESPONSE_CLASS.as_bytes(), &[], &content, out);
+        }
+        Err(text) => failure(request, text, out),
+    }
+    result.is_ok()
+}
+
+/// What a request calls; or why it is refused.
+fn called(request: &Frame<'_>) -> Result<SofaCall, (Status, String)> {
+    if request.codec != codec::HESSIAN2 {
+        let codec = request.codec;
+        let text = format!("codec {codec} is not known here: use 1 (Hessian 2)");
+        return Err((Status::ServerDeserialException, text));
     }
     if request.class != sofa::REQUEST_CLASS.as_bytes() {
         let class = String::from_utf8_lossy(request.class);
         let text = format!("No user processor found for request: {class}");
-        exception(request, Status::ServerException, &text, out);
-        return false;
+        return Err((Status::ServerException, text));
     }
-    let call = match SofaCall::read(request.content) {
-        Ok(call) => call,
-        Err(error) => {
-            exception(
-                request,
-                Status::ServerDeserialException,
-                &error.to_string(),
-                out,
-            );
-            return false;
-        }
-    };
-    match result(&call) {
-        Ok(value) => {
-            let content = sofa::answer(value);
-            respond(request, sofa::RESPONSE_CLASS.as_bytes(), &[], &content, out);
-            true
-        }
-        Err(text) => {
-            failure(request, &text, out);
-            false
-        }
-    }
+    let call = SofaCall::read(request.content);
+    call.map_err(|e| (Status::ServerDeserialException, e.to_string()))
 }
 
 /// The two services, by their simple names, whatever their package.

@@ -23,8 +23,8 @@ use super::status::SOFA_ERROR;
 use crate::serving::accepting::{self, Serve};
 use crate::serving::answering::{Answering, Answers, Delay};
 use crate::serving::early::Link;
-use crate::serving::reference::{self, Counted, Place, Reference};
-use crate::serving::{Bound, ConnectionStats, ServeError};
+use crate::serving::reference::{self, Counted, Place, Reference, Serving};
+use crate::serving::{Bound, ServeError};
 
 /// A share of answers that fail on demand.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -102,49 +102,21 @@ impl Default for BoltOptions {
 impl Reference for BoltOptions {
     const NAME: &str = "bolt";
 
-    fn serving(
-        self,
-        place: Place,
-    ) -> Result<impl Future<Output = Result<Counted, ServeError>> + 'static, ServeError> {
-        Ok(async {
-            let stats = serve(place.bound, self, place.stopped).await?;
-            Ok(Counted {
-                connections: stats.connections,
-                counts: vec![
-                    ("answered", stats.answered),
-                    ("failed", stats.failed),
-                    ("busy", stats.busy),
-                    ("oneway", stats.oneway),
-                    ("heartbeats", stats.heartbeats),
-                    ("malformed", stats.malformed),
-                ],
-            })
-        })
+    fn serving(self, place: Place) -> Result<Serving, ServeError> {
+        Ok(Box::pin(serve(place.bound, self, place.stopped)))
     }
-}
-
-/// What the Bolt server counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BoltStats {
-    pub connections: ConnectionStats,
-    /// Requests answered with what they asked for.
-    pub answered: u64,
-    pub oneway: u64,
-    /// Requests answered with a failure, busy ones among them.
-    pub failed: u64,
-    pub busy: u64,
-    pub heartbeats: u64,
-    /// Connections closed for bytes that are no Bolt.
-    pub malformed: u64,
 }
 
 #[derive(Default)]
 struct Counters {
+    /// Requests answered with what they asked for.
     answered: AtomicU64,
     oneway: AtomicU64,
+    /// Requests answered with a failure, busy ones among them.
     failed: AtomicU64,
     busy: AtomicU64,
     heartbeats: AtomicU64,
+    /// Connections closed for bytes that are no Bolt.
     malformed: AtomicU64,
 }
 
@@ -210,13 +182,13 @@ fn check(options: &BoltOptions) -> Result<(), ServeError> {
     let total: f64 = options.fail.iter().map(|share| share.share).sum();
     let wrong = |share: &Share| !(0.0..=1.0).contains(&share.share);
     if options.fail.iter().any(wrong) || total > 1.0 + 1e-9 {
-        return Err(ServeError::Option {
-            option: "fail",
-            problem: format!(
+        return Err(ServeError::option(
+            "fail",
+            format!(
                 "shares of {:.1}% in all: each is 0% to 100%, and so is their sum",
                 total * 100.0
             ),
-        });
+        ));
     }
     Ok(())
 }
@@ -230,7 +202,7 @@ pub async fn serve(
     bound: Bound,
     options: BoltOptions,
     shutdown: impl Future<Output = ()>,
-) -> Result<BoltStats, ServeError> {
+) -> Result<Counted, ServeError> {
     check(&options)?;
     let answering = Answering::new(options.delay, options.answers)?;
     let server = Arc::new(Server {
@@ -244,18 +216,17 @@ pub async fn serve(
         shares: options.fail,
         counters: Counters::default(),
     });
-    let stats = accepting::accept(bound, Arc::clone(&server), shutdown).await?;
-    let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let connections = accepting::accept(bound, Arc::clone(&server), shutdown).await?;
     let counters = &server.counters;
-    Ok(BoltStats {
-        connections: stats,
-        answered: read(&counters.answered),
-        oneway: read(&counters.oneway),
-        failed: read(&counters.failed),
-        busy: read(&counters.busy),
-        heartbeats: read(&counters.heartbeats),
-        malformed: read(&counters.malformed),
-    })
+    let counted = [
+        ("answered", &counters.answered),
+        ("failed", &counters.failed),
+        ("busy", &counters.busy),
+        ("oneway", &counters.oneway),
+        ("heartbeats", &counters.heartbeats),
+        ("malformed", &counters.malformed),
+    ];
+    Ok(Counted::of(connections, counted))
 }
 
 impl Serve for Arc<Server> {

@@ -8,7 +8,6 @@
 mod connection;
 mod content;
 
-use std::future::Future;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use tokio::sync::watch;
 
 use crate::serving::accepting::{self, Serve};
 use crate::serving::early::Link;
-use crate::serving::reference::{Counted, Identity, Place, Reference};
+use crate::serving::reference::{Counted, Identity, Place, Reference, Serving};
 use crate::serving::{Bound, ServeError};
 
 use content::Content;
@@ -49,10 +48,7 @@ pub struct FilesOptions {
 impl Reference for FilesOptions {
     const NAME: &str = "files";
 
-    fn serving(
-        self,
-        place: Place,
-    ) -> Result<impl Future<Output = Result<Counted, ServeError>> + 'static, ServeError> {
+    fn serving(self, place: Place) -> Result<Serving, ServeError> {
         let content = Content::new(self.dir.as_deref())?;
         let tls = place.bound.presenting(
             b"http/1.1",
@@ -69,22 +65,19 @@ impl Reference for FilesOptions {
             content: Arc::new(content),
             counters: Arc::default(),
         };
-        Ok(async move {
+        Ok(Box::pin(async move {
             let counters = Arc::clone(&server.counters);
             let connections = accepting::accept(bound, server, place.stopped).await?;
-            let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-            Ok(Counted {
-                connections,
-                counts: vec![
-                    ("served", read(&counters.served)),
-                    ("refused", read(&counters.refused)),
-                    ("bytes", read(&counters.bytes)),
-                    ("full handshakes", read(&counters.full)),
-                    ("resumed handshakes", read(&counters.resumed)),
-                    ("early requests", read(&counters.early)),
-                ],
-            })
-        })
+            let counted = [
+                ("served", &counters.served),
+                ("refused", &counters.refused),
+                ("bytes", &counters.bytes),
+                ("full handshakes", &counters.full),
+                ("resumed handshakes", &counters.resumed),
+                ("early requests", &counters.early),
+            ];
+            Ok(Counted::of(connections, counted))
+        }))
     }
 }
 

@@ -31,7 +31,7 @@ use super::reflecting::reflecting;
 use crate::grpc::MethodKind;
 use crate::serving::answering::LONGEST;
 use crate::serving::delay::Alarms;
-use crate::serving::reference::{self, Counted, Place, Reference};
+use crate::serving::reference::{self, Counted, Place, Reference, Serving};
 use crate::serving::{Bound, ServeError, http2};
 
 /// How long before a paced answer is due the server polls the clock instead of sleeping.
@@ -67,11 +67,8 @@ impl Default for EchoOptions {
 impl Reference for EchoOptions {
     const NAME: &str = "echo";
 
-    fn serving(
-        self,
-        place: Place,
-    ) -> Result<impl Future<Output = Result<Counted, ServeError>> + 'static, ServeError> {
-        Ok(serve(place.bound, self, place.stopped))
+    fn serving(self, place: Place) -> Result<Serving, ServeError> {
+        Ok(Box::pin(serve(place.bound, self, place.stopped)))
     }
 }
 
@@ -85,21 +82,18 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> Result<Counted, ServeError> {
     if MetadataValue::try_from(&options.location).is_err() {
-        return Err(ServeError::Option {
-            option: "location",
-            problem: "not a metadata value: use printable ASCII".to_owned(),
-        });
+        return Err(ServeError::option(
+            "location",
+            "not a metadata value: use printable ASCII",
+        ));
     }
     if options.pace.0 > LONGEST {
-        return Err(ServeError::Option {
-            option: "pace",
-            problem: format!("{:?} is too long; at most {LONGEST:?}", options.pace.0),
-        });
+        return Err(ServeError::option(
+            "pace",
+            format!("{:?} is too long; at most {LONGEST:?}", options.pace.0),
+        ));
     }
-    let alarms = Alarms::new(LEAD).map_err(|source| ServeError::Io {
-        doing: "making a timer",
-        source,
-    })?;
+    let alarms = Alarms::new(LEAD).map_err(ServeError::io("making a timer"))?;
     let echo = Echo {
         options: Arc::new(options),
         alarms: Arc::new(alarms),
@@ -112,15 +106,12 @@ pub async fn serve(
         shutdown,
     )
     .await?;
-    let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    Ok(Counted {
-        connections,
-        counts: vec![
-            ("calls", read(&counts.calls)),
-            ("messages received", read(&counts.received)),
-            ("messages sent", read(&counts.sent)),
-        ],
-    })
+    let counted = [
+        ("calls", &counts.calls),
+        ("messages received", &counts.received),
+        ("messages sent", &counts.sent),
+    ];
+    Ok(Counted::of(connections, counted))
 }
 
 #[derive(Debug, Default)]

@@ -20,7 +20,7 @@ use plimsoll_model::units::{Period, Size};
 
 use self::worker::{Mailbox, Worker};
 use crate::grpc::canned::{Canned, CannedOptions};
-use crate::serving::reference::{self, Counted, Place, Reference};
+use crate::serving::reference::{self, Counted, Place, Reference, Serving};
 use crate::serving::{Bound, ConnectionStats, Listener, ServeError, joined};
 
 /// Bytes of answers made before those there are have been written, one answer more or less.
@@ -62,26 +62,10 @@ impl Default for FastOptions {
 impl Reference for FastOptions {
     const NAME: &str = "fast";
 
-    fn serving(
-        mut self,
-        place: Place,
-    ) -> Result<impl Future<Output = Result<Counted, ServeError>> + 'static, ServeError> {
+    fn serving(mut self, place: Place) -> Result<Serving, ServeError> {
         self.workers = place.workers.unwrap_or(1);
-        Ok(async {
-            let stats = serve(place.bound, self, place.stopped).await?;
-            Ok(Counted {
-                connections: stats.connections,
-                counts: vec![("answered", stats.answered)],
-            })
-        })
+        Ok(Box::pin(serve(place.bound, self, place.stopped)))
     }
-}
-
-/// What the fast server counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FastStats {
-    pub connections: ConnectionStats,
-    pub answered: u64,
 }
 
 /// What workers count while they run.
@@ -103,12 +87,9 @@ pub async fn serve(
     bound: Bound,
     options: FastOptions,
     shutdown: impl Future<Output = ()>,
-) -> Result<FastStats, ServeError> {
+) -> Result<Counted, ServeError> {
     if options.workers == 0 {
-        return Err(ServeError::Option {
-            option: "workers",
-            problem: "must be at least 1".to_owned(),
-        });
+        return Err(ServeError::option("workers", "must be at least 1"));
     }
     let message = match options.answer_size {
         None => options.message,
@@ -116,13 +97,12 @@ pub async fn serve(
             vec![0; (size - PREFIX) as usize]
         }
         Some(Size(size)) => {
-            return Err(ServeError::Option {
-                option: "answer-size",
-                problem: format!("is {size} bytes, and must be between {PREFIX} and {MAX_OUT}"),
-            });
+            return Err(ServeError::option(
+                "answer-size",
+                format!("is {size} bytes, and must be between {PREFIX} and {MAX_OUT}"),
+            ));
         }
     };
-    let failed = |doing| move |source| ServeError::Io { doing, source };
     let canned = Canned::new(CannedOptions {
         message,
         max_concurrent_streams: bound.max_concurrent_streams,
@@ -140,11 +120,11 @@ pub async fn serve(
             Arc::clone(&counters),
             options.busy_poll.0,
         )
-        .map_err(failed("making a worker's poller"))?;
+        .map_err(ServeError::io("making a worker's poller"))?;
         let thread = thread::Builder::new()
             .name("fast".to_owned())
             .spawn(move || worker.run())
-            .map_err(failed("starting a worker thread"))?;
+            .map_err(ServeError::io("starting a worker thread"))?;
         mailboxes.push(mailbox);
         threads.push(thread);
     }
@@ -157,16 +137,14 @@ pub async fn serve(
     joined(threads).await?;
 
     let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    Ok(FastStats {
-        connections: ConnectionStats {
-            accepted,
-            most_at_once: read(&counters.most_at_once),
-            handshakes_failed: read(&counters.handshakes_failed),
-            broken: read(&counters.broken),
-            cut_off: 0,
-        },
-        answered: read(&counters.answered),
-    })
+    let connections = ConnectionStats {
+        accepted,
+        most_at_once: read(&counters.most_at_once),
+        handshakes_failed: read(&counters.handshakes_failed),
+        broken: read(&counters.broken),
+        cut_off: 0,
+    };
+    Ok(Counted::of(connections, [("answered", &counters.answered)]))
 }
 
 /// Accepts connections and gives them to the workers in turn, until `shutdown`

@@ -18,8 +18,8 @@ use super::generated::orders::{Order, OrderReply};
 use super::packing::Packing;
 use super::reflecting::reflecting;
 use crate::serving::answering::{Answering, Answers, Delay};
-use crate::serving::reference::{self, Counted, Place, Reference};
-use crate::serving::{Bound, ConnectionStats, ServeError, http2};
+use crate::serving::reference::{self, Counted, Place, Reference, Serving};
+use crate::serving::{Bound, ServeError, http2};
 
 /// orders.OrderService/Submit: a pool of workers that take orders from a queue.
 #[derive(Args, Clone, Debug)]
@@ -52,43 +52,9 @@ impl Default for OrdersOptions {
 impl Reference for OrdersOptions {
     const NAME: &str = "orders";
 
-    fn serving(
-        self,
-        place: Place,
-    ) -> Result<impl Future<Output = Result<Counted, ServeError>> + 'static, ServeError> {
-        Ok(async {
-            let stats = serve(place.bound, self, place.stopped).await?;
-            Ok(Counted {
-                connections: stats.connections,
-                counts: vec![
-                    ("processed", stats.processed),
-                    ("received", stats.received),
-                    ("refused", stats.refused),
-                    ("abandoned", stats.abandoned),
-                    ("most in progress", stats.most_in_progress),
-                    ("most waiting", stats.most_waiting),
-                ],
-            })
-        })
+    fn serving(self, place: Place) -> Result<Serving, ServeError> {
+        Ok(Box::pin(serve(place.bound, self, place.stopped)))
     }
-}
-
-/// What the order server counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OrdersStats {
-    pub connections: ConnectionStats,
-    /// Orders read, whatever became of them.
-    pub received: u64,
-    /// Processed and answered.
-    pub processed: u64,
-    /// Refused because the queue was full.
-    pub refused: u64,
-    /// Cancelled by the client, or cut off, before they were done.
-    pub abandoned: u64,
-    /// Most orders in progress at once.
-    pub most_in_progress: u64,
-    /// Most orders that waited at once.
-    pub most_waiting: u64,
 }
 
 /// Serves until `shutdown` completes; orders received are finished.
@@ -99,15 +65,15 @@ pub async fn serve(
     bound: Bound,
     options: OrdersOptions,
     shutdown: impl Future<Output = ()>,
-) -> Result<OrdersStats, ServeError> {
+) -> Result<Counted, ServeError> {
     if options.pool == 0 || options.pool > Semaphore::MAX_PERMITS {
-        return Err(ServeError::Option {
-            option: "pool",
-            problem: format!(
+        return Err(ServeError::option(
+            "pool",
+            format!(
                 "{} workers can't serve anything; give at least 1",
                 options.pool
             ),
-        });
+        ));
     }
     let orders = Arc::new(Orders {
         answering: Answering::new(options.processing, options.answers)?,
@@ -130,14 +96,18 @@ pub async fn serve(
         read(&orders.processed),
         read(&orders.refused),
     );
-    Ok(OrdersStats {
+    // Cancelled by the client, or cut off, before they were done.
+    let abandoned = received.saturating_sub(processed + refused);
+    Ok(Counted {
         connections,
-        received,
-        processed,
-        refused,
-        abandoned: received.saturating_sub(processed + refused),
-        most_in_progress: read(&orders.in_progress.most),
-        most_waiting: read(&orders.waiting.most),
+        counts: vec![
+            ("processed", processed),
+            ("received", received),
+            ("refused", refused),
+            ("abandoned", abandoned),
+            ("most in progress", read(&orders.in_progress.most)),
+            ("most waiting", read(&orders.waiting.most)),
+        ],
     })
 }
 
@@ -145,8 +115,11 @@ struct Orders {
     answering: Answering,
     workers: Semaphore,
     queue: u64,
+    /// Orders read, whatever became of them.
     received: AtomicU64,
+    /// And answered.
     processed: AtomicU64,
+    /// Because the queue was full.
     refused: AtomicU64,
     waiting: Gauge,
     in_progress: Gauge,

@@ -17,8 +17,8 @@ use super::generated::score::{JsonVector, ScoreResponse};
 use super::packing::Packing;
 use super::reflecting::reflecting;
 use crate::serving::answering::{Answering, Answers, Delay};
-use crate::serving::reference::{self, Counted, Place, Reference};
-use crate::serving::{Bound, ConnectionStats, ServeError, http2};
+use crate::serving::reference::{self, Counted, Place, Reference, Serving};
+use crate::serving::{Bound, ServeError, http2};
 
 /// score.ScoreService/GetScore: a random score after a delay.
 #[derive(Args, Clone, Debug)]
@@ -47,34 +47,9 @@ impl Default for ScoreOptions {
 impl Reference for ScoreOptions {
     const NAME: &str = "score";
 
-    fn serving(
-        self,
-        place: Place,
-    ) -> Result<impl Future<Output = Result<Counted, ServeError>> + 'static, ServeError> {
-        Ok(async {
-            let stats = serve(place.bound, self, place.stopped).await?;
-            Ok(Counted {
-                connections: stats.connections,
-                counts: vec![
-                    ("scored", stats.scored),
-                    ("invalid", stats.invalid),
-                    ("abandoned", stats.abandoned),
-                ],
-            })
-        })
+    fn serving(self, place: Place) -> Result<Serving, ServeError> {
+        Ok(Box::pin(serve(place.bound, self, place.stopped)))
     }
-}
-
-/// What the score server counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ScoreStats {
-    pub connections: ConnectionStats,
-    /// Answered with a score.
-    pub scored: u64,
-    /// Refused as INVALID_ARGUMENT.
-    pub invalid: u64,
-    /// Cancelled by the client, or cut off, before the answer was due.
-    pub abandoned: u64,
 }
 
 /// Serves until `shutdown` completes; calls in flight are finished.
@@ -85,13 +60,13 @@ pub async fn serve(
     bound: Bound,
     options: ScoreOptions,
     shutdown: impl Future<Output = ()>,
-) -> Result<ScoreStats, ServeError> {
+) -> Result<Counted, ServeError> {
     let busy = options.busy.0;
     if busy > LONGEST_BUSY {
-        return Err(ServeError::Option {
-            option: "busy",
-            problem: format!("{busy:?} is too long; at most {LONGEST_BUSY:?}"),
-        });
+        return Err(ServeError::option(
+            "busy",
+            format!("{busy:?} is too long; at most {LONGEST_BUSY:?}"),
+        ));
     }
     let score = Arc::new(Score {
         busy,
@@ -106,11 +81,15 @@ pub async fn serve(
     let connections =
         http2::serve(bound, reflecting(service, "score.ScoreService")?, shutdown).await?;
     let (scored, invalid) = (read(&score.scored), read(&score.invalid));
-    Ok(ScoreStats {
+    // Cancelled by the client, or cut off, before the answer was due.
+    let abandoned = read(&score.received).saturating_sub(scored + invalid);
+    Ok(Counted {
         connections,
-        scored,
-        invalid,
-        abandoned: read(&score.received).saturating_sub(scored + invalid),
+        counts: vec![
+            ("scored", scored),
+            ("invalid", invalid),
+            ("abandoned", abandoned),
+        ],
     })
 }
 
@@ -132,7 +111,9 @@ struct Score {
     busy: Duration,
     answering: Answering,
     received: AtomicU64,
+    /// Answered with a score.
     scored: AtomicU64,
+    /// Refused as INVALID_ARGUMENT.
     invalid: AtomicU64,
 }
 

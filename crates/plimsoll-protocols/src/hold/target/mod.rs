@@ -19,7 +19,7 @@ use plimsoll_engine::tls::ServerSessions;
 use plimsoll_engine::tls::SharedTally;
 use rustls::ServerConfig;
 
-use crate::serving::reference::{Counted, Identity, Place, Reference};
+use crate::serving::reference::{Counted, Identity, Place, Reference, Serving};
 use crate::serving::{ConnectionStats, ServeError, joined};
 
 use worker::Worker;
@@ -53,23 +53,17 @@ struct Counters {
 impl Reference for HoldOptions {
     const NAME: &str = "hold";
 
-    fn serving(
-        self,
-        place: Place,
-    ) -> Result<impl Future<Output = Result<Counted, ServeError>> + 'static, ServeError> {
+    fn serving(self, place: Place) -> Result<Serving, ServeError> {
         let workers = place.workers.unwrap_or(1);
         if workers == 0 {
-            return Err(ServeError::Option {
-                option: "workers",
-                problem: "must be at least 1".to_owned(),
-            });
+            return Err(ServeError::option("workers", "must be at least 1"));
         }
         let tls = place.bound.presenting(
             b"",
             self.identity.tls_certs.as_deref(),
             self.identity.resumption(),
         )?;
-        Ok(serve(place, workers, tls))
+        Ok(Box::pin(serve(place, workers, tls)))
     }
 }
 
@@ -81,7 +75,6 @@ async fn serve(
     tls: Option<ServerConfig>,
 ) -> Result<Counted, ServeError> {
     let bound = place.bound;
-    let failed = |doing| move |source| ServeError::Io { doing, source };
     let counters = Arc::new(Counters {
         handshakes: bound.handshakes(),
         ..Counters::default()
@@ -93,7 +86,7 @@ async fn serve(
         let listener = bound
             .listener
             .try_clone()
-            .map_err(failed("sharing the listening socket"))?;
+            .map_err(ServeError::io("sharing the listening socket"))?;
         // TLS 1.2 takes the library's records: a connection at rest keeps all of its session.
         let sessions = match place.offers_1_2 {
             true => ServerSessions::of_library,
@@ -112,7 +105,7 @@ async fn serve(
         let thread = thread::Builder::new()
             .name("hold".to_owned())
             .spawn(work)
-            .map_err(failed("starting a worker thread"))?;
+            .map_err(ServeError::io("starting a worker thread"))?;
         threads.push(thread);
     }
     drop(sender);
@@ -126,18 +119,17 @@ async fn serve(
     wakers.iter().for_each(|waker| waker.wake());
     joined(threads).await?;
     let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    Ok(Counted {
-        connections: ConnectionStats {
-            accepted: read(&counters.accepted),
-            most_at_once: read(&counters.most_at_once),
-            handshakes_failed: read(&counters.handshakes_failed),
-            broken: read(&counters.broken),
-            cut_off: 0,
-        },
-        counts: vec![
-            ("echoed bytes", read(&counters.echoed)),
-            ("full handshakes", read(&counters.full)),
-            ("resumed handshakes", read(&counters.resumed)),
-        ],
-    })
+    let connections = ConnectionStats {
+        accepted: read(&counters.accepted),
+        most_at_once: read(&counters.most_at_once),
+        handshakes_failed: read(&counters.handshakes_failed),
+        broken: read(&counters.broken),
+        cut_off: 0,
+    };
+    let counted = [
+        ("echoed bytes", &counters.echoed),
+        ("full handshakes", &counters.full),
+        ("resumed handshakes", &counters.resumed),
+    ];
+    Ok(Counted::of(connections, counted))
 }

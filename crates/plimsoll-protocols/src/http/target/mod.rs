@@ -32,7 +32,7 @@ use tokio::time::timeout;
 use crate::serving::accepting::{self, Serve};
 use crate::serving::answering::{Answering, Answers, Delay};
 use crate::serving::early::Link;
-use crate::serving::reference::{Counted, Place, Reference};
+use crate::serving::reference::{Counted, Place, Reference, Serving};
 use crate::serving::{Bound, ServeError};
 
 use body::Answer;
@@ -78,11 +78,8 @@ pub struct HttpOptions {
 impl Reference for HttpOptions {
     const NAME: &str = "http";
 
-    fn serving(
-        self,
-        place: Place,
-    ) -> Result<impl Future<Output = Result<Counted, ServeError>> + 'static, ServeError> {
-        Ok(serve(place.bound, self, place.stopped))
+    fn serving(self, place: Place) -> Result<Serving, ServeError> {
+        Ok(Box::pin(serve(place.bound, self, place.stopped)))
     }
 }
 
@@ -115,11 +112,10 @@ async fn serve(
     options: HttpOptions,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Counted, ServeError> {
-    let wrong = |option, problem| ServeError::Option { option, problem };
     let status = StatusCode::from_u16(options.status).ok();
     let status = status.filter(|status| (200..600).contains(&status.as_u16()));
     let status = status.ok_or_else(|| {
-        wrong(
+        ServeError::option(
             "status",
             format!(
                 "{} is no status of an answer: use 200 to 599",
@@ -148,15 +144,12 @@ async fn serve(
     };
     let bound = bound.speaking_one_of(&[b"h2", b"http/1.1"]);
     let connections = accepting::accept(bound, server, shutdown).await?;
-    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    Ok(Counted {
-        connections,
-        counts: vec![
-            ("answered", count(&service.counters.answered)),
-            ("refused", count(&service.counters.refused)),
-            ("events", count(&service.counters.events)),
-        ],
-    })
+    let counted = [
+        ("answered", &service.counters.answered),
+        ("refused", &service.counters.refused),
+        ("events", &service.counters.events),
+    ];
+    Ok(Counted::of(connections, counted))
 }
 
 #[derive(Clone)]
