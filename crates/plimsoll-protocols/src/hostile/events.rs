@@ -5,7 +5,7 @@ use std::io;
 use plimsoll_model::Outcome as O;
 
 use super::peer::Peer;
-use super::script::{Behaviour, Step, Step::*};
+use super::script::{Act, Behaviour, Step, Step::*};
 
 const HEAD: Step =
     Send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n");
@@ -65,6 +65,24 @@ fn zstd_bomb(out: &mut Vec<u8>, _: u32) {
         let block = (1u32 << 17) << 3 | 1 << 1;
         out.extend_from_slice(&block.to_le_bytes()[..3]);
         out.push(b':');
+    }
+}
+
+/// A head that is on its way.
+const STARTED: Step = Do(|p| p.play(&[Request, HEAD]));
+
+/// The same, and a token.
+const STREAMING: Step = Do(|p| p.play(&[Request, HEAD, TOKEN]));
+
+impl Behaviour {
+    /// A head and this event, and then nothing more.
+    const fn stalls(self, event: &'static [u8]) -> Behaviour {
+        self.act(Act::Three([STARTED, Send(event), Wait]))
+    }
+
+    /// A head, a token and this event, and then nothing more.
+    const fn stalls_after_token(self, event: &'static [u8]) -> Behaviour {
+        self.act(Act::Three([STREAMING, Send(event), Wait]))
     }
 }
 
@@ -135,73 +153,36 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .script(&[Request, HEAD, TOKEN, Wait]),
     Behaviour::new("sse-html", O::StreamShort)
         .about("a page with status 200")
-        .script(&[
-            Request,
-            Send(
-                b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\
-              Content-Length: 14\r\n\r\n<html></html>\n",
-            ),
-            Wait,
-        ]),
+        .instead(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 14\r\n\r\n\
+              <html></html>\n",
+        ),
     // Events that are none.
     Behaviour::new("sse-not-json", O::BadAnswer)
         .about("an event that is no JSON")
-        .script(&[Request, HEAD, TOKEN, Send(b"data: hello\n\n"), Wait]),
+        .stalls_after_token(b"data: hello\n\n"),
     Behaviour::new("sse-json-cut", O::BadAnswer)
         .about("an event whose JSON is cut off")
-        .script(&[
-            Request,
-            HEAD,
-            Send(b"data: {\"choices\":[{\"delta\":{\"con\n\n"),
-            Wait,
-        ]),
+        .stalls(b"data: {\"choices\":[{\"delta\":{\"con\n\n"),
     Behaviour::new("sse-json-types", O::BadAnswer)
         .about("keys that hold something else")
-        .script(&[
-            Request,
-            HEAD,
-            Send(b"data: {\"choices\":{\"0\":\"it\"}}\n\n"),
-            Wait,
-        ]),
+        .stalls(b"data: {\"choices\":{\"0\":\"it\"}}\n\n"),
     Behaviour::new("sse-json-deep", O::BadAnswer)
         .about("half a million brackets")
         .script(&[Request, HEAD, Write(deep_json), Wait]),
     Behaviour::new("sse-not-utf8", O::BadAnswer)
         .about("a token that is no UTF-8")
-        .script(&[
-            Request,
-            HEAD,
-            Send(b"data: {\"choices\":[{\"text\":\"\xff\xfe\"}]}\n\n"),
-            Wait,
-        ]),
+        .stalls(b"data: {\"choices\":[{\"text\":\"\xff\xfe\"}]}\n\n"),
     Behaviour::new("sse-usage-huge", O::BadAnswer)
         .about("a count of 2^64 tokens")
-        .script(&[
-            Request,
-            HEAD,
-            TOKEN,
-            Send(b"data: {\"usage\":{\"completion_tokens\":18446744073709551616}}\n\n"),
-            Wait,
-        ]),
+        .stalls_after_token(b"data: {\"usage\":{\"completion_tokens\":18446744073709551616}}\n\n"),
     // Errors.
     Behaviour::new("sse-error", O::EventError)
         .about("an event that reports an error")
-        .script(&[
-            Request,
-            HEAD,
-            TOKEN,
-            Send(b"data: {\"error\":{\"message\":\"overloaded\"}}\n\n"),
-            Wait,
-        ]),
+        .stalls_after_token(b"data: {\"error\":{\"message\":\"overloaded\"}}\n\n"),
     Behaviour::new("sse-error-event", O::EventError)
         .about("an event named error")
-        .script(&[
-            Request,
-            HEAD,
-            TOKEN,
-            Send(b"event: error\ndata: overloaded\n\n"),
-            Wait,
-        ]),
+        .stalls_after_token(b"event: error\ndata: overloaded\n\n"),
     Behaviour::new("sse-429", O::coded("HTTP_429_RETRY_AFTER"))
         .about("429 with Retry-After, and closes")
         .script(&[

@@ -20,6 +20,12 @@ const HALF: Step = Send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe");
 /// The head of an answer in chunks.
 const CHUNKED: Step = Send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
 
+/// A chunk of 2^64 bytes.
+const OVER_2_64: Step = Send(b"10000000000000000\r\nhello\r\n");
+
+/// The chunk that is the last.
+const LAST: Step = Send(b"0\r\n");
+
 pub(super) const BEHAVIOURS: &[Behaviour] = &[
     // The connection.
     Behaviour::new("http-close-at-once", O::ConnectionClosed)
@@ -74,18 +80,10 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     // Heads without end.
     Behaviour::new("http-head-flood", O::ProtocolError)
         .about("header fields without end")
-        .script(&[
-            Request,
-            Send(b"HTTP/1.1 200 OK\r\n"),
-            Flood(b"X-More: and more\r\n"),
-        ]),
+        .floods(b"HTTP/1.1 200 OK\r\n", b"X-More: and more\r\n"),
     Behaviour::new("http-line-flood", O::ProtocolError)
         .about("a header line without end")
-        .script(&[
-            Request,
-            Send(b"HTTP/1.1 200 OK\r\nX-Long: "),
-            Flood(b"xxxxxxxxxxxxxxxx"),
-        ]),
+        .floods(b"HTTP/1.1 200 OK\r\nX-Long: ", b"xxxxxxxxxxxxxxxx"),
     Behaviour::new("http-1xx-flood", O::ProtocolError)
         .about("100 Continue without end")
         .script(&[Request, Flood(b"HTTP/1.1 100 Continue\r\n\r\n")]),
@@ -170,12 +168,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .script(&[Request, CHUNKED, Send(b"five\r\nhello\r\n"), Wait]),
     Behaviour::new("http-chunk-huge", O::BadAnswer)
         .about("a chunk of 2^64 bytes")
-        .script(&[
-            Request,
-            CHUNKED,
-            Send(b"10000000000000000\r\nhello\r\n"),
-            Wait,
-        ]),
+        .script(&[Request, CHUNKED, OVER_2_64, Wait]),
     Behaviour::new("http-chunk-no-end", O::BadAnswer)
         .about("more data where a chunk ends (RFC 9112 §7.1)")
         .script(&[Request, CHUNKED, Send(b"5\r\nhelloworld"), Wait]),
@@ -187,12 +180,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .script(&[Request, CHUNKED, Send(b"5;"), Flood(b"xxxxxxxxxxxxxxxx")]),
     Behaviour::new("http-trailer-flood", O::BadAnswer)
         .about("trailers without end")
-        .script(&[
-            Request,
-            CHUNKED,
-            Send(b"0\r\n"),
-            Flood(b"X-More: and more\r\n"),
-        ]),
+        .script(&[Request, CHUNKED, LAST, Flood(b"X-More: and more\r\n")]),
     Behaviour::new("http-body-flood", O::DeadlineExceeded)
         .about("a chunked body without end")
         .script(&[Request, CHUNKED, Flood(b"5\r\nhello\r\n")]),

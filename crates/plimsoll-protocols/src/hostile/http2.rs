@@ -87,14 +87,10 @@ fn status(out: &mut Vec<u8>, stream: u32, fields: &[(&str, &str)]) {
     ends(out, stream, &[&HEAD, fields].concat());
 }
 
-/// Such an answer whose `grpc-message` has this many bytes.
-fn long_status(out: &mut Vec<u8>, stream: u32, code: &str, length: usize) {
-    let long = "x".repeat(length);
-    status(
-        out,
-        stream,
-        &[("grpc-message", &long), ("grpc-status", code)],
-    );
+/// Such an answer with a status and a message in words.
+fn refused(out: &mut Vec<u8>, stream: u32, number: &str, message: &str) {
+    let fields = [("grpc-status", number), ("grpc-message", message)];
+    status(out, stream, &fields);
 }
 
 /// An answer whose message has these bytes, prefix included.
@@ -359,7 +355,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
             frame(out, 0x42, 0xff, s, &[7; 1000]);
             head(out, s);
             frame(out, 0xbe, 0, 0, b"");
-            write::data(out, s, MESSAGE, End(false));
+            data(out, s);
             frame(out, 0x42, 0, 12_345, &[0; 16_384]);
             trailers(out, s);
         }),
@@ -457,7 +453,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .frames(|out, s| ends(out, s, &[HEAD[1], HEAD[0], OK])),
     Behaviour::new("h2-header-list-long", O::ProtocolError)
         .about("1 MiB of header fields")
-        .frames(|out, s| long_status(out, s, "14", 1 << 20)),
+        .frames(|out, s| refused(out, s, "14", &"x".repeat(1 << 20))),
     // gRPC.
     Behaviour::new("grpc-no-trailers", O::MissingStatus)
         .about("the stream ends with DATA: no status")
@@ -476,13 +472,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .frames(|out, s| message(out, s, &[MESSAGE, MESSAGE].concat())),
     Behaviour::new("grpc-status-unavailable", O::Unavailable)
         .about("status 14")
-        .frames(|out, s| {
-            status(
-                out,
-                s,
-                &[("grpc-status", "14"), ("grpc-message", "over%20there")],
-            )
-        }),
+        .frames(|out, s| refused(out, s, "14", "over%20there")),
     Behaviour::new("grpc-status-unknown-number", O::Unknown)
         .about("status 99")
         .frames(|out, s| status(out, s, &[("grpc-status", "99")])),
@@ -491,19 +481,10 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .frames(|out, s| status(out, s, &[("grpc-status", "fine")])),
     Behaviour::new("grpc-message-controls", O::Internal)
         .about("a message with tabs, newlines and bad UTF-8")
-        .frames(|out, s| {
-            status(
-                out,
-                s,
-                &[
-                    ("grpc-status", "13"),
-                    ("grpc-message", "line%0Aline%09tab%FF%00%1B[31mred"),
-                ],
-            )
-        }),
+        .frames(|out, s| refused(out, s, "13", "line%0Aline%09tab%FF%00%1B[31mred")),
     Behaviour::new("grpc-message-long", O::Internal)
         .about("a grpc-message of 12 kB")
-        .frames(|out, s| long_status(out, s, "13", 12_000)),
+        .frames(|out, s| refused(out, s, "13", &"y".repeat(12_000))),
     Behaviour::new("grpc-length-huge", O::MessageTooLarge)
         .about("a message declared as 2 GiB")
         .frames(|out, s| message(out, s, &[0, 0x7f, 0xff, 0xff, 0xff, 1, 2, 3])),

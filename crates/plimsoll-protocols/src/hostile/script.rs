@@ -84,6 +84,15 @@ impl Behaviour {
         self.act(Act::Three([Step::Request, Step::Send(bytes), Step::Wait]))
     }
 
+    /// After a whole request these bytes, and the others without end.
+    pub(super) const fn floods(self, begin: &'static [u8], endless: &'static [u8]) -> Behaviour {
+        self.act(Act::Three([
+            Step::Request,
+            Step::Send(begin),
+            Step::Flood(endless),
+        ]))
+    }
+
     /// After a whole request these frames, and then nothing more.
     pub(super) const fn frames(self, frames: Frames) -> Behaviour {
         self.act(Act::Three([Step::Request, Step::Write(frames), Step::Wait]))
