@@ -12,7 +12,7 @@ use plimsoll_engine::driver::{CallId, Driver, Event, Protocol, ProtocolError};
 use plimsoll_model::plan::Goodput;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
-    EventFormat, EventMatch, EventStream, Http2Protocol, HttpCall, HttpRequest,
+    EventFormat, EventMatch, EventStream, Http2Protocol, HttpCall, HttpRequest, Scheme,
 };
 use plimsoll_wire::http2::{self, Frame, write};
 
@@ -60,7 +60,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
         authority: "a:1",
         closes: false,
     };
-    let mut driver = Http2Protocol::new(&request, false).driver();
+    let mut driver = Http2Protocol::new(&request, Scheme::Http).driver();
     let (mut out, mut events) = (Vec::new(), Vec::new());
     driver.open(Time(0), &mut out);
     if greeting % 2 == 0 {

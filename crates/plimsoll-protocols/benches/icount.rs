@@ -21,7 +21,7 @@ use plimsoll_protocols::bolt::frame::MAX_CONTENT;
 use plimsoll_protocols::bolt::{BoltProtocol, BoltRequest, Frame, Status};
 use plimsoll_protocols::grpc::canned::{Canned, CannedConnection, CannedOptions};
 use plimsoll_protocols::grpc::{GrpcCall, GrpcProtocol, GrpcRequest};
-use plimsoll_protocols::http::{Http2Protocol, HttpCall, HttpRequest};
+use plimsoll_protocols::http::{Http2Protocol, HttpCall, HttpRequest, Scheme};
 
 const START: Time = Time(1_000_000_000);
 const AT_ONCE: u32 = 100;
@@ -231,7 +231,7 @@ fn http2() -> Http2Protocol {
         authority: "localhost:8080",
         closes: false,
     };
-    Http2Protocol::new(&request, false)
+    Http2Protocol::new(&request, Scheme::Http)
 }
 
 fn bolt() -> io::Result<BoltProtocol> {

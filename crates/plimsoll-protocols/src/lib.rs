@@ -25,3 +25,4 @@ pub mod relayed;
 #[cfg(feature = "targets")]
 pub mod serving;
 pub mod session;
+mod unix_zero;

@@ -4,6 +4,8 @@
 //! Invariant: every call begun here and not cancelled is in `calls` or in `over`, and
 //! leaves it with exactly one [`Event::Done`].
 
+use std::time::Duration;
+
 use plimsoll_engine::driver::{CallId, Done, Event, ProtocolError};
 use plimsoll_model::{Outcome, Time};
 
@@ -38,6 +40,17 @@ pub(crate) struct Settings {
     pub(crate) heartbeat: u64,
     /// Bytes of a request.
     pub(crate) request_bytes: u32,
+}
+
+impl Settings {
+    /// For requests as long as `frame`. `heartbeat`: `None`: never.
+    pub(crate) fn new(in_flight: u32, heartbeat: Option<Duration>, frame: &[u8]) -> Settings {
+        Settings {
+            in_flight,
+            heartbeat: heartbeat.map_or(0, |every| (Time::ZERO + every).0),
+            request_bytes: u32::try_from(frame.len()).unwrap_or(u32::MAX),
+        }
+    }
 }
 
 /// One connection's state but the bytes of its frames.

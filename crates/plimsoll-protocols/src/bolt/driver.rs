@@ -78,7 +78,7 @@ pub struct BoltDriver {
 impl BoltDriver {
     fn new(prepared: Arc<Prepared>, renewing: Option<Arc<Renewing>>) -> BoltDriver {
         BoltDriver {
-            state: Numbered::new(prepared.settings()),
+            state: Numbered::new(prepared.settings),
             prepared,
             renewing,
             generation: 0,
@@ -157,7 +157,7 @@ impl BoltDriver {
             && renewing.generation() != self.generation
         {
             (self.generation, self.prepared) = renewing.current();
-            let Settings { request_bytes, .. } = self.prepared.settings();
+            let Settings { request_bytes, .. } = self.prepared.settings;
             self.state.resize_requests(request_bytes);
         }
     }

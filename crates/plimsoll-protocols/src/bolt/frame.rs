@@ -184,21 +184,13 @@ impl<'a> Frame<'a> {
     /// As soon as the bytes seen can't become a frame.
     #[inline]
     pub fn length(bytes: &[u8], limit: usize) -> Result<Option<usize>, FrameError> {
-        Ok(Fixed::parse(bytes, limit)?.map(|fixed| fixed.end))
+        Ok(Fixed::parse(bytes, limit)?.map(|fixed| fixed.head.length))
     }
 
     /// The head of a frame whose content may have any length; `None`: it is not whole, or the bytes
     /// are no frame.
     pub fn head(bytes: &[u8]) -> Option<Head> {
-        let fixed = Fixed::parse(bytes, usize::MAX).ok()??;
-        Some(Head {
-            form: fixed.form,
-            kind: fixed.kind,
-            command: fixed.command,
-            id: fixed.id,
-            codec: fixed.codec,
-            length: fixed.end,
-        })
+        Some(Fixed::parse(bytes, usize::MAX).ok()??.head)
     }
 
     /// The frame at the start of `bytes` and its length; `None`: more bytes are needed.
@@ -211,11 +203,12 @@ impl<'a> Frame<'a> {
         let Some(fixed) = Fixed::parse(bytes, limit)? else {
             return Ok(None);
         };
-        let Some(bytes) = bytes.get(..fixed.end) else {
+        let head = fixed.head;
+        let Some(bytes) = bytes.get(..head.length) else {
             return Ok(None);
         };
         let body_end = fixed.start + fixed.class + fixed.header + fixed.content;
-        if fixed.form.has_crc() {
+        if head.form.has_crc() {
             let (seen, expected) = (be32(bytes, body_end), crc32fast::hash(&bytes[..body_end]));
             if seen != expected {
                 return Err(FrameError::Crc { seen, expected });
@@ -224,17 +217,17 @@ impl<'a> Frame<'a> {
         let (class, rest) = bytes[fixed.start..body_end].split_at(fixed.class);
         let (header, content) = rest.split_at(fixed.header);
         let frame = Frame {
-            form: fixed.form,
-            kind: fixed.kind,
-            command: fixed.command,
+            form: head.form,
+            kind: head.kind,
+            command: head.command,
             command_version: fixed.command_version,
-            id: fixed.id,
-            codec: fixed.codec,
+            id: head.id,
+            codec: head.codec,
             class,
             header,
             content,
         };
-        Ok(Some((frame, fixed.end)))
+        Ok(Some((frame, head.length)))
     }
 
     /// Appends the frame. Class and header beyond 65,535 bytes and content beyond
@@ -323,19 +316,13 @@ impl<'a> Frame<'a> {
 
 /// What the fixed header says.
 struct Fixed {
-    form: Form,
-    kind: Kind,
-    command: Command,
+    head: Head,
     command_version: u8,
-    id: u32,
-    codec: u8,
     /// The byte at which the class begins.
     start: usize,
     class: usize,
     header: usize,
     content: usize,
-    /// The frame's length, with its checksum.
-    end: usize,
 }
 
 impl Fixed {
@@ -407,19 +394,21 @@ impl Fixed {
         }
         // At most 2 × 64 KiB beyond the limit: no overflow.
         let body_end = start + class + header + content;
-        let end = body_end + if form.has_crc() { 4 } else { 0 };
+        let length = body_end + if form.has_crc() { 4 } else { 0 };
         Ok(Some(Fixed {
-            form,
-            kind,
-            command,
+            head: Head {
+                form,
+                kind,
+                command,
+                id,
+                codec,
+                length,
+            },
             command_version: bytes[at + 3],
-            id,
-            codec,
             start,
             class,
             header,
             content,
-            end,
         }))
     }
 }

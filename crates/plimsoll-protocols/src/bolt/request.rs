@@ -8,7 +8,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use plimsoll_model::Time;
 use plimsoll_model::template::{LiveValue, MetadataField, Source};
 
 use super::frame::{Command, Form, Frame, Kind, codec};
@@ -144,9 +143,8 @@ pub(super) struct Prepared {
     pub(super) form: Form,
     pub(super) oneway: bool,
     timeout: Option<Duration>,
-    in_flight: u32,
-    /// Nanoseconds; 0: never.
-    heartbeat: u64,
+    /// What the connections have alike.
+    pub(super) settings: Settings,
     pub(super) max_content: usize,
 }
 
@@ -184,13 +182,12 @@ impl Prepared {
         .write(&mut frame);
         Ok(Prepared {
             crc: crc_of(request.form, &frame),
+            settings: Settings::new(request.in_flight, request.heartbeat, &frame),
             frame,
             id_at: request.form.id_at(),
             form: request.form,
             oneway: request.oneway,
             timeout: request.timeout,
-            in_flight: request.in_flight,
-            heartbeat: request.heartbeat.map_or(0, |d| (Time::ZERO + d).0),
             max_content: request.max_content,
         })
     }
@@ -218,18 +215,13 @@ impl Prepared {
         whole.write(&mut frame);
         Ok(Prepared {
             crc: crc_of(self.form, &frame),
+            settings: Settings {
+                request_bytes: u32::try_from(frame.len()).unwrap_or(u32::MAX),
+                ..self.settings
+            },
             frame,
             ..*self
         })
-    }
-
-    /// What the connections have alike.
-    pub(super) fn settings(&self) -> Settings {
-        Settings {
-            in_flight: self.in_flight,
-            heartbeat: self.heartbeat,
-            request_bytes: u32::try_from(self.frame.len()).unwrap_or(u32::MAX),
-        }
     }
 
     /// Appends the request with `id` of a call that was due `waited` ago: its timeout is what is
@@ -325,7 +317,7 @@ mod tests {
                 prepared.write(id, &mut wire);
                 let (frame, length) = Frame::parse(&wire[6..], 1000).unwrap().unwrap();
                 prop_assert_eq!((frame.id, frame.content), (id, &content[..]));
-                prop_assert_eq!(length, prepared.settings().request_bytes as usize);
+                prop_assert_eq!(length, prepared.settings.request_bytes as usize);
             }
         }
     }
@@ -361,7 +353,7 @@ mod tests {
                 let (_, prepared) = renewing.current();
                 prepared.write(7_000_000, &mut wire);
                 let (frame, length) = Frame::parse(&wire, 1000).unwrap().unwrap();
-                assert_eq!(length, prepared.settings().request_bytes as usize);
+                assert_eq!(length, prepared.settings.request_bytes as usize);
                 assert_eq!((frame.id, frame.content), (7_000_000, &b"content"[..]));
                 let found = |key: &[u8]| header::find(frame.header, key).unwrap();
                 assert_eq!(found(b"app"), Some(&b"shop"[..]));

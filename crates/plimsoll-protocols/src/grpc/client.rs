@@ -20,7 +20,7 @@ use plimsoll_engine::worker::classify_connect;
 use plimsoll_engine::{Address, ProtocolError};
 use plimsoll_model::Outcome;
 use plimsoll_wire::http2::FrameHead;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, join, split};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tonic::Code;
@@ -186,12 +186,14 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (sender, start) = oneshot::channel();
-    let stream = Overheard {
-        stream,
+    let (reader, writer) = split(stream);
+    let reader = Overheard {
+        reader,
         start: Vec::new(),
         sender: Some(sender),
     };
-    let begun = handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+    let stream = TokioIo::new(join(reader, writer));
+    let begun = handshake(TokioExecutor::new(), stream).await;
     let sender = begun.ok().map(|(sender, connection)| {
         // Its errors reach whoever has a call on it.
         tokio::spawn(connection);
@@ -220,14 +222,14 @@ where
     }
 }
 
-/// A stream that passes on its first bytes, as many as a frame's head, or its end before that.
-struct Overheard<S> {
-    stream: S,
+/// A reader that passes on its first bytes, as many as a frame's head, or its end before that.
+struct Overheard<R> {
+    reader: R,
     start: Vec<u8>,
     sender: Option<oneshot::Sender<io::Result<Vec<u8>>>>,
 }
 
-impl<S> Drop for Overheard<S> {
+impl<R> Drop for Overheard<R> {
     /// A connection that broke while it was written to: an alert of TLS may have come before.
     fn drop(&mut self) {
         if let Some(sender) = self.sender.take().filter(|_| !self.start.is_empty()) {
@@ -236,7 +238,7 @@ impl<S> Drop for Overheard<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Overheard<S> {
+impl<R: AsyncRead + Unpin> AsyncRead for Overheard<R> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -244,7 +246,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Overheard<S> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buffer.filled().len();
-        let read = ready!(Pin::new(&mut this.stream).poll_read(context, buffer));
+        let read = ready!(Pin::new(&mut this.reader).poll_read(context, buffer));
         let Some(sender) = this.sender.take() else {
             return Poll::Ready(read);
         };
@@ -267,24 +269,6 @@ impl<S: AsyncRead + Unpin> AsyncRead for Overheard<S> {
             this.sender = Some(sender);
         }
         Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Overheard<S> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
     }
 }
 

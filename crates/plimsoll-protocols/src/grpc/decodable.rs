@@ -321,17 +321,15 @@ impl Decodable {
         Ok(())
     }
 
-    /// Takes the next DATA of a stream, none of it packed. `begins`: with a message's prefix.
+    /// Takes DATA of a stream that begins with a message's prefix, none of it packed.
     #[inline]
-    pub(super) fn data(
+    pub(super) fn begin(
         &mut self,
         shapes: &Shapes,
         stream: u32,
-        begins: bool,
         data: &[u8],
     ) -> Result<(), MessageError> {
-        if begins
-            && let [0, a, b, c, d, message @ ..] = data
+        if let [0, a, b, c, d, message @ ..] = data
             && message.len() == u32::from_be_bytes([*a, *b, *c, *d]) as usize
         {
             if are_same(message, &self.known) {
@@ -339,11 +337,12 @@ impl Decodable {
             }
             return self.walk(Some(shapes), message);
         }
-        self.split_data(shapes, stream, data)
+        self.go_on(shapes, stream, data)
     }
 
+    /// Takes the next DATA of a stream, wherever it begins, none of it packed.
     #[inline(never)]
-    fn split_data(
+    pub(super) fn go_on(
         &mut self,
         shapes: &Shapes,
         stream: u32,

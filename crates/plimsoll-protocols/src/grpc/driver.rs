@@ -27,7 +27,7 @@ use super::packing::Unpackers;
 use super::rendered::Renderer;
 use super::request::{GrpcRequest, Prepared, RequestError};
 use super::unary::Answer;
-use crate::http2::{self, Calls, Connection, FrameTracer, NO_SLOT, Request};
+use crate::http2::{self, Calls, Connection, Effects, FrameTracer, NO_SLOT, Request};
 
 /// gRPC, with its call prepared.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ impl Protocol for GrpcProtocol {
     }
 
     fn clock_began(&self, unix_ns: u64) {
-        self.prepared.request.set_unix_zero(unix_ns);
+        self.prepared.request.unix_zero.set(unix_ns);
     }
 
     fn trace_ids(&self) -> Option<TraceIds> {
@@ -112,7 +112,7 @@ impl Calls for GrpcCalls {
             let renderer = Renderer {
                 varying,
                 compression: self.prepared.compression,
-                unix_ns: self.prepared.request.unix_ns(now),
+                unix_ns: self.prepared.request.unix_zero.at(now),
             };
             renderer.write(number, 0, out);
         }
@@ -136,32 +136,27 @@ impl Calls for GrpcCalls {
     fn whole_answers<'a>(
         connection: &mut GrpcDriver,
         input: &'a [u8],
-        now: Time,
-        events: &mut Vec<Event>,
+        to: &mut Effects<'_>,
     ) -> &'a [u8] {
-        connection.take_whole(input, now, events)
+        connection.take_whole(input, to)
     }
 
     #[inline(always)]
     fn data(
         connection: &mut GrpcDriver,
         data: Piece<'_>,
-        now: Time,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
+        to: &mut Effects<'_>,
     ) -> Result<(), Violation> {
-        connection.take_data(data, now, out, events)
+        connection.take_data(data, to)
     }
 
     #[inline(always)]
     fn header_block(
         connection: &mut GrpcDriver,
         block: Piece<'_>,
-        now: Time,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
+        to: &mut Effects<'_>,
     ) -> Result<(), Violation> {
-        connection.take_block(block, now, out, events)
+        connection.take_block(block, to)
     }
 
     #[inline]
@@ -234,8 +229,8 @@ impl Calls for GrpcCalls {
         self.exchanges.as_ref()?.next_timer()
     }
 
-    fn expire(connection: &mut GrpcDriver, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
-        connection.streams_due(now, out, events);
+    fn expire(connection: &mut GrpcDriver, to: &mut Effects<'_>) {
+        connection.streams_due(to);
     }
 
     fn heap_bytes(&self) -> usize {

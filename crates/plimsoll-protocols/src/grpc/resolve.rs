@@ -323,39 +323,16 @@ fn grpc_call(
 /// What a call that carries several messages does.
 fn stream(problems: &mut Problems, call: &GrpcSpec, encoded: &EncodedCall) -> Option<StreamPlan> {
     let kind = encoded.kind;
-    let given = [
-        (
-            "messages",
-            call.messages.is_some(),
-            kind.client_streams(),
-            "streams of requests",
-        ),
-        (
-            "pace",
-            call.pace.is_some(),
-            kind.client_streams(),
-            "streams of requests",
-        ),
-        (
-            "expect",
-            call.expect.is_some(),
-            kind.server_streams(),
-            "streams of answers",
-        ),
-        (
-            "cancel_after",
-            call.cancel_after.is_some(),
-            kind != MethodKind::Unary,
-            "streams",
-        ),
-        (
-            "stream_duration",
-            call.stream_duration.is_some(),
-            kind != MethodKind::Unary,
-            "streams",
-        ),
-    ];
-    for (key, given, fits, what) in given {
+    let requests = (kind.client_streams(), "streams of requests");
+    let answers = (kind.server_streams(), "streams of answers");
+    let either = (kind != MethodKind::Unary, "streams");
+    for (key, given, (fits, what)) in [
+        ("messages", call.messages.is_some(), requests),
+        ("pace", call.pace.is_some(), requests),
+        ("expect", call.expect.is_some(), answers),
+        ("cancel_after", call.cancel_after.is_some(), either),
+        ("stream_duration", call.stream_duration.is_some(), either),
+    ] {
         if given && !fits {
             problems.add(
                 format!("call.grpc.{key}"),

@@ -6,6 +6,7 @@
 //! stream, and does what the [`Step`] says.
 
 use plimsoll_model::{Outcome, Time};
+use plimsoll_wire::http2::{End, Piece};
 
 use super::head::{ContentType, Head, Texts};
 use super::message::{MessageError, MessageReader};
@@ -77,7 +78,8 @@ impl Answer {
 
     /// A header block has arrived: the head, or the trailers.
     #[inline]
-    pub(super) fn head(&mut self, head: &Head, texts: MaybeTexts, end_stream: bool) -> Step {
+    pub(super) fn head(&mut self, head: &Head, texts: MaybeTexts, end: End) -> Step {
+        let End(end_stream) = end;
         if let Some(why) = head.malformed {
             return Step::Malformed(why);
         }
@@ -131,36 +133,35 @@ impl Answer {
         self.messages.is_inside()
     }
 
-    /// DATA has arrived, without its padding. `limit`: of a message, in bytes.
+    /// DATA has arrived. `limit`: of a message, in bytes.
     #[inline]
-    pub(super) fn data(&mut self, data: &[u8], end_stream: bool, limit: u32) -> Step {
+    pub(super) fn data(&mut self, piece: Piece<'_>, limit: u32) -> Step {
         if !self.head_seen {
             return Step::Malformed("DATA before HEADERS (RFC 9113, 8.1)");
         }
-        self.received = self.received.wrapping_add(data.len() as u32);
-        let read = self.messages.read(data, limit);
-        self.after_data(read, end_stream)
+        self.received = self.received.wrapping_add(piece.bytes.len() as u32);
+        let read = self.messages.read(piece.bytes, limit);
+        self.after_data(read, piece)
     }
 
     /// [`Answer::data`] where messages may be packed.
     pub(super) fn packed_data(
         &mut self,
-        data: &[u8],
-        end_stream: bool,
+        piece: Piece<'_>,
         limit: u32,
         unpacking: &mut Unpacking,
     ) -> Step {
-        self.received = self.received.wrapping_add(data.len() as u32);
-        let read = self.messages.read_into(unpacking, data, limit);
-        self.after_data(read, end_stream)
+        self.received = self.received.wrapping_add(piece.bytes.len() as u32);
+        let read = self.messages.read_into(unpacking, piece.bytes, limit);
+        self.after_data(read, piece)
     }
 
     #[inline(always)]
-    fn after_data(&self, read: Result<(), MessageError>, end_stream: bool) -> Step {
+    fn after_data(&self, read: Result<(), MessageError>, piece: Piece<'_>) -> Step {
         if let Err(error) = read {
             return bad_message(error);
         }
-        if !end_stream {
+        if !piece.end_stream {
             return Step::Continue;
         }
         if let Some(step) = self.wrong_length() {

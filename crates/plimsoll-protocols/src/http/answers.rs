@@ -41,21 +41,11 @@ pub(super) fn http_stream(problems: &mut Problems, call: &HttpSpec) -> Option<Ev
         }
     };
     let last = has_tokens.then(|| EventMatch::Data("[DONE]".to_owned()));
+    let (until, error) = ends(problems, call, format);
     Some(EventStream {
         format,
-        until: event_match(
-            problems,
-            "call.http.stream_until",
-            call.stream_until.as_ref(),
-            format,
-        )
-        .or(last),
-        error: event_match(
-            problems,
-            "call.http.stream_error",
-            call.stream_error.as_ref(),
-            format,
-        ),
+        until: until.or(last),
+        error,
         tokens: has_tokens.then_some(goodput),
     })
 }
@@ -90,6 +80,19 @@ pub(super) fn http_tokenizer(
     problems.keep(
         "call.http.tokenizer",
         tokenizer::counter(path, surroundings),
+    )
+}
+
+/// The event that ends an answer well, and the one that reports an error.
+fn ends(
+    problems: &mut Problems,
+    call: &HttpSpec,
+    format: EventFormat,
+) -> (Option<EventMatch>, Option<EventMatch>) {
+    let mut meant = |key, text: &Option<String>| event_match(problems, key, text.as_ref(), format);
+    (
+        meant("call.http.stream_until", &call.stream_until),
+        meant("call.http.stream_error", &call.stream_error),
     )
 }
 
@@ -190,22 +193,13 @@ pub(super) fn http_socket(
             "not the name of a subprotocol: write one name without blanks and commas",
         );
     }
+    let (until, error) = ends(problems, call, EventFormat::NdJson);
     Some(Box::new(SocketCall {
         subprotocol: socket.subprotocol.clone(),
         binary,
         greeting: socket.greeting.clone(),
         script: Vec::new(),
-        until: event_match(
-            problems,
-            "call.http.stream_until",
-            call.stream_until.as_ref(),
-            EventFormat::NdJson,
-        ),
-        error: event_match(
-            problems,
-            "call.http.stream_error",
-            call.stream_error.as_ref(),
-            EventFormat::NdJson,
-        ),
+        until,
+        error,
     }))
 }

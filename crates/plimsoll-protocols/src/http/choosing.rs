@@ -14,7 +14,7 @@ use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 
 use super::driver::{Http1Driver, Http1Protocol};
-use super::multiplexed::{Http2Driver, Http2Protocol};
+use super::multiplexed::{Http2Driver, Http2Protocol, Scheme};
 use super::request::HttpRequest;
 
 const H2: &[u8] = b"h2";
@@ -30,7 +30,7 @@ impl HttpProtocol {
     pub fn new(request: &HttpRequest<'_>) -> HttpProtocol {
         HttpProtocol {
             one: Http1Protocol::new(request),
-            two: Http2Protocol::new(request, true),
+            two: Http2Protocol::new(request, Scheme::Https),
         }
     }
 }

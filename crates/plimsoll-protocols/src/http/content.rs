@@ -93,17 +93,8 @@ impl Content {
         }
         let mut read = data.len();
         if let Some(stream) = &checks.stream {
-            let mut notes = Notes {
-                stream,
-                call,
-                has_tokens: &mut self.has_tokens,
-                text: checks.keeps_text.then_some(&mut self.text),
-                written: checks.counts_text.then_some(&mut self.written),
-                settled: &mut self.settled,
-                events,
-            };
-            let taken = (self.events).take(stream, data, |kind, data| notes.event(kind, data));
-            match taken {
+            let (reader, mut notes) = self.noting(checks, stream, call, events);
+            match reader.take(stream, data, |kind, data| notes.event(kind, data)) {
                 Ok(taken) => read = taken,
                 Err(error) => {
                     self.settled = Some((Outcome::BadAnswer, Some(error.to_string())));
@@ -115,6 +106,26 @@ impl Content {
         if let Some(needle) = checks.body.as_ref().filter(|_| !self.found) {
             self.found = needle.is_in(&mut self.matched, &data[..read]);
         }
+    }
+
+    /// What finds the events of a body, and what makes notes of them.
+    fn noting<'a>(
+        &'a mut self,
+        checks: &Checks,
+        stream: &'a EventStream,
+        call: CallId,
+        events: &'a mut Vec<Event>,
+    ) -> (&'a mut EventReader, Notes<'a>) {
+        let notes = Notes {
+            stream,
+            call,
+            has_tokens: &mut self.has_tokens,
+            text: checks.keeps_text.then_some(&mut self.text),
+            written: checks.counts_text.then_some(&mut self.written),
+            settled: &mut self.settled,
+            events,
+        };
+        (&mut self.events, notes)
     }
 
     /// Takes a part of the body of an answer that failed by its head.
@@ -169,16 +180,8 @@ impl Content {
             }
         }
         if let (Some(stream), None) = (&checks.stream, &self.settled) {
-            let mut notes = Notes {
-                stream,
-                call,
-                has_tokens: &mut self.has_tokens,
-                text: checks.keeps_text.then_some(&mut self.text),
-                written: checks.counts_text.then_some(&mut self.written),
-                settled: &mut self.settled,
-                events,
-            };
-            let read = (self.events).end(stream, |kind, data| notes.event(kind, data));
+            let (reader, mut notes) = self.noting(checks, stream, call, events);
+            let read = reader.end(stream, |kind, data| notes.event(kind, data));
             if let Err(error) = read {
                 self.settled = Some((Outcome::BadAnswer, Some(error.to_string())));
             }

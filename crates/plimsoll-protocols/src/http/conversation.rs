@@ -4,7 +4,6 @@
 //! Invariant: what a user has said and heard is sent in every turn, in order, and nothing else is. A
 //! user's memory grows by that, as the requests do.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use plimsoll_engine::driver::{Driver, Protocol};
@@ -16,6 +15,7 @@ use serde_json::{Map, Value, json};
 use super::call::{Conversation, HttpCall, VaryingBody};
 use super::driver::Http1Driver;
 use super::request::write_body;
+use crate::unix_zero::UnixZero;
 
 /// A driver whose calls may be given their bodies.
 pub trait GivesBodies: Driver {
@@ -44,7 +44,7 @@ impl<P> Conversations<P> {
         Some(Conversations {
             protocol: Timed {
                 inner: protocol,
-                unix_zero: AtomicU64::new(0),
+                unix_zero: UnixZero::default(),
             },
             talk: Conversation::clone(call.conversation.as_ref()?),
             variation: varying.variation.clone(),
@@ -53,10 +53,8 @@ impl<P> Conversations<P> {
     }
 
     fn rendered(&self, body: &VaryingBody, number: u64, now: Time) -> Vec<u8> {
-        let unix_ns = self.protocol.unix_zero.load(Ordering::Relaxed);
-        let moment = self
-            .variation
-            .moment(number, 0, unix_ns.wrapping_add(now.0));
+        let unix_ns = self.protocol.unix_zero.at(now);
+        let moment = self.variation.moment(number, 0, unix_ns);
         let mut bytes = Vec::new();
         write_body(body, &moment, &mut bytes);
         bytes
@@ -170,8 +168,7 @@ where
 /// A protocol, and when the run's clock began.
 pub struct Timed<P> {
     inner: P,
-    /// Nanoseconds since 1970 at [`Time::ZERO`].
-    unix_zero: AtomicU64,
+    unix_zero: UnixZero,
 }
 
 impl<P: Protocol> Protocol for Timed<P> {
@@ -182,7 +179,7 @@ impl<P: Protocol> Protocol for Timed<P> {
     }
 
     fn clock_began(&self, unix_ns: u64) {
-        self.unix_zero.store(unix_ns, Ordering::Relaxed);
+        self.unix_zero.set(unix_ns);
         self.inner.clock_began(unix_ns);
     }
 

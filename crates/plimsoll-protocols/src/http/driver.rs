@@ -66,7 +66,7 @@ impl Protocol for Http1Protocol {
     }
 
     fn clock_began(&self, unix_ns: u64) {
-        self.0.request.set_unix_zero(unix_ns);
+        self.0.request.unix_zero.set(unix_ns);
     }
 
     fn driver(&self) -> Http1Driver {
@@ -107,6 +107,18 @@ struct InFlight {
     call: CallId,
     first_byte: Time,
     sent: u32,
+}
+
+impl InFlight {
+    fn done(&self, outcome: Outcome, bytes_received: u32) -> Event {
+        Event::Done(Done {
+            call: self.call,
+            outcome,
+            first_byte: self.first_byte,
+            bytes_sent: self.sent,
+            bytes_received,
+        })
+    }
 }
 
 /// What a head means; the same for the same bytes.
@@ -284,27 +296,18 @@ impl Http1Driver {
             Outcome::Ok if !looked && self.shared.checks.fits(self.body.seen()) => Outcome::Ok,
             _ => self.judge(head, call.call, events),
         };
-        events.push(Event::Done(Done {
-            call: call.call,
-            outcome,
-            first_byte: call.first_byte,
-            bytes_sent: call.sent,
-            bytes_received: self.body.seen() as u32,
-        }));
+        events.push(call.done(outcome, self.body.seen() as u32));
     }
 
     #[inline(never)]
     fn judge(&mut self, head: HeadMeaning, call: CallId, events: &mut Vec<Event>) -> Outcome {
-        let checks = &self.shared.checks;
-        if head.outcome != Outcome::Ok {
-            if self.wants_detail(head.outcome) {
-                let text = self.text_of_head(head.outcome);
-                events.push(Event::Detail {
-                    outcome: head.outcome,
-                    text,
-                });
+        let (checks, outcome) = (&self.shared.checks, head.outcome);
+        if outcome != Outcome::Ok {
+            if self.wants_detail(outcome) {
+                let text = self.text_of_head(outcome);
+                events.push(Event::Detail { outcome, text });
             }
-            return head.outcome;
+            return outcome;
         }
         let ended = head
             .looks(checks)
@@ -329,6 +332,14 @@ impl Http1Driver {
                 Checks::with_excerpt(text, outcome, self.content.excerpt())
             }
             _ => checks.text_of_body(outcome.explanation()),
+        }
+    }
+
+    /// Bytes of the body that have come.
+    fn received(&self) -> u32 {
+        match self.head {
+            Some(_) => u32::try_from(self.body.seen()).unwrap_or(u32::MAX),
+            None => 0,
         }
     }
 
@@ -398,10 +409,7 @@ impl Driver for Http1Driver {
         Exchanged {
             messages_sent: 0,
             bytes_sent: self.call.map_or(0, |call| call.sent),
-            bytes_received: match self.head {
-                Some(_) => u32::try_from(self.body.seen()).unwrap_or(u32::MAX),
-                None => 0,
-            },
+            bytes_received: self.received(),
         }
     }
 
@@ -455,10 +463,8 @@ impl Driver for Http1Driver {
 
     fn receive_end(&mut self, _now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
         self.draining = true;
-        if self.call.is_none() {
-            return Ok(());
-        }
         match self.head {
+            _ if self.call.is_none() => Ok(()),
             Some(head) => {
                 self.body.end().map_err(|e| broken(&e))?;
                 self.finished(head, events);
@@ -484,16 +490,7 @@ impl Driver for Http1Driver {
         self.draining = true;
         self.rest_until = None;
         if let Some(call) = self.call.take() {
-            events.push(Event::Done(Done {
-                call: call.call,
-                outcome,
-                first_byte: call.first_byte,
-                bytes_sent: call.sent,
-                bytes_received: match self.head {
-                    Some(_) => u32::try_from(self.body.seen()).unwrap_or(u32::MAX),
-                    None => 0,
-                },
-            }));
+            events.push(call.done(outcome, self.received()));
         }
     }
 

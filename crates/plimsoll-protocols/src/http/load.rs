@@ -10,7 +10,7 @@ use super::call::{HttpCall, HttpVersion};
 use super::choosing::HttpProtocol;
 use super::conversation::{Conversations, GivesBodies};
 use super::driver::Http1Protocol;
-use super::multiplexed::Http2Protocol;
+use super::multiplexed::{Http2Protocol, Scheme};
 use super::request::HttpRequest;
 use super::script::FrameScripts;
 use super::section::HttpSpec;
@@ -33,17 +33,20 @@ impl Owned for HttpSpec {
                 false => used(plan, FrameScripts::new(protocol, socket)),
             };
         }
-        let secured = plan.tls.is_some();
+        let scheme = match plan.tls {
+            Some(_) => Scheme::Https,
+            None => Scheme::Http,
+        };
         let version = call.version_over(plan.tls.as_ref());
         if call.conversation.is_some() {
             return match version {
-                HttpVersion::V2 => conversations(plan, call, Http2Protocol::new(&request, secured)),
+                HttpVersion::V2 => conversations(plan, call, Http2Protocol::new(&request, scheme)),
                 _ => conversations(plan, call, Http1Protocol::new(&request)),
             };
         }
         Ok(match version {
             HttpVersion::V1 => driven(asked, Http1Protocol::new(&request)),
-            HttpVersion::V2 => driven(asked, Http2Protocol::new(&request, secured)),
+            HttpVersion::V2 => driven(asked, Http2Protocol::new(&request, scheme)),
             HttpVersion::Auto => driven(asked, HttpProtocol::new(&request)),
         })
     }

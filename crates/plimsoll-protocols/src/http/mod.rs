@@ -47,7 +47,7 @@ pub use conversation::{Conversations, GivesBodies};
 pub use driver::{Http1Driver, Http1Protocol};
 pub use flags::HttpFlags;
 pub use llm::LlmFlags;
-pub use multiplexed::{Http2Driver, Http2Protocol};
+pub use multiplexed::{Http2Driver, Http2Protocol, Scheme};
 pub(crate) use names::check_name;
 pub use request::HttpRequest;
 pub(crate) use resolve::{check_host, fits_a_path, not_a_path, path_of_call};

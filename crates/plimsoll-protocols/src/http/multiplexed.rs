@@ -33,8 +33,8 @@ use super::errors::broken;
 use super::fields::FieldList;
 use super::request::{HttpRequest, constant_fields, decimal, write_body};
 use crate::http2::{
-    self, AnswerRules, Bodies, Calls, Connection, FrameTracer, Memo, NO_CALL, NO_SLOT, Request,
-    State, VaryingFields, WINDOW_STEP, content_length, lost_compression,
+    self, AnswerRules, Bodies, Calls, Connection, Effects, FrameTracer, Memo, NO_CALL, NO_SLOT,
+    Request, State, VaryingFields, WINDOW_STEP, content_length, lost_compression,
 };
 
 /// The longest header block that is remembered. Bytes.
@@ -54,23 +54,38 @@ impl Shared {
     }
 }
 
+/// Whether the connection is TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    Http,
+    Https,
+}
+
+impl Scheme {
+    fn name(self) -> &'static str {
+        match self {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+        }
+    }
+}
+
 /// HTTP/2, with its request prepared.
 #[derive(Clone, Debug)]
 pub struct Http2Protocol(Arc<Shared>);
 
 impl Http2Protocol {
-    /// `secure`: the connection is TLS, and `:scheme` is `https`.
-    pub fn new(request: &HttpRequest<'_>, secure: bool) -> Http2Protocol {
+    pub fn new(request: &HttpRequest<'_>, scheme: Scheme) -> Http2Protocol {
         let call = request.call;
         Http2Protocol(Arc::new(Shared {
-            request: prepare(request, secure),
+            request: prepare(request, scheme),
             checks: Checks::new(call),
             varying: call.varying.clone(),
         }))
     }
 }
 
-fn prepare(request: &HttpRequest<'_>, secure: bool) -> Request {
+fn prepare(request: &HttpRequest<'_>, scheme: Scheme) -> Request {
     let HttpCall {
         method,
         path,
@@ -81,7 +96,7 @@ fn prepare(request: &HttpRequest<'_>, secure: bool) -> Request {
     let length = body.len().to_string();
     let mut fields = vec![
         (":method", method.as_str()),
-        (":scheme", if secure { "https" } else { "http" }),
+        (":scheme", scheme.name()),
         (":authority", request.host()),
     ];
     let varying_fields = varying.as_ref().and_then(|varying| {
@@ -108,7 +123,7 @@ impl Protocol for Http2Protocol {
     }
 
     fn clock_began(&self, unix_ns: u64) {
-        self.0.request.set_unix_zero(unix_ns);
+        self.0.request.unix_zero.set(unix_ns);
     }
 
     fn driver(&self) -> Http2Driver {
@@ -278,65 +293,6 @@ impl HttpCalls {
 }
 
 impl Http2Driver {
-    #[inline]
-    fn take_block(
-        &mut self,
-        piece: Piece<'_>,
-        now: Time,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
-    ) -> Result<(), Violation> {
-        let head = self.calls.read(piece.bytes).map_err(lost_compression)?;
-        let (id, end_stream) = (piece.stream, piece.end_stream);
-        let Some(stream) = self.streams.find_open(id) else {
-            return self.on_closed(piece, "HEADERS", events);
-        };
-        let malformed = |why| Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why));
-        if let Some(why) = head.malformed {
-            return malformed(why);
-        }
-        let answer = &mut stream.answer;
-        if answer.first_byte == Time::NEVER {
-            answer.first_byte = now;
-        }
-        if answer.head_seen {
-            return match head.status {
-                0 if end_stream => self.answered(id, out, events),
-                0 => malformed("trailers without END_STREAM (RFC 9113, 8.1)"),
-                _ => malformed("trailers with a pseudo-field (RFC 9113, 8.1)"),
-            };
-        }
-        match head.status {
-            0 => return malformed("an answer without :status (RFC 9113, 8.3.2)"),
-            101 => return malformed("status 101, which HTTP/2 does not have (RFC 9113, 8.6)"),
-            100..200 if end_stream => {
-                return malformed("an interim answer with END_STREAM (RFC 9113, 8.1)");
-            }
-            100..200 => return Ok(()),
-            _ => {}
-        }
-        answer.head_seen = true;
-        answer.outcome = head.outcome;
-        let checks = &self.calls.shared.checks;
-        let bodiless = checks.bodiless || matches!(head.status, 204 | 304);
-        let length = if bodiless { Some(0) } else { head.length };
-        if let Some(length) = length {
-            if length > checks.max_body {
-                self.too_large(piece, out, events);
-                return Ok(());
-            }
-            answer.length = Some(length as u32);
-        }
-        let looks = checks.look_into_bodies() || head.reading != Reading::PLAIN;
-        if head.outcome != Outcome::Ok || looks {
-            self.keep_answer(id, &head);
-        }
-        match end_stream {
-            true => self.answered(id, out, events),
-            false => Ok(()),
-        }
-    }
-
     #[inline(never)]
     fn keep_answer(&mut self, id: u32, head: &HeadMeaning) {
         let wanted = !head.outcome.is_ok() && self.wants_detail(head.outcome);
@@ -347,79 +303,25 @@ impl Http2Driver {
         }
     }
 
-    #[inline]
-    fn take_data(
-        &mut self,
-        piece: Piece<'_>,
-        now: Time,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
-    ) -> Result<(), Violation> {
-        let (id, data) = (piece.stream, piece.bytes);
-        let Some(stream) = self.streams.find_open(id) else {
-            return self.on_closed(piece, "DATA", events);
-        };
-        let answer = &mut stream.answer;
-        if !answer.head_seen {
-            let why = "DATA before HEADERS (RFC 9113, 8.1)";
-            return Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why));
-        }
-        let checks = &self.calls.shared.checks;
-        let before = answer.received;
-        answer.received = before.wrapping_add(data.len() as u32);
-        let is_over = stream.call == NO_CALL;
-        if !is_over && u64::from(before) + data.len() as u64 > checks.max_body {
-            // Of a body that is too large, no more than that is counted.
-            answer.received = checks.max_body as u32;
-            self.too_large(piece, out, events);
-            return Ok(());
-        }
-        // The stream's window is as large as can be; only an answer of half a gigabyte needs more.
-        let window_used = (before ^ answer.received) >= WINDOW_STEP;
-        let mut is_settled = false;
-        if let Some(kept) = self.calls.kept.get_mut(stream.slot as usize) {
-            match answer.outcome {
-                Outcome::Ok => kept.content.take(checks, data, stream.call, events),
-                _ => kept.content.keep(data),
-            }
-            is_settled = kept.content.is_settled();
-        }
-        if piece.end_stream {
-            return self.answered(id, out, events);
-        }
-        if window_used {
-            write::window_update(out, id, WINDOW_STEP);
-        }
-        if is_settled {
-            self.settle(id, now, out, events);
-        }
-        Ok(())
-    }
-
     /// The event has come that ends a stream, but not its end.
     #[inline(never)]
-    fn settle(&mut self, id: u32, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
-        let (outcome, text) = self.judge(id, events);
+    fn settle(&mut self, id: u32, to: &mut Effects<'_>) {
+        let (outcome, text) = self.judge(id, to.events);
         if !outcome.is_ok() {
-            self.end(id, outcome, text, State::Abandoned, events);
-            return self.reset(id, ErrorCode::CANCEL, State::Abandoned, out);
+            self.end(id, outcome, text, State::Abandoned, to.events);
+            return self.reset(id, ErrorCode::CANCEL, State::Abandoned, to.out);
         }
         if let Some(stream) = self.streams.find(id) {
-            self.calls.done(stream, outcome, events);
+            self.calls.done(stream, outcome, to.events);
             self.calls.forget(stream);
             stream.call = NO_CALL;
-            self.calls.rests.push_back((now + REST, id));
+            self.calls.rests.push_back((to.now + REST, id));
         }
     }
 
     /// The server has ended the stream.
     #[inline]
-    fn answered(
-        &mut self,
-        id: u32,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
-    ) -> Result<(), Violation> {
+    fn answered(&mut self, id: u32, to: &mut Effects<'_>) -> Result<(), Violation> {
         let Some(stream) = self.streams.find(id) else {
             return Ok(());
         };
@@ -438,10 +340,10 @@ impl Http2Driver {
         let fits = self.calls.shared.checks.fits(answer.received.into());
         let (outcome, text) = match stream.slot {
             NO_SLOT if fits => (answer.outcome, None),
-            _ => self.judge(id, events),
+            _ => self.judge(id, to.events),
         };
-        let unsent = self.end(id, outcome, text, State::Ended, events);
-        self.stop_sending(id, unsent, out);
+        let unsent = self.end(id, outcome, text, State::Ended, to.events);
+        self.stop_sending(id, unsent, to.out);
         Ok(())
     }
 
@@ -486,10 +388,10 @@ impl Http2Driver {
     }
 
     #[cold]
-    fn too_large(&mut self, last: Piece<'_>, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+    fn too_large(&mut self, last: Piece<'_>, to: &mut Effects<'_>) {
         let limit = self.calls.shared.checks.max_body;
         let ProtocolError { outcome, detail } = broken(&Http1Error::BodyTooLong(limit));
-        self.give_up(last, outcome, Some(detail), out, events);
+        self.give_up(last, outcome, Some(detail), to);
     }
 }
 
@@ -514,7 +416,7 @@ impl Calls for HttpCalls {
             return;
         }
         if let Some((varying, body)) = self.shared.varying_body() {
-            let unix_ns = self.shared.request.unix_ns(now);
+            let unix_ns = self.shared.request.unix_zero.at(now);
             self.scratch.clear();
             let moment = varying.variation.moment(number, 0, unix_ns);
             write_body(body, &moment, &mut self.scratch);
@@ -536,35 +438,110 @@ impl Calls for HttpCalls {
     }
 
     #[inline(always)]
-    fn whole_answers<'a>(
-        _connection: &mut Http2Driver,
-        input: &'a [u8],
-        _now: Time,
-        _events: &mut Vec<Event>,
-    ) -> &'a [u8] {
-        input
-    }
-
-    #[inline(always)]
     fn data(
         connection: &mut Http2Driver,
-        data: Piece<'_>,
-        now: Time,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
+        piece: Piece<'_>,
+        to: &mut Effects<'_>,
     ) -> Result<(), Violation> {
-        connection.take_data(data, now, out, events)
+        let (id, data) = (piece.stream, piece.bytes);
+        let Some(stream) = connection.streams.find_open(id) else {
+            return connection.on_closed(piece, "DATA", to.events);
+        };
+        let answer = &mut stream.answer;
+        if !answer.head_seen {
+            let why = "DATA before HEADERS (RFC 9113, 8.1)";
+            return Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why));
+        }
+        let checks = &connection.calls.shared.checks;
+        let before = answer.received;
+        answer.received = before.wrapping_add(data.len() as u32);
+        let is_over = stream.call == NO_CALL;
+        if !is_over && u64::from(before) + data.len() as u64 > checks.max_body {
+            // Of a body that is too large, no more than that is counted.
+            answer.received = checks.max_body as u32;
+            connection.too_large(piece, to);
+            return Ok(());
+        }
+        // The stream's window is as large as can be; only an answer of half a gigabyte needs more.
+        let window_used = (before ^ answer.received) >= WINDOW_STEP;
+        let mut is_settled = false;
+        if let Some(kept) = connection.calls.kept.get_mut(stream.slot as usize) {
+            match answer.outcome {
+                Outcome::Ok => kept.content.take(checks, data, stream.call, to.events),
+                _ => kept.content.keep(data),
+            }
+            is_settled = kept.content.is_settled();
+        }
+        if piece.end_stream {
+            return connection.answered(id, to);
+        }
+        if window_used {
+            write::window_update(to.out, id, WINDOW_STEP);
+        }
+        if is_settled {
+            connection.settle(id, to);
+        }
+        Ok(())
     }
 
     #[inline(always)]
     fn header_block(
         connection: &mut Http2Driver,
-        block: Piece<'_>,
-        now: Time,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
+        piece: Piece<'_>,
+        to: &mut Effects<'_>,
     ) -> Result<(), Violation> {
-        connection.take_block(block, now, out, events)
+        let head = connection
+            .calls
+            .read(piece.bytes)
+            .map_err(lost_compression)?;
+        let (id, end_stream) = (piece.stream, piece.end_stream);
+        let Some(stream) = connection.streams.find_open(id) else {
+            return connection.on_closed(piece, "HEADERS", to.events);
+        };
+        let malformed = |why| Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why));
+        if let Some(why) = head.malformed {
+            return malformed(why);
+        }
+        let answer = &mut stream.answer;
+        if answer.first_byte == Time::NEVER {
+            answer.first_byte = to.now;
+        }
+        if answer.head_seen {
+            return match head.status {
+                0 if end_stream => connection.answered(id, to),
+                0 => malformed("trailers without END_STREAM (RFC 9113, 8.1)"),
+                _ => malformed("trailers with a pseudo-field (RFC 9113, 8.1)"),
+            };
+        }
+        match head.status {
+            0 => return malformed("an answer without :status (RFC 9113, 8.3.2)"),
+            101 => return malformed("status 101, which HTTP/2 does not have (RFC 9113, 8.6)"),
+            100..200 if end_stream => {
+                return malformed("an interim answer with END_STREAM (RFC 9113, 8.1)");
+            }
+            100..200 => return Ok(()),
+            _ => {}
+        }
+        answer.head_seen = true;
+        answer.outcome = head.outcome;
+        let checks = &connection.calls.shared.checks;
+        let bodiless = checks.bodiless || matches!(head.status, 204 | 304);
+        let length = if bodiless { Some(0) } else { head.length };
+        if let Some(length) = length {
+            if length > checks.max_body {
+                connection.too_large(piece, to);
+                return Ok(());
+            }
+            answer.length = Some(length as u32);
+        }
+        let looks = checks.look_into_bodies() || head.reading != Reading::PLAIN;
+        if head.outcome != Outcome::Ok || looks {
+            connection.keep_answer(id, &head);
+        }
+        match end_stream {
+            true => connection.answered(id, to),
+            false => Ok(()),
+        }
     }
 
     #[inline]
@@ -616,22 +593,17 @@ impl Calls for HttpCalls {
         self.rests.front().map(|(when, _)| *when)
     }
 
-    fn expire(
-        connection: &mut Http2Driver,
-        now: Time,
-        out: &mut Vec<u8>,
-        _events: &mut Vec<Event>,
-    ) {
+    fn expire(connection: &mut Http2Driver, to: &mut Effects<'_>) {
         while let Some(&(_, id)) = connection
             .calls
             .rests
             .front()
-            .filter(|(when, _)| *when <= now)
+            .filter(|(when, _)| *when <= to.now)
         {
             connection.calls.rests.pop_front();
             let rests = |stream: &Stream| stream.state == State::Open && stream.call == NO_CALL;
             if connection.streams.get(id).is_some_and(rests) {
-                connection.reset(id, ErrorCode::CANCEL, State::Abandoned, out);
+                connection.reset(id, ErrorCode::CANCEL, State::Abandoned, to.out);
             }
         }
     }

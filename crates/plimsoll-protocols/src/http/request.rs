@@ -1,7 +1,5 @@
 //! A request made ready to send: all that is the same for every call, encoded once.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use plimsoll_model::Time;
 use plimsoll_model::template::{Moment, Part, Source, TraceIds, Variation};
 use plimsoll_wire::http1::put_request;
@@ -9,6 +7,7 @@ use plimsoll_wire::http1::put_request;
 use super::call::{HttpCall, VaryingBody, VaryingHttp};
 use super::envelopes;
 use super::unpacking::ACCEPTED;
+use crate::unix_zero::UnixZero;
 
 /// What a connection needs to know of the calls that it will carry.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +71,7 @@ pub(super) struct Prepared {
     has_prefix: bool,
     varying: Option<VaryingHttp>,
     /// Nanoseconds since 1970 at [`Time::ZERO`].
-    unix_zero: AtomicU64,
+    pub(super) unix_zero: UnixZero,
 }
 
 impl Prepared {
@@ -103,13 +102,8 @@ impl Prepared {
             body: body.into_owned(),
             has_prefix: envelopes::has_prefix(call),
             varying: call.varying.clone(),
-            unix_zero: AtomicU64::new(0),
+            unix_zero: UnixZero::default(),
         }
-    }
-
-    /// What the run's clock began at.
-    pub(super) fn set_unix_zero(&self, unix_ns: u64) {
-        self.unix_zero.store(unix_ns, Ordering::Relaxed);
     }
 
     pub(super) fn trace_ids(&self) -> Option<TraceIds> {
@@ -130,7 +124,7 @@ impl Prepared {
         let Some(varying) = &self.varying else {
             return out.extend_from_slice(&self.bytes);
         };
-        let unix_ns = self.unix_zero.load(Ordering::Relaxed).wrapping_add(now.0);
+        let unix_ns = self.unix_zero.at(now);
         let moment = varying.variation.moment(number, 0, unix_ns);
         match (given, &varying.body) {
             (Some(body), _) => *scratch = body,
@@ -186,7 +180,7 @@ pub(super) struct Upgrade {
     path: String,
     fields: Vec<(String, String)>,
     varying: Option<VaryingHttp>,
-    unix_zero: AtomicU64,
+    pub(super) unix_zero: UnixZero,
 }
 
 impl Upgrade {
@@ -208,12 +202,8 @@ impl Upgrade {
             path: call.path.clone(),
             fields: fields.into_iter().map(owned).collect(),
             varying: call.varying.clone(),
-            unix_zero: AtomicU64::new(0),
+            unix_zero: UnixZero::default(),
         }
-    }
-
-    pub(super) fn set_unix_zero(&self, unix_ns: u64) {
-        self.unix_zero.store(unix_ns, Ordering::Relaxed);
     }
 
     pub(super) fn trace_ids(&self) -> Option<TraceIds> {
@@ -228,7 +218,7 @@ impl Upgrade {
         handshake: &[(&str, &str)],
         out: &mut Vec<u8>,
     ) {
-        let unix_ns = self.unix_zero.load(Ordering::Relaxed).wrapping_add(now.0);
+        let unix_ns = self.unix_zero.at(now);
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let mut path = self.path.clone();
         let mut varied = Vec::new();
@@ -257,7 +247,7 @@ impl Upgrade {
 pub(super) struct FrameText {
     constant: Vec<u8>,
     varying: Option<(Variation, VaryingBody)>,
-    unix_zero: AtomicU64,
+    pub(super) unix_zero: UnixZero,
 }
 
 impl FrameText {
@@ -271,12 +261,8 @@ impl FrameText {
         FrameText {
             constant: constant.to_vec(),
             varying: chosen_by.zip(varying.cloned()),
-            unix_zero: AtomicU64::new(0),
+            unix_zero: UnixZero::default(),
         }
-    }
-
-    pub(super) fn set_unix_zero(&self, unix_ns: u64) {
-        self.unix_zero.store(unix_ns, Ordering::Relaxed);
     }
 
     /// That of call `number`; `scratch` is for one that varies.
@@ -284,7 +270,7 @@ impl FrameText {
         let Some((variation, body)) = &self.varying else {
             return &self.constant;
         };
-        let unix_ns = self.unix_zero.load(Ordering::Relaxed).wrapping_add(now.0);
+        let unix_ns = self.unix_zero.at(now);
         scratch.clear();
         write_body(body, &variation.moment(number, 0, unix_ns), scratch);
         scratch

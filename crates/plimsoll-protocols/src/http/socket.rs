@@ -109,9 +109,9 @@ impl Protocol for SocketProtocol {
     }
 
     fn clock_began(&self, unix_ns: u64) {
-        self.0.upgrade.set_unix_zero(unix_ns);
+        self.0.upgrade.unix_zero.set(unix_ns);
         for frame in &self.0.frames {
-            frame.text.set_unix_zero(unix_ns);
+            frame.text.unix_zero.set(unix_ns);
         }
     }
 

@@ -2,12 +2,12 @@
 //! server that breaks the rules.
 
 use plimsoll_engine::driver::{Event, ProtocolError};
-use plimsoll_model::{Outcome, Time};
+use plimsoll_model::Outcome;
 use plimsoll_wire::http2::{Control, ErrorCode, FrameHead, Violation, setting};
 
 use super::streams::State;
 use super::text::printable;
-use super::{Calls, Connection};
+use super::{Calls, Connection, Effects};
 
 /// The server speaks another version.
 const NOT_SPOKEN: Outcome = Outcome::coded("NOT_HTTP2");
@@ -21,13 +21,11 @@ impl<C: Calls> Connection<C> {
         &mut self,
         head: FrameHead,
         payload: &[u8],
-        now: Time,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
+        to: &mut Effects<'_>,
     ) -> Result<(), Violation> {
-        match (self.http2).control(head, payload, &mut self.streams, out)? {
+        match (self.http2).control(head, payload, &mut self.streams, to.out)? {
             Control::Block(block) => {
-                return C::header_block(self, block.piece(), now, out, events);
+                return C::header_block(self, block.piece(), to);
             }
             Control::Settings(settings) => {
                 for size in settings.values(setting::HEADER_TABLE_SIZE) {
@@ -36,12 +34,12 @@ impl<C: Calls> Connection<C> {
                 self.windows_opened = true;
             }
             Control::Room => self.windows_opened = true,
-            Control::Reset { stream, code } => self.reset_by_peer(stream, code, events),
+            Control::Reset { stream, code } => self.reset_by_peer(stream, code, to.events),
             Control::GoAway {
                 last_stream,
                 code,
                 debug,
-            } => self.goaway(last_stream, code, debug, events),
+            } => self.goaway(last_stream, code, debug, to.events),
             Control::Acknowledged | Control::Pong(_) | Control::Nothing => {}
         }
         Ok(())
@@ -91,24 +89,18 @@ impl<C: Calls> Connection<C> {
     pub(super) fn contain(
         &mut self,
         violation: Violation,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
+        to: &mut Effects<'_>,
     ) -> Result<(), Violation> {
         let violation = self.http2.contain(violation)?;
         let id = violation.stream;
         match self.streams.get(id).map(|stream| stream.state) {
             Some(State::Open) => {
                 let detail = violation.to_string();
-                self.end(
-                    id,
-                    Outcome::ProtocolError,
-                    Some(detail),
-                    State::Abandoned,
-                    events,
-                );
-                self.reset(id, violation.code, State::Abandoned, out);
+                let outcome = Outcome::ProtocolError;
+                self.end(id, outcome, Some(detail), State::Abandoned, to.events);
+                self.reset(id, violation.code, State::Abandoned, to.out);
             }
-            Some(State::ResetByPeer) => self.reset(id, violation.code, State::Abandoned, out),
+            Some(State::ResetByPeer) => self.reset(id, violation.code, State::Abandoned, to.out),
             _ => {}
         }
         Ok(())

@@ -45,6 +45,14 @@ pub use self::trace::FrameTracer;
 /// Received bytes after which the connection's window is opened again: a quarter of it.
 pub(crate) const WINDOW_STEP: u32 = 1 << 29;
 
+/// Where what comes leads: what is sent, and what is reported, and when.
+#[derive(Debug)]
+pub struct Effects<'a> {
+    pub now: Time,
+    pub out: &'a mut Vec<u8>,
+    pub events: &'a mut Vec<Event>,
+}
+
 /// An answer as far as it has arrived.
 pub trait Answer: Copy + Debug {
     const NEW: Self;
@@ -94,11 +102,12 @@ pub trait Calls: Debug + Sized {
 
     /// Takes answers that lie whole at the front of `input`, and returns the bytes after them.
     fn whole_answers<'a>(
-        connection: &mut Connection<Self>,
+        _connection: &mut Connection<Self>,
         input: &'a [u8],
-        now: Time,
-        events: &mut Vec<Event>,
-    ) -> &'a [u8];
+        _to: &mut Effects<'_>,
+    ) -> &'a [u8] {
+        input
+    }
 
     /// DATA on any stream.
     ///
@@ -107,9 +116,7 @@ pub trait Calls: Debug + Sized {
     fn data(
         connection: &mut Connection<Self>,
         data: Piece<'_>,
-        now: Time,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
+        to: &mut Effects<'_>,
     ) -> Result<(), Violation>;
 
     /// A whole header block on any stream.
@@ -119,9 +126,7 @@ pub trait Calls: Debug + Sized {
     fn header_block(
         connection: &mut Connection<Self>,
         block: Piece<'_>,
-        now: Time,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
+        to: &mut Effects<'_>,
     ) -> Result<(), Violation>;
 
     /// Reports the end of a stream's call.
@@ -150,13 +155,7 @@ pub trait Calls: Debug + Sized {
     }
 
     /// See [`Driver::expire`].
-    fn expire(
-        _connection: &mut Connection<Self>,
-        _now: Time,
-        _out: &mut Vec<u8>,
-        _events: &mut Vec<Event>,
-    ) {
-    }
+    fn expire(_connection: &mut Connection<Self>, _to: &mut Effects<'_>) {}
 
     /// Bytes on the heap.
     fn heap_bytes(&self) -> usize;
@@ -320,7 +319,7 @@ impl<C: Calls> Driver for Connection<C> {
 
     fn expire(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
         self.calls.note_time(now);
-        C::expire(self, now, out, events);
+        C::expire(self, &mut Effects { now, out, events });
     }
 
     fn receive(
@@ -340,7 +339,8 @@ impl<C: Calls> Driver for Connection<C> {
             self.check_greeting(bytes)?;
         }
         self.calls.note_time(now);
-        if let Err(violation) = self.receive_frames(bytes, now, out, events) {
+        let received = self.receive_frames(bytes, &mut Effects { now, out, events });
+        if let Err(violation) = received {
             return Err(self.fail(&violation, out));
         }
         if self.windows_opened {

@@ -1,14 +1,14 @@
 //! From bytes to frames, and how a stream's call ends. The hot half of a connection.
 
 use plimsoll_engine::driver::Event;
-use plimsoll_model::{Outcome, Time};
+use plimsoll_model::Outcome;
 use plimsoll_wire::hpack::HpackError;
 use plimsoll_wire::http2::{
     self, Closed, DEFAULT_MAX_FRAME, ErrorCode, FrameHead, Piece, Violation, flags, kind,
 };
 
 use super::streams::{NO_CALL, State};
-use super::{Calls, Connection};
+use super::{Calls, Connection, Effects};
 
 /// Texts of failures reported for one outcome on one connection.
 const DETAILS_EACH: u64 = 3;
@@ -21,22 +21,20 @@ impl<C: Calls> Connection<C> {
     pub(super) fn receive_frames(
         &mut self,
         mut input: &[u8],
-        now: Time,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
+        to: &mut Effects<'_>,
     ) -> Result<(), Violation> {
         let mended = self.http2.mended(&mut input)?;
         if let Some(frame) = &mended {
             http2::each(frame, DEFAULT_MAX_FRAME, |head, payload| {
-                self.mended_frame(head, payload, now, out, events)
+                self.mended_frame(head, payload, to)
             })?;
         }
         loop {
-            input = C::whole_answers(self, input, now, events);
+            input = C::whole_answers(self, input, to);
             let Some((head, payload)) = http2::split(&mut input, DEFAULT_MAX_FRAME)? else {
                 break;
             };
-            self.frame(head, payload, now, out, events)?;
+            self.frame(head, payload, to)?;
         }
         self.http2.keep(input, mended);
         Ok(())
@@ -49,11 +47,9 @@ impl<C: Calls> Connection<C> {
         &mut self,
         head: FrameHead,
         payload: &[u8],
-        now: Time,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
+        to: &mut Effects<'_>,
     ) -> Result<(), Violation> {
-        self.frame(head, payload, now, out, events)
+        self.frame(head, payload, to)
     }
 
     #[inline(always)]
@@ -61,13 +57,11 @@ impl<C: Calls> Connection<C> {
         &mut self,
         head: FrameHead,
         payload: &[u8],
-        now: Time,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
+        to: &mut Effects<'_>,
     ) -> Result<(), Violation> {
-        match self.act(head, payload, now, out, events) {
+        match self.act(head, payload, to) {
             Ok(()) => Ok(()),
-            Err(violation) => self.contain(violation, out, events),
+            Err(violation) => self.contain(violation, to),
         }
     }
 
@@ -76,20 +70,18 @@ impl<C: Calls> Connection<C> {
         &mut self,
         head: FrameHead,
         payload: &[u8],
-        now: Time,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
+        to: &mut Effects<'_>,
     ) -> Result<(), Violation> {
         match head.kind() {
             kind::DATA => {
                 let data = self.http2.data(head, payload)?;
-                C::data(self, data, now, out, events)
+                C::data(self, data, to)
             }
             kind::HEADERS if head.has(flags::END_HEADERS) => {
                 let block = self.http2.headers(head, payload)?;
-                C::header_block(self, block, now, out, events)
+                C::header_block(self, block, to)
             }
-            _ => self.control(head, payload, now, out, events),
+            _ => self.control(head, payload, to),
         }
     }
 
@@ -107,16 +99,15 @@ impl<C: Calls> Connection<C> {
         last: Piece<'_>,
         outcome: Outcome,
         detail: Option<String>,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
+        to: &mut Effects<'_>,
     ) {
         let id = last.stream;
         if last.end_stream {
-            let unsent = self.end(id, outcome, detail, State::Ended, events);
-            self.stop_sending(id, unsent, out);
+            let unsent = self.end(id, outcome, detail, State::Ended, to.events);
+            self.stop_sending(id, unsent, to.out);
         } else {
-            self.end(id, outcome, detail, State::Abandoned, events);
-            self.reset(id, ErrorCode::CANCEL, State::Abandoned, out);
+            self.end(id, outcome, detail, State::Abandoned, to.events);
+            self.reset(id, ErrorCode::CANCEL, State::Abandoned, to.out);
         }
     }
 

@@ -1,13 +1,11 @@
 //! What the requests of a run have in common, encoded once and shared by all connections.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use plimsoll_model::Time;
 use plimsoll_model::template::TraceIds;
 use plimsoll_wire::hpack::Encoder;
 use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, End, FrameHead, kind, write};
 
 use super::fields::{Block, VaryingFields};
+use crate::unix_zero::UnixZero;
 
 /// Whose body a call sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +40,7 @@ pub struct Request {
     /// What the windows must hold for `steady` to go out; `u32::MAX` where it is not all of a
     /// request.
     pub(crate) window_needed: u32,
-    /// Nanoseconds since 1970 at [`Time::ZERO`].
-    unix_zero: AtomicU64,
+    pub(crate) unix_zero: UnixZero,
 }
 
 impl Request {
@@ -83,7 +80,7 @@ impl Request {
             varying_fields,
             bodies,
             is_bodiless,
-            unix_zero: AtomicU64::new(0),
+            unix_zero: UnixZero::default(),
         }
     }
 
@@ -95,17 +92,6 @@ impl Request {
 
     pub(crate) fn trace_ids(&self) -> Option<TraceIds> {
         self.varying_fields.as_ref()?.trace_ids()
-    }
-
-    /// What the run's clock began at.
-    pub(crate) fn set_unix_zero(&self, unix_ns: u64) {
-        self.unix_zero.store(unix_ns, Ordering::Relaxed);
-    }
-
-    /// Nanoseconds since 1970.
-    #[inline]
-    pub(crate) fn unix_ns(&self, now: Time) -> u64 {
-        self.unix_zero.load(Ordering::Relaxed).wrapping_add(now.0)
     }
 }
 

@@ -144,7 +144,7 @@ fn write_block<C: Calls>(calls: &C, constant: &Block, number: u64, now: Time, bl
     let request = calls.request();
     match &request.varying_fields {
         None => block.extend_from_slice(constant.bytes()),
-        Some(fields) => fields.write(constant, number, request.unix_ns(now), block),
+        Some(fields) => fields.write(constant, number, request.unix_zero.at(now), block),
     }
     if C::OWN_FIELDS && request.bodies == Bodies::Own {
         calls.write_own_fields(block);

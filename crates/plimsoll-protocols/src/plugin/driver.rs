@@ -73,7 +73,7 @@ pub struct PluginDriver {
 impl PluginDriver {
     fn new(prepared: Arc<Prepared>) -> PluginDriver {
         PluginDriver {
-            state: Numbered::new(prepared.settings()),
+            state: Numbered::new(prepared.settings),
             prepared,
             partial: Vec::new(),
             wanted: 0,

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use plimsoll_model::Time;
 use plimsoll_plugin::{Codec, Decoded, Fault, Kind, Make, Sender};
 
 use crate::hex;
@@ -128,9 +127,8 @@ pub(super) struct Prepared {
     frame: Vec<u8>,
     note: u64,
     pub(super) oneway: bool,
-    in_flight: u32,
-    /// Nanoseconds; 0: never.
-    heartbeat: u64,
+    /// What the connections have alike.
+    pub(super) settings: Settings,
     pub(super) max_frame: usize,
 }
 
@@ -168,27 +166,15 @@ impl Prepared {
         let has_heartbeats = codec
             .make(Make::Heartbeat, 1, 0, &[], &mut beat)
             .map_err(fault)?;
+        let heartbeat = request.heartbeat.filter(|_| has_heartbeats);
         Ok(Prepared {
             frame: request.frame.to_vec(),
             note,
             oneway: !wants_answer,
-            in_flight: request.in_flight,
-            heartbeat: request
-                .heartbeat
-                .filter(|_| has_heartbeats)
-                .map_or(0, |d| (Time::ZERO + d).0),
+            settings: Settings::new(request.in_flight, heartbeat, request.frame),
             max_frame: request.max_frame,
             codec,
         })
-    }
-
-    /// What the connections have alike.
-    pub(super) fn settings(&self) -> Settings {
-        Settings {
-            in_flight: self.in_flight,
-            heartbeat: self.heartbeat,
-            request_bytes: u32::try_from(self.frame.len()).unwrap_or(u32::MAX),
-        }
     }
 
     /// Appends the request with `id`.

@@ -55,10 +55,8 @@ impl Call for SessionCall {
 
     fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
         let varying = self.headers.varying.as_ref();
-        (
-            &self.headers.constant,
-            varying.map_or(&[], |all| &all.fields),
-        )
+        let live = varying.map_or(&[][..], |all| &all.fields);
+        (&self.headers.constant, live)
     }
 
     fn traced(&self, ids: TraceIds) -> Option<SessionCall> {

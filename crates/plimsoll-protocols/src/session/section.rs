@@ -295,10 +295,8 @@ impl SessionSection {
         let headers = headers.in_requests(&variation);
         let template = Template::parse(text, &mut 0, rows.as_ref()).map_err(|e| e.to_string());
         let template = problems.keep("call.session.query", template);
-        (
-            template.map(|template| query(text, template, variation)),
-            headers,
-        )
+        let query = template.map(|template| query(text, template, variation));
+        (query, headers)
     }
 }
 

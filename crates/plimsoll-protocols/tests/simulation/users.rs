@@ -17,7 +17,7 @@ use plimsoll_model::template::{Order, Template, Variation};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
     Conversation, Conversations, EventFormat, EventMatch, EventStream, GivesBodies, Http1Protocol,
-    Http2Protocol, HttpCall, HttpRequest, VaryingBody, VaryingHttp,
+    Http2Protocol, HttpCall, HttpRequest, Scheme, VaryingBody, VaryingHttp,
 };
 use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, Frame, PREFACE, split, write};
 use serde_json::Value;
@@ -229,7 +229,7 @@ fn run(weather: Weather, think: Duration, load: Load, model: &mut Model) -> Inte
         true => talk(
             weather,
             &call,
-            Http2Protocol::new(&request, false),
+            Http2Protocol::new(&request, Scheme::Http),
             load,
             model,
         ),

@@ -80,6 +80,12 @@ impl http2::Streams for Streams {
     }
 }
 
+/// Where what a client sends leads: what is to be sent, and the requests that are held.
+struct Effects<'a> {
+    out: &'a mut Vec<u8>,
+    held: &'a mut Vec<u32>,
+}
+
 /// The server's side of one connection.
 #[derive(Debug)]
 pub struct CannedConnection {
@@ -141,8 +147,9 @@ impl CannedConnection {
         out: &mut Vec<u8>,
         held: &mut Vec<u32>,
     ) -> Result<(), CannedError> {
-        self.receive_frames(bytes, out, held).map_err(|violation| {
-            self.http2.fail(&violation, out);
+        let to = &mut Effects { out, held };
+        self.receive_frames(bytes, to).map_err(|violation| {
+            self.http2.fail(&violation, to.out);
             violation.into()
         })
     }
@@ -204,25 +211,20 @@ impl CannedConnection {
         self.resets
     }
 
-    fn receive_frames(
-        &mut self,
-        bytes: &[u8],
-        out: &mut Vec<u8>,
-        held: &mut Vec<u32>,
-    ) -> Result<(), Violation> {
+    fn receive_frames(&mut self, bytes: &[u8], to: &mut Effects<'_>) -> Result<(), Violation> {
         let mut input = bytes;
         self.http2.preface(&mut input)?;
         let mended = self.http2.mended(&mut input)?;
         if let Some(frame) = &mended {
             http2::each(frame, DEFAULT_MAX_FRAME, |head, payload| {
-                self.mended_frame(head, payload, out, held)
+                self.mended_frame(head, payload, to)
             })?;
         }
         let rest = http2::each(input, DEFAULT_MAX_FRAME, |head, payload| {
-            self.frame(head, payload, out, held)
+            self.frame(head, payload, to)
         })?;
         self.http2.keep(rest, mended);
-        self.http2.give_back_all(out);
+        self.http2.give_back_all(to.out);
         Ok(())
     }
 
@@ -233,10 +235,9 @@ impl CannedConnection {
         &mut self,
         head: FrameHead,
         payload: &[u8],
-        out: &mut Vec<u8>,
-        held: &mut Vec<u32>,
+        to: &mut Effects<'_>,
     ) -> Result<(), Violation> {
-        self.frame(head, payload, out, held)
+        self.frame(head, payload, to)
     }
 
     #[inline(always)]
@@ -244,21 +245,18 @@ impl CannedConnection {
         &mut self,
         head: FrameHead,
         payload: &[u8],
-        out: &mut Vec<u8>,
-        held: &mut Vec<u32>,
+        to: &mut Effects<'_>,
     ) -> Result<(), Violation> {
         let done = match head.kind() {
-            kind::DATA => {
-                (self.http2.data(head, payload)).and_then(|piece| self.data(piece, out, held))
-            }
+            kind::DATA => (self.http2.data(head, payload)).and_then(|piece| self.data(piece, to)),
             kind::HEADERS if head.has(flags::END_HEADERS) => {
-                (self.http2.headers(head, payload)).and_then(|piece| self.block(piece, out, held))
+                (self.http2.headers(head, payload)).and_then(|piece| self.block(piece, to))
             }
-            _ => self.control(head, payload, out, held),
+            _ => self.control(head, payload, to),
         };
         match done {
             Ok(()) => Ok(()),
-            Err(violation) => self.contain(violation, out),
+            Err(violation) => self.contain(violation, to.out),
         }
     }
 
@@ -267,18 +265,17 @@ impl CannedConnection {
         &mut self,
         head: FrameHead,
         payload: &[u8],
-        out: &mut Vec<u8>,
-        held: &mut Vec<u32>,
+        to: &mut Effects<'_>,
     ) -> Result<(), Violation> {
-        match (self.http2).control(head, payload, &mut self.streams, out)? {
-            Control::Block(block) => return self.block(block.piece(), out, held),
+        match (self.http2).control(head, payload, &mut self.streams, to.out)? {
+            Control::Block(block) => return self.block(block.piece(), to),
             Control::Settings(settings) => {
                 for size in settings.values(setting::HEADER_TABLE_SIZE) {
                     self.client_table.allow(size);
                 }
-                self.send_blocked(out);
+                self.send_blocked(to.out);
             }
-            Control::Room => self.send_blocked(out),
+            Control::Room => self.send_blocked(to.out),
             Control::Reset { stream, .. } => {
                 self.resets += 1;
                 let ignores = self.prepared.options.ignore_resets;
@@ -294,7 +291,7 @@ impl CannedConnection {
                 for stream in &mut self.streams.0 {
                     let size = self.prepared.options.stream_window;
                     if let Some(increment) = stream.receive_window.resize(size) {
-                        write::window_update(out, stream.id, increment);
+                        write::window_update(to.out, stream.id, increment);
                     }
                 }
             }
@@ -325,12 +322,7 @@ impl CannedConnection {
     }
 
     /// A whole header block: a request's, or the trailers that end one (RFC 9113, 8.1).
-    fn block(
-        &mut self,
-        block: Piece<'_>,
-        out: &mut Vec<u8>,
-        held: &mut Vec<u32>,
-    ) -> Result<(), Violation> {
+    fn block(&mut self, block: Piece<'_>, to: &mut Effects<'_>) -> Result<(), Violation> {
         let options = &self.prepared.options;
         let id = block.stream;
         let is_new = self.http2.opens(id);
@@ -340,7 +332,7 @@ impl CannedConnection {
         if !is_new {
             let place = self.receiving(block, "HEADERS")?;
             return match (place, block.end_stream) {
-                (Some(place), true) => self.whole_request(place, out, held),
+                (Some(place), true) => self.whole_request(place, to),
                 (Some(_), false) => {
                     let why = "trailers without END_STREAM (RFC 9113, 8.1)";
                     Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why))
@@ -357,7 +349,7 @@ impl CannedConnection {
             return Err(broken(format!("stream {id} is beyond the limit")));
         }
         if is_over || self.streams.0.len() >= MAX_STREAMS {
-            self.http2.reset(id, ErrorCode::REFUSED_STREAM, out);
+            self.http2.reset(id, ErrorCode::REFUSED_STREAM, to.out);
             return Ok(());
         }
         // Until it has acknowledged SETTINGS, a client may count with the default.
@@ -376,7 +368,7 @@ impl CannedConnection {
             reset: false,
         });
         match block.end_stream {
-            true => self.whole_request(self.streams.0.len() - 1, out, held),
+            true => self.whole_request(self.streams.0.len() - 1, to),
             false => Ok(()),
         }
     }
@@ -394,12 +386,7 @@ impl CannedConnection {
         Ok(None)
     }
 
-    fn data(
-        &mut self,
-        piece: Piece<'_>,
-        out: &mut Vec<u8>,
-        held: &mut Vec<u32>,
-    ) -> Result<(), Violation> {
+    fn data(&mut self, piece: Piece<'_>, to: &mut Effects<'_>) -> Result<(), Violation> {
         let Some(place) = self.receiving(piece, "DATA")? else {
             return Ok(());
         };
@@ -414,20 +401,15 @@ impl CannedConnection {
             read.map_err(|error| broken(error.to_string()))?;
         }
         if piece.end_stream {
-            return self.whole_request(place, out, held);
+            return self.whole_request(place, to);
         }
         if let Some(increment) = stream.receive_window.give_back(piece.length) {
-            write::window_update(out, stream.id, increment);
+            write::window_update(to.out, stream.id, increment);
         }
         Ok(())
     }
 
-    fn whole_request(
-        &mut self,
-        place: usize,
-        out: &mut Vec<u8>,
-        held: &mut Vec<u32>,
-    ) -> Result<(), Violation> {
+    fn whole_request(&mut self, place: usize, to: &mut Effects<'_>) -> Result<(), Violation> {
         let options = &self.prepared.options;
         let stream = &mut self.streams.0[place];
         let wrong = !options.streams && stream.message.whole() != 1;
@@ -442,16 +424,16 @@ impl CannedConnection {
         if let Some((every, code)) = options.reset_every
             && self.requests.is_multiple_of(every.max(1))
         {
-            self.http2.reset(stream.id, code, out);
+            self.http2.reset(stream.id, code, to.out);
             self.streams.0.remove(place);
         } else if options.answered_by_caller {
             stream.phase = Phase::Held;
-            held.push(stream.id);
+            to.held.push(stream.id);
         } else {
-            self.answer(place, out);
+            self.answer(place, to.out);
         }
         if goaway {
-            self.goaway(ErrorCode::NO_ERROR, out);
+            self.goaway(ErrorCode::NO_ERROR, to.out);
         }
         Ok(())
     }

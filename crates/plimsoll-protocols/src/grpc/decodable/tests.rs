@@ -101,12 +101,12 @@ fn a_known_message_is_recognised_and_another_is_walked() {
     ] {
         assert_eq!(decodable.is_good(Some(&shapes), message), is_good);
         let data = [&[0, 0, 0, 0, message.len() as u8], message].concat();
-        assert_eq!(decodable.data(&shapes, 1, true, &data).is_ok(), is_good);
+        assert_eq!(decodable.begin(&shapes, 1, &data).is_ok(), is_good);
         // In two frames, and another message behind it.
         let (first, second) = data.split_at(6);
         let second = [second, &data].concat();
-        let split = decodable.data(&shapes, 3, true, first);
-        let split = split.and_then(|()| decodable.data(&shapes, 3, false, &second));
+        let split = decodable.begin(&shapes, 3, first);
+        let split = split.and_then(|()| decodable.go_on(&shapes, 3, &second));
         assert_eq!(split.is_ok(), is_good);
         assert!(decodable.walks.as_ref().unwrap().split.is_empty());
     }

@@ -1,31 +1,28 @@
 //! What servers answer: from frames to the ends of calls. The hot half of the driver.
 
-use plimsoll_engine::driver::Event;
 use plimsoll_model::{Outcome, Time};
-use plimsoll_wire::http2::{ErrorCode, Piece, Violation, write};
+use plimsoll_wire::http2::{End, ErrorCode, Piece, Violation, write};
 
 use super::GrpcDriver;
 use super::packed::{note_encoding, read_data};
 use crate::grpc::head::Encoding;
 use crate::grpc::unary::{Failure, Step, bad_message};
-use crate::http2::{NO_SLOT, State, WINDOW_STEP, lost_compression};
+use crate::http2::{Effects, NO_SLOT, State, WINDOW_STEP, lost_compression};
 
 impl GrpcDriver {
     #[inline]
     pub(super) fn take_data(
         &mut self,
         piece: Piece<'_>,
-        now: Time,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
+        to: &mut Effects<'_>,
     ) -> Result<(), Violation> {
         let limit = self.calls.prepared.max_message;
         let (id, data) = (piece.stream, piece.bytes);
         let Some(stream) = self.streams.find_open(id) else {
-            return self.on_closed(piece, "DATA", events);
+            return self.on_closed(piece, "DATA", to.events);
         };
         if stream.answer.first_byte == Time::NEVER {
-            stream.answer.first_byte = now;
+            stream.answer.first_byte = to.now;
         }
         let before = stream.answer.received;
         let begins = !stream.answer.is_inside();
@@ -33,28 +30,34 @@ impl GrpcDriver {
         let mut step = if stream.answer.packed {
             read_data(&mut self.calls.unpackers, shapes, stream, piece, limit)
         } else {
-            stream.answer.data(data, piece.end_stream, limit)
+            stream.answer.data(piece, limit)
         };
         if step == Step::Continue
             && let Some(shapes) = shapes
             && !stream.answer.packed
-            && let Err(error) = self.calls.decodable.data(shapes, id, begins, data)
         {
-            step = bad_message(error);
+            let decodable = &mut self.calls.decodable;
+            let taken = match begins {
+                true => decodable.begin(shapes, id, data),
+                false => decodable.go_on(shapes, id, data),
+            };
+            if let Err(error) = taken {
+                step = bad_message(error);
+            }
         }
         if stream.slot != NO_SLOT {
-            return self.stream_data(piece, before, step, out, events);
+            return self.stream_data(piece, before, step, to);
         }
         match step {
             Step::Continue => {
                 // The stream's window is as large as can be; only an answer of
                 // half a gigabyte needs more.
                 if (before ^ stream.answer.received) >= WINDOW_STEP {
-                    write::window_update(out, id, WINDOW_STEP);
+                    write::window_update(to.out, id, WINDOW_STEP);
                 }
                 Ok(())
             }
-            step => self.step(piece, step, out, events),
+            step => self.step(piece, step, to),
         }
     }
 
@@ -62,31 +65,29 @@ impl GrpcDriver {
     pub(super) fn take_block(
         &mut self,
         piece: Piece<'_>,
-        now: Time,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
+        to: &mut Effects<'_>,
     ) -> Result<(), Violation> {
         // Whatever becomes of it: the block may change the table that later ones refer to.
         let (head, texts) = (self.calls.heads.read(piece.bytes)).map_err(lost_compression)?;
         let Some(stream) = self.streams.find_open(piece.stream) else {
-            return self.on_closed(piece, "HEADERS", events);
+            return self.on_closed(piece, "HEADERS", to.events);
         };
         if stream.answer.first_byte == Time::NEVER {
-            stream.answer.first_byte = now;
+            stream.answer.first_byte = to.now;
         }
         if head.encoding != Encoding::Identity {
-            let offers = self.calls.prepared.compression.is_some();
+            let offered = self.calls.prepared.compression;
             note_encoding(
                 &mut self.calls.unpackers,
                 stream,
-                offers,
+                offered,
                 &head,
                 texts.as_deref(),
             );
         }
-        match stream.answer.head(&head, texts, piece.end_stream) {
+        match stream.answer.head(&head, texts, End(piece.end_stream)) {
             Step::Continue => Ok(()),
-            step => self.step(piece, step, out, events),
+            step => self.step(piece, step, to),
         }
     }
 
@@ -96,25 +97,24 @@ impl GrpcDriver {
         &mut self,
         piece: Piece<'_>,
         step: Step,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
+        to: &mut Effects<'_>,
     ) -> Result<(), Violation> {
         let id = piece.stream;
         match step {
             Step::Continue => Ok(()),
             Step::Succeed => {
                 if self.calls.exchanges.is_some() {
-                    self.stream_succeeded(id, out, events);
+                    self.stream_succeeded(id, to);
                     return Ok(());
                 }
-                let unsent = self.end(id, Outcome::Ok, None, State::Ended, events);
-                self.stop_sending(id, unsent, out);
+                let unsent = self.end(id, Outcome::Ok, None, State::Ended, to.events);
+                self.stop_sending(id, unsent, to.out);
                 Ok(())
             }
             Step::Fail(failure) => {
                 let Failure { outcome, detail } = *failure;
                 let detail = self.with_encoding(outcome, detail);
-                self.give_up(piece, outcome, detail, out, events);
+                self.give_up(piece, outcome, detail, to);
                 Ok(())
             }
             Step::Malformed(why) => Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why)),

@@ -11,7 +11,7 @@ use plimsoll_wire::http2::{End, ErrorCode, Piece, Violation, write};
 use super::{GrpcCalls, GrpcDriver, Stream, done};
 use crate::grpc::rendered::Renderer;
 use crate::grpc::unary::{Answer, Step};
-use crate::http2::{Calls, State, WINDOW_STEP};
+use crate::http2::{Calls, Effects, State, WINDOW_STEP};
 
 impl GrpcDriver {
     /// Begins with the messages of a call whose HEADERS have gone out.
@@ -54,7 +54,7 @@ impl GrpcDriver {
             .map(|varying| Renderer {
                 varying,
                 compression: self.calls.prepared.compression,
-                unix_ns: self.calls.prepared.request.unix_ns(now),
+                unix_ns: self.calls.prepared.request.unix_zero.at(now),
             });
         let before = out.len();
         loop {
@@ -103,8 +103,7 @@ impl GrpcDriver {
         piece: Piece<'_>,
         before: u32,
         step: Step,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
+        to: &mut Effects<'_>,
     ) -> Result<(), Violation> {
         let id = piece.stream;
         let prepared = Arc::clone(&self.calls.prepared);
@@ -121,13 +120,13 @@ impl GrpcDriver {
         exchange.received = exchange.received.saturating_add(messages);
         exchange.received_much |= stream.answer.received < before;
         for _ in 0..messages {
-            events.push(Event::Message(stream.call));
+            to.events.push(Event::Message(stream.call));
         }
         if step != Step::Continue {
-            return self.step(piece, step, out, events);
+            return self.step(piece, step, to);
         }
         if (before ^ stream.answer.received) >= WINDOW_STEP {
-            write::window_update(out, id, WINDOW_STEP);
+            write::window_update(to.out, id, WINDOW_STEP);
         }
         if messages == 0 {
             return Ok(());
@@ -135,37 +134,38 @@ impl GrpcDriver {
         let received = exchange.received;
         exchange.answered(script);
         if script.cancel_after.is_some_and(|after| received >= after) {
-            self.cancel_as_planned(id, out, events);
+            self.cancel_as_planned(id, to);
         } else if let Some(expected) = script.expect.filter(|expected| received > *expected) {
             let why = format!("more than the {expected} messages expected");
-            self.end(id, Outcome::StreamLong, Some(why), State::Abandoned, events);
-            self.reset(id, ErrorCode::CANCEL, State::Abandoned, out);
+            self.end(
+                id,
+                Outcome::StreamLong,
+                Some(why),
+                State::Abandoned,
+                to.events,
+            );
+            self.reset(id, ErrorCode::CANCEL, State::Abandoned, to.out);
         } else {
-            self.send_messages(id, out);
+            self.send_messages(id, to.out);
         }
         Ok(())
     }
 
     /// The plan has the client cancel the call, and that is its good end.
-    pub(super) fn cancel_as_planned(
-        &mut self,
-        id: u32,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
-    ) {
-        self.end(id, Outcome::Ok, None, State::Abandoned, events);
-        self.reset(id, ErrorCode::CANCEL, State::Abandoned, out);
+    pub(super) fn cancel_as_planned(&mut self, id: u32, to: &mut Effects<'_>) {
+        self.end(id, Outcome::Ok, None, State::Abandoned, to.events);
+        self.reset(id, ErrorCode::CANCEL, State::Abandoned, to.out);
     }
 
     /// A stream has ended with status OK.
     #[inline(never)]
-    pub(super) fn stream_succeeded(&mut self, id: u32, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+    pub(super) fn stream_succeeded(&mut self, id: u32, to: &mut Effects<'_>) {
         let (outcome, detail) = match self.judge_stream(id) {
             None => (Outcome::Ok, None),
             Some((outcome, why)) => (outcome, Some(why)),
         };
-        let unsent = self.end(id, outcome, detail, State::Ended, events);
-        self.stop_sending(id, unsent, out);
+        let unsent = self.end(id, outcome, detail, State::Ended, to.events);
+        self.stop_sending(id, unsent, to.out);
     }
 
     /// A stream has ended with status OK: whether everything was exchanged.
@@ -191,7 +191,8 @@ impl GrpcDriver {
     }
 
     /// Does what streams want to do by now: messages that are due, calls to cancel.
-    pub(super) fn streams_due(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+    pub(super) fn streams_due(&mut self, to: &mut Effects<'_>) {
+        let now = to.now;
         let prepared = Arc::clone(&self.calls.prepared);
         let Some(script) = &prepared.script else {
             return;
@@ -204,10 +205,10 @@ impl GrpcDriver {
             };
             let is_over = exchanges.is_over(stream.slot, now, script);
             if is_over || script.cancel_after == Some(0) {
-                self.cancel_as_planned(id, out, events);
+                self.cancel_as_planned(id, to);
             } else {
                 exchanges.release_due(stream.slot, id, now, script);
-                self.send_messages(id, out);
+                self.send_messages(id, to.out);
             }
         }
     }

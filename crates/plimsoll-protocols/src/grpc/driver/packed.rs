@@ -6,22 +6,21 @@ use plimsoll_model::Outcome;
 use plimsoll_wire::http2::Piece;
 
 use super::{GrpcDriver, Stream};
-use crate::grpc::Shapes;
 use crate::grpc::head::{Encoding, Head, Texts};
 use crate::grpc::packing::Unpackers;
 use crate::grpc::unary::Step;
+use crate::grpc::{Compression, Shapes};
 
-/// The head of an open stream's answer says how its messages are packed. `offers`: gzip
-/// was offered.
+/// The head of an open stream's answer says how its messages are packed.
 #[cold]
 pub(super) fn note_encoding(
     unpackers: &mut Option<Box<Unpackers>>,
     stream: &mut Stream,
-    offers: bool,
+    offered: Option<Compression>,
     head: &Head,
     texts: Option<&Texts>,
 ) {
-    stream.answer.packed = offers && head.encoding == Encoding::Gzip;
+    stream.answer.packed = offered.is_some() && head.encoding == Encoding::Gzip;
     if !stream.answer.packed {
         let named = texts.and_then(|texts| texts.encoding.as_deref());
         unpackers.get_or_insert_default().unknown = Some(named.unwrap_or("gzip").into());
@@ -40,7 +39,7 @@ pub(super) fn read_data(
     let unpackers = unpackers.get_or_insert_default();
     let mut unpacking = unpackers.take(stream.id, limit, shapes);
     let answer = &mut stream.answer;
-    let step = answer.packed_data(piece.bytes, piece.end_stream, limit, &mut unpacking);
+    let step = answer.packed_data(piece, limit, &mut unpacking);
     if step == Step::Continue {
         unpackers.keep(stream.id, unpacking);
     }

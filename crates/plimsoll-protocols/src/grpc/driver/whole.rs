@@ -5,12 +5,13 @@
 //! which takes it frame by frame and comes to the same.
 
 use plimsoll_engine::driver::{Done, Event};
-use plimsoll_model::{Outcome, Time};
+use plimsoll_model::Outcome;
 use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, FrameHead, flags, kind};
 
 use super::GrpcDriver;
 use crate::grpc::head::{HeadReader, Usual};
 use crate::grpc::message::PREFIX_LEN;
+use crate::http2::Effects;
 
 /// A successful answer to a unary call.
 struct Whole<'a> {
@@ -25,12 +26,7 @@ struct Whole<'a> {
 impl GrpcDriver {
     /// Takes the whole answers at the front of `input`, and returns the bytes after them.
     #[inline(always)]
-    pub(super) fn take_whole<'a>(
-        &mut self,
-        mut input: &'a [u8],
-        now: Time,
-        events: &mut Vec<Event>,
-    ) -> &'a [u8] {
+    pub(super) fn take_whole<'a>(&mut self, mut input: &'a [u8], to: &mut Effects<'_>) -> &'a [u8] {
         let unary = self.calls.exchanges.is_none() && self.calls.unpackers.is_none();
         if !unary || !self.http2.takes_any() {
             return input;
@@ -47,10 +43,10 @@ impl GrpcDriver {
             let Some(stream) = self.streams.end_unanswered(answer.stream) else {
                 break;
             };
-            events.push(Event::Done(Done {
+            to.events.push(Event::Done(Done {
                 call: stream.call,
                 outcome: Outcome::Ok,
-                first_byte: now,
+                first_byte: to.now,
                 bytes_sent: stream.size,
                 bytes_received: answer.length,
             }));

@@ -24,7 +24,7 @@ fn driver(call: &HttpCall, calls: u32) -> (Http2Driver, Vec<u8>) {
         authority: "h:1",
         closes: false,
     };
-    let mut driver = Http2Protocol::new(&request, false).driver();
+    let mut driver = Http2Protocol::new(&request, Scheme::Http).driver();
     let (mut out, mut events) = (Vec::new(), Vec::new());
     driver.open(Time::ZERO, &mut out);
     let mut settings = Vec::new();

@@ -222,37 +222,30 @@ impl Session {
         {
             turn.count(Count::QueriesGood, 1);
         }
+        let (reconnects, reconnects_failed) =
+            query.map_or((0, 0), |query| (query.reconnects, query.reconnects_failed));
         let counts = [
             (Count::TokensReceived, account.received),
             (Count::TokensDuplicated, account.duplicated),
             (Count::TokensOutOfOrder, account.out_of_order),
-            (
-                Count::Reconnects,
-                query.map_or(0, |query| u64::from(query.reconnects)),
-            ),
-            (
-                Count::ReconnectsFailed,
-                query.map_or(0, |query| u64::from(query.reconnects_failed)),
-            ),
+            (Count::Reconnects, reconnects.into()),
+            (Count::ReconnectsFailed, reconnects_failed.into()),
         ];
+        let (first_byte, to_first) = match first {
+            Time::NEVER => (now, 0),
+            first => (first, first.since(sent)),
+        };
         let times = [
             (measures::CREATE, self.created_ns),
             (TimeMeasure::SocketOpen, self.opened_ns),
-            (
-                TimeMeasure::FirstToken,
-                if first == Time::NEVER {
-                    0
-                } else {
-                    first.since(sent)
-                },
-            ),
+            (TimeMeasure::FirstToken, to_first),
             (TimeMeasure::TokenMean, per_token),
         ];
         let sample = Sample {
             number: self.number(),
             arrival,
             sent,
-            first_byte: if first == Time::NEVER { now } else { first },
+            first_byte,
             done: now,
             stage: 0,
             outcome,
