@@ -18,25 +18,23 @@ named! {
     }
 }
 
-/// Groups by who is named in their explanations, where `+` stands.
 macro_rules! outcomes {
-    ($($who:literal { $($name:tt $code:literal $blame:ident $text:literal $(+ $more:literal)?;)* })*) => {
+    ($($name:tt $code:literal $blame:ident $text:literal;)*) => {
         codes! {
             /// How a call ended. [`Outcome::Ok`] is the only success.
             Outcome(coded, code, from_code):
             Ok "OK" "the call succeeded";
-            $($($name $code concat!($text $(, $who, $more)?);)*)*
+            $($name $code $text;)*
         }
 
-        const BLAMES: &[Option<Blame>] = &[None, $($(Some(Blame::$blame),)*)*];
+        const BLAMES: &[Option<Blame>] = &[None, $(Some(Blame::$blame),)*];
     };
 }
 
 outcomes! {
     // The status codes by their names (gRPC core, doc/statuscodes.md), at the places of their numbers.
-    "gRPC" {
     Cancelled "CANCELLED" Target "the server cancelled the call";
-    Unknown "UNKNOWN" Target "the server answered with " + " status UNKNOWN";
+    Unknown "UNKNOWN" Target "the server answered with gRPC status UNKNOWN";
     InvalidArgument "INVALID_ARGUMENT" Target "the server found the request invalid";
     DeadlineExceeded "DEADLINE_EXCEEDED" Target "no answer within the call's deadline";
     NotFound "NOT_FOUND" Target "the server found no such entity";
@@ -47,11 +45,10 @@ outcomes! {
     Aborted "ABORTED" Target "the server aborted the operation";
     OutOfRange "OUT_OF_RANGE" Target "the server says the request is out of range";
     Unimplemented "UNIMPLEMENTED" Target "the server has no such method";
-    Internal "INTERNAL" Target "the server answered with " + " status INTERNAL";
-    Unavailable "UNAVAILABLE" Target "the server answered with " + " status UNAVAILABLE";
-    DataLoss "DATA_LOSS" Target "the server answered with " + " status DATA_LOSS";
+    Internal "INTERNAL" Target "the server answered with gRPC status INTERNAL";
+    Unavailable "UNAVAILABLE" Target "the server answered with gRPC status UNAVAILABLE";
+    DataLoss "DATA_LOSS" Target "the server answered with gRPC status DATA_LOSS";
     Unauthenticated "UNAUTHENTICATED" Target "the server wants valid credentials";
-    } "" {
     // Getting a connection.
     ResolveFailed "RESOLVE_FAILED" Link "the target's host name could not be resolved";
     ConnectRefused "CONNECT_REFUSED" Link "nothing listens on the target's port";
@@ -87,20 +84,17 @@ outcomes! {
     _ "HTTP_STATUS" Target "the server answered with an HTTP status other than 200";
     BadAnswer "BAD_ANSWER" Target "the answer is malformed";
     MessageTooLarge "MESSAGE_TOO_LARGE" Target "the answer's message is over the size limit";
-    } "gRPC" {
-    MissingStatus "MISSING_STATUS" Target "the stream ended without a " + " status";
-    } "" {
+    MissingStatus "MISSING_STATUS" Target "the stream ended without a gRPC status";
     StreamShort "STREAM_SHORT" Target "the stream ended without an error, but before all its messages were exchanged";
     StreamLong "STREAM_LONG" Target "the stream brought more messages than the plan expects";
     CompressionUnsupported "COMPRESSION_UNSUPPORTED" Target "the answer is compressed in a way that was not offered";
     BodyLength "BODY_LENGTH" Target "the body is not as long as the server promised, or as the plan asks for";
-    } "Bolt" {
     // SOFABolt's statuses by their names (com.alipay.remoting.ResponseStatus).
-    _ "BOLT_ERROR" Target "the server answered with " + " status ERROR";
+    _ "BOLT_ERROR" Target "the server answered with Bolt status ERROR";
     _ "BOLT_SERVER_EXCEPTION" Target "the server's handler threw, or there is none for the class";
-    _ "BOLT_UNKNOWN" Target "the server answered with " + " status UNKNOWN, or with one that does not exist";
+    _ "BOLT_UNKNOWN" Target "the server answered with Bolt status UNKNOWN, or with one that does not exist";
     _ "BOLT_SERVER_THREADPOOL_BUSY" Target "the server's thread pool and its queue were full";
-    _ "BOLT_ERROR_COMM" Target "the server answered with " + " status ERROR_COMM";
+    _ "BOLT_ERROR_COMM" Target "the server answered with Bolt status ERROR_COMM";
     _ "BOLT_NO_PROCESSOR" Target "nothing behind the server handles the request";
     _ "BOLT_TIMEOUT" Target "a proxy or the server gave up waiting";
     _ "BOLT_CLIENT_SEND_ERROR" Target "a proxy could not send the request on";
@@ -108,9 +102,7 @@ outcomes! {
     _ "BOLT_CONNECTION_CLOSED" Target "a proxy lost its connection to the server";
     _ "BOLT_SERVER_SERIAL_EXCEPTION" Target "the server could not serialise its answer";
     _ "BOLT_SERVER_DESERIAL_EXCEPTION" Target "the server could not deserialise the request";
-    } "SOFARPC" {
-    _ "SOFA_ERROR" Target "the answer's header says that the " + " call failed";
-    } "" {
+    _ "SOFA_ERROR" Target "the answer's header says that the SOFARPC call failed";
     // What a codec plugin reads, and what becomes of the plugin itself.
     AnswerStatus "ANSWER_STATUS" Target "the answer's status, as the codec plugin reads it, is a failure";
     _ "PLUGIN_FAILED" Client "the codec plugin failed, or returned what can't be";
@@ -164,7 +156,6 @@ outcomes! {
     NoAnswer "NO_ANSWER" Target "the server stopped answering, heartbeats included";
     CutOff "CUT_OFF" Client "the run's drain time ended with the call in flight";
     Interrupted "INTERRUPTED" Client "the run was interrupted with the call in flight";
-    }
 }
 
 impl Outcome {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 
+use super::protocol;
 use super::{MetadataSpec, Problems, Spec, Surroundings, is_printable};
 use crate::plan::RequestFields;
 use crate::template::{
@@ -38,10 +39,9 @@ impl Names {
     fn check(&self, name: &str) -> Result<(), &'static str> {
         (self.check)(name)?;
         // Encoded under this name, it would be taken for bytes.
-        match !self.binary && name.ends_with("-bin") {
-            true => Err("names that end in -bin are gRPC's: use another"),
-            false => Ok(()),
-        }
+        let others = protocol::all().filter_map(|protocol| protocol.binary_names());
+        let mut others = others.filter(|(end, _)| !self.binary && name.ends_with(end));
+        others.next().map_or(Ok(()), |(_, problem)| Err(problem))
     }
 }
 

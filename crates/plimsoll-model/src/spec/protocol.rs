@@ -52,6 +52,9 @@ pub trait Section: Clone + Default + Serialize + DeserializeOwned + 'static {
     const TRACES: bool = false;
     /// Its calls fetch files, by the keys `path` and `size`.
     const FETCHES_FILES: bool = false;
+    /// The end of names of fields whose values are binary wherever its servers read them, and what is wrong with such
+    /// a name in a section of another protocol.
+    const BINARY_NAMES: Option<(&'static str, &'static str)> = None;
     /// What a plan makes of it.
     type Call: Call;
 
@@ -112,6 +115,7 @@ pub trait Protocol: fmt::Debug + Send + Sync {
     fn varies(&self) -> bool;
     fn traces(&self) -> bool;
     fn fetches_files(&self) -> bool;
+    fn binary_names(&self) -> Option<(&'static str, &'static str)>;
 
     /// The section as its protocol writes it.
     ///
@@ -192,6 +196,10 @@ impl<S: Section> Protocol for Of<S> {
 
     fn fetches_files(&self) -> bool {
         S::FETCHES_FILES
+    }
+
+    fn binary_names(&self) -> Option<(&'static str, &'static str)> {
+        S::BINARY_NAMES
     }
 
     fn check(&self, section: &Table) -> Result<Table, Problem> {

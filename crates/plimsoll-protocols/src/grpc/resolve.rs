@@ -119,6 +119,8 @@ impl Section for GrpcSpec {
     };
     const VARIES: bool = true;
     const TRACES: bool = true;
+    const BINARY_NAMES: Option<(&'static str, &'static str)> =
+        Some(("-bin", "names that end in -bin are gRPC's: use another"));
     type Call = GrpcCall;
 
     fn keys_within(path: &str) -> Option<&'static [&'static str]> {

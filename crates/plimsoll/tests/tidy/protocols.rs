@@ -70,6 +70,16 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "the wire formats, which several protocols share",
     ),
     (
+        "crates/plimsoll-model/src/outcome.rs",
+        "grpc",
+        "the closed list of outcomes, which are explained without a protocol at hand",
+    ),
+    (
+        "crates/plimsoll-model/src/outcome.rs",
+        "bolt",
+        "the closed list of outcomes, which are explained without a protocol at hand",
+    ),
+    (
         "crates/plimsoll-model/src/spec/arrivals",
         "hold",
         "a stage that keeps its rate",
