@@ -16,8 +16,9 @@ use plimsoll_model::plan::{Call as _, Proxy};
 use plimsoll_model::run::{Run, Timestamp};
 use plimsoll_model::spec::{self, CallSpec, Of, Schemes, Section, Spec};
 use plimsoll_model::template::TraceIds;
-use plimsoll_model::{Plan, input};
+use plimsoll_model::{Outcome, Plan, input};
 
+use crate::asked::Ask;
 use crate::foreign::{Alias, Tool};
 
 /// Called once, it puts the load of this process on the target.
@@ -88,6 +89,12 @@ pub enum Unmade {
     Call(String),
 }
 
+impl From<clap::Error> for Usage {
+    fn from(error: clap::Error) -> Usage {
+        Usage::new(error, "--help lists what there is")
+    }
+}
+
 impl From<String> for Unmade {
     fn from(why: String) -> Unmade {
         Unmade::Call(why)
@@ -144,6 +151,12 @@ pub trait Owned: Section {
         None
     }
 
+    /// What to do where no connection came up, in a sentence; `{plain}` and `{secured}` stand for the schemes of the
+    /// target, and `{KEY}` for the flag of a key. `None`: what is to be done with any protocol.
+    fn advice(_call: &Self::Call, _outcome: Outcome) -> Option<&'static str> {
+        None
+    }
+
     /// A folder that the section names.
     fn folder(&self) -> Option<Folder> {
         None
@@ -157,8 +170,10 @@ pub trait Quick: Args {
     const NAME: &str = <Self::Section as Section>::SCHEMES.section;
     /// The help of the URL: its schemes, in words.
     const TARGET: &str;
-    /// Its servers can be asked what they offer (server reflection).
-    const REFLECTS: bool = false;
+    /// What its servers can be asked instead of loading them.
+    const QUESTIONS: &[Ask] = &[];
+    /// Keys of the section that have flags of other names.
+    const KEYS: &[(&str, &str)] = &[];
     /// Variables of older scripts.
     const ALIASES: &[Alias] = &[];
     /// Words of other tools, and ours in their place.
@@ -186,6 +201,7 @@ pub(crate) struct Kind {
     pub(crate) files: Option<&'static Files>,
     pub(crate) below_tables: fn(&Run) -> String,
     pub(crate) ask: fn(&mut dyn Any, &Spec, Option<&Proxy>) -> Option<Lost>,
+    pub(crate) advice: fn(&Plan, Outcome) -> Option<&'static str>,
     pub(crate) folder: fn(&CallSpec) -> Option<Folder>,
 }
 
@@ -197,6 +213,7 @@ impl Kind {
             files: P::FILES,
             below_tables: P::below_tables,
             ask: P::ask,
+            advice: |plan, outcome| P::advice(plan.call.of_type()?, outcome),
             folder: |call| call.get::<P>()?.folder(),
         }
     }
@@ -210,14 +227,15 @@ pub struct Entry {
     /// Of its command.
     pub name: &'static str,
     pub target: &'static str,
-    /// As [`Quick::REFLECTS`].
-    pub reflects: bool,
+    /// As [`Quick::QUESTIONS`].
+    pub questions: &'static [Ask],
     /// As [`Quick::ALIASES`].
     pub aliases: &'static [Alias],
     /// As [`Quick::SYNONYMS`].
     pub synonyms: &'static [(&'static str, &'static str)],
     /// As [`Quick::TOOL`].
     pub tool: Option<&'static Tool>,
+    keys: &'static [(&'static str, &'static str)],
     protocol: &'static dyn spec::Protocol,
     flags: fn(Command) -> Command,
     apply: Apply,
@@ -228,7 +246,8 @@ impl Entry {
         Entry {
             name: F::NAME,
             target: F::TARGET,
-            reflects: F::REFLECTS,
+            questions: F::QUESTIONS,
+            keys: F::KEYS,
             aliases: F::ALIASES,
             synonyms: F::SYNONYMS,
             tool: F::TOOL,
@@ -261,33 +280,45 @@ impl Entry {
     }
 
     pub(crate) fn flags(&self) -> Vec<(String, String)> {
-        flags_of(self.protocol, self.with_flags(Command::new(self.name)))
+        flags_of(
+            self.protocol,
+            self.keys,
+            self.with_flags(Command::new(self.name)),
+        )
     }
 }
 
 /// The keys of a protocol's section that can be typed for `command`, longer ones first, with their flags: a flag's id
 /// is the key, with the section's name before it where a flag of this name is everybody's; a key `x_file` is `@FILE`
 /// of the flag of `x`.
-fn flags_of(protocol: &dyn spec::Protocol, command: Command) -> Vec<(String, String)> {
+fn flags_of(
+    protocol: &dyn spec::Protocol,
+    named: &[(&str, &str)],
+    command: Command,
+) -> Vec<(String, String)> {
     let (section, known) = (protocol.schemes().section, protocol.keys());
     let is_known = |key: &str| {
         known
             .iter()
             .any(|known| key.split('.').next() == Some(*known))
     };
-    let mut keys = Vec::new();
+    let full = |key: &str| format!("call.{section}.{key}");
+    let named = named.iter();
+    let mut keys: Vec<(String, String)> = named
+        .map(|(key, flags)| (full(key), (*flags).to_owned()))
+        .collect();
     for argument in command.get_arguments() {
         let id = argument.get_id().as_str();
         let id = id.strip_prefix(&format!("{section}_")).unwrap_or(id);
         for key in [id.to_owned(), format!("{id}_file")] {
             if let Some(long) = argument.get_long().filter(|_| is_known(&key)) {
-                keys.push((format!("call.{section}.{key}"), format!("--{long}")));
+                keys.push((full(&key), format!("--{long}")));
             }
         }
     }
     // What the URL says may stand in the section.
     if known.contains(&"path") {
-        keys.push((format!("call.{section}.path"), "URL".to_owned()));
+        keys.push((full("path"), "URL".to_owned()));
     }
     keys.sort_by_key(|(key, _)| std::cmp::Reverse(key.len()));
     keys
@@ -311,10 +342,7 @@ fn apply<F: Quick>(
     spec: &mut Spec,
     variables: Variables<'_>,
 ) -> Result<Option<Export>, Usage> {
-    let flags = F::from_arg_matches(typed).map_err(|e| Usage {
-        message: e.to_string(),
-        help: "--help lists what there is".to_owned(),
-    })?;
+    let flags = F::from_arg_matches(typed)?;
     let export = flags.export();
     spec.call = CallSpec::of(&flags.section(spec, variables)?).map_err(|problem| Usage {
         message: problem.to_string(),

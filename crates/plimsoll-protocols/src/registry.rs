@@ -1,14 +1,19 @@
 //! The protocols and the commands that put load on them, a line each. The binary makes the commands.
 
 use std::any::Any;
+use std::ffi::OsString;
 use std::ops::Deref;
 
 use plimsoll_model::plan::Proxy;
 use plimsoll_model::run::Run;
 use plimsoll_model::spec::{self, CallSpec, Schemes, Spec};
+use plimsoll_model::{Outcome, Plan};
 
+pub use crate::asked::{Answer, Ask, Asking, Unanswered};
 use crate::bolt::{self, BoltFlags, BoltOptions};
-use crate::fetch::{FetchFlags, FetchOptions};
+pub use crate::fetch::sweeping;
+use crate::fetch::{self, FetchFlags, FetchOptions};
+pub use crate::grpc::GrpcFlags as DefaultFlags;
 use crate::grpc::{self, GrpcCommand, GrpcSpec};
 use crate::hold::{HoldFlags, HoldOptions};
 use crate::http::{HttpFlags, HttpSpec, LlmFlags, WsFlags};
@@ -21,6 +26,7 @@ use crate::plugin::{self, PluginFlags, PluginOptions};
 use crate::relayed::{Broken, Carriage, CodecOptions, FrameCodec, Manner, Relayed, Seen, Sender};
 #[cfg(feature = "targets")]
 use crate::serving::reference::Server;
+pub use crate::session::QueryFlags;
 use crate::session::{SessionFlags, SessionSection};
 
 /// In the order in which messages list them.
@@ -61,6 +67,10 @@ pub static SERVERS: [Server; 9] = [
     Server::of::<crate::plugin::target::PluginOptions>(),
 ];
 
+/// What a link is checked by: servers are asked for every kind of call.
+#[cfg(all(feature = "schema", feature = "targets"))]
+pub static CHECKS: [Ask; 1] = [Ask::of::<grpc::questions::EchoFlags>()];
+
 /// What relays carry, in the order in which messages list it.
 pub static RELAYED: [Relayed<Codec>; 4] = [
     Relayed {
@@ -97,6 +107,15 @@ pub fn flags() -> impl Iterator<Item = (String, String)> {
     ENTRIES.iter().flat_map(Entry::flags)
 }
 
+/// A line of another tool as ours, without the program; `None`: it is none of a known tool. `words`: from the tool's
+/// name on.
+///
+/// # Errors
+/// Where a word has no counterpart.
+pub fn foreign(words: &[OsString]) -> Option<Result<Vec<String>, Usage>> {
+    fetch::openssl::ours(words)
+}
+
 /// Files of other tools that runs of a protocol are written as, or made of.
 pub fn files() -> impl Iterator<Item = &'static Files> {
     KINDS.iter().filter_map(|kind| kind.files)
@@ -124,6 +143,16 @@ pub fn ask(question: &mut dyn Any, spec: &Spec, proxy: Option<&Proxy>) -> Option
     KINDS
         .iter()
         .find_map(|kind| (kind.ask)(question, spec, proxy))
+}
+
+/// What to do where no connection of `plan` came up, as far as that is its protocol's ([`Owned::advice`]).
+pub fn advice(plan: &Plan, outcome: Outcome) -> Option<&'static str> {
+    KINDS.iter().find_map(|kind| (kind.advice)(plan, outcome))
+}
+
+/// The same for a server that was only asked: all of them are of one protocol.
+pub fn advice_of_asked(outcome: Outcome) -> Option<&'static str> {
+    grpc::advice(outcome)
 }
 
 /// A folder that the calls of a plan need.

@@ -5,41 +5,26 @@ use plimsoll_model::spec::{is_socket, schemes_like};
 
 use crate::flag_names;
 
-/// The server speaks another version of the protocol.
-const NOT_SPOKEN: Outcome = Outcome::coded("NOT_HTTP2");
-
-/// The versions of HTTP that a call speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Versions {
-    /// HTTP/1.1 alone.
-    One,
-    /// HTTP/2 alone.
-    Two,
-    /// The one that was chosen.
-    Chosen,
-    None,
-}
-
 /// The most likely remedy, in a sentence, with flags that the command at hand has. `url`: the target's.
-pub(crate) fn on_no_connection(outcome: Outcome, url: &str, versions: Versions) -> String {
+/// `of_protocol`: what its protocol says.
+pub(crate) fn on_no_connection(
+    outcome: Outcome,
+    url: &str,
+    of_protocol: Option<&'static str>,
+) -> String {
     let (plain, secured) = schemes_like(url);
     let socket = is_socket(url);
     let rest = if socket { "+unix:" } else { "://" };
-    let text = template(outcome, socket, versions)
+    let text = of_protocol.unwrap_or_else(|| template(outcome, socket));
+    let text = text
         .replace("{plain}", &format!("{plain}{rest}"))
         .replace("{secured}", &format!("{secured}{rest}"));
     flag_names::filled_in(&text)
 }
 
 /// With names in place of the schemes, and keys of a plan (`{tls.ca}`) in place of flags.
-fn template(outcome: Outcome, socket: bool, versions: Versions) -> &'static str {
+fn template(outcome: Outcome, socket: bool) -> &'static str {
     match outcome {
-        Outcome::TlsAlpn | NOT_SPOKEN if versions == Versions::Chosen => {
-            "the server does not speak the version of the protocol that was asked for: choose another with {call.http.version}, such as 1.1"
-        }
-        Outcome::TlsAlpn if versions == Versions::One => {
-            "the server must offer HTTP/1.1 by ALPN, the only version that such a load speaks"
-        }
         Outcome::ConnectRefused | Outcome::ConnectFailed if socket => {
             "is the server running, and is the path right?"
         }
@@ -78,13 +63,9 @@ fn template(outcome: Outcome, socket: bool, versions: Versions) -> &'static str 
         Outcome::TlsNoCommonParameters => {
             "allow a cipher suite and a key-exchange group that both ends know ({tls.suites}, {tls.groups})"
         }
-        Outcome::TlsAlpn if versions == Versions::Two => {
-            "the server must offer HTTP/2 (h2) by ALPN: are host and port those of the right server?"
-        }
         Outcome::TlsBadCertificate | Outcome::TlsAlert | Outcome::TlsFailed => {
             "the server's log may say more; -v shows what was seen here"
         }
-        NOT_SPOKEN => "is it a gRPC server? If it speaks TLS, write the target with {secured}",
         Outcome::NoDescriptors => "raise `ulimit -n`, or use fewer connections",
         Outcome::NoPorts => {
             "give more local addresses with {load.source_addresses}, each of them one of this machine"
@@ -97,63 +78,104 @@ fn template(outcome: Outcome, socket: bool, versions: Versions) -> &'static str 
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_model::Plan;
+    use plimsoll_model::spec;
+    use plimsoll_protocols::registry;
+
     use super::*;
     use crate::commands;
+    use crate::environment::Environment;
+    use crate::planning;
+    use crate::problems::Source;
+
+    /// A plan whose target and call are these.
+    fn plan(target: &str, call: &str) -> Plan {
+        registry::register();
+        let load = "[load]\nclients = 1\ncalls = 1\n";
+        let spec = spec::read(&format!("target = \"{target}\"\n{call}\n{load}"));
+        planning::plan(
+            &spec.expect("a plan"),
+            &Environment::default(),
+            &Source::Flags,
+        )
+        .expect("resolved")
+    }
+
+    fn grpc() -> Plan {
+        plan(
+            "grpc://h:1",
+            "[call.grpc]\nmethod = \"score.ScoreService/GetScore\"",
+        )
+    }
+
+    fn http() -> Plan {
+        plan("http://h:1/x", "[call.http]")
+    }
+
+    fn session() -> Plan {
+        plan("session://h:1", "[call.session]\nsocket = \"ws://h:2\"")
+    }
+
+    fn bolt() -> Plan {
+        plan("sofa://h:1", "[call.bolt]\nclass = \"a.B\"\nbody = \"x\"")
+    }
+
+    /// The server speaks another version of the protocol.
+    const NOT_SPOKEN: Outcome = Outcome::coded("NOT_HTTP2");
 
     #[test]
     fn advice_names_the_schemes_of_the_protocol_that_was_typed() {
-        plimsoll_protocols::registry::register();
-        for (outcome, url, versions, text) in [
+        for (outcome, url, plan, text) in [
             (
                 Outcome::ConnectTimeout,
                 "grpc://h:1",
-                Versions::Two,
+                grpc(),
                 "grpc:// (plaintext) or grpcs:// (TLS)",
             ),
             (
                 Outcome::ConnectTimeout,
                 "http://h:1/x",
-                Versions::Chosen,
+                http(),
                 "http:// (plaintext) or https:// (TLS)",
             ),
             (
                 Outcome::Reset,
                 "https://h:1",
-                Versions::Chosen,
+                http(),
                 "is it http:// (plaintext) or https:// (TLS)",
             ),
             (
                 Outcome::TlsNotTls,
                 "https://h:1",
-                Versions::One,
+                session(),
                 "write the target with http://",
             ),
             (
                 NOT_SPOKEN,
                 "http://h:1",
-                Versions::Chosen,
+                http(),
                 "--http-version (call.http.version), such as 1.1",
             ),
             (
                 Outcome::TlsAlpn,
                 "https://h:1",
-                Versions::One,
+                session(),
                 "offer HTTP/1.1 by ALPN",
             ),
             (
                 NOT_SPOKEN,
                 "grpc://h:1",
-                Versions::Two,
+                grpc(),
                 "write the target with grpcs://",
             ),
             (
                 Outcome::TlsAlpn,
                 "grpcs://h:1",
-                Versions::Two,
+                grpc(),
                 "are host and port those",
             ),
         ] {
-            let advice = on_no_connection(outcome, url, versions);
+            let advice = on_no_connection(outcome, url, registry::advice(&plan, outcome));
             assert!(advice.contains(text), "{outcome:?} {url}: {advice}");
         }
     }
@@ -162,24 +184,18 @@ mod tests {
     #[test]
     fn advice_names_flags_that_commands_have() {
         let command = commands::command();
+        let plans = [grpc(), http(), session(), bolt()];
         for outcome in Outcome::all() {
-            for versions in [
-                Versions::One,
-                Versions::Two,
-                Versions::Chosen,
-                Versions::None,
-            ] {
-                for socket in [false, true] {
-                    let text = template(outcome, socket, versions)
-                        .replace("{plain}", "")
-                        .replace("{secured}", "");
-                    for sub in command.get_subcommands() {
-                        let has = |flag: &str| flag_names::is_of(sub, flag);
-                        let advice = flag_names::filled_in_with(&text, has);
-                        assert!(!advice.contains(['{', '}']), "{outcome:?}: {advice}");
-                        for flag in flag_names::named_in(&advice) {
-                            assert!(has(flag), "{} {outcome:?}: {advice}", sub.get_name());
-                        }
+            let of_protocols = plans.iter().map(|plan| registry::advice(plan, outcome));
+            let of_all = [false, true].map(|socket| template(outcome, socket));
+            for text in of_protocols.flatten().chain(of_all) {
+                let text = text.replace("{plain}", "").replace("{secured}", "");
+                for sub in command.get_subcommands() {
+                    let has = |flag: &str| flag_names::is_of(sub, flag);
+                    let advice = flag_names::filled_in_with(&text, has);
+                    assert!(!advice.contains(['{', '}']), "{outcome:?}: {advice}");
+                    for flag in flag_names::named_in(&advice) {
+                        assert!(has(flag), "{} {outcome:?}: {advice}", sub.get_name());
                     }
                 }
             }

@@ -113,10 +113,6 @@ const FLAGS: &[(&str, &str)] = &[
     ("tls.crl", "--crl"),
     ("tls.pin", "--pin"),
     ("tls.insecure", "--insecure"),
-    (
-        "call.grpc.message_binary",
-        "--data-binary or --data-delimited",
-    ),
     ("rows.order", "--rows-order"),
     ("rows", "--rows"),
     ("objective", "--objective"),

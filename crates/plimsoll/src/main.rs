@@ -21,7 +21,6 @@ mod flag_names;
 mod help;
 mod lanes;
 mod launching;
-mod link_flags;
 mod live;
 mod load_flags;
 mod logging;

@@ -88,17 +88,12 @@ fn watchable(plan: Plan) -> Result<Plan, Vec<Problem>> {
     }
 }
 
-/// What `resolve` makes of flags.
-///
-/// # Errors
-/// Every problem that it finds.
-pub(crate) fn of_flags<T>(
+/// Does `work` with what the world adds to flags.
+pub(crate) fn with_surroundings<T>(
     environment: &Environment,
-    resolve: impl FnOnce(&dyn Surroundings) -> Result<T, Vec<Problem>>,
-) -> Result<T, Failure> {
-    let none = Spec::default();
-    let world = World::new(environment, &none);
-    resolve(&world).map_err(|found| problems::failure(found, &Source::Flags))
+    work: impl FnOnce(&dyn Surroundings) -> T,
+) -> T {
+    work(&World::new(environment, &Spec::default()))
 }
 
 struct World<'a> {

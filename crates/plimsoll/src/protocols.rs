@@ -1,16 +1,13 @@
 //! The one choice of protocol: what the engine needs for a plan's call section.
 
 use plimsoll_engine::EngineError;
-use plimsoll_model::Plan;
 use plimsoll_model::plan::{Reuse, Shard};
-use plimsoll_protocols::grpc::GrpcCall;
-use plimsoll_protocols::http::HttpCall;
+use plimsoll_model::{Outcome, Plan};
 use plimsoll_protocols::registry::{self, Unmade};
-use plimsoll_protocols::session::SessionCall;
 
 pub(crate) use plimsoll_protocols::registry::{Asked, Load};
 
-use crate::advice::{self, Versions};
+use crate::advice;
 use crate::credentials;
 use crate::failure::{Exit, Failure};
 
@@ -23,20 +20,20 @@ pub(crate) fn prepare(asked: Asked<'_>) -> Result<Load<'_>, Failure> {
     credentials::keep_fresh(plan);
     let unknown = || Err(Unmade::Call("this program has no such protocol".to_owned()));
     let load = registry::load(asked).unwrap_or_else(unknown);
-    load.map_err(|unmade| failed(unmade, versions(plan)))
+    load.map_err(|unmade| failed(unmade, &|outcome| registry::advice(plan, outcome)))
 }
 
-/// A load that could not be made, with what to do about it.
-fn failed(unmade: Unmade, versions: Versions) -> Failure {
+/// A server that could not be asked, with what to do about it.
+pub(crate) fn asked_in_vain(unmade: Unmade) -> Failure {
+    failed(unmade, &registry::advice_of_asked)
+}
+
+/// A load that could not be made.
+fn failed(unmade: Unmade, advice: &dyn Fn(Outcome) -> Option<&'static str>) -> Failure {
     match unmade {
-        Unmade::Engine(error) => could_not_begin(error, versions),
+        Unmade::Engine(error) => not_begun(error, advice),
         Unmade::Call(why) => Failure::error(why),
     }
-}
-
-/// All servers that are asked without a load speak gRPC.
-pub(crate) fn asked_in_vain(unmade: Unmade) -> Failure {
-    failed(unmade, Versions::Two)
 }
 
 /// What a load needs of the machine that makes it.
@@ -78,35 +75,23 @@ impl Needs {
     }
 }
 
-/// The versions that the calls of a plan speak.
-pub(crate) fn versions(plan: &Plan) -> Versions {
-    let call = &plan.call;
-    if call.of_type::<GrpcCall>().is_some() {
-        return Versions::Two;
-    }
-    if let Some(call) = call.of_type::<HttpCall>() {
-        return match call.socket {
-            None => Versions::Chosen,
-            Some(_) => Versions::One,
-        };
-    }
-    match call.of_type::<SessionCall>().is_some() {
-        true => Versions::One,
-        false => Versions::None,
-    }
+/// A load of `plan` that did not begin, with what to do about it.
+pub(crate) fn could_not_begin(error: EngineError, plan: &Plan) -> Failure {
+    not_begun(error, &|outcome| registry::advice(plan, outcome))
 }
 
-/// A load that did not begin, with what to do about it.
-pub(crate) fn could_not_begin(error: EngineError, versions: Versions) -> Failure {
+fn not_begun(error: EngineError, of_protocol: &dyn Fn(Outcome) -> Option<&'static str>) -> Failure {
     let exit = match error {
         EngineError::Interrupted => Exit::Interrupted,
         EngineError::Defect(_) => Exit::Defect,
         _ => Exit::Error,
     };
     let help = match &error {
-        EngineError::NoConnection { outcome, url, .. } => {
-            Some(advice::on_no_connection(*outcome, url, versions))
-        }
+        EngineError::NoConnection { outcome, url, .. } => Some(advice::on_no_connection(
+            *outcome,
+            url,
+            of_protocol(*outcome),
+        )),
         EngineError::Resolve { .. } => Some("check the host name of the target".to_owned()),
         _ => None,
     };

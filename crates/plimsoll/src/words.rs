@@ -9,8 +9,9 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::Path;
 
+use plimsoll_model::spec::Schemes;
 use plimsoll_protocols::foreign::Tool;
-use plimsoll_protocols::registry::ENTRIES;
+use plimsoll_protocols::registry::{self, ENTRIES};
 
 use crate::console;
 use crate::failure::Failure;
@@ -27,13 +28,8 @@ pub(crate) fn ours(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
     let program = program.clone();
     // As it is called there, too: `openssl s_time`.
     let theirs = &words[if command == "openssl" { 2 } else { 1 }..];
-    let foreign = match theirs.first().and_then(|word| word.to_str()) {
-        Some("s_time") => Some(s_time(&theirs[1..])?),
-        Some("s_server") => Some(s_server(&theirs[1..])?),
-        Some("generate_html.sh") => Some(generate_html(&theirs[1..])?),
-        _ => None,
-    };
-    if let Some(line) = foreign {
+    if let Some(line) = registry::foreign(theirs) {
+        let line = line?;
         console::notice(format_args!("as: plimsoll {}", line.join(" ")));
         let line = line.into_iter().map(OsString::from);
         return Ok(std::iter::once(program).chain(line).collect());
@@ -89,9 +85,12 @@ fn without_command(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure>
     } else if has("wsproxy-instances") && lacks("stack") {
         (&["stack", "run", "sessions"], words)
     } else if has(FLEET.trim_start_matches('-')) && texts.iter().all(|text| !text.contains("://")) {
+        let Schemes { section, plain, .. } = registry::default_schemes();
         return Err(Failure::usage(
             format_args!("{FLEET}: the command is missing, and the service"),
-            "write them before the flags: plimsoll grpc grpc://HOST:PORT -m PACKAGE.SERVICE/METHOD",
+            &format!(
+                "write them before the flags: plimsoll {section} {plain}://HOST:PORT -m PACKAGE.SERVICE/METHOD"
+            ),
         ));
     } else {
         return Ok(None);
@@ -199,198 +198,6 @@ fn with_unit(value: OsString, unit: &str) -> OsString {
     match value.to_str() {
         Some(text) if text.parse::<f64>().is_ok() => format!("{text}{unit}").into(),
         _ => value,
-    }
-}
-
-/// Flags of a tool that writes them with one dash, each with its value where it has one.
-struct Line<'a> {
-    tool: &'static str,
-    words: std::slice::Iter<'a, OsString>,
-}
-
-impl<'a> Line<'a> {
-    fn new(tool: &'static str, words: &'a [OsString]) -> Line<'a> {
-        Line {
-            tool,
-            words: words.iter(),
-        }
-    }
-
-    /// The next flag, without its dashes.
-    fn flag(&mut self) -> Result<Option<&'a str>, Failure> {
-        let Some(word) = self.words.next() else {
-            return Ok(None);
-        };
-        let text = word.to_str().unwrap_or_default();
-        match text.strip_prefix('-') {
-            Some(flag) => Ok(Some(flag.strip_prefix('-').unwrap_or(flag))),
-            None => Err(self.unknown(text)),
-        }
-    }
-
-    fn value(&mut self, flag: &str) -> Result<String, Failure> {
-        let value = self.words.next().and_then(|word| word.to_str());
-        value.map(str::to_owned).ok_or_else(|| {
-            Failure::usage(
-                format_args!("{} -{flag}: the value is missing", self.tool),
-                "give it behind the flag",
-            )
-        })
-    }
-
-    fn number(&mut self, flag: &str) -> Result<String, Failure> {
-        let value = self.value(flag)?;
-        match value.parse::<u64>() {
-            Ok(_) => Ok(value),
-            Err(_) => Err(Failure::usage(
-                format_args!("{} -{flag}: `{value}` is not a number", self.tool),
-                "give a whole number",
-            )),
-        }
-    }
-
-    fn unknown(&self, word: &str) -> Failure {
-        let (known, ours) = match self.tool {
-            "s_time" => (
-                "-connect -www -time -new -reuse -ciphersuites -tls1_3 -tls1_2 -CAfile -cert -key",
-                "plimsoll fetch --help",
-            ),
-            _ => (
-                "-accept -cert -key -CAfile -Verify -ciphersuites -tls1_3 -tls1_2 -WWW -quiet",
-                "plimsoll serve files --help",
-            ),
-        };
-        Failure::usage(
-            format_args!("{}: `{word}` has no counterpart here", self.tool),
-            &format!("understood are {known}; `{ours}` lists our own flags"),
-        )
-    }
-}
-
-/// `openssl s_time`: a load of one connection at a time.
-fn s_time(words: &[OsString]) -> Result<Vec<String>, Failure> {
-    let mut line = Line::new("s_time", words);
-    let (mut connect, mut path, mut modes) = (None, None, Vec::new());
-    let (mut duration, mut rest) = ("30".to_owned(), Vec::new());
-    let mut trusted = false;
-    while let Some(flag) = line.flag()? {
-        match flag {
-            "connect" => connect = Some(line.value(flag)?),
-            "www" => path = Some(line.value(flag)?),
-            "time" => duration = line.number(flag)?,
-            "new" | "reuse" => modes.push(flag),
-            "ciphersuites" => suites(&line.value(flag)?, &mut rest),
-            "tls1_3" => rest.extend(["--tls-version".to_owned(), "1.3".to_owned()]),
-            "tls1_2" => rest.extend(["--tls-version".to_owned(), "1.2".to_owned()]),
-            "CAfile" => {
-                trusted = true;
-                rest.extend(["--ca".to_owned(), line.value(flag)?]);
-            }
-            "cert" | "key" => rest.extend([format!("--{flag}"), line.value(flag)?]),
-            other => return Err(line.unknown(&format!("-{other}"))),
-        }
-    }
-    let (Some(connect), Some(path)) = (connect, path) else {
-        return Err(Failure::usage(
-            "s_time: -connect and -www are needed: what is measured here is a page over new connections",
-            "for example: plimsoll s_time -connect localhost:4433 -www /test_1k.html -time 30 -new",
-        ));
-    };
-    let mode = match modes[..] {
-        ["new"] => "new",
-        ["reuse"] => "resumed",
-        _ => "both",
-    };
-    let slash = if path.starts_with('/') { "" } else { "/" };
-    let mut ours = vec![
-        "fetch".to_owned(),
-        format!("https://{connect}{slash}{path}"),
-        "--mode".to_owned(),
-        mode.to_owned(),
-        "--clients".to_owned(),
-        "1".to_owned(),
-        "--duration".to_owned(),
-        format!("{duration}s"),
-    ];
-    if !trusted {
-        // It does not check whose certificate it is shown, either.
-        ours.push("--insecure".to_owned());
-    }
-    ours.extend(rest);
-    Ok(ours)
-}
-
-/// `openssl s_server`, where it serves files.
-fn s_server(words: &[OsString]) -> Result<Vec<String>, Failure> {
-    let mut line = Line::new("s_server", words);
-    let mut accept = "4433".to_owned();
-    let (mut serves_files, mut rest) = (false, Vec::new());
-    let mut ca = None;
-    let mut verifies = false;
-    while let Some(flag) = line.flag()? {
-        match flag {
-            "accept" | "port" => accept = line.value(flag)?,
-            "cert" | "key" => rest.extend([format!("--tls-{flag}"), line.value(flag)?]),
-            "CAfile" => ca = Some(line.value(flag)?),
-            "Verify" => {
-                line.number(flag)?;
-                verifies = true;
-            }
-            "ciphersuites" => suites(&line.value(flag)?, &mut rest),
-            "tls1_3" => rest.extend(["--tls-version".to_owned(), "1.3".to_owned()]),
-            "tls1_2" => rest.extend(["--tls-version".to_owned(), "1.2".to_owned()]),
-            "WWW" => serves_files = true,
-            "quiet" => rest.push("--quiet".to_owned()),
-            other => return Err(line.unknown(&format!("-{other}"))),
-        }
-    }
-    if !serves_files {
-        return Err(Failure::usage(
-            "s_server without -WWW: what is served here is files",
-            "add -WWW, or type: plimsoll serve files DIR --listen HOST:PORT --tls-cert FILE --tls-key FILE",
-        ));
-    }
-    match (ca, verifies) {
-        (Some(ca), true) => rest.extend(["--tls-client-ca".to_owned(), ca]),
-        (None, true) => {
-            return Err(Failure::usage(
-                "s_server -Verify: without -CAfile it is not known whose certificates are good",
-                "add -CAfile FILE",
-            ));
-        }
-        (_, false) => {}
-    }
-    let listen = match accept.contains(':') {
-        true => accept,
-        false => format!("0.0.0.0:{accept}"),
-    };
-    let mut ours = ["serve", "files", ".", "--listen"]
-        .map(str::to_owned)
-        .to_vec();
-    ours.push(listen);
-    ours.extend(rest);
-    Ok(ours)
-}
-
-fn suites(list: &str, to: &mut Vec<String>) {
-    for suite in list.split(':') {
-        to.extend(["--suite".to_owned(), suite.to_owned()]);
-    }
-}
-
-/// `generate_html.sh FILE KB`.
-fn generate_html(words: &[OsString]) -> Result<Vec<String>, Failure> {
-    let texts: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
-    match texts[..] {
-        [file, kilobytes] if kilobytes.parse::<u64>().is_ok() => Ok(vec![
-            "payload".to_owned(),
-            format!("{kilobytes}KiB"),
-            file.to_owned(),
-        ]),
-        _ => Err(Failure::usage(
-            "generate_html.sh takes a file and its size in KiB",
-            "for example: plimsoll generate_html.sh test_1k.html 1, or: plimsoll payload 1KiB test_1k.html",
-        )),
     }
 }
 

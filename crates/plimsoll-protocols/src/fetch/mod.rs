@@ -3,7 +3,9 @@
 //! A file is a call of [`crate::http`] that answers with one status and a body of one size; here is what is
 //! typed for it. `target` is the file server.
 
+pub(crate) mod openssl;
 mod options;
+pub mod sweeping;
 #[cfg(feature = "targets")]
 pub mod target;
 

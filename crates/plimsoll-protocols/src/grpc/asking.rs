@@ -13,20 +13,17 @@ use plimsoll_model::spec::{
     tls_version_named,
 };
 
-pub use super::client::{Connection, Server};
-
-use super::client::ConnectError;
+use super::client::{ConnectError, Connection, Server};
 use super::encoding::{Reflect, Unreflected};
 use super::reflection;
 use super::schema::Schema;
 use super::section::GrpcSpec;
-use crate::flags::fields;
-use crate::owned::{Lost, Unmade, Usage};
+use crate::owned::{Lost, Unmade};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A link that did not come up, as a load reports it.
-pub fn no_way(url: &str, error: ConnectError) -> Unmade {
+pub(super) fn no_way(url: &str, error: ConnectError) -> Unmade {
     match error {
         ConnectError::Link { outcome, detail } => Unmade::Engine(EngineError::NoConnection {
             url: url.to_owned(),
@@ -40,32 +37,8 @@ pub fn no_way(url: &str, error: ConnectError) -> Unmade {
 /// [`parse_target`] for the schemes of gRPC alone.
 ///
 /// # Errors
-/// The problem with the URL, and what to write.
-pub fn typed_target(url: &str) -> Result<(Target, bool), Usage> {
-    let help = "write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS";
-    target(url).map_err(|problem| Usage::new(problem, help))
-}
-
-/// TLS flags were typed with the URL of a plaintext server.
-pub fn not_secured() -> Usage {
-    Usage::new(
-        "TLS flags for a plaintext target",
-        "write the target with grpcs://, or take the TLS flags out",
-    )
-}
-
-/// The call whose metadata was typed.
-///
-/// # Errors
-/// Where a field has no name.
-pub fn typed_call(metadata: &[String]) -> Result<GrpcSpec, Usage> {
-    Ok(GrpcSpec {
-        metadata: fields("--metadata", metadata)?,
-        ..GrpcSpec::default()
-    })
-}
-
-fn target(url: &str) -> Result<(Target, bool), String> {
+/// The problem with the URL.
+pub(super) fn target(url: &str) -> Result<(Target, bool), String> {
     let (target, secured) = parse_target(url)?;
     match (section_of(url), scheme_of(url)) {
         (Some("grpc"), _) | (_, None) => Ok((target, secured)),
@@ -80,7 +53,7 @@ fn target(url: &str) -> Result<(Target, bool), String> {
 ///
 /// # Errors
 /// A name that does not resolve, or files of the TLS settings that are none.
-pub fn server(
+pub(super) fn server(
     target: &Target,
     tls: Option<TlsSpec>,
     authority: Option<String>,

@@ -9,7 +9,11 @@ use plimsoll_model::units::{Period, Size};
 
 use super::binary::{BinarySource, BinarySpec};
 use super::delimited;
+#[cfg(all(feature = "schema", feature = "targets"))]
+use super::questions::{DescribeFlags, ListFlags};
 use super::section::{GrpcSpec, MessageSpec, PaceSpec};
+#[cfg(all(feature = "schema", feature = "targets"))]
+use crate::asked::Ask;
 use crate::flags::{CredentialFlags, RowFlags, fields};
 use crate::owned::{Quick, Usage, Variables, text_or_file};
 
@@ -164,7 +168,9 @@ pub struct GrpcCommand {
 impl Quick for GrpcCommand {
     type Section = GrpcSpec;
     const TARGET: &str = "grpc://HOST:PORT (plaintext), grpcs://HOST:PORT (TLS 1.3), or unix:/PATH";
-    const REFLECTS: bool = true;
+    #[cfg(all(feature = "schema", feature = "targets"))]
+    const QUESTIONS: &[Ask] = &[Ask::of::<ListFlags>(), Ask::of::<DescribeFlags>()];
+    const KEYS: &[(&str, &str)] = &[("message_binary", "--data-binary or --data-delimited")];
 
     fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<GrpcSpec, Usage> {
         self.rows.apply(spec);

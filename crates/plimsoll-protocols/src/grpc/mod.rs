@@ -2,7 +2,7 @@
 //! client driver, a canned server for tests and benchmarks, and the reference servers.
 
 #[cfg(all(feature = "schema", feature = "targets"))]
-pub mod asking;
+mod asking;
 mod binary;
 mod call;
 pub mod canned;
@@ -20,10 +20,14 @@ pub mod encoding;
 mod exchange;
 mod flags;
 mod head;
+#[cfg(all(feature = "schema", feature = "targets"))]
+mod link;
 mod message;
 mod packing;
 #[cfg(feature = "schema")]
 mod patch;
+#[cfg(all(feature = "schema", feature = "targets"))]
+pub(crate) mod questions;
 #[cfg(all(feature = "schema", feature = "targets"))]
 pub mod reflection;
 pub(crate) mod relayed;
@@ -50,5 +54,5 @@ pub use flags::{GrpcCommand, GrpcFlags};
 pub use head::{ContentType, Encoding, Head, HeadReader, Texts};
 pub use message::{MessageError, MessageReader, PREFIX_LEN};
 pub use request::{GrpcRequest, RequestError};
-pub use resolve::metadata;
+pub(crate) use resolve::advice;
 pub use section::{GrpcSpec, MessageSpec, PaceSpec};

@@ -5,6 +5,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use plimsoll_model::Outcome;
 #[cfg(all(feature = "schema", feature = "targets"))]
 use plimsoll_model::plan::Proxy;
 use plimsoll_model::spec::{
@@ -24,6 +25,7 @@ use super::driver::GrpcProtocol;
 use super::encoding::encode;
 use super::request::GrpcRequest;
 use super::section::{GrpcSpec, MessageSpec, PaceSpec};
+use crate::http2::NOT_SPOKEN;
 #[cfg(all(feature = "schema", feature = "targets"))]
 use crate::owned::Lost;
 use crate::owned::{Asked, Folder, Load, Owned, Unmade, driven};
@@ -48,12 +50,29 @@ impl Owned for GrpcSpec {
         super::asking::answer(question.downcast_mut()?, spec, proxy)
     }
 
+    fn advice(_: &GrpcCall, outcome: Outcome) -> Option<&'static str> {
+        advice(outcome)
+    }
+
     fn folder(&self) -> Option<Folder> {
         self.import_path.as_ref().map(|_| Folder {
             key: "call.grpc.import_path",
             help: "compile the files to a descriptor set: protoc --include_imports --descriptor_set_out=calls.pb; \
                    then write descriptor_set = \"calls.pb\"",
         })
+    }
+}
+
+/// What to do where no connection came up, as far as it is the protocol's.
+pub(crate) fn advice(outcome: Outcome) -> Option<&'static str> {
+    match outcome {
+        Outcome::TlsAlpn => Some(
+            "the server must offer HTTP/2 (h2) by ALPN: are host and port those of the right server?",
+        ),
+        NOT_SPOKEN => {
+            Some("is it a gRPC server? If it speaks TLS, write the target with {secured}")
+        }
+        _ => None,
     }
 }
 
@@ -92,7 +111,8 @@ fn check_name(name: &str) -> Result<(), &'static str> {
 /// # Errors
 /// Every entry that is none, or whose variable or file there is not; a field of rows, as there
 /// are none here.
-pub fn metadata(
+#[cfg(all(feature = "schema", feature = "targets"))]
+pub(super) fn metadata(
     call: &GrpcSpec,
     surroundings: &dyn Surroundings,
 ) -> Result<Vec<(String, String)>, Vec<Problem>> {

@@ -3,8 +3,8 @@
 use plimsoll_engine::Protocol;
 use plimsoll_engine::script::user::{Course, Users};
 use plimsoll_engine::tls::TlsClient;
-use plimsoll_model::Plan;
 use plimsoll_model::plan::Reuse;
+use plimsoll_model::{Outcome, Plan};
 
 use super::call::{HttpCall, HttpVersion};
 use super::choosing::HttpProtocol;
@@ -15,9 +15,24 @@ use super::request::HttpRequest;
 use super::script::FrameScripts;
 use super::section::HttpSpec;
 use super::socket::SocketProtocol;
+use crate::http2::NOT_SPOKEN;
 use crate::owned::{Asked, Load, Owned, Unmade, driven};
 
+/// Advice to who loads what speaks no other version.
+pub(crate) const ONLY_HTTP1: &str =
+    "the server must offer HTTP/1.1 by ALPN, the only version that such a load speaks";
+
 impl Owned for HttpSpec {
+    fn advice(call: &HttpCall, outcome: Outcome) -> Option<&'static str> {
+        match (outcome, &call.socket) {
+            (Outcome::TlsAlpn | NOT_SPOKEN, None) => Some(
+                "the server does not speak the version of the protocol that was asked for: choose another with {call.http.version}, such as 1.1",
+            ),
+            (Outcome::TlsAlpn, Some(_)) => Some(ONLY_HTTP1),
+            _ => None,
+        }
+    }
+
     fn load<'a>(asked: Asked<'a>, call: &HttpCall) -> Result<Load<'a>, Unmade> {
         let plan = asked.plan;
         let authority = plan.target.authority();

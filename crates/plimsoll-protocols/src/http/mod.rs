@@ -47,6 +47,7 @@ pub use conversation::{Conversations, GivesBodies};
 pub use driver::{Http1Driver, Http1Protocol};
 pub use flags::HttpFlags;
 pub use llm::LlmFlags;
+pub(crate) use load::ONLY_HTTP1;
 pub use multiplexed::{Http2Driver, Http2Protocol, Scheme};
 pub(crate) use names::check_name;
 pub use request::HttpRequest;

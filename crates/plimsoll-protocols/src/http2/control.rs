@@ -10,7 +10,7 @@ use super::text::printable;
 use super::{Calls, Connection, Effects};
 
 /// The server speaks another version.
-const NOT_SPOKEN: Outcome = Outcome::coded("NOT_HTTP2");
+pub(crate) const NOT_SPOKEN: Outcome = Outcome::coded("NOT_HTTP2");
 
 /// Of a peer that does not speak HTTP/2, how much of its first line is shown. Bytes.
 const NAMED_START: usize = 80;

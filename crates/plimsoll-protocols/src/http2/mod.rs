@@ -31,7 +31,7 @@ use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::hpack::PeerTable;
 use plimsoll_wire::http2::{self, Client, ErrorCode, MAX_WINDOW, Piece, Stage, Violation, setting};
 
-pub(crate) use self::control::{closed, not_http2};
+pub(crate) use self::control::{NOT_SPOKEN, closed, not_http2};
 pub(crate) use self::fields::VaryingFields;
 pub(crate) use self::memo::{Memo, are_same};
 use self::receiving::DetailsTold;

@@ -103,12 +103,17 @@ impl QueryFlags {
         api: SocketAddr,
         sockets: SocketAddr,
     ) -> Result<(), Problem> {
-        spec.target = Some(format!("session://{api}"));
+        spec.target = Some(QueryFlags::url(api));
         spec.call = CallSpec::of(&SessionSection {
             socket: Some(format!("ws://{sockets}")),
             ..self.section(spec)
         })?;
         Ok(())
+    }
+
+    /// Of the API at this address.
+    pub fn url(api: SocketAddr) -> String {
+        format!("session://{api}")
     }
 
     /// The section that was typed, and what else it asks of the plan.

@@ -1,15 +1,20 @@
 //! What the engine needs for sessions.
 
 use plimsoll_engine::tls::TlsClient;
-use plimsoll_model::Plan;
 use plimsoll_model::plan::Target;
+use plimsoll_model::{Outcome, Plan};
 
 use super::loadtest::FILES;
 use super::{SessionCall, SessionOptions, SessionSection, Sessions};
+use crate::http::ONLY_HTTP1;
 use crate::owned::{Asked, Files, Load, Owned, Unmade};
 
 impl Owned for SessionSection {
     const FILES: Option<&'static Files> = Some(&FILES);
+
+    fn advice(_: &SessionCall, outcome: Outcome) -> Option<&'static str> {
+        (outcome == Outcome::TlsAlpn).then_some(ONLY_HTTP1)
+    }
 
     fn load<'a>(asked: Asked<'a>, call: &SessionCall) -> Result<Load<'a>, Unmade> {
         let plan = asked.plan;

@@ -1,22 +1,22 @@
 //! `plimsoll check`: functional tests of a link, a pass or a failure each.
 
-use std::fmt::Write as _;
 use std::io;
 use std::net::ToSocketAddrs;
 use std::thread;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Command, Subcommand};
 use plimsoll_engine::clock::Clock;
 use plimsoll_model::units::Period;
-use plimsoll_protocols::grpc::check::{self, CaseResult, EchoCheck};
+use plimsoll_protocols::registry::{Ask, CHECKS};
 use plimsoll_stack::sessions::ask_health;
 
+use super::picked::{Listed, Picked};
+use crate::commands::asking;
 use crate::console;
-use crate::documents::Json;
+use crate::documents::{Json, print_json};
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
-use crate::link_flags::LinkFlags;
 
 /// Check that every kind of call works over this link.
 #[derive(Debug, Args)]
@@ -34,37 +34,25 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    Echo(Box<EchoArguments>),
+    #[command(flatten)]
+    Asked(Box<Picked<Ask>>),
     Ready(ReadyArguments),
 }
 
-/// grpc.examples.echo.Echo: one call of each kind, messages, headers and trailers checked.
-#[derive(Debug, Args)]
-#[command(before_help = "Example: against `plimsoll serve echo`\n  \
-    plimsoll check echo grpc://127.0.0.1:50054")]
-struct EchoArguments {
-    #[command(flatten)]
-    link: LinkFlags,
+impl Listed for Ask {
+    type Shared = Json;
 
-    /// The message.
-    #[arg(
-        short,
-        long,
-        value_name = "TEXT",
-        default_value = "this is examples/metadata"
-    )]
-    message: String,
+    fn all() -> &'static [Ask] {
+        &CHECKS
+    }
 
-    /// Messages that ServerStreamingEcho must return, and that the client streams send.
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    messages: usize,
+    fn name(&self) -> &'static str {
+        self.name
+    }
 
-    /// For each of the four calls.
-    #[arg(long, value_name = "TIME", default_value = "10s")]
-    deadline: Period,
-
-    #[command(flatten)]
-    json: Json,
+    fn command(&self) -> Command {
+        Ask::command(self)
+    }
 }
 
 /// Exit 0 if a server is there: for health checks of containers, and for scripts that wait.
@@ -147,73 +135,24 @@ fn ready(arguments: &ReadyArguments) -> Result<Exit, Failure> {
 /// When there is no way to the server.
 pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Result<Exit, Failure> {
     match &arguments.what {
-        What::Echo(arguments) => echo(arguments, environment),
+        What::Asked(picked) => ask(picked, environment),
         What::Ready(arguments) => ready(arguments),
     }
 }
 
-fn echo(arguments: &EchoArguments, environment: &Environment) -> Result<Exit, Failure> {
-    let check = EchoCheck {
-        message: arguments.message.clone(),
-        messages: arguments.messages,
-        sent: arguments.messages,
-        deadline: arguments.deadline.0,
-    };
-    let results = arguments
-        .link
-        .with_connection(environment, async |connection| {
-            let mut results = Vec::new();
-            for case in check::CASES {
-                results.push(check::run(&connection, case, &check).await);
-            }
-            Ok(results)
-        })?;
-    let failed = results.iter().filter(|r| !r.problems.is_empty()).count();
-    if arguments.json.json {
-        let document = serde_json::json!({ "passed": failed == 0, "cases": results });
-        let text = serde_json::to_string_pretty(&document).map_err(Failure::error)?;
-        console::result(format_args!("{text}\n"))?;
-    } else {
-        console::result(shown(&results))?;
+fn ask(picked: &Picked<Ask>, environment: &Environment) -> Result<Exit, Failure> {
+    let answer = asking::ask(picked.of, &picked.typed, environment)?;
+    match picked.shared.json {
+        true => print_json(&answer.json)?,
+        false => console::result(answer.text)?,
     }
-    if failed > 0 {
-        console::notice(format_args!("{failed} of {} cases failed", results.len()));
-        return Ok(Exit::Error);
-    }
-    Ok(Exit::Done)
-}
-
-fn shown(results: &[CaseResult]) -> String {
-    let mut out = String::new();
-    for result in results {
-        let _ = writeln!(out, "--- {} ---", result.case);
-        for (what, value) in [
-            ("timestamp from header", &result.header_timestamp),
-            ("location from header", &result.header_location),
-        ] {
-            if let Some(value) = value {
-                let _ = writeln!(out, "{what}:\n 0. {value}");
-            }
+    Ok(match answer.failed {
+        None => Exit::Done,
+        Some(why) => {
+            console::notice(why);
+            Exit::Error
         }
-        if !result.messages.is_empty() {
-            out.push_str("response:\n");
-            for message in &result.messages {
-                let _ = writeln!(out, " - {message}");
-            }
-        }
-        if let Some(timestamp) = &result.trailer_timestamp {
-            let _ = writeln!(out, "timestamp from trailer:\n 0. {timestamp}");
-        }
-        for problem in &result.problems {
-            let _ = writeln!(out, "wrong: {problem}");
-        }
-        let verdict = match result.problems.is_empty() {
-            true => "passed",
-            false => "FAILED",
-        };
-        let _ = writeln!(out, "finish case {}: {verdict}\n", result.case);
-    }
-    out
+    })
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use clap::Args;
 use plimsoll_model::ladder::{self, LadderRecord, Metric, Slice};
 use plimsoll_model::spec::{LadderSpec, RungTable, Spec};
 use plimsoll_protocols::flags::RowFlags;
-use plimsoll_protocols::grpc::GrpcFlags;
+use plimsoll_protocols::registry::{self, DefaultFlags};
 use plimsoll_report::ladder as shown;
 use plimsoll_report::quantity::time;
 
@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
     what: Vec<String>,
 
     #[command(flatten)]
-    call: GrpcFlags,
+    call: DefaultFlags,
 
     #[command(flatten)]
     pub(crate) climb: ClimbFlags,
@@ -68,9 +68,12 @@ pub(crate) fn execute(
             (arguments.beside(&services, origins)?, String::new())
         }
         _ => {
+            let (plain, secured) = schemes_like("");
             return Err(Failure::usage(
                 "ladder takes one plan, or two or more services",
-                "for example: plimsoll ladder plain=grpc://svc:80 tls=grpcs://svc:443 -m pkg.Service/Method --rate 500/s",
+                &format!(
+                    "for example: plimsoll ladder plain={plain}://svc:80 tls={secured}://svc:443 -m pkg.Service/Method --rate 500/s"
+                ),
             ));
         }
     };
@@ -118,7 +121,7 @@ fn service(typed: &str) -> Option<(&str, &str)> {
 
 /// A flag of the call that was typed.
 fn given(origins: &Origins) -> Option<String> {
-    let flags = GrpcFlags::augment_args(clap::Command::new("call"));
+    let flags = DefaultFlags::augment_args(clap::Command::new("call"));
     let typed = |id: &str| origins.strength(id) == Some(Strength::CommandLine);
     let mut all = flags.get_arguments();
     let flag = all.find(|flag| typed(flag.get_id().as_str()))?;
@@ -132,7 +135,10 @@ fn check_for_plan(origins: &Origins) -> Result<(), Failure> {
         None => Ok(()),
         Some(flag) => Err(Failure::usage(
             format_args!("{flag} with a plan"),
-            "the plan says what is called, in [call.grpc]; flags of the call are for services that are given as URLs",
+            &format!(
+                "the plan says what is called, in [call.{}]; flags of the call are for services that are given as URLs",
+                registry::default_schemes().section
+            ),
         )),
     }
 }

@@ -15,6 +15,7 @@ mod listening;
 pub(crate) mod man;
 pub(crate) mod merge;
 pub(crate) mod payload;
+mod picked;
 pub(crate) mod relay;
 mod renewing;
 pub(crate) mod report;
@@ -32,6 +33,8 @@ pub(crate) mod watch;
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Command, CommandFactory, Parser, Subcommand};
 
+use plimsoll_protocols::registry::Entry;
+
 use crate::console;
 use crate::documents::{DocumentFlags, Made};
 use crate::environment::{self, Environment};
@@ -42,6 +45,7 @@ use crate::process::{Process, stopped_by_signals};
 use crate::progress::{Style, Wish};
 use crate::telemetry;
 use crate::version;
+use picked::Picked;
 
 /// Finds the load line of a secure link: how much traffic it carries before your latency objective breaks.
 #[derive(Debug, Parser)]
@@ -136,7 +140,7 @@ pub(crate) enum Chosen {
     Ladder(Box<ladder::Arguments>),
     Sweep(sweep::Arguments),
     #[command(flatten)]
-    Call(Box<calling::Arguments>),
+    Call(Box<Picked<Entry>>),
     Shard(shard::Arguments),
     Report(report::Arguments),
     Compare(compare::Arguments),
@@ -164,7 +168,7 @@ impl Chosen {
             Chosen::Find(arguments) => Some(&arguments.documents),
             Chosen::Ladder(arguments) => Some(&arguments.climb.documents),
             Chosen::Sweep(arguments) => Some(&arguments.climb.documents),
-            Chosen::Call(arguments) => Some(arguments.output.documents()),
+            Chosen::Call(arguments) => Some(arguments.shared.output.documents()),
             Chosen::Merge(arguments) => Some(&arguments.documents),
             Chosen::Stack(arguments) => arguments.documents(),
             _ => None,

@@ -1,12 +1,12 @@
 //! `plimsoll serve`: the reference servers. Those of protocols are listed by their registry.
 
-use clap::error::{Error, ErrorKind};
-use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use clap::{Args, Command, Subcommand};
 use plimsoll_engine::tls::validity::{now, utc};
 use plimsoll_protocols::registry::SERVERS;
 use plimsoll_protocols::serving::Renewal;
 use plimsoll_protocols::serving::reference::{Place, Server};
 
+use super::picked::{Listed, Picked};
 use crate::console;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
@@ -34,57 +34,24 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Chosen {
     #[command(flatten)]
-    Reference(Box<Reference>),
+    Reference(Box<Picked<Server>>),
     Hostile(Box<hostile::Arguments>),
     Llm(Box<llm::Arguments>),
 }
 
-/// A server of a protocol.
-#[derive(Debug)]
-struct Reference {
-    server: &'static Server,
-    /// Its own flags.
-    typed: ArgMatches,
-    listen: ListenFlags,
-}
+impl Listed for Server {
+    type Shared = ListenFlags;
 
-fn command(server: &Server) -> Command {
-    let command = server.with_flags(Command::new(server.name));
-    let about = command.get_about().cloned().unwrap_or_default();
-    ListenFlags::augment_args(command).about(about)
-}
-
-impl Subcommand for Reference {
-    fn augment_subcommands(outer: Command) -> Command {
-        outer.subcommands(SERVERS.iter().map(command))
+    fn all() -> &'static [Server] {
+        &SERVERS
     }
 
-    fn augment_subcommands_for_update(outer: Command) -> Command {
-        Self::augment_subcommands(outer)
+    fn name(&self) -> &'static str {
+        self.name
     }
 
-    fn has_subcommand(name: &str) -> bool {
-        SERVERS.iter().any(|server| server.name == name)
-    }
-}
-
-impl FromArgMatches for Reference {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Reference, Error> {
-        let chosen = matches.subcommand().and_then(|(name, typed)| {
-            let server = SERVERS.iter().find(|server| server.name == name)?;
-            Some((server, typed))
-        });
-        let (server, typed) = chosen.ok_or_else(|| Error::new(ErrorKind::MissingSubcommand))?;
-        Ok(Reference {
-            server,
-            typed: typed.clone(),
-            listen: ListenFlags::from_arg_matches(typed)?,
-        })
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
-        *self = Reference::from_arg_matches(matches)?;
-        Ok(())
+    fn command(&self) -> Command {
+        self.with_flags(Command::new(self.name))
     }
 }
 
@@ -96,10 +63,10 @@ pub(crate) fn execute(arguments: Arguments, environment: &Environment) -> Result
     }
 }
 
-impl Reference {
+impl Picked<Server> {
     /// Serves until a signal, in this process or in several.
     fn run(&self) -> Result<Exit, Failure> {
-        let (name, listen) = (self.server.name, &self.listen);
+        let (name, listen) = (self.of.name, &self.shared);
         if listen.processes > 1 {
             return processes::serve(name, listen);
         }
@@ -125,7 +92,7 @@ impl Reference {
                     stopped,
                 };
                 // A broken file is reported before the server announces itself.
-                let serving = self.server.serving(&self.typed, place)?;
+                let serving = self.of.serving(&self.typed, place)?;
                 listen.announce(name, &address)?;
                 Ok(serving.await?)
             })?;

@@ -114,7 +114,7 @@ fn carry(
     let finished = load(place, &process.stop, &mut |event| {
         messages(&event, |message| send(&message));
     })
-    .map_err(|e| protocols::could_not_begin(e, protocols::versions(&plan)))?;
+    .map_err(|e| protocols::could_not_begin(e, &plan))?;
     Ok(End {
         interrupted: finished.interrupted,
         negotiated: finished.negotiated,

@@ -9,7 +9,7 @@ use plimsoll_model::input;
 use plimsoll_model::plan::Watch;
 use plimsoll_model::spec::Spec;
 use plimsoll_model::units::Period;
-use plimsoll_protocols::session::QueryFlags;
+use plimsoll_protocols::registry::QueryFlags;
 use plimsoll_stack::sessions::{Limits, Stack, Topology, is_healthy};
 
 use crate::commands::report;
@@ -284,8 +284,8 @@ fn bring_up(
         .stats
         .map(|at| format!(", statistics http://{at}/stats"));
     console::result(format_args!(
-        "sessions: API session://{}, sockets ws://{}{}\n",
-        stack.api,
+        "sessions: API {}, sockets ws://{}{}\n",
+        QueryFlags::url(stack.api),
         stack.sockets,
         stats.unwrap_or_default()
     ))?;

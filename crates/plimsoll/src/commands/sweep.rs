@@ -8,6 +8,7 @@ use plimsoll_engine::tls::limits;
 use plimsoll_model::ladder::{LadderRecord, Slice, Volume};
 use plimsoll_model::plan::{ChainCheck, Group, Plan, Suite, Trust};
 use plimsoll_model::spec::Spec;
+use plimsoll_protocols::registry::sweeping;
 use plimsoll_report::sweep as shown;
 
 use crate::climbing::{Asked, Climb, ClimbFlags, Outline};
@@ -37,8 +38,7 @@ Example: three suites, sizes from 1 KiB to 512 MiB, full and resumed handshakes
 Example: the same against a server of your own, three times each
   plimsoll sweep plans/tls-sweep.toml --target https://localhost:4433 --ca certs/ca.crt --rounds 3",
     after_help = crate::environment::HELP,
-    mut_arg("target", |arg| arg.help("A server of your own, instead of the one that the plan \
-        starts (https://HOST:PORT). It has to answer /bytes/N with N bytes")),
+    mut_arg("target", |arg| arg.help(sweeping::TARGET)),
     mut_arg("rounds", |arg| arg.help("How often each link is measured [default: 1]")))]
 pub(crate) struct Arguments {
     #[arg(value_name = "PLAN")]
@@ -58,12 +58,11 @@ pub(crate) fn execute(
     let (spec, text) = flags.spec(&arguments.plan, origins)?;
     let source = Source::of(&arguments.plan, &text);
     let mut asked = flags.asked("sweep", |_| 1, |_| String::new());
+    sweeping::check(&spec, asked.kind)?;
     if flags.dry_run {
-        check_call(&spec, asked.kind)?;
         Outline::of(&spec, &asked, &source)?.show(&flags.documents)?;
         return Ok(Exit::Done);
     }
-    check_call(&spec, asked.kind)?;
     let variable = |name: &str| environment.get(name).map(|found| found.value);
     let identity = flags.shards.identity(variable)?;
     let team = Team::of(identity.as_ref(), process)?;
@@ -122,7 +121,7 @@ fn measure(
     process: &Process,
     screen: Screen,
 ) -> Result<Exit, Failure> {
-    check_call(spec, asked.kind)?;
+    sweeping::check(spec, asked.kind)?;
     let mut climb = Climb::prepare(spec, asked, environment, source)?;
     let (suites, groups) = offered(climb.plans())?;
     let limits = limits::measure(&suites, &groups).map_err(Failure::error)?;
@@ -142,27 +141,12 @@ fn measure(
     })
 }
 
-/// # Errors
-/// Where the calls are no files fetched.
-fn check_call(spec: &Spec, kind: &str) -> Result<(), Failure> {
-    match spec.file() {
-        Some(_) => Ok(()),
-        None => Err(Failure::usage(
-            format_args!("a {kind} is of files fetched over TLS: the plan has no [call.fetch]"),
-            "write [call.fetch] and a target such as https://HOST:PORT; `plimsoll ladder` measures variants of other calls",
-        )),
-    }
-}
-
 /// The suites and groups of all plans.
 fn offered(plans: &[Plan]) -> Result<(Vec<Suite>, Vec<Group>), Failure> {
     let (mut suites, mut groups) = (Vec::new(), Vec::new());
     for plan in plans {
         let Some(tls) = &plan.tls else {
-            return Err(Failure::usage(
-                "a sweep is of TLS links, and the target is plaintext",
-                "write the target with https://; `plimsoll ladder` compares with plaintext",
-            ));
+            return Err(sweeping::not_secured().into());
         };
         for suite in &tls.suites {
             if !suites.contains(suite) {

@@ -116,7 +116,7 @@ impl<'a> Recording<'a> {
             return self.finish(Ending::partial(error.to_string()));
         }
         let is_the_targets = is_the_targets(&error);
-        let failure = protocols::could_not_begin(error, protocols::versions(plan));
+        let failure = protocols::could_not_begin(error, plan);
         if is_the_targets {
             let reason = format!("{NOT_BEGUN}{failure}");
             self.writer.log(&reason);

@@ -93,8 +93,7 @@ impl Spread {
     pub(crate) fn of(plan: &Plan, shard: Shard) -> Result<Spread, Failure> {
         let resolve = || {
             let addresses = plimsoll_engine::resolve(&plan.target);
-            let addresses =
-                addresses.map_err(|e| protocols::could_not_begin(e, protocols::versions(plan)))?;
+            let addresses = addresses.map_err(|e| protocols::could_not_begin(e, plan))?;
             let mut hosts = addresses.iter().filter_map(Address::ip);
             let first = hosts.next();
             // The family that has addresses to connect from, where there is a choice.

@@ -47,7 +47,7 @@ const fn protocol(
     }
 }
 
-/// Where a word does not mean the protocol: the beginning of a path, the protocol, what it means.
+/// Where a word does not mean the protocol: the beginning of a path, the protocol or one word of it, what it means.
 const ELSEWHERE: &[(&str, &str, &str)] = &[
     (
         "crates/plimsoll-engine/",
@@ -159,7 +159,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ),
     (
         "crates/plimsoll/src/commands/check.rs",
-        "session",
+        "sessions",
         "the stack of that name",
     ),
     (
@@ -179,8 +179,13 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ),
     (
         "crates/plimsoll/src/commands/stack.rs",
-        "session",
-        "the stack of that name, and what `stack run` puts on it",
+        "sessions",
+        "the stack of that name",
+    ),
+    (
+        "crates/plimsoll/src/words.rs",
+        "sessions",
+        "the stack of that name",
     ),
     (
         "crates/plimsoll/src/commands/view.rs",
@@ -190,11 +195,10 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
 ];
 
 /// What makes a protocol misbehave in all of them, and what chooses between them.
-const OF_ALL: [&str; 4] = [
+const OF_ALL: [&str; 3] = [
     "crates/plimsoll-protocols/src/hostile/",
     "crates/plimsoll-protocols/src/lib.rs",
     "crates/plimsoll-protocols/src/registry.rs",
-    "crates/plimsoll/src/protocols.rs",
 ];
 
 /// Methods of atomics.
@@ -212,15 +216,26 @@ const ATOMICS: [&str; 8] = [
 /// The lines of `text` that name a protocol, each with what it names.
 fn places(file: &str, tokens: TokenStream) -> BTreeSet<(usize, &'static str)> {
     let mut found = BTreeSet::new();
-    let known: Vec<&Protocol> = PROTOCOLS
+    let elsewhere = |name: &str| {
+        ELSEWHERE
+            .iter()
+            .any(|(path, what, _)| file.starts_with(path) && *what == name)
+    };
+    let known: Vec<Known> = PROTOCOLS
         .iter()
         .filter(|protocol| {
             let own = format!("crates/plimsoll-protocols/src/{}", protocol.folder);
             let beneath = file.strip_prefix(own.as_str());
-            let elsewhere = ELSEWHERE
+            !beneath.is_some_and(|rest| rest.starts_with(['/', '.'])) && !elsewhere(protocol.folder)
+        })
+        .map(|protocol| Known {
+            protocol,
+            words: protocol
+                .words
                 .iter()
-                .any(|(path, folder, _)| file.starts_with(path) && *folder == protocol.folder);
-            !beneath.is_some_and(|rest| rest.starts_with(['/', '.'])) && !elsewhere
+                .copied()
+                .filter(|word| !elsewhere(word))
+                .collect(),
         })
         .collect();
     if OF_ALL.iter().any(|path| file.starts_with(path)) {
@@ -230,7 +245,13 @@ fn places(file: &str, tokens: TokenStream) -> BTreeSet<(usize, &'static str)> {
     found
 }
 
-fn walk(tokens: TokenStream, known: &[&Protocol], found: &mut BTreeSet<(usize, &'static str)>) {
+/// A protocol in one file: the words that name it there.
+struct Known {
+    protocol: &'static Protocol,
+    words: Vec<&'static str>,
+}
+
+fn walk(tokens: TokenStream, known: &[Known], found: &mut BTreeSet<(usize, &'static str)>) {
     let mut tokens = tokens.into_iter().peekable();
     while let Some(token) = tokens.next() {
         match token {
@@ -268,11 +289,13 @@ fn walk(tokens: TokenStream, known: &[&Protocol], found: &mut BTreeSet<(usize, &
                 let name = ident.to_string();
                 let line = ident.span().start().line;
                 let words = words_of(&name);
-                for protocol in known {
+                for Known {
+                    protocol,
+                    words: naming,
+                } in known
+                {
                     if !ATOMICS.contains(&name.as_str())
-                        && words
-                            .iter()
-                            .any(|word| protocol.words.contains(&word.as_str()))
+                        && words.iter().any(|word| naming.contains(&word.as_str()))
                     {
                         found.insert((line, protocol.folder));
                     }
@@ -281,9 +304,9 @@ fn walk(tokens: TokenStream, known: &[&Protocol], found: &mut BTreeSet<(usize, &
             TokenTree::Literal(literal) => {
                 let text = literal.to_string();
                 let line = literal.span().start().line;
-                for protocol in known.iter().filter(|_| text.contains('"')) {
-                    if is_in_text(protocol, &text.to_lowercase()) {
-                        found.insert((line, protocol.folder));
+                for known in known.iter().filter(|_| text.contains('"')) {
+                    if is_in_text(known, &text.to_lowercase()) {
+                        found.insert((line, known.protocol.folder));
                     }
                 }
             }
@@ -310,15 +333,15 @@ fn words_of(name: &str) -> Vec<String> {
     words
 }
 
-fn is_in_text(protocol: &Protocol, text: &str) -> bool {
+fn is_in_text(known: &Known, text: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    protocol.words.iter().any(|word| {
+    known.words.iter().any(|word| {
         text.match_indices(word).any(|(at, _)| {
             let (before, after) = (&text[..at], &text[at + word.len()..]);
             let is_word = !before.ends_with(is_part) && !after.starts_with(is_part);
             let is_named = before.ends_with("call.") || after.starts_with("://");
             let is_all = before.ends_with('"') && after.starts_with('"');
-            is_word && (!protocol.is_english || is_named || is_all)
+            is_word && (!known.protocol.is_english || is_named || is_all)
         })
     })
 }
@@ -389,6 +412,13 @@ fn names_are_found_and_words_are_not() {
         [(3, "grpc"), (4, "grpc")]
     );
     assert_eq!(found(file, "struct Http2Call;"), [(1, "http")]);
+    // The stack of that name is none, and a session is one all the same.
+    let stack = "crates/plimsoll/src/commands/stack.rs";
+    assert_eq!(found(stack, "fn sessions() {}"), []);
+    assert_eq!(
+        found(stack, "use plimsoll_protocols::session::QueryFlags;"),
+        [(1, "session")]
+    );
     // A TLS session.
     assert_eq!(
         found("crates/plimsoll-engine/src/tls.rs", "fn session() {}"),

@@ -18,7 +18,7 @@ use crate::documents::Json;
 use crate::failure::Failure;
 
 #[derive(Debug, Args)]
-pub(super) struct ListenFlags {
+pub(crate) struct ListenFlags {
     /// Where to listen; port 0 for any free one, unix:/PATH for a socket of this machine.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:50051")]
     pub(super) listen: String,

@@ -5,23 +5,21 @@ use std::path::PathBuf;
 use clap::Args;
 use plimsoll_model::spec::{self, TlsSpec, give_addresses, is_bare_socket};
 use plimsoll_model::units::Period;
-use plimsoll_protocols::grpc::{
-    self,
-    asking::{self, Connection, Server},
-};
 
-use crate::console;
-use crate::environment::Environment;
-use crate::failure::Failure;
-use crate::planning;
-use crate::problems::{self, Source};
-use crate::protocols::asked_in_vain;
+use super::asking::{self, no_way};
+use super::client::{Connection, Server};
+use super::resolve::metadata;
+use super::section::GrpcSpec;
+use crate::asked::{Asking, Unanswered};
+use crate::flags::fields;
+use crate::owned::{Unmade, Usage};
+use crate::serving::runtime;
 
 #[derive(Debug, Args)]
-pub(crate) struct LinkFlags {
+pub(super) struct LinkFlags {
     /// grpc://HOST:PORT (plaintext), grpcs://HOST:PORT (TLS 1.3), or unix:/PATH.
     #[arg(value_name = "URL")]
-    pub(crate) target: String,
+    target: String,
 
     /// Trusted CA certificates (PEM or DER), or the server's own [default: the system's].
     #[arg(long, value_name = "FILE", help_heading = "TLS")]
@@ -81,28 +79,17 @@ pub(crate) struct LinkFlags {
 
 impl LinkFlags {
     /// The server that the flags mean.
-    ///
-    /// # Errors
-    /// When the URL is none, or a file of the TLS flags is not what it should be.
-    fn server(&self, environment: &Environment) -> Result<Server, Failure> {
-        let (mut target, secured) = asking::typed_target(&self.target)?;
+    fn server(&self, asking: Asking<'_>) -> Result<Server, Unanswered> {
+        let help = "write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS";
+        let typed = asking::target(&self.target);
+        let (mut target, secured) = typed.map_err(|problem| Usage::new(problem, help))?;
         give_addresses(&self.resolve, &mut [&mut target]).map_err(|(_, problem)| {
-            Failure::usage(
+            Usage::new(
                 format_args!("--resolve: {problem}"),
                 "give addresses of the target's own name and port",
             )
         })?;
-        let any = self.ca.is_some()
-            || !self.pin.is_empty()
-            || self.insecure
-            || self.crl.is_some()
-            || self.cert.is_some()
-            || self.server_name.is_some();
-        let secured = secured || any && is_bare_socket(&self.target);
-        if any && !secured {
-            return Err(asking::not_secured().into());
-        }
-        let tls = secured.then(|| TlsSpec {
+        let tls = TlsSpec {
             ca: self.ca.clone(),
             pin: Some(self.pin.clone()).filter(|pins| !pins.is_empty()),
             insecure: self.insecure.then_some(true),
@@ -111,37 +98,48 @@ impl LinkFlags {
             key: self.key.clone(),
             server_name: self.server_name.clone(),
             ..TlsSpec::default()
-        });
-        let call = asking::typed_call(&self.metadata)?;
-        let metadata = planning::of_flags(environment, |world| grpc::metadata(&call, world))?;
+        };
+        let any = tls != TlsSpec::default();
+        let secured = secured || any && is_bare_socket(&self.target);
+        if any && !secured {
+            return Err(Unanswered::Usage(Usage::new(
+                "TLS flags for a plaintext target",
+                "write the target with grpcs://, or take the TLS flags out",
+            )));
+        }
+        let call = GrpcSpec {
+            metadata: fields("--metadata", &self.metadata)?,
+            ..GrpcSpec::default()
+        };
+        let metadata = metadata(&call, asking.surroundings).map_err(Unanswered::Flags)?;
+        let tls = secured.then_some(tls);
         if let Some(Err(found)) = tls.as_ref().map(spec::trust) {
-            return Err(problems::failure(found, &Source::Flags));
+            return Err(Unanswered::Flags(found));
         }
         if self.insecure {
-            console::notice("INSECURE: the server's certificate is not checked");
+            (asking.notice)("INSECURE: the server's certificate is not checked");
         }
-        let server = asking::server(&target, tls, self.authority.clone());
-        let mut server = server.map_err(asked_in_vain)?;
-        server.metadata = metadata;
-        server.connect_timeout = self.connect_timeout.0;
-        Ok(server)
+        Ok(Server {
+            metadata,
+            connect_timeout: self.connect_timeout.0,
+            ..asking::server(&target, tls, self.authority.clone())?
+        })
     }
 
     /// Does `work` on a connection to the server.
     ///
     /// # Errors
-    /// When there is no way to the server, and those of `work`.
-    pub(crate) fn with_connection<T>(
+    /// When there is no way to the server.
+    pub(super) fn with_connection<T>(
         &self,
-        environment: &Environment,
-        work: impl AsyncFnOnce(Connection) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        let server = self.server(environment)?;
-        let runtime = plimsoll_protocols::serving::runtime(Some(1)).map_err(Failure::error)?;
+        asking: Asking<'_>,
+        work: impl AsyncFnOnce(Connection) -> T,
+    ) -> Result<T, Unanswered> {
+        let server = self.server(asking)?;
+        let runtime = runtime(Some(1)).map_err(|e| Unmade::Call(e.to_string()))?;
         runtime.block_on(async {
             let opened = Connection::open(&server).await;
-            let lost = |e| asked_in_vain(asking::no_way(&self.target, e));
-            work(opened.map_err(lost)?).await
+            Ok(work(opened.map_err(|e| no_way(&self.target, e))?).await)
         })
     }
 }

@@ -1,0 +1,93 @@
+//! What a server can be asked without a load: commands of a protocol. [`crate::registry`] lists them.
+
+use clap::{ArgMatches, Args, Command};
+use plimsoll_model::spec::{Problem, Surroundings};
+use serde_json::Value;
+
+use crate::owned::{Unmade, Usage};
+
+/// The flags of a command that asks.
+pub(crate) trait Question: Args {
+    /// Of its command.
+    const NAME: &str;
+
+    /// # Errors
+    /// Where a flag's value is wrong by itself, and when the server does not answer.
+    fn ask(self, asking: Asking<'_>) -> Result<Answer, Unanswered>;
+}
+
+/// Where a question is asked.
+#[derive(Clone, Copy)]
+pub struct Asking<'a> {
+    pub surroundings: &'a dyn Surroundings,
+    /// Prints a line for people.
+    pub notice: &'a dyn Fn(&str),
+}
+
+/// What came of a question.
+#[derive(Debug, Default)]
+pub struct Answer {
+    pub text: String,
+    /// The same for programs, where the command has it.
+    pub json: Value,
+    /// Why the server is not as it should be.
+    pub failed: Option<String>,
+}
+
+/// Why a question has no answer.
+#[derive(Debug)]
+pub enum Unanswered {
+    Usage(Usage),
+    Flags(Vec<Problem>),
+    /// There is no way to the server.
+    NoWay(Unmade),
+    /// What it answered instead, and what to do about it.
+    Refused(String, Option<&'static str>),
+}
+
+impl From<Usage> for Unanswered {
+    fn from(wrong: Usage) -> Unanswered {
+        Unanswered::Usage(wrong)
+    }
+}
+
+impl From<Unmade> for Unanswered {
+    fn from(why: Unmade) -> Unanswered {
+        Unanswered::NoWay(why)
+    }
+}
+
+/// A [`Question`] whose type is forgotten.
+#[derive(Debug)]
+pub struct Ask {
+    /// Of its command.
+    pub name: &'static str,
+    flags: fn(Command) -> Command,
+    ask: fn(&ArgMatches, Asking<'_>) -> Result<Answer, Unanswered>,
+}
+
+impl Ask {
+    pub(crate) const fn of<Q: Question>() -> Ask {
+        Ask {
+            name: Q::NAME,
+            flags: Q::augment_args,
+            ask: |typed, asking| {
+                let question = Q::from_arg_matches(typed).map_err(Usage::from)?;
+                question.ask(asking)
+            },
+        }
+    }
+
+    /// Its command.
+    pub fn command(&self) -> Command {
+        (self.flags)(Command::new(self.name))
+    }
+
+    /// As [`Question::ask`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn ask(&self, typed: &ArgMatches, asking: Asking<'_>) -> Result<Answer, Unanswered> {
+        (self.ask)(typed, asking)
+    }
+}

@@ -1,0 +1,220 @@
+//! Lines of the tools that files over TLS were measured with before, as ours: `openssl s_time`, `openssl s_server`
+//! where it serves files, and the script that makes such a file.
+
+use std::ffi::OsString;
+use std::slice::Iter;
+
+use crate::owned::Usage;
+
+/// The line as ours, without the program; `None`: another tool's. `words`: from the tool's name on.
+///
+/// # Errors
+/// Where a word has no counterpart.
+pub(crate) fn ours(words: &[OsString]) -> Option<Result<Vec<String>, Usage>> {
+    let (tool, words) = words.split_first()?;
+    match tool.to_str()? {
+        "s_time" => Some(s_time(words)),
+        "s_server" => Some(s_server(words)),
+        "generate_html.sh" => Some(generate_html(words)),
+        _ => None,
+    }
+}
+
+/// Flags of a tool that writes them with one dash, each with its value where it has one.
+struct Line<'a> {
+    tool: &'static str,
+    words: Iter<'a, OsString>,
+    /// What of it is ours already.
+    ours: Vec<String>,
+}
+
+impl<'a> Line<'a> {
+    fn new(tool: &'static str, words: &'a [OsString]) -> Line<'a> {
+        Line {
+            tool,
+            words: words.iter(),
+            ours: Vec::new(),
+        }
+    }
+
+    /// The next flag, without its dashes, of those that the tools do not share.
+    fn flag(&mut self) -> Result<Option<&'a str>, Usage> {
+        while let Some(word) = self.words.next() {
+            let text = word.to_str().unwrap_or_default();
+            let Some(flag) = text.strip_prefix('-') else {
+                return Err(self.unknown(text));
+            };
+            let flag = flag.strip_prefix('-').unwrap_or(flag);
+            match flag {
+                "ciphersuites" => {
+                    for suite in self.value(flag)?.split(':') {
+                        self.add("--suite", suite);
+                    }
+                }
+                "tls1_3" => self.add("--tls-version", "1.3"),
+                "tls1_2" => self.add("--tls-version", "1.2"),
+                own => return Ok(Some(own)),
+            }
+        }
+        Ok(None)
+    }
+
+    fn add(&mut self, flag: &str, value: &str) {
+        self.ours.extend([flag.to_owned(), value.to_owned()]);
+    }
+
+    fn value(&mut self, flag: &str) -> Result<&'a str, Usage> {
+        let value = self.words.next().and_then(|word| word.to_str());
+        value.ok_or_else(|| {
+            Usage::new(
+                format_args!("{} -{flag}: the value is missing", self.tool),
+                "give it behind the flag",
+            )
+        })
+    }
+
+    fn number(&mut self, flag: &str) -> Result<&'a str, Usage> {
+        let value = self.value(flag)?;
+        value.parse::<u64>().map(|_| value).map_err(|_| {
+            Usage::new(
+                format_args!("{} -{flag}: `{value}` is not a number", self.tool),
+                "give a whole number",
+            )
+        })
+    }
+
+    fn unknown(&self, word: &str) -> Usage {
+        let (known, ours) = match self.tool {
+            "s_time" => (
+                "-connect -www -time -new -reuse -ciphersuites -tls1_3 -tls1_2 -CAfile -cert -key",
+                "plimsoll fetch --help",
+            ),
+            _ => (
+                "-accept -cert -key -CAfile -Verify -ciphersuites -tls1_3 -tls1_2 -WWW -quiet",
+                "plimsoll serve files --help",
+            ),
+        };
+        Usage::new(
+            format_args!("{}: `{word}` has no counterpart here", self.tool),
+            &format!("understood are {known}; `{ours}` lists our own flags"),
+        )
+    }
+
+    /// `begin`, and what of the line is ours behind it.
+    fn behind(self, begin: &[&str]) -> Vec<String> {
+        let begin = begin.iter().map(|word| (*word).to_owned());
+        begin.chain(self.ours).collect()
+    }
+}
+
+/// A load of one connection at a time.
+fn s_time(words: &[OsString]) -> Result<Vec<String>, Usage> {
+    let mut line = Line::new("s_time", words);
+    let (mut connect, mut path, mut modes) = (None, None, Vec::new());
+    let (mut duration, mut trusted) = ("30", false);
+    while let Some(flag) = line.flag()? {
+        match flag {
+            "connect" => connect = Some(line.value(flag)?),
+            "www" => path = Some(line.value(flag)?),
+            "time" => duration = line.number(flag)?,
+            "new" | "reuse" => modes.push(flag),
+            "CAfile" => {
+                trusted = true;
+                let file = line.value(flag)?;
+                line.add("--ca", file);
+            }
+            "cert" | "key" => {
+                let file = line.value(flag)?;
+                line.add(&format!("--{flag}"), file);
+            }
+            other => return Err(line.unknown(&format!("-{other}"))),
+        }
+    }
+    let (Some(connect), Some(path)) = (connect, path) else {
+        return Err(Usage::new(
+            "s_time: -connect and -www are needed: what is measured here is a page over new connections",
+            "for example: plimsoll s_time -connect localhost:4433 -www /test_1k.html -time 30 -new",
+        ));
+    };
+    let mode = match modes[..] {
+        ["new"] => "new",
+        ["reuse"] => "resumed",
+        _ => "both",
+    };
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    let url = format!("https://{connect}{slash}{path}");
+    let duration = format!("{duration}s");
+    let begin = [
+        "fetch",
+        &url,
+        "--mode",
+        mode,
+        "--clients",
+        "1",
+        "--duration",
+        &duration,
+        // It does not check whose certificate it is shown, either.
+        "--insecure",
+    ];
+    Ok(line.behind(&begin[..begin.len() - usize::from(trusted)]))
+}
+
+/// Where it serves files.
+fn s_server(words: &[OsString]) -> Result<Vec<String>, Usage> {
+    let mut line = Line::new("s_server", words);
+    let (mut accept, mut ca) = ("4433", None);
+    let (mut serves_files, mut verifies) = (false, false);
+    while let Some(flag) = line.flag()? {
+        match flag {
+            "accept" | "port" => accept = line.value(flag)?,
+            "cert" | "key" => {
+                let file = line.value(flag)?;
+                line.add(&format!("--tls-{flag}"), file);
+            }
+            "CAfile" => ca = Some(line.value(flag)?),
+            "Verify" => {
+                line.number(flag)?;
+                verifies = true;
+            }
+            "WWW" => serves_files = true,
+            "quiet" => line.ours.push("--quiet".to_owned()),
+            other => return Err(line.unknown(&format!("-{other}"))),
+        }
+    }
+    if !serves_files {
+        return Err(Usage::new(
+            "s_server without -WWW: what is served here is files",
+            "add -WWW, or type: plimsoll serve files DIR --listen HOST:PORT --tls-cert FILE --tls-key FILE",
+        ));
+    }
+    match (ca, verifies) {
+        (Some(ca), true) => line.add("--tls-client-ca", ca),
+        (None, true) => {
+            return Err(Usage::new(
+                "s_server -Verify: without -CAfile it is not known whose certificates are good",
+                "add -CAfile FILE",
+            ));
+        }
+        (_, false) => {}
+    }
+    let listen = match accept.contains(':') {
+        true => accept.to_owned(),
+        false => format!("0.0.0.0:{accept}"),
+    };
+    Ok(line.behind(&["serve", "files", ".", "--listen", &listen]))
+}
+
+/// `generate_html.sh FILE KB`.
+fn generate_html(words: &[OsString]) -> Result<Vec<String>, Usage> {
+    let texts: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
+    match texts[..] {
+        [file, kilobytes] if kilobytes.parse::<u64>().is_ok() => {
+            let size = format!("{kilobytes}KiB");
+            Ok(["payload", &size, file].map(str::to_owned).to_vec())
+        }
+        _ => Err(Usage::new(
+            "generate_html.sh takes a file and its size in KiB",
+            "for example: plimsoll generate_html.sh test_1k.html 1, or: plimsoll payload 1KiB test_1k.html",
+        )),
+    }
+}

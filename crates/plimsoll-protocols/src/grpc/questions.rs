@@ -1,0 +1,157 @@
+//! What a server is asked without a load: `plimsoll grpc list` and `describe`, what it has to offer by its reflection;
+//! `plimsoll check echo`, whether every kind of call works.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use plimsoll_model::units::Period;
+
+use super::check::{CASES, CaseResult, EchoCheck, run};
+use super::link::LinkFlags;
+use super::reflection;
+use super::schema::Schema;
+use crate::asked::{Answer, Asking, Question, Unanswered};
+
+/// The services and methods of a server, a line each (server reflection).
+#[derive(Debug, Args)]
+#[command(before_help = "Example: over TLS\n  \
+    plimsoll grpc list grpcs://localhost:50051 --ca certs/ca.crt --metadata 'authorization: $TOKEN'")]
+pub(crate) struct ListFlags {
+    #[command(flatten)]
+    link: LinkFlags,
+}
+
+/// A service, method, message or enum of a server, with all it is made of.
+#[derive(Debug, Args)]
+#[command(before_help = "Example: what to write into the message of a call\n  \
+    plimsoll grpc describe grpc://localhost:50051 score.ScoreService/GetScore")]
+pub(crate) struct DescribeFlags {
+    #[command(flatten)]
+    link: LinkFlags,
+
+    /// package.Service, package.Service/Method or package.Message.
+    #[arg(value_name = "NAME")]
+    what: String,
+}
+
+/// grpc.examples.echo.Echo: one call of each kind, messages, headers and trailers checked.
+#[derive(Debug, Args)]
+#[command(before_help = "Example: against `plimsoll serve echo`\n  \
+    plimsoll check echo grpc://127.0.0.1:50054")]
+pub(crate) struct EchoFlags {
+    #[command(flatten)]
+    link: LinkFlags,
+
+    /// The message.
+    #[arg(
+        short,
+        long,
+        value_name = "TEXT",
+        default_value = "this is examples/metadata"
+    )]
+    message: String,
+
+    /// Messages that ServerStreamingEcho must return, and that the client streams send.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    messages: usize,
+
+    /// For each of the four calls.
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    deadline: Period,
+}
+
+impl Question for ListFlags {
+    const NAME: &str = "list";
+
+    fn ask(self, asking: Asking<'_>) -> Result<Answer, Unanswered> {
+        answer(&self.link, asking, |schema| Ok(schema.list()))
+    }
+}
+
+impl Question for DescribeFlags {
+    const NAME: &str = "describe";
+
+    fn ask(self, asking: Asking<'_>) -> Result<Answer, Unanswered> {
+        answer(&self.link, asking, |schema| {
+            let described = schema.describe(&self.what);
+            described.map_err(|e| Unanswered::Refused(e.to_string(), None))
+        })
+    }
+}
+
+fn answer(
+    link: &LinkFlags,
+    asking: Asking<'_>,
+    show: impl FnOnce(&Schema) -> Result<String, Unanswered>,
+) -> Result<Answer, Unanswered> {
+    let schema = link.with_connection(asking, async |connection| {
+        reflection::schema(&connection, None).await
+    })?;
+    let schema = schema.map_err(|e| Unanswered::Refused(e.to_string(), e.advice()))?;
+    for broken in schema.broken_services() {
+        (asking.notice)(&format!("warning: {broken}"));
+    }
+    Ok(Answer {
+        text: show(&schema)?,
+        ..Answer::default()
+    })
+}
+
+impl Question for EchoFlags {
+    const NAME: &str = "echo";
+
+    fn ask(self, asking: Asking<'_>) -> Result<Answer, Unanswered> {
+        let check = EchoCheck {
+            message: self.message,
+            messages: self.messages,
+            sent: self.messages,
+            deadline: self.deadline.0,
+        };
+        let results = self.link.with_connection(asking, async |connection| {
+            let mut results = Vec::new();
+            for case in CASES {
+                results.push(run(&connection, case, &check).await);
+            }
+            results
+        })?;
+        let failed = results.iter().filter(|r| !r.problems.is_empty()).count();
+        Ok(Answer {
+            text: shown(&results),
+            json: serde_json::json!({ "passed": failed == 0, "cases": results }),
+            failed: (failed > 0).then(|| format!("{failed} of {} cases failed", results.len())),
+        })
+    }
+}
+
+fn shown(results: &[CaseResult]) -> String {
+    let mut out = String::new();
+    for result in results {
+        let _ = writeln!(out, "--- {} ---", result.case);
+        for (what, value) in [
+            ("timestamp from header", &result.header_timestamp),
+            ("location from header", &result.header_location),
+        ] {
+            if let Some(value) = value {
+                let _ = writeln!(out, "{what}:\n 0. {value}");
+            }
+        }
+        if !result.messages.is_empty() {
+            out.push_str("response:\n");
+            for message in &result.messages {
+                let _ = writeln!(out, " - {message}");
+            }
+        }
+        if let Some(timestamp) = &result.trailer_timestamp {
+            let _ = writeln!(out, "timestamp from trailer:\n 0. {timestamp}");
+        }
+        for problem in &result.problems {
+            let _ = writeln!(out, "wrong: {problem}");
+        }
+        let verdict = match result.problems.is_empty() {
+            true => "passed",
+            false => "FAILED",
+        };
+        let _ = writeln!(out, "finish case {}: {verdict}\n", result.case);
+    }
+    out
+}

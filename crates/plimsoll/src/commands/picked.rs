@@ -1,0 +1,68 @@
+//! Commands that a registry lists. Each has flags of its own, and those that all of its kind have.
+
+use std::fmt::Debug;
+
+use clap::error::{Error, ErrorKind};
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+
+/// What a registry lists for each.
+pub(crate) trait Listed: Debug + Sized + 'static {
+    /// The flags that all have.
+    type Shared: Args + Debug;
+
+    fn all() -> &'static [Self];
+
+    fn name(&self) -> &'static str;
+
+    /// With its own flags.
+    fn command(&self) -> Command;
+}
+
+/// The one that was typed.
+#[derive(Debug)]
+pub(crate) struct Picked<T: Listed> {
+    pub(super) of: &'static T,
+    /// Its own flags.
+    pub(super) typed: ArgMatches,
+    pub(super) shared: T::Shared,
+}
+
+fn command<T: Listed>(of: &T) -> Command {
+    let command = of.command();
+    let about = command.get_about().cloned().unwrap_or_default();
+    T::Shared::augment_args(command).about(about)
+}
+
+impl<T: Listed> Subcommand for Picked<T> {
+    fn augment_subcommands(outer: Command) -> Command {
+        outer.subcommands(T::all().iter().map(command))
+    }
+
+    fn augment_subcommands_for_update(outer: Command) -> Command {
+        Self::augment_subcommands(outer)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        T::all().iter().any(|of| of.name() == name)
+    }
+}
+
+impl<T: Listed> FromArgMatches for Picked<T> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Picked<T>, Error> {
+        let chosen = matches.subcommand().and_then(|(name, typed)| {
+            let of = T::all().iter().find(|of| of.name() == name)?;
+            Some((of, typed))
+        });
+        let (of, typed) = chosen.ok_or_else(|| Error::new(ErrorKind::MissingSubcommand))?;
+        Ok(Picked {
+            of,
+            typed: typed.clone(),
+            shared: T::Shared::from_arg_matches(typed)?,
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Picked::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
