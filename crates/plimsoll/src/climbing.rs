@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use plimsoll_model::Plan;
 use plimsoll_model::ladder::{Gate, LadderRecord, Part, Rung, Slice, turns};
 use plimsoll_model::record::Times;
-use plimsoll_model::run::{Run, SCHEMA_VERSION, file};
+use plimsoll_model::run::{Run, SCHEMA_VERSION};
 use plimsoll_model::spec::{LadderSpec, RungSpec, Secured, Spec, Via};
 use plimsoll_model::units::Period;
 
@@ -284,11 +284,9 @@ impl Climb {
             ..
         } = outline;
         let options = spec.ladder.clone().unwrap_or_default();
-        let dir = match asked.out {
-            Some(dir) => dir.to_owned(),
-            None => execution::default_dir(&format!("{name} {}", asked.kind)),
-        };
-        make_directory(&dir, &spec)?;
+        let dir = execution::directory(asked.out, &format!("{name} {}", asked.kind));
+        let text = spec.without_secrets().to_toml().map_err(Failure::error)?;
+        execution::make_directory(&dir, "ladder", text)?;
         let servers = match &options.serve {
             Some(words) => {
                 let whose = match turning {
@@ -439,26 +437,6 @@ fn take_resolution(spec: &mut Spec) -> Option<Period> {
         spec.load.resolve = None;
     }
     resolution
-}
-
-/// Makes the directory, with the plan in it.
-fn make_directory(dir: &Path, spec: &Spec) -> Result<(), Failure> {
-    let used = std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
-    if used {
-        return Err(Failure::usage(
-            format_args!("--out: {} is not empty", dir.display()),
-            "give another directory, or remove this one first",
-        ));
-    }
-    let text = spec.without_secrets().to_toml().map_err(Failure::error)?;
-    std::fs::create_dir_all(dir)
-        .and_then(|()| std::fs::write(dir.join(file::PLAN), text))
-        .map_err(|e| {
-            Failure::error_with_help(
-                format_args!("can't keep the ladder in {}: {e}", dir.display()),
-                "give a directory on a disk with room, which this user may write to, with --out",
-            )
-        })
 }
 
 /// What runs beside shard 0 is not there for the others.

@@ -24,7 +24,7 @@ use serde_json::Value;
 
 use crate::console;
 use crate::environment::Environment;
-use crate::failure::{Failure, chain};
+use crate::failure::Failure;
 
 /// Where a job's summary goes in GitHub Actions: a Markdown file to append to.
 const JOB_SUMMARY: &str = "GITHUB_STEP_SUMMARY";
@@ -207,7 +207,7 @@ impl DocumentFlags {
     /// As [`DocumentFlags::write`].
     pub(crate) fn deliver(&self, made: &Made, environment: &Environment) -> Result<(), Failure> {
         let dirs = expanded(&made.dirs())?;
-        let summary = environment.get(JOB_SUMMARY).map(|found| found.value);
+        let summary = environment.value(JOB_SUMMARY);
         let summary = summary.filter(|file| self.markdown.as_deref() != Some(Path::new(file)));
         let asked = self.json || self.files().next().is_some();
         if dirs.is_empty() || summary.is_none() && !asked {
@@ -248,7 +248,7 @@ pub(crate) fn expanded(dirs: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     for dir in &dirs.iter().map(|dir| named(dir)).collect::<Vec<_>>() {
         match LanesRecord::is_in(dir) {
             true => {
-                let record = LanesRecord::load(dir).map_err(|e| Failure::error(chain(&e)))?;
+                let record = LanesRecord::load(dir)?;
                 all.extend(record.runs(dir));
             }
             false => all.push(dir.clone()),
@@ -273,11 +273,11 @@ impl Contents {
     pub(crate) fn of(dirs: &[PathBuf]) -> Result<Contents, Failure> {
         if let [dir] = dirs {
             if SearchRecord::is_in(dir) {
-                let record = SearchRecord::load(dir).map_err(|e| Failure::error(chain(&e)))?;
+                let record = SearchRecord::load(dir)?;
                 return Ok(Contents::Search(dir.clone(), record));
             }
             if LadderRecord::is_in(dir) {
-                let record = LadderRecord::load(dir).map_err(|e| Failure::error(chain(&e)))?;
+                let record = LadderRecord::load(dir)?;
                 return Ok(Contents::Ladder(dir.clone(), record));
             }
         }
@@ -359,27 +359,23 @@ pub(crate) fn write_text(flag: &str, file: &Path, text: String) -> Result<(), Fa
 /// # Errors
 /// When a directory can't be read, or kinds are mixed.
 pub(crate) fn page(dirs: &[PathBuf]) -> Result<String, Failure> {
-    let unreadable = |e: RunError| Failure::error(chain(&e));
-    let dirs = &expanded(dirs)?[..];
-    if let [dir] = dirs {
-        let plan = || {
-            input::file_to_string(&dir.join(plimsoll_model::run::file::PLAN)).unwrap_or_default()
-        };
-        if SearchRecord::is_in(dir) {
-            let record = SearchRecord::load(dir).map_err(unreadable)?;
-            return Ok(html::search(&record, &plan(), dir));
-        }
-        if LadderRecord::is_in(dir) {
-            let record = LadderRecord::load(dir).map_err(unreadable)?;
-            return Ok(html::ladder(&record, &plan(), dir));
-        }
-    }
-    check_kinds(dirs)?;
-    let views = dirs
-        .iter()
-        .map(|dir| View::of(load(dir)?).map_err(unreadable))
-        .collect::<Result<Vec<View>, Failure>>()?;
-    Ok(html::runs(&views))
+    let plan = |dir: &Path| {
+        input::file_to_string(&dir.join(plimsoll_model::run::file::PLAN)).unwrap_or_default()
+    };
+    Ok(match Contents::of(&expanded(dirs)?)? {
+        Contents::Search(dir, record) => html::search(&record, &plan(&dir), &dir),
+        Contents::Ladder(dir, record) => html::ladder(&record, &plan(&dir), &dir),
+        Contents::Runs(runs) => html::runs(&views(runs)?),
+    })
+}
+
+/// What a page shows of `runs`.
+///
+/// # Errors
+/// When one can't be read.
+pub(crate) fn views(runs: Vec<Run>) -> Result<Vec<View>, Failure> {
+    let views = runs.into_iter().map(View::of);
+    Ok(views.collect::<Result<_, RunError>>()?)
 }
 
 /// Reads a run directory.
@@ -394,5 +390,5 @@ pub(crate) fn load(dir: &Path) -> Result<Run, Failure> {
             "give the directory that a run printed; results exported or made by other tools are read with `plimsoll import FILE --out DIR`",
         ));
     }
-    Run::load(dir).map_err(|e| Failure::error(chain(&e)))
+    Ok(Run::load(dir)?)
 }

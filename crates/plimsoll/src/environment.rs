@@ -129,6 +129,11 @@ impl Environment {
         }
     }
 
+    /// Its value alone.
+    pub(crate) fn value(&self, name: &str) -> Option<String> {
+        self.get(name).map(|found| found.value)
+    }
+
     /// A variable's value; empty counts as not set.
     pub(crate) fn get(&self, name: &str) -> Option<Found> {
         let found = |from: &BTreeMap<String, String>, from_file| {

@@ -15,7 +15,7 @@ use plimsoll_model::objective::{self, Conclusion, Judged};
 use plimsoll_model::plan::{Shard, TlsPlan, Trust};
 use plimsoll_model::run::{self, Ending, Run, State};
 use plimsoll_model::spec::Spec;
-use plimsoll_report::json;
+use plimsoll_report::{json, terminal};
 
 use crate::abort::Abort;
 use crate::barrier::Barrier;
@@ -31,54 +31,17 @@ use crate::spread::{self, Spread, SpreadLoad};
 use crate::telemetry;
 pub(crate) use output::OutputFlags;
 pub(crate) use recording::cannot_keep;
-use recording::{Recording, never_began};
-
-/// Carries `plan`, which was resolved from `spec`, out.
-///
-/// # Errors
-/// When the load could not begin, or its results can't be kept.
-pub(crate) fn execute(
-    spec: &Spec,
-    plan: &Plan,
-    output: &OutputFlags,
-    process: &Process,
-) -> Result<Exit, Failure> {
-    execute_then(spec, plan, output, process, |_| Ok(()))
-}
+use recording::{OTHER_DISK, Recording, never_began};
 
 /// Puts a load on the target, everything observed going to the second argument.
 pub(crate) type Carry<'a> =
     dyn FnMut(&Stop, &mut dyn FnMut(Observation<'_>)) -> Result<Finished, EngineError> + 'a;
 
-/// The same with a load that `carry` makes, and spreads over processes and machines as it likes.
+/// Carries `plan`, which was resolved from `spec`, out; `then` has something more to do with a run that is there.
 ///
 /// # Errors
-/// As [`execute`].
-pub(crate) fn execute_led(
-    spec: &Spec,
-    plan: &Plan,
-    output: &OutputFlags,
-    process: &Process,
-    carry: &mut Carry<'_>,
-) -> Result<Exit, Failure> {
-    execute_by(spec, plan, output, process, By::Other(carry), |_| Ok(()))
-}
-
-/// The same, with something more to do with a run that is there.
-///
-/// # Errors
-/// As [`execute`], and where `then` fails.
-pub(crate) fn execute_then(
-    spec: &Spec,
-    plan: &Plan,
-    output: &OutputFlags,
-    process: &Process,
-    then: impl FnOnce(&Run) -> Result<(), Failure>,
-) -> Result<Exit, Failure> {
-    execute_by(spec, plan, output, process, By::Machine, then)
-}
-
-fn execute_by(
+/// When the load could not begin, or its results can't be kept, and where `then` fails.
+pub(crate) fn execute(
     spec: &Spec,
     plan: &Plan,
     output: &OutputFlags,
@@ -93,10 +56,7 @@ fn execute_by(
         }
         return Ok(Exit::Done);
     }
-    let dir = match &output.out {
-        Some(dir) => dir.clone(),
-        None => default_dir(&plan.name),
-    };
+    let dir = directory(output.out(), &plan.name);
     let progress = Progress::new(plan, process.progress, output.progress_every);
     let job = Job {
         spec,
@@ -105,7 +65,7 @@ fn execute_by(
         progress,
         abort_after: spec.load.abort_after.map(|p| p.0),
     };
-    let run = match carry(job, process, by) {
+    let run = match carry_out(job, process, by) {
         // What was measured is shown all the same.
         Err(ExecutionError::Unsaved(run, failure)) => {
             match output.documents.json() {
@@ -151,6 +111,45 @@ fn show(run: &Run, dir: &Path, screen: Screen, made: &Made) -> Result<(), Failur
         console::result(format_args!("\nThe report is {}\n", page.display()))?;
     }
     Ok(())
+}
+
+/// Makes the directory of several runs, with the plan in it. `what`: what they are.
+///
+/// # Errors
+/// When it can't be written, or holds something.
+pub(crate) fn make_directory(dir: &Path, what: &str, plan_toml: String) -> Result<(), Failure> {
+    if std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(Failure::usage(
+            format_args!("--out: {} is not empty", dir.display()),
+            "give another directory, or remove this one first",
+        ));
+    }
+    std::fs::create_dir_all(dir)
+        .and_then(|()| std::fs::write(dir.join(run::file::PLAN), plan_toml))
+        .map_err(|e| {
+            let text = format!("can't keep the {what} in {}: {e}", dir.display());
+            Failure::error_with_help(text, OTHER_DISK)
+        })
+}
+
+/// Writes the page of what several runs were made for, and shows `tables` of it.
+///
+/// # Errors
+/// When something can't be written.
+pub(crate) fn show_all(
+    dir: &Path,
+    screen: Screen,
+    made: &Made,
+    tables: impl FnOnce(&terminal::Options) -> String,
+) -> Result<(), Failure> {
+    let page = write_page(dir, made)?;
+    match screen {
+        Screen::Tables => {
+            let text = tables(&presentation::options());
+            console::result(format_args!("{text}\nThe report is {}\n", page.display()))
+        }
+        Screen::Document => Ok(()),
+    }
 }
 
 /// Writes the HTML page of what `dir` holds beside what it is made from: it is there when somebody asks
@@ -199,48 +198,25 @@ pub(crate) struct Job<'a> {
     pub(crate) abort_after: Option<Duration>,
 }
 
-/// Measures a plan into its run directory.
-///
-/// # Errors
-/// When the load could not begin, or its results can't be kept.
-pub(crate) fn carry_out(job: Job<'_>, process: &Process) -> Result<Run, ExecutionError> {
-    carry(job, process, By::Machine)
-}
-
-/// The same with a load that `load` makes, as [`execute_led`] has it.
-///
-/// # Errors
-/// As [`carry_out`].
-pub(crate) fn carry_out_led(
-    job: Job<'_>,
-    process: &Process,
-    load: &mut Carry<'_>,
-) -> Result<Run, ExecutionError> {
-    carry(job, process, By::Other(load))
-}
-
-/// The same for one of several loads of this process, which begin together at `barrier`.
-///
-/// # Errors
-/// As [`carry_out`], and where one process can't make the load.
-pub(crate) fn carry_out_together(
-    job: Job<'_>,
-    process: &Process,
-    barrier: &Barrier,
-) -> Result<Run, ExecutionError> {
-    carry(job, process, By::Beside(barrier))
-}
-
 /// Who makes the load.
-enum By<'a> {
+pub(crate) enum By<'a> {
     /// This process, or several of this machine.
     Machine,
-    /// This process, beside other loads of it.
+    /// This process, beside other loads of it, which begin together.
     Beside(&'a Barrier),
+    /// It, spread over processes and machines as it likes.
     Other(&'a mut Carry<'a>),
 }
 
-fn carry(job: Job<'_>, process: &Process, by: By<'_>) -> Result<Run, ExecutionError> {
+/// Measures a plan into its run directory.
+///
+/// # Errors
+/// When the load could not begin, its results can't be kept, or loads begin together and one process can't make this one.
+pub(crate) fn carry_out(
+    job: Job<'_>,
+    process: &Process,
+    by: By<'_>,
+) -> Result<Run, ExecutionError> {
     let plan_toml = job.spec.filled_in(job.plan).to_toml();
     let plan_toml = &plan_toml.map_err(Failure::error)?;
     let unchecked = |tls: &TlsPlan| tls.trust == Trust::Unchecked;
@@ -378,6 +354,11 @@ pub(crate) fn slug(name: &str) -> String {
         .map(str::to_ascii_lowercase)
         .collect();
     words.join("-")
+}
+
+/// The directory `out`, which was asked for, or one that is named after time and `name`.
+pub(crate) fn directory(out: Option<&Path>, name: &str) -> PathBuf {
+    out.map_or_else(|| default_dir(name), PathBuf::from)
 }
 
 /// `runs/20261121T064200Z-getscore-steady`, with a number behind it where that is taken.

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use miette::Report;
 use plimsoll_model::objective::Conclusion;
+use plimsoll_model::run::RunError;
 use plimsoll_protocols::registry::Usage;
 use plimsoll_protocols::serving::ServeError;
 
@@ -77,6 +78,12 @@ impl From<ServeError> for Failure {
     }
 }
 
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Failure {
+        Failure::error(chain(&error))
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
         ExitCode::from(exit.code())
@@ -101,18 +108,17 @@ impl Failure {
 
     /// An error with exit code 1 and what to do about it.
     pub(crate) fn error_with_help(message: impl std::fmt::Display, help: &str) -> Failure {
-        Failure::new(
-            Exit::Error,
-            miette::miette!(help = help.to_owned(), "{message}"),
-        )
+        Failure::helped(Exit::Error, message, help)
     }
 
     /// A mistake in what was typed: exit code 2.
     pub(crate) fn usage(message: impl std::fmt::Display, help: &str) -> Failure {
-        Failure::new(
-            Exit::Usage,
-            miette::miette!(help = help.to_owned(), "{message}"),
-        )
+        Failure::helped(Exit::Usage, message, help)
+    }
+
+    /// The same with another exit code.
+    pub(crate) fn helped(exit: Exit, message: impl std::fmt::Display, help: &str) -> Failure {
+        Failure::new(exit, miette::miette!(help = help.to_owned(), "{message}"))
     }
 
     /// The same with more to do about it.
@@ -121,7 +127,7 @@ impl Failure {
             Some(help) => format!("{help}; {more}"),
             None => more.to_owned(),
         };
-        Failure::new(self.exit, miette::miette!(help = help, "{}", self.report))
+        Failure::helped(self.exit, self.report, &help)
     }
 
     pub(crate) fn exit(&self) -> Exit {

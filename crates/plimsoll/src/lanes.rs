@@ -1,8 +1,6 @@
 //! A plan with lanes, carried out: one schedule, each lane with its share of the arrivals, its connections
 //! and its run directory.
 
-use std::path::PathBuf;
-
 use jiff::Timestamp;
 use plimsoll_model::Plan;
 use plimsoll_model::lanes::{LaneRecord, LanesRecord};
@@ -12,8 +10,6 @@ use plimsoll_model::run::{Run, SCHEMA_VERSION};
 use plimsoll_model::spec::{LaneSpec, Spec};
 use plimsoll_report::lanes as shown;
 
-use crate::console;
-use crate::documents::Screen;
 use crate::environment::Environment;
 use crate::execution::{self, OutputFlags};
 use crate::failure::{Exit, Failure};
@@ -69,9 +65,7 @@ impl Lanes {
     /// # Errors
     /// Where one of them can't begin, or results can't be kept.
     pub(crate) fn execute(&self, output: &OutputFlags, process: &Process) -> Result<Exit, Failure> {
-        let dir = output
-            .out()
-            .map_or_else(|| execution::default_dir(&self.name), PathBuf::from);
+        let dir = execution::directory(output.out(), &self.name);
         let directory = |lane: &LaneSpec| format!("lane-{}", lane.name);
         let record = LanesRecord {
             schema_version: SCHEMA_VERSION,
@@ -102,19 +96,12 @@ impl Lanes {
         record
             .write(&dir)
             .map_err(|e| execution::cannot_keep(&e, &dir))?;
-        let page = execution::write_page(&dir, &process.made)?;
-        match output.screen() {
-            Screen::Tables => {
-                let options = presentation::options();
-                console::result(shown::render(&record, &runs, &options))?;
-                for run in &runs {
-                    console::result("\n")?;
-                    presentation::show(run, Screen::Tables)?;
-                }
-                console::result(format_args!("\nThe report is {}\n", page.display()))?;
-            }
-            Screen::Document => {}
-        }
+        execution::show_all(&dir, output.screen(), &process.made, |options| {
+            let each = runs
+                .iter()
+                .map(|run| "\n".to_owned() + &presentation::tables(run, options));
+            shown::render(&record, &runs, options) + &each.collect::<String>()
+        })?;
         let exits = runs.iter().map(|run: &Run| {
             let judged = objective::judge_run(run);
             execution::exit(run, &judged, process)

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use std::path::PathBuf;
 
 use clap::Args;
-use plimsoll_model::spec::{Limit, RateSpec, Spec, TlsSpec, WatchSpec};
+use plimsoll_model::spec::{CallSpec, Limit, RateSpec, Spec, TlsSpec, WatchSpec};
 use plimsoll_model::units::{Period, Rate, Size};
 
 use crate::failure::Failure;
@@ -249,14 +249,39 @@ pub(crate) struct LoadFlags {
     pub(crate) source: Vec<String>,
 }
 
-/// Copies what was given.
-macro_rules! apply {
-    ($from:expr => $($to:expr),+) => {
-        if let Some(value) = $from.clone() { $( $to = Some(value); )+ }
+/// Lays the flags that were given over what they mean: keys of the same names.
+macro_rules! lay {
+    ($flags:ident over $spec:ident: $($key:ident),+) => {
+        $( if $flags.$key.is_some() { $spec.$key.clone_from(&$flags.$key); } )+
     };
+}
+pub(crate) use lay;
+
+/// A flag that may be given again, where it was.
+fn listed<T: Clone>(typed: &[T]) -> Option<Vec<T>> {
+    Some(typed.to_vec()).filter(|typed| !typed.is_empty())
 }
 
 impl LoadFlags {
+    /// The plan that was typed: a call, with this load.
+    ///
+    /// # Errors
+    /// As [`LoadFlags::apply`].
+    pub(crate) fn spec(
+        &self,
+        target: Option<&str>,
+        call: CallSpec,
+        origins: &Origins,
+    ) -> Result<Spec, Failure> {
+        let mut spec = Spec {
+            target: target.map(str::to_owned),
+            call,
+            ..Spec::default()
+        };
+        self.apply(&mut spec, origins)?;
+        Ok(spec)
+    }
+
     /// Lays the flags over `spec`.
     ///
     /// # Errors
@@ -264,14 +289,9 @@ impl LoadFlags {
     pub(crate) fn apply(&self, spec: &mut Spec, origins: &Origins) -> Result<(), Failure> {
         self.apply_load(spec, origins);
         self.apply_tls(spec, origins);
-        apply!(self.name => spec.name);
-        apply!(self.seed => spec.seed);
-        if self.requests {
-            spec.requests = Some(true);
-        }
-        if self.traceparent {
-            spec.traceparent = Some(true);
-        }
+        lay!(self over spec: name, seed);
+        spec.requests = self.requests.then_some(true).or(spec.requests);
+        spec.traceparent = self.traceparent.then_some(true).or(spec.traceparent);
         for typed in &self.objective {
             let (metric, limit) = typed
                 .find(['<', '>'])
@@ -284,32 +304,24 @@ impl LoadFlags {
                 })?;
             spec.objective.insert(metric.trim().into(), limit.into());
         }
-        if let Some(pid) = self.pid {
-            spec.watch = Some(WatchSpec {
-                pid: Some(pid),
-                ..WatchSpec::default()
-            });
-        }
+        let mut watch = WatchSpec {
+            pid: self.pid.filter(|_| self.watch.is_none()),
+            ..WatchSpec::default()
+        };
         match self.watch.as_deref() {
             None => {}
-            Some("off") => {
-                spec.watch = Some(WatchSpec {
-                    off: Some(true),
-                    ..WatchSpec::default()
-                });
-            }
+            Some("off") => watch.off = Some(true),
             Some(port) => {
-                let port = port.parse().map_err(|_| {
+                watch.port = Some(port.parse().map_err(|_| {
                     Failure::usage(
                         format_args!("--watch: `{port}` is not a port"),
                         "give the port that the server listens on, or off; --pid takes a process id",
                     )
-                })?;
-                spec.watch = Some(WatchSpec {
-                    port: Some(port),
-                    ..WatchSpec::default()
-                });
+                })?);
             }
+        }
+        if watch != WatchSpec::default() {
+            spec.watch = Some(watch);
         }
         Ok(())
     }
@@ -340,42 +352,20 @@ impl LoadFlags {
                 load.connections = Some(clients);
             }
         }
-        apply!(self.arrivals => load.arrivals);
-        apply!(self.think => load.think);
-        apply!(self.connections => load.connections);
         // How long: the file's own end makes way for the one typed.
         if self.duration.is_some() != self.calls.is_some() {
             (load.duration, load.calls) = (None, None);
         }
-        apply!(self.duration => load.duration);
-        apply!(self.calls => load.calls);
-        apply!(self.warmup => load.warmup);
-        apply!(self.rate_precision => load.precision);
+        lay!(self over load: arrivals, think, connections, duration, calls, warmup, connect_timeout, connect_rate);
+        lay!(self over load: connection_lifetime, calls_per_connection, proxy, resolve_interval, drain, processes);
+        lay!(self over load: abort_after, workers, spin, tick, read_buffer);
+        load.precision = self.rate_precision.clone().or(load.precision.take());
         if self.deadline.is_some() {
             load.deadline = self.deadline;
             spec.call.forget_deadline();
         }
-        apply!(self.connect_timeout => load.connect_timeout);
-        apply!(self.connect_rate => load.connect_rate);
-        apply!(self.connection_lifetime => load.connection_lifetime);
-        apply!(self.calls_per_connection => load.calls_per_connection);
-        if !self.resolve.is_empty() {
-            load.resolve = Some(self.resolve.clone());
-        }
-        if self.proxy.is_some() {
-            load.proxy.clone_from(&self.proxy);
-        }
-        apply!(self.resolve_interval => load.resolve_interval);
-        apply!(self.drain => load.drain);
-        apply!(self.processes => load.processes);
-        apply!(self.abort_after => load.abort_after);
-        apply!(self.workers => load.workers);
-        apply!(self.spin => load.spin);
-        apply!(self.tick => load.tick);
-        apply!(self.read_buffer => load.read_buffer);
-        if !self.source.is_empty() {
-            load.source_addresses = Some(self.source.clone());
-        }
+        load.resolve = listed(&self.resolve).or(load.resolve.take());
+        load.source_addresses = listed(&self.source).or(load.source_addresses.take());
         if self.cold {
             load.reuse = Some("never".into());
             if self.connections.is_none() {
@@ -402,32 +392,16 @@ impl LoadFlags {
             tls.pin = Some(self.pin.clone()).filter(|_| wins("pin"));
             tls.insecure = Some(true).filter(|_| wins("insecure"));
         }
-        apply!(self.crl => tls.crl);
-        apply!(self.cert => tls.cert);
-        apply!(self.key => tls.key);
-        apply!(self.server_name => tls.server_name);
-        if !self.tls_version.is_empty() {
-            tls.versions = Some(self.tls_version.clone());
-        }
-        if self.compressed_certificates {
-            tls.compressed = Some(true);
-        }
-        apply!(self.key_log => tls.key_log);
-        if !self.suite.is_empty() {
-            tls.suites = Some(self.suite.clone());
-        }
-        if !self.group.is_empty() {
-            tls.groups = Some(self.group.clone());
-        }
-        if self.resume {
-            tls.resume = Some(true);
-        }
-        apply!(self.full => tls.full);
-        if self.early_data {
-            tls.early_data = Some(true);
-        }
-        apply!(self.records => tls.records);
-        apply!(self.chain => tls.chain);
+        lay!(self over tls: crl, cert, key, server_name, key_log, full, records, chain);
+        tls.versions = listed(&self.tls_version).or(tls.versions);
+        tls.suites = listed(&self.suite).or(tls.suites);
+        tls.groups = listed(&self.group).or(tls.groups);
+        tls.compressed = self
+            .compressed_certificates
+            .then_some(true)
+            .or(tls.compressed);
+        tls.resume = self.resume.then_some(true).or(tls.resume);
+        tls.early_data = self.early_data.then_some(true).or(tls.early_data);
         spec.tls = Some(tls).filter(|tls| *tls != TlsSpec::default());
     }
 }

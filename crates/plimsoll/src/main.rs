@@ -33,7 +33,6 @@ mod process;
 mod processor;
 mod progress;
 mod protocols;
-mod quick;
 mod reporter;
 mod shards;
 mod spread;

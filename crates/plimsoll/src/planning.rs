@@ -116,7 +116,7 @@ impl<'a> World<'a> {
 
 impl Surroundings for World<'_> {
     fn variable(&self, name: &str) -> Option<String> {
-        self.environment.get(name).map(|found| found.value)
+        self.environment.value(name)
     }
 
     fn printed(&self, command: &str) -> Result<String, String> {

@@ -17,11 +17,14 @@ use crate::failure::Failure;
 /// When stdout can't be written.
 pub(crate) fn show(run: &Run, screen: Screen) -> Result<(), Failure> {
     match screen {
-        Screen::Tables => {
-            console::result(terminal::render(run, &options()) + &registry::below_tables(run))
-        }
+        Screen::Tables => console::result(tables(run, &options())),
         Screen::Document => Ok(()),
     }
+}
+
+/// The tables of `run`.
+pub(crate) fn tables(run: &Run, options: &terminal::Options) -> String {
+    terminal::render(run, options) + &registry::below_tables(run)
 }
 
 /// Shows a plan that is not carried out: as TOML below comments that say what it comes to, or as JSON.

@@ -63,9 +63,7 @@ impl Needs {
             parts: clients.min(connections),
         }
     }
-}
 
-impl Needs {
     /// What `shard` of the load needs.
     pub(crate) fn of_shard(self, shard: Shard) -> Needs {
         Needs {
@@ -95,9 +93,8 @@ fn not_begun(error: EngineError, of_protocol: &dyn Fn(Outcome) -> Option<&'stati
         EngineError::Resolve { .. } => Some("check the host name of the target".to_owned()),
         _ => None,
     };
-    let report = match help {
-        Some(help) => miette::miette!(help = help, "{error}"),
-        None => miette::miette!("{error}"),
-    };
-    Failure::new(exit, report)
+    match help {
+        Some(help) => Failure::helped(exit, error, &help),
+        None => Failure::new(exit, miette::miette!("{error}")),
+    }
 }

@@ -13,7 +13,7 @@ use plimsoll_model::spec::Spec;
 use plimsoll_report::quantity;
 
 use crate::barrier::{Barrier, LOOK};
-use crate::execution;
+use crate::execution::{self, By};
 use crate::failure::{Exit, Failure};
 use crate::process::Process;
 use crate::progress::{Progress, Series, SoFar};
@@ -50,7 +50,7 @@ impl Part<'_> {
             progress: Progress::together(self.plan, so_far),
             abort_after: None,
         };
-        let run = execution::carry_out_together(job, process, barrier)?;
+        let run = execution::carry_out(job, process, By::Beside(barrier))?;
         guard.begun = true;
         Ok(run)
     }

@@ -28,13 +28,11 @@ pub(crate) fn ours(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
     let program = program.clone();
     // As it is called there, too: `openssl s_time`.
     let theirs = &words[if command == "openssl" { 2 } else { 1 }..];
-    if let Some(line) = registry::foreign(theirs) {
-        let line = line?;
-        console::notice(format_args!("as: plimsoll {}", line.join(" ")));
-        let line = line.into_iter().map(OsString::from);
-        return Ok(std::iter::once(program).chain(line).collect());
-    }
-    if let Some(line) = without_command(&words[1..])? {
+    let line = match registry::foreign(theirs) {
+        Some(line) => Some(line?.into_iter().map(OsString::from).collect()),
+        None => without_command(&words[1..])?,
+    };
+    if let Some(line) = line {
         let shown: Vec<_> = line.iter().map(|word| word.to_string_lossy()).collect();
         console::notice(format_args!("as: plimsoll {}", shown.join(" ")));
         return ours(std::iter::once(program).chain(line).collect());

@@ -10,13 +10,13 @@ use plimsoll_model::units::Period;
 use super::Asked;
 use crate::documents::DocumentFlags;
 use crate::failure::Failure;
-use crate::load_flags::LoadFlags;
+use crate::load_flags::{LoadFlags, lay};
 use crate::origins::Origins;
 use crate::planning::read;
 use crate::shards::identity::ShardFlags;
 
 /// What is measured, how often, and where it is kept.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct ClimbFlags {
     /// A server of your own, instead of the plan's target and of servers that the plan starts.
     #[arg(long, value_name = "URL")]
@@ -136,12 +136,7 @@ impl Asked<'_> {
     /// The plan says what was asked in place of it, so that the plan that is kept repeats the same.
     pub(super) fn note(&self, spec: &mut Spec) {
         let mut ladder = spec.ladder.clone().unwrap_or_default();
-        ladder.slice = self.slice.or(ladder.slice);
-        ladder.rounds = self.rounds.or(ladder.rounds);
-        ladder.turn = self.turn.or(ladder.turn);
-        ladder.resolution = self.resolution.or(ladder.resolution);
-        ladder.keep_awake = self.keep_awake.or(ladder.keep_awake);
-        ladder.budget = self.budget.or(ladder.budget);
+        lay!(self over ladder: slice, rounds, turn, resolution, keep_awake, budget);
         if let Some(parts) = self.parts {
             ladder.parts = Some(parts.to_vec());
         }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::testbed::Company;
 use super::{Climb, Outline};
 use crate::environment::Environment;
-use crate::execution;
+use crate::execution::{self, By};
 use crate::failure::{Exit, Failure};
 use crate::planning;
 use crate::problems::Source;
@@ -206,7 +206,7 @@ impl Climb {
                     abort_after: None,
                 };
                 let run = match team {
-                    None => execution::carry_out(job, process).map_err(Failure::from),
+                    None => execution::carry_out(job, process, By::Machine).map_err(Failure::from),
                     Some(team) => team.lead(Step { rung }, job),
                 };
                 if process.stop.level() != StopLevel::Run {

@@ -8,14 +8,13 @@ use super::picked::{Listed, Picked};
 use crate::commands::{asking, report, sweep};
 use crate::console;
 use crate::environment::{self, Environment};
-use crate::execution::{self, OutputFlags};
+use crate::execution::{self, By, OutputFlags};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
 use crate::origins::Origins;
 use crate::planning;
 use crate::problems::Source;
 use crate::process::Process;
-use crate::quick;
 
 /// What every load takes.
 #[derive(Args, Debug)]
@@ -69,14 +68,15 @@ pub(crate) fn execute(
     }
     let target = arguments.typed.get_one::<String>("target");
     let target = target.map(String::as_str);
-    let mut spec = quick::spec(target, CallSpec::default(), load, origins)?;
-    let variable = |name: &str| environment.get(name).map(|found| found.value);
-    let export = entry.apply(&arguments.typed, &mut spec, &variable)?;
+    let mut spec = load.spec(target, CallSpec::default(), origins)?;
+    let export = entry.apply(&arguments.typed, &mut spec, &|name: &str| {
+        environment.value(name)
+    })?;
     if spec.ladder.is_some() {
         return sweep::typed(&spec, output, environment, process);
     }
     let plan = planning::plan(&spec, environment, &Source::Flags)?;
-    execution::execute_then(&spec, &plan, output, process, |run| {
+    execution::execute(&spec, &plan, output, process, By::Machine, |run| {
         report::export_besides(run, export)
     })
 }

@@ -6,14 +6,13 @@ use std::path::PathBuf;
 use clap::Args;
 use plimsoll_model::run::Run;
 use plimsoll_report::compare::{Comparison, Row, Side, compare};
-use plimsoll_report::html::{self, View};
-use plimsoll_report::{markdown, terminal};
+use plimsoll_report::{html, markdown, terminal};
 use serde_json::{Value, json};
 
 use crate::console;
 use crate::documents::Json;
-use crate::documents::{load, write_text};
-use crate::failure::{Exit, Failure, chain};
+use crate::documents::{load, print_json, views, write_text};
+use crate::failure::{Exit, Failure};
 use crate::presentation;
 
 /// Compare two runs, or two groups of runs of the same test.
@@ -103,8 +102,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
     if arguments.json.json {
-        let text = serde_json::to_string_pretty(&document(&comparison)).map_err(Failure::error)?;
-        console::result(format_args!("{text}\n"))?;
+        print_json(&document(&comparison))?;
     } else {
         console::result(terminal::render_comparison(
             &comparison,
@@ -127,12 +125,6 @@ fn check_distinct(side: &[Run]) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-fn views(runs: Vec<Run>) -> Result<Vec<View>, Failure> {
-    runs.into_iter()
-        .map(|run| View::of(run).map_err(|e| Failure::error(chain(&e))))
-        .collect()
 }
 
 /// The comparison for a program. Times are in µs.

@@ -24,12 +24,11 @@ use plimsoll_report::quantity::{exact_rate, rate, time};
 use plimsoll_report::search as shown;
 use serde::{Deserialize, Serialize};
 
-use crate::console;
 use crate::documents::{DocumentFlags, Screen};
 use crate::environment::Environment;
-use crate::execution::{self, cannot_keep};
-use crate::failure::{Exit, Failure, chain};
-use crate::load_flags::LoadFlags;
+use crate::execution::{self, By, cannot_keep};
+use crate::failure::{Exit, Failure};
+use crate::load_flags::{LoadFlags, lay};
 use crate::origins::Origins;
 use crate::planning;
 use crate::planning::read;
@@ -139,8 +138,7 @@ pub(crate) fn execute(
         presentation::show_plan(&filled_in, &outline(&plan, &goal), &arguments.documents)?;
         return Ok(Exit::Done);
     }
-    let variable = |name: &str| environment.get(name).map(|found| found.value);
-    let identity = arguments.shards.identity(variable)?;
+    let identity = arguments.shards.identity(|name| environment.value(name))?;
     let team = Team::of(identity.as_ref(), process)?;
     let setting = Setting {
         name: plan.name.clone(),
@@ -152,10 +150,7 @@ pub(crate) fn execute(
     if let Some(team) = team.as_ref().filter(|team| !team.leads()) {
         return team.follow(|attempt: Attempt| setting.trial(attempt));
     }
-    let dir = match &arguments.out {
-        Some(dir) => dir.clone(),
-        None => execution::default_dir(&format!("{} search", plan.name)),
-    };
+    let dir = execution::directory(arguments.out.as_deref(), &format!("{} search", plan.name));
     let implied_errors_share =
         (!plan.objectives.iter().any(|o| o.metric == Metric::Errors)).then_some(IMPLIED_ERRORS);
     let mut hunt = Hunt {
@@ -195,18 +190,11 @@ impl Arguments {
                 ));
             }
         }
-        if let Some(target) = &self.target {
-            spec.target = Some(target.clone());
-        }
+        lay!(self over spec: target);
         self.rows.apply(spec);
         self.load.apply(spec, origins)?;
         let find = spec.find.get_or_insert_default();
-        macro_rules! apply {
-            ($($field:ident),+) => {
-                $( if self.$field.is_some() { find.$field = self.$field.clone(); } )+
-            };
-        }
-        apply!(precision, least, most, trial, trials, confirm, budget);
+        lay!(self over find: precision, least, most, trial, trials, confirm, budget);
         Ok(())
     }
 }
@@ -334,28 +322,8 @@ impl Hunt<'_> {
 
     /// Makes the directory, with the plan in it.
     fn prepare(&self, plan: &Plan) -> Result<(), Failure> {
-        let text = self
-            .setting
-            .spec
-            .filled_in(plan)
-            .to_toml()
-            .map_err(Failure::error)?;
-        let dir = &self.dir;
-        let used = std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
-        if used {
-            return Err(Failure::usage(
-                format_args!("--out: {} is not empty", dir.display()),
-                "give another directory, or remove this one first",
-            ));
-        }
-        std::fs::create_dir_all(dir)
-            .and_then(|()| std::fs::write(dir.join(plimsoll_model::run::file::PLAN), text))
-            .map_err(|e| {
-                Failure::error_with_help(
-                    format_args!("can't keep the search in {}: {e}", dir.display()),
-                    "give a directory on a disk with room, which this user may write to, with --out",
-                )
-            })?;
+        let text = self.setting.spec.filled_in(plan).to_toml();
+        execution::make_directory(&self.dir, "search", text.map_err(Failure::error)?)?;
         self.keep()
     }
 
@@ -429,14 +397,14 @@ impl Hunt<'_> {
             abort_after,
         };
         let run = match self.team {
-            None => execution::carry_out(job, self.process)?,
+            None => execution::carry_out(job, self.process, By::Machine)?,
             Some(team) => team.lead(attempt, job)?,
         };
         if !self.stopped() {
             thread::sleep(SETTLE);
         }
         let took = clock.now().0 - began.0;
-        let growth = growth(&plan, &run).map_err(|e| Failure::error(chain(&e)))?;
+        let growth = growth(&plan, &run)?;
         let growing = growth.filter(|g| g.is_clear(rate_per_s, self.record.goal.precision));
         let total = &run.summary.total;
         Ok(Trial {
@@ -499,14 +467,9 @@ impl Hunt<'_> {
 
     /// Shows what was found, and writes the page.
     fn conclude(&self, screen: Screen) -> Result<Exit, Failure> {
-        let page = execution::write_page(&self.dir, &self.process.made)?;
-        match screen {
-            Screen::Tables => {
-                let text = shown::render(&self.record, &presentation::options());
-                console::result(format_args!("{text}\nThe report is {}\n", page.display()))?;
-            }
-            Screen::Document => {}
-        }
+        execution::show_all(&self.dir, screen, &self.process.made, |options| {
+            shown::render(&self.record, options)
+        })?;
         Ok(self.exit())
     }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 use plimsoll_model::ladder::{self, LadderRecord, Metric, Slice};
-use plimsoll_model::spec::{LadderSpec, RungTable, Spec};
+use plimsoll_model::spec::{CallSpec, LadderSpec, RungTable, Spec, schemes_like};
 use plimsoll_protocols::flags::RowFlags;
 use plimsoll_protocols::registry::{self, DefaultFlags};
 use plimsoll_report::ladder as shown;
@@ -17,10 +17,8 @@ use crate::environment::Environment;
 use crate::execution;
 use crate::failure::{Exit, Failure};
 use crate::origins::{Origins, Strength};
-use crate::presentation;
-use crate::problems::Source;
+use crate::problems::{self, Source};
 use crate::process::Process;
-use crate::quick;
 use crate::shards::Team;
 
 /// Measure variants of a plan, or services beside each other, and report what each adds.
@@ -90,8 +88,7 @@ pub(crate) fn execute(
         Outline::of(&spec, &asked, &source)?.show(&flags.documents)?;
         return Ok(Exit::Done);
     }
-    let variable = |name: &str| environment.get(name).map(|found| found.value);
-    let identity = flags.shards.identity(variable)?;
+    let identity = flags.shards.identity(|name| environment.value(name))?;
     let team = Team::of(identity.as_ref(), process)?;
     if let Some(team) = team.as_ref().filter(|team| !team.leads()) {
         return Outline::of(&spec, &asked, &source)?.follow(team, environment, &source);
@@ -119,22 +116,20 @@ fn service(typed: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// A flag of the call that was typed.
-fn given(origins: &Origins) -> Option<String> {
-    let flags = DefaultFlags::augment_args(clap::Command::new("call"));
-    let typed = |id: &str| origins.strength(id) == Some(Strength::CommandLine);
-    let mut all = flags.get_arguments();
-    let flag = all.find(|flag| typed(flag.get_id().as_str()))?;
-    Some(format!("--{}", flag.get_long()?))
-}
-
 /// # Errors
-/// Where a flag of the call is given beside a plan, which has the call.
+/// Where a flag of the call is typed beside a plan, which has the call.
 fn check_for_plan(origins: &Origins) -> Result<(), Failure> {
-    match given(origins) {
+    let flags = DefaultFlags::augment_args(clap::Command::new("call"));
+    let typed =
+        |flag: &&clap::Arg| origins.strength(flag.get_id().as_str()) == Some(Strength::CommandLine);
+    match flags
+        .get_arguments()
+        .find(typed)
+        .and_then(clap::Arg::get_long)
+    {
         None => Ok(()),
         Some(flag) => Err(Failure::usage(
-            format_args!("{flag} with a plan"),
+            format_args!("--{flag} with a plan"),
             &format!(
                 "the plan says what is called, in [call.{}]; flags of the call are for services that are given as URLs",
                 registry::default_schemes().section
@@ -146,9 +141,9 @@ fn check_for_plan(origins: &Origins) -> Result<(), Failure> {
 impl Arguments {
     /// A plan whose rungs are these services.
     fn beside(&self, services: &[(&str, &str)], origins: &Origins) -> Result<Spec, Failure> {
-        let call = quick::call(&self.call.spec()?)?;
-        let load = &self.climb.load;
-        let mut spec = quick::spec(Some(services[0].1), call, load, origins)?;
+        let wrong = |problem| problems::failure(vec![problem], &Source::Flags);
+        let call = CallSpec::of(&self.call.spec()?).map_err(wrong)?;
+        let mut spec = self.climb.load.spec(Some(services[0].1), call, origins)?;
         let rungs = services.iter().map(|(name, url)| {
             let name = if name.is_empty() { url } else { name };
             RungTable {
@@ -181,14 +176,7 @@ fn conclude(
     screen: Screen,
     made: &Made,
 ) -> Result<Exit, Failure> {
-    let page = execution::write_page(dir, made)?;
-    match screen {
-        Screen::Tables => {
-            let text = shown::render(record, &presentation::options());
-            console::result(format_args!("{text}\nThe report is {}\n", page.display()))?;
-        }
-        Screen::Document => {}
-    }
+    execution::show_all(dir, screen, made, |options| shown::render(record, options))?;
     Ok(if record.interrupted {
         Exit::Interrupted
     } else {

@@ -187,16 +187,11 @@ pub(crate) fn execute(
     environment: &Environment,
 ) -> Result<Exit, Failure> {
     let documents = cli.command.documents().cloned();
+    documents.as_ref().map_or(Ok(()), DocumentFlags::check)?;
     let made = Made::default();
-    let Some(documents) = documents else {
-        let ended = carry_out(cli, origins, environment, &made);
-        telemetry::end();
-        return ended;
-    };
-    documents.check()?;
     let ended = carry_out(cli, origins, environment, &made);
     telemetry::end();
-    let delivered = documents.deliver(&made, environment);
+    let delivered = documents.map_or(Ok(()), |documents| documents.deliver(&made, environment));
     match (ended, delivered) {
         (Ok(exit), delivered) => delivered.map(|()| exit),
         (Err(failure), Ok(())) => Err(failure),

@@ -87,7 +87,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
         if let ([dir], Contents::Runs(runs)) = (&asked[..], &contents)
             && LanesRecord::is_in(dir)
         {
-            let record = LanesRecord::load(dir).map_err(|e| Failure::error(chain(&e)))?;
+            let record = LanesRecord::load(dir)?;
             let table = lanes::render(&record, runs, &presentation::options());
             console::result(format_args!("{table}\n"))?;
         }
@@ -119,19 +119,15 @@ fn show(contents: &Contents, overhead_over: Option<Duration>) -> Result<(), Fail
         overhead_over,
         ..presentation::options()
     };
-    let runs = match contents {
-        Contents::Search(_, record) => return console::result(search::render(record, &options)),
-        Contents::Ladder(_, record) if record.limits.is_some() => {
-            return console::result(sweep::render(record, &options));
+    console::result(match contents {
+        Contents::Search(_, record) => search::render(record, &options),
+        Contents::Ladder(_, record) if record.limits.is_some() => sweep::render(record, &options),
+        Contents::Ladder(_, record) => ladder::render(record, &options),
+        Contents::Runs(runs) => {
+            let tables = runs.iter().map(|run| terminal::render(run, &options));
+            tables.collect::<Vec<String>>().join("\n")
         }
-        Contents::Ladder(_, record) => return console::result(ladder::render(record, &options)),
-        Contents::Runs(runs) => runs,
-    };
-    for (i, run) in runs.iter().enumerate() {
-        let gap = if i > 0 { "\n" } else { "" };
-        console::result(format_args!("{gap}{}", terminal::render(run, &options)))?;
-    }
-    Ok(())
+    })
 }
 
 fn export(runs: &[Run], format: &str, file: &Path) -> Result<(), Failure> {

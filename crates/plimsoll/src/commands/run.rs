@@ -7,10 +7,10 @@ use plimsoll_model::Plan;
 use plimsoll_protocols::flags::RowFlags;
 
 use crate::environment::Environment;
-use crate::execution::{self, OutputFlags};
+use crate::execution::{self, By, OutputFlags};
 use crate::failure::{Exit, Failure};
 use crate::lanes::Lanes;
-use crate::load_flags::LoadFlags;
+use crate::load_flags::{LoadFlags, lay};
 use crate::origins::Origins;
 use crate::planning;
 use crate::problems::Source;
@@ -62,9 +62,7 @@ pub(crate) fn execute(
     let mut ready = Vec::new();
     for path in &arguments.plans {
         let (mut spec, text) = planning::read(path)?;
-        if let Some(target) = &arguments.target {
-            spec.target = Some(target.clone());
-        }
+        lay!(arguments over spec: target);
         arguments.rows.apply(&mut spec);
         arguments.load.apply(&mut spec, origins)?;
         let source = Source::of(path, &text);
@@ -74,8 +72,7 @@ pub(crate) fn execute(
         };
         ready.push((spec, asked));
     }
-    let variable = |name: &str| environment.get(name).map(|found| found.value);
-    if let Some(identity) = arguments.shards.identity(variable)? {
+    if let Some(identity) = arguments.shards.identity(|name| environment.value(name))? {
         let [(spec, asked)] = &ready[..] else {
             return Err(Failure::usage(
                 format_args!("--rendezvous with {} plans", ready.len()),
@@ -93,7 +90,11 @@ pub(crate) fn execute(
     let mut worst = Exit::Done;
     for (spec, plan) in &ready {
         let exit = match plan {
-            Asked::One(plan) => execution::execute(spec, plan, &arguments.output, process)?,
+            Asked::One(plan) => {
+                execution::execute(spec, plan, &arguments.output, process, By::Machine, |_| {
+                    Ok(())
+                })?
+            }
             // Shown as typed: what a lane does not say it has from the plan.
             Asked::Lanes(_) if arguments.output.save_or_show(spec)? => Exit::Done,
             Asked::Lanes(lanes) => lanes.execute(&arguments.output, process)?,

@@ -12,13 +12,15 @@ use plimsoll_model::units::Period;
 use plimsoll_protocols::registry::QueryFlags;
 use plimsoll_stack::sessions::{Limits, Stack, Topology, is_healthy};
 
+use serde_json::Value;
+
 use crate::commands::report;
 use crate::console;
 use crate::descriptors;
 use crate::documents::DocumentFlags;
 use crate::documents::Json;
 use crate::environment::Environment;
-use crate::execution::{self, OutputFlags};
+use crate::execution::{self, By, OutputFlags};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
 use crate::origins::Origins;
@@ -365,9 +367,14 @@ fn load(
         // Not the balancers alone, which listen on the target's port.
         plan.watch = Watch::Started;
     }
-    execution::execute_then(&spec, &plan, &arguments.output, process, |run| {
-        report::export_besides(run, arguments.queries.export())
-    })
+    execution::execute(
+        &spec,
+        &plan,
+        &arguments.output,
+        process,
+        By::Machine,
+        |run| report::export_besides(run, arguments.queries.export()),
+    )
 }
 
 fn status(arguments: &StatusArguments) -> Result<Exit, Failure> {
@@ -384,28 +391,26 @@ fn status(arguments: &StatusArguments) -> Result<Exit, Failure> {
         all_well &= word == "healthy";
         lines.push((process, word));
     }
-    if arguments.json.json {
-        let list: Vec<_> = lines
-            .iter()
-            .map(|(p, word)| {
-                serde_json::json!({
-                    "name": p.name, "state": word, "pid": p.pid,
-                    "address": p.address.to_string(), "log": p.log,
-                })
+    let list: Vec<Value> = lines
+        .iter()
+        .map(|(p, word)| {
+            serde_json::json!({
+                "name": p.name, "state": word, "pid": p.pid,
+                "address": p.address.to_string(), "log": p.log,
             })
-            .collect();
-        console::result(format_args!("{}\n", serde_json::Value::from(list)))?;
-    } else {
-        for (p, word) in lines {
-            console::result(format_args!(
-                "{:<12} {word:<10} pid {:<8} {:<22} {}\n",
-                p.name,
-                p.pid,
-                p.address.to_string(),
-                p.log.display()
-            ))?;
-        }
-    }
+        })
+        .collect();
+    let lines = lines.iter().map(|(p, word)| {
+        format!(
+            "{:<12} {word:<10} pid {:<8} {:<22} {}",
+            p.name,
+            p.pid,
+            p.address.to_string(),
+            p.log.display()
+        )
+    });
+    let text = lines.collect::<Vec<String>>().join("\n");
+    arguments.json.result(&list.into(), text)?;
     Ok(if all_well { Exit::Done } else { Exit::Error })
 }
 

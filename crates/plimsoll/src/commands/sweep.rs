@@ -63,8 +63,7 @@ pub(crate) fn execute(
         Outline::of(&spec, &asked, &source)?.show(&flags.documents)?;
         return Ok(Exit::Done);
     }
-    let variable = |name: &str| environment.get(name).map(|found| found.value);
-    let identity = flags.shards.identity(variable)?;
+    let identity = flags.shards.identity(|name| environment.value(name))?;
     let team = Team::of(identity.as_ref(), process)?;
     if let Some(team) = team.as_ref().filter(|team| !team.leads()) {
         return Outline::of(&spec, &asked, &source)?.follow(team, environment, &source);
@@ -89,21 +88,10 @@ pub(crate) fn typed(
     if output.save_or_show(spec)? {
         return Ok(Exit::Done);
     }
+    let untyped = ClimbFlags::default();
     let asked = Asked {
-        kind: "both",
-        rounds: None,
-        default_rounds: |_| 1,
-        so_far: |_| String::new(),
-        slice: None,
-        turn: None,
-        parts: None,
-        resolution: None,
-        keep_awake: None,
-        budget: None,
-        gates: &[],
         out: output.out(),
-        over_shards: false,
-        team: None,
+        ..untyped.asked("both", |_| 1, |_| String::new())
     };
     let screen = output.screen();
     measure(spec, &asked, environment, &Source::Flags, process, screen)

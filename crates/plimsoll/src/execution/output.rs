@@ -14,7 +14,7 @@ use crate::failure::Failure;
 pub(crate) struct OutputFlags {
     /// The run directory [default: runs/<UTC time>-<name>].
     #[arg(long, value_name = "DIR", help_heading = "Output")]
-    pub(super) out: Option<PathBuf>,
+    out: Option<PathBuf>,
 
     #[command(flatten)]
     pub(super) documents: DocumentFlags,

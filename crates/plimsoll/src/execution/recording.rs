@@ -190,14 +190,15 @@ fn discard(dir: &Path, existed: bool) {
     }
 }
 
+/// What to do where a directory can't be written.
+pub(super) const OTHER_DISK: &str =
+    "give a directory on a disk with room, which this user may write to, with --out";
+
 /// The run directory can't be written.
 pub(crate) fn cannot_keep(error: &run::RunError, dir: &Path) -> Failure {
     let text = format!("can't keep the run in {}: {}", dir.display(), chain(error));
     match error {
-        run::RunError::Io { .. } => Failure::error_with_help(
-            text,
-            "give a directory on a disk with room, which this user may write to, with --out",
-        ),
+        run::RunError::Io { .. } => Failure::error_with_help(text, OTHER_DISK),
         _ => Failure::error(text),
     }
 }

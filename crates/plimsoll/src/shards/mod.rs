@@ -41,7 +41,7 @@ use plimsoll_model::spec::Spec;
 use plimsoll_model::{Plan, Time};
 
 use crate::console;
-use crate::execution::{self, Carry, OutputFlags};
+use crate::execution::{self, By, Carry, OutputFlags};
 use crate::failure::{Exit, Failure};
 use crate::process::Process;
 use crate::spread::wire::{End, Message, Ready, messages};
@@ -72,7 +72,7 @@ pub(crate) fn execute(
     identity: &Identity,
 ) -> Result<Exit, Failure> {
     if output.is_dry_run() {
-        return execution::execute(spec, plan, output, process);
+        return execution::execute(spec, plan, output, process, By::Machine, |_| Ok(()));
     }
     // A plan that can't be carried out fails before anybody waits.
     drop(process.prepare(plan)?);
@@ -86,7 +86,7 @@ pub(crate) fn execute(
     )?;
     let ended = match identity.role() {
         Role::Leader => part.lead(
-            |carry| execution::execute_led(spec, plan, output, process, carry),
+            |carry| execution::execute(spec, plan, output, process, By::Other(carry), |_| Ok(())),
             |exit| *exit,
         ),
         Role::Member => part.follow(),

@@ -21,7 +21,7 @@ use super::identity::Identity;
 use super::member::LEADER_PATIENCE;
 use super::objects::{self, from_json, to_json};
 use super::store::{Answer, Ask, Role, Store};
-use crate::execution::{self, Job};
+use crate::execution::{self, By, Job};
 use crate::failure::{Exit, Failure};
 use crate::process::Process;
 
@@ -94,7 +94,7 @@ impl<'a> Team<'a> {
         self.begun.set(number);
         let part = self.part(number, job.spec, job.plan)?;
         let run = part.lead(
-            |carry| Ok(execution::carry_out_led(job, self.process, carry)?),
+            |carry| Ok(execution::carry_out(job, self.process, By::Other(carry))?),
             |_| Exit::Done,
         )?;
         match run.state {
