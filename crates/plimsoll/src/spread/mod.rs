@@ -119,6 +119,12 @@ fn decide(
     limits: Limits,
     target: impl Fn() -> Result<IpAddr, Failure>,
 ) -> Result<Spread, Failure> {
+    if needs.parts == 0 {
+        return Err(Failure::usage(
+            "--shards: more than the load has connections, or clients of a closed loop",
+            "use fewer shards, or more connections (--connections) or clients (--clients)",
+        ));
+    }
     let mut notes = Vec::new();
     let needed = needs.connections.div_ceil(limits.connections.max(1)).max(1);
     let holds = |processes: u64| thousands(processes.saturating_mul(limits.connections));

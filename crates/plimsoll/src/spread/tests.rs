@@ -25,10 +25,14 @@ const LIMITS: Limits = Limits {
     number: 4_711,
 };
 
-fn spread_at(load: &str, target: &str) -> Result<Spread, Failure> {
+fn plan(load: &str) -> Plan {
     plimsoll_protocols::registry::register();
     let text = format!("target = \"http://a:1\"\n[call.fetch]\npath = \"/x\"\n[load]\n{load}\n");
-    let plan = spec::resolve(&spec::read(&text).expect("a plan"), &Nothing).expect("a plan");
+    spec::resolve(&spec::read(&text).expect("a plan"), &Nothing).expect("a plan")
+}
+
+fn spread_at(load: &str, target: &str) -> Result<Spread, Failure> {
+    let plan = plan(load);
     let target = target.parse().expect("an address");
     decide(&plan, Needs::of(&plan), LIMITS, || Ok(target))
 }
@@ -97,6 +101,23 @@ fn what_was_asked_for_is_done_or_refused() {
             .processes,
         2
     );
+}
+
+#[test]
+fn a_load_with_fewer_connections_than_shards_is_refused() {
+    let plan = plan("rate = \"10/s\"\nduration = \"1s\"");
+    let needs = |index| Needs::of(&plan).of_shard(Shard { index, of: 2 });
+    for index in 0..2 {
+        wrong(
+            decide(&plan, needs(index), LIMITS, || {
+                Ok(IpAddr::from([127, 0, 0, 1]))
+            }),
+            &[
+                "--shards: more than the load has connections",
+                "use fewer shards",
+            ],
+        );
+    }
 }
 
 #[test]
