@@ -121,7 +121,12 @@ fn the_line_of_a_server_with_fifty_places_is_what_littles_law_says() {
         assert!(run.summary.count_check.matches);
         assert_eq!(run.summary.total.achieved_per_s, trial.achieved_per_s);
     }
-    let took: f64 = record.trials.iter().map(|t| t.took_s).sum();
+    // The budget says when the last trial may begin; a busy machine takes longer for one.
+    let before_last = record
+        .trials
+        .split_last()
+        .map_or(&[][..], |(_, before)| before);
+    let took: f64 = before_last.iter().map(|t| t.took_s).sum();
     assert!(took <= 100.0, "{took} s");
 }
 
