@@ -71,8 +71,10 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
     // Names that people bring along from other tools.
     (
         "crates/plimsoll/src/words.rs",
-        &["--no-of-clients", "--qps", "--rps", "--tls"],
+        &["--no-of-clients", "--qps", "--rps"],
     ),
+    // What begins --tls-cert and --tls-key.
+    ("crates/plimsoll-protocols/src/fetch/openssl.rs", &["--tls"]),
     (
         "crates/plimsoll-protocols/src/http/flags.rs",
         &["--http1.1", "--http2", "--http2-prior-knowledge"],
