@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::{PushInfo, Value};
+use redis::{Cmd, PushInfo, Value};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, sleep};
 
@@ -97,7 +97,7 @@ impl Commands {
     pub(super) fn send(
         &self,
         key: &str,
-        commands: &[&[&[u8]]],
+        commands: impl IntoIterator<Item = Cmd>,
         reply_to: Option<oneshot::Sender<Vec<Value>>>,
     ) -> bool {
         let mut queue = self.lock();
@@ -105,17 +105,16 @@ impl Commands {
             return false;
         }
         let was_empty = queue.waiting.is_empty();
+        let before = queue.batch.len();
         for command in commands {
             queue.batch.put(self.clustered.then_some(key), command);
         }
+        let commands = queue.batch.len() - before;
         match queue.waiting.last_mut() {
             Some(last) if last.reply_to.is_none() && reply_to.is_none() => {
-                last.commands += commands.len()
+                last.commands += commands;
             }
-            _ => queue.waiting.push(Waiting {
-                commands: commands.len(),
-                reply_to,
-            }),
+            _ => queue.waiting.push(Waiting { commands, reply_to }),
         }
         if queue.batch.bytes > MAX_UNSENT {
             self.overflowed.notify_one();
@@ -140,7 +139,7 @@ impl Commands {
                 () = self.wake.notified() => {}
                 why = lost.wait() => return Err(why),
                 () = sleep(PING_EVERY) => {
-                    self.send(DATA_KEY, &[&[b"PING"]], None);
+                    self.send(DATA_KEY, [Cmd::ping()], None);
                 }
             }
             // Other commands of this turn go along.
@@ -198,9 +197,9 @@ impl Commands {
         };
         let mut batch = Batch::default();
         for key in &keys {
-            let (of, key) = (self.clustered.then_some(&**key), key.as_bytes());
-            batch.put(of, &[b"SET", key, name.as_bytes(), b"NX"]);
-            batch.put(of, &[b"GET", key]);
+            let of = self.clustered.then_some(&**key);
+            batch.put(of, Cmd::set_nx(key, &name));
+            batch.put(of, Cmd::get(key));
         }
         let replies = connection.run(batch).await?;
         if let Some(why) = error_in(&replies) {

@@ -10,7 +10,7 @@ use redis::aio::MultiplexedConnection;
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{Route, SingleNodeRoutingInfo, SlotAddr};
 use redis::{
-    Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerError, ServerErrorKind, Value,
+    Arg, Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerError, ServerErrorKind, Value,
 };
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -30,14 +30,13 @@ pub(super) struct Batch {
 
 impl Batch {
     /// Appends a command; `key`: in a cluster, that of the data that it is on.
-    pub(super) fn put(&mut self, key: Option<&str>, arguments: &[&[u8]]) {
-        let bytes = arguments.iter().map(|argument| argument.len()).sum();
-        let mut command = Cmd::with_capacity(arguments.len(), bytes);
-        for argument in arguments {
-            command.arg(*argument);
-        }
+    pub(super) fn put(&mut self, key: Option<&str>, command: Cmd) {
+        let arguments = command.args_iter().map(|argument| match argument {
+            Arg::Simple(argument) => argument.len(),
+            _ => 0,
+        });
+        self.bytes += arguments.sum::<usize>();
         self.commands.add_command(command);
-        self.bytes += bytes;
         self.routes
             .extend(key.map(|key| Route::with_key(key, SlotAddr::Master)));
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ::redis::Value;
+use ::redis::{Cmd, FromRedisValue, ToRedisArgs, Value, cmd, from_redis_value};
 use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -32,11 +32,11 @@ use connector::Connector;
 use subscriber::{PLAIN, SHARDED, Subscriber, Words};
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-const AFTER_CLOSE_SECONDS: &str = "60";
+const AFTER_CLOSE_SECONDS: i64 = 60;
 /// How long the lock of a run lasts that its backend does not renew, because it was killed.
-const LEASE_SECONDS: &[u8] = b"60";
+const LEASE_SECONDS: u64 = 60;
 /// Sets `KEYS[1]` to "EPOCH SEQ", for `ARGV[3]` seconds; not to a lower number of the same epoch.
-const NOTE_STOPPED: &[u8] = b"local old = redis.call('GET', KEYS[1]) \
+const NOTE_STOPPED: &str = "local old = redis.call('GET', KEYS[1]) \
     if old then \
       local epoch, seq = string.match(old, '^(%d+) (%d+)$') \
       if epoch == ARGV[1] and tonumber(seq) > tonumber(ARGV[2]) then return 0 end \
@@ -69,7 +69,7 @@ impl Default for RedisOptions {
 
 /// See [`super::Bus::redis`].
 pub struct Redis {
-    ttl_seconds: String,
+    ttl_seconds: i64,
     words: &'static Words,
     clustered: bool,
     commands: Arc<Commands>,
@@ -108,7 +108,7 @@ impl Redis {
             })
             .collect();
         Arc::new(Redis {
-            ttl_seconds: options.ttl.as_secs().max(1).to_string(),
+            ttl_seconds: i64::try_from(options.ttl.as_secs().max(1)).unwrap_or(i64::MAX),
             words,
             clustered,
             commands,
@@ -160,16 +160,15 @@ impl Redis {
         if std::ptr::eq(self.words, &PLAIN) {
             return Ok(());
         }
+        let publish = self.words.publish;
+        let info = cmd("COMMAND").arg("INFO").arg(publish).take();
         // A server that lacks the command answers with nil.
-        let known = self
-            .ask("", &[&[b"COMMAND", b"INFO", self.words.publish]])
-            .await?;
-        match known.first() {
-            Some(Value::Array(infos)) if !matches!(infos[..], [Value::Nil]) => Ok(()),
-            _ => Err(self.refused(&format!(
-                "it has no {} (sharded channels need Redis 7)",
-                String::from_utf8_lossy(self.words.publish)
+        let known: ([Value; 1],) = self.ask("", [info]).await?;
+        match known {
+            ([Value::Nil],) => Err(self.refused(&format!(
+                "it has no {publish} (sharded channels need Redis 7)"
             ))),
+            _ => Ok(()),
         }
     }
 
@@ -202,7 +201,11 @@ impl Redis {
 
     /// Sends commands on the data of a session (or another key) together and waits for all
     /// their replies.
-    async fn ask(&self, key: &str, commands: &[&[&[u8]]]) -> Result<Vec<Value>, BusError> {
+    async fn ask<T: FromRedisValue>(
+        &self,
+        key: &str,
+        commands: impl IntoIterator<Item = Cmd>,
+    ) -> Result<T, BusError> {
         let (reply_to, replies) = oneshot::channel();
         if !self.commands.send(key, commands, Some(reply_to)) {
             return Err(self.down());
@@ -217,19 +220,15 @@ impl Redis {
             _ => None,
         }) {
             Some(message) => Err(self.refused(&words_of(message))),
-            None => Ok(replies),
+            None => from_redis_value(Value::Array(replies))
+                .map_err(|strange| self.refused(&strange.to_string())),
         }
     }
 
     pub(super) async fn create(&self, session: &str, epoch: u64) -> Result<(), BusError> {
-        let (key, epoch) = (self.name(session, "epoch"), epoch.to_string());
-        let ttl = self.ttl_seconds.as_bytes();
-        self.ask(
-            session,
-            &[&[b"SET", key.as_bytes(), epoch.as_bytes(), b"EX", ttl]],
-        )
-        .await
-        .map(|_| ())
+        let key = self.name(session, "epoch");
+        let set = expiring(&key, epoch, self.ttl_seconds);
+        self.ask(session, [set]).await
     }
 
     pub(super) async fn restore(
@@ -238,16 +237,17 @@ impl Redis {
         begun: Begun,
         run: Run,
     ) -> Result<(), BusError> {
-        let (key, lock) = (self.name(session, "epoch"), self.name(session, "run"));
         let known = format!("{} {}", begun.epoch, begun.last);
-        let ttl = self.ttl_seconds.as_bytes();
-        let commands: [&[&[u8]]; 2] = [
-            &[b"SET", key.as_bytes(), known.as_bytes(), b"NX", b"EX", ttl],
-            &[b"SET", lock.as_bytes(), b"1", b"NX", b"EX", LEASE_SECONDS],
-        ];
-        self.ask(session, &commands[..1 + usize::from(run == Run::GoesOn)])
-            .await
-            .map(|_| ())
+        let key = self.name(session, "epoch");
+        let set = expiring(&key, known, self.ttl_seconds).arg("NX").take();
+        let lock = (run == Run::GoesOn).then(|| self.lock_if_free(session));
+        self.ask(session, [set].into_iter().chain(lock)).await
+    }
+
+    /// Takes the lock of a session's run, unless another has it.
+    fn lock_if_free(&self, session: &str) -> Cmd {
+        let lock = self.name(session, "run");
+        expiring(&lock, 1, LEASE_SECONDS).arg("NX").take()
     }
 
     pub(super) async fn begin_run(&self, session: &str) -> Result<Begun, BeginError> {
@@ -266,35 +266,28 @@ impl Redis {
 
     async fn try_to_begin(&self, session: &str) -> Result<Begun, BeginError> {
         let up = self.channel(session, Way::Up);
-        let (epoch, log, lock) = (
-            self.name(session, "epoch"),
-            self.name(session, "log"),
-            self.name(session, "run"),
-        );
+        let (epoch, log) = (self.name(session, "epoch"), self.name(session, "log"));
         let stopped = self.name(session, "stopped");
-        let ttl = self.ttl_seconds.as_bytes();
-        let replies = self
+        let (known, locked, newest, counts, (), ()): Begin = self
             .ask(
                 session,
-                &[
-                    &[b"GET", epoch.as_bytes()],
-                    &[b"SET", lock.as_bytes(), b"1", b"NX", b"EX", LEASE_SECONDS],
-                    &[b"LINDEX", log.as_bytes(), b"-1"],
-                    &[b"PUBSUB", self.words.count, up.as_bytes()],
-                    &[b"EXPIRE", epoch.as_bytes(), ttl],
-                    &[b"EXPIRE", stopped.as_bytes(), ttl],
+                [
+                    Cmd::get(&epoch),
+                    self.lock_if_free(session),
+                    Cmd::lindex(&log, -1),
+                    cmd("PUBSUB").arg(self.words.count).arg(&up).take(),
+                    Cmd::expire(&epoch, self.ttl_seconds),
+                    Cmd::expire(&stopped, self.ttl_seconds),
                 ],
             )
             .await?;
-        let Some(known) = as_begun(replies.first()) else {
-            self.ask(session, &[&[b"DEL", lock.as_bytes()]]).await?;
+        let Some(known) = known.and_then(as_begun) else {
+            let unlock = Cmd::del(self.name(session, "run"));
+            self.ask::<()>(session, [unlock]).await?;
             return Err(BeginError::Unknown);
         };
-        if matches!(replies.get(1), Some(Value::Nil)) {
-            let processes = match replies.get(3) {
-                Some(Value::Array(counts)) => as_number(counts.get(1)).unwrap_or(0),
-                _ => 0,
-            };
+        if locked.is_none() {
+            let (_, processes) = counts;
             // A run that goes on listens; a lock without another listener has outlived its
             // backend. Two runs of one process share a subscription.
             if processes > 1 || self.subscriber(&up).listeners(&up) > 1 {
@@ -303,10 +296,7 @@ impl Redis {
             tracing::info!(session, "taking over from a run whose backend is gone");
             self.renew(session);
         }
-        let last = match replies.get(2) {
-            Some(Value::BulkString(frame)) => Stamp::of(frame).seq.unwrap_or(0),
-            _ => 0,
-        };
+        let last = newest.and_then(|frame| Stamp::of(&frame).seq).unwrap_or(0);
         Ok(Begun {
             epoch: known.epoch,
             last: last.max(known.last),
@@ -314,56 +304,49 @@ impl Redis {
     }
 
     pub(super) fn post(&self, session: &str, frame: &Bytes, part: Part) {
-        let (log, down) = (self.name(session, "log"), self.channel(session, Way::Down));
-        let run = self.name(session, "run");
-        let push: &[&[u8]] = &[b"RPUSH", log.as_bytes(), frame];
-        let publish: &[&[u8]] = &[self.words.publish, down.as_bytes(), frame];
-        let expire: &[&[u8]] = &[b"EXPIRE", log.as_bytes(), self.ttl_seconds.as_bytes()];
-        // In the log, so the next run counts on from it; not yet published, so that run is
-        // not refused.
-        let unlock: &[&[u8]] = &[b"DEL", run.as_bytes()];
-        let commands: &[_] = match part {
-            Part::First => &[push, expire, publish],
-            Part::Middle => &[push, publish],
-            Part::Last => &[push, unlock, publish],
+        let log = self.name(session, "log");
+        let down = self.channel(session, Way::Down);
+        let then = match part {
+            Part::First => Some(Cmd::expire(&log, self.ttl_seconds)),
+            Part::Middle => None,
+            // In the log, so the next run counts on from it; not yet published, so that run is
+            // not refused.
+            Part::Last => Some(Cmd::del(self.name(session, "run"))),
         };
+        let push = Cmd::rpush(&log, &frame[..]);
+        let publish = self.publishing(&down, frame);
+        let commands = [push].into_iter().chain(then).chain([publish]);
         self.commands.send(session, commands, None);
     }
 
     pub(super) fn renew(&self, session: &str) {
         let lock = self.name(session, "run");
-        let set: &[&[u8]] = &[b"SET", lock.as_bytes(), b"1", b"EX", LEASE_SECONDS];
-        self.commands.send(session, &[set], None);
+        let set = expiring(&lock, 1, LEASE_SECONDS);
+        self.commands.send(session, [set], None);
     }
 
     pub(super) async fn confirm(&self, session: &str) -> Result<(), BusError> {
         let log = self.name(session, "log");
-        let ttl = self.ttl_seconds.as_bytes();
-        let replies = self
-            .ask(session, &[&[b"EXPIRE", log.as_bytes(), ttl]])
-            .await?;
         // Nothing to expire: the log is not there, so posts were lost.
-        match replies.first() {
-            Some(Value::Int(1)) => Ok(()),
-            _ => Err(self.down()),
+        match self
+            .ask(session, [Cmd::expire(&log, self.ttl_seconds)])
+            .await?
+        {
+            (true,) => Ok(()),
+            (false,) => Err(self.down()),
         }
     }
 
     pub(super) async fn close(&self, session: &str) -> Result<bool, BusError> {
-        let (epoch, log) = (self.name(session, "epoch"), self.name(session, "log"));
+        let log = self.name(session, "log");
         let stopped = self.name(session, "stopped");
-        let later = AFTER_CLOSE_SECONDS.as_bytes();
-        let replies = self
-            .ask(
-                session,
-                &[
-                    &[b"DEL", epoch.as_bytes()],
-                    &[b"EXPIRE", log.as_bytes(), later],
-                    &[b"EXPIRE", stopped.as_bytes(), later],
-                ],
-            )
-            .await?;
-        Ok(as_number(replies.first()) == Some(1))
+        let commands = [
+            Cmd::del(self.name(session, "epoch")),
+            Cmd::expire(&log, AFTER_CLOSE_SECONDS),
+            Cmd::expire(&stopped, AFTER_CLOSE_SECONDS),
+        ];
+        let (was_open, (), ()) = self.ask(session, commands).await?;
+        Ok(was_open)
     }
 
     fn subscriber(&self, name: &str) -> &Arc<Channels<Subscriber>> {
@@ -390,9 +373,12 @@ impl Redis {
     }
 
     pub(super) async fn publish(&self, name: &str, payload: &[u8]) -> Result<u64, BusError> {
-        let command: &[&[u8]] = &[self.words.publish, name.as_bytes(), payload];
-        let replies = self.ask(name, &[command]).await?;
-        Ok(as_number(replies.first()).unwrap_or(0))
+        let (heard,) = self.ask(name, [self.publishing(name, payload)]).await?;
+        Ok(heard)
+    }
+
+    fn publishing(&self, name: &str, payload: &[u8]) -> Cmd {
+        cmd(self.words.publish).arg(name).arg(payload).take()
     }
 
     pub(super) async fn history(
@@ -401,58 +387,35 @@ impl Redis {
         position: u64,
     ) -> Result<Vec<Bytes>, BusError> {
         let log = self.name(session, "log");
-        let last = (position + HISTORY_PAGE as u64 - 1).to_string();
-        let position = position.to_string();
-        let command: &[&[u8]] = &[
-            b"LRANGE",
-            log.as_bytes(),
-            position.as_bytes(),
-            last.as_bytes(),
-        ];
-        let mut replies = self.ask(session, &[command]).await?;
-        match replies.pop() {
-            Some(Value::Array(frames)) => Ok(frames
-                .into_iter()
-                .filter_map(|frame| match frame {
-                    Value::BulkString(frame) => Some(Bytes::from(frame)),
-                    _ => None,
-                })
-                .collect()),
-            _ => Ok(Vec::new()),
-        }
+        let last = position + HISTORY_PAGE as u64 - 1;
+        let range = cmd("LRANGE").arg(log).arg(position).arg(last).take();
+        let (frames,): (Vec<Vec<u8>>,) = self.ask(session, [range]).await?;
+        Ok(frames.into_iter().map(Bytes::from).collect())
     }
 
     pub(super) async fn note_stopped(&self, session: &str, at: Stopped) -> Result<(), BusError> {
-        let key = self.name(session, "stopped");
-        let (epoch, seq) = (at.epoch.to_string(), at.seq.to_string());
-        let command: &[&[u8]] = &[
-            b"EVAL",
-            NOTE_STOPPED,
-            b"1",
-            key.as_bytes(),
-            epoch.as_bytes(),
-            seq.as_bytes(),
-            self.ttl_seconds.as_bytes(),
-        ];
-        self.ask(session, &[command]).await.map(|_| ())
+        let note = cmd("EVAL")
+            .arg(NOTE_STOPPED)
+            .arg(1)
+            .arg(self.name(session, "stopped"))
+            .arg(at.epoch)
+            .arg(at.seq)
+            .arg(self.ttl_seconds)
+            .take();
+        self.ask(session, [note]).await
     }
 
     pub(super) async fn standing(&self, session: &str) -> Result<Standing, BusError> {
-        let (log, epoch) = (self.name(session, "log"), self.name(session, "epoch"));
-        let stopped = self.name(session, "stopped");
-        let replies = self
-            .ask(
-                session,
-                &[
-                    &[b"LINDEX", log.as_bytes(), b"-1"],
-                    &[b"GET", epoch.as_bytes()],
-                    &[b"GET", stopped.as_bytes()],
-                ],
-            )
-            .await?;
-        let known = as_begun(replies.get(1));
-        let newest = match (replies.first(), known) {
-            (Some(Value::BulkString(frame)), _) => Stamp::of(frame),
+        let commands = [
+            Cmd::lindex(self.name(session, "log"), -1),
+            Cmd::get(self.name(session, "epoch")),
+            Cmd::get(self.name(session, "stopped")),
+        ];
+        type Found = (Option<Vec<u8>>, Option<String>, Option<String>);
+        let (frame, known, stopped): Found = self.ask(session, commands).await?;
+        let known = known.and_then(as_begun);
+        let newest = match (&frame, known) {
+            (Some(frame), _) => Stamp::of(frame),
             // The log was lost, and what was in it is known from who restored the session.
             (_, Some(known)) => Stamp {
                 seq: (known.last > 0).then_some(known.last),
@@ -460,12 +423,11 @@ impl Redis {
             },
             _ => Stamp::default(),
         };
-        let logged = matches!(replies.first(), Some(Value::BulkString(_)));
         Ok(Standing {
             open: known.is_some(),
             newest,
-            gone: !logged && newest.seq.is_some(),
-            stopped: as_begun(replies.get(2)).map(|at| Stopped {
+            gone: frame.is_none() && newest.seq.is_some(),
+            stopped: stopped.and_then(as_begun).map(|at| Stopped {
                 epoch: at.epoch,
                 seq: at.last,
             }),
@@ -473,23 +435,29 @@ impl Redis {
     }
 }
 
+/// What a run that begins finds: the session, whether the lock was free, the newest frame, and who
+/// listens to what clients send.
+type Begin = (
+    Option<String>,
+    Option<()>,
+    Option<Vec<u8>>,
+    (String, u64),
+    (),
+    (),
+);
+
+/// A key that is set for some seconds.
+fn expiring(key: &str, value: impl ToRedisArgs, seconds: impl ToRedisArgs) -> Cmd {
+    let mut set = cmd("SET");
+    set.arg(key).arg(value).arg("EX").arg(seconds);
+    set
+}
+
 /// What the epoch's key holds: `EPOCH`, or `EPOCH LAST` where it was restored.
-fn as_begun(reply: Option<&Value>) -> Option<Begun> {
-    let Value::BulkString(text) = reply? else {
-        return None;
-    };
-    let text = std::str::from_utf8(text).ok()?;
-    let (epoch, last) = text.split_once(' ').unwrap_or((text, "0"));
+fn as_begun(text: String) -> Option<Begun> {
+    let (epoch, last) = text.split_once(' ').unwrap_or((&text, "0"));
     Some(Begun {
         epoch: epoch.parse().ok()?,
         last: last.parse().ok()?,
     })
-}
-
-fn as_number(reply: Option<&Value>) -> Option<u64> {
-    match reply? {
-        Value::Int(n) => u64::try_from(*n).ok(),
-        Value::BulkString(text) => std::str::from_utf8(text).ok()?.parse().ok(),
-        _ => None,
-    }
 }

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::redis::{Cmd, cmd};
 use tokio::time::{Instant, sleep};
 
-use super::{LEASE_SECONDS, Redis, Value, as_number};
+use super::{LEASE_SECONDS, Redis};
 use crate::bus::channels::{Listening, Sink};
 use crate::bus::{Begun, BusError, Offer};
 
@@ -15,7 +16,7 @@ const CHANNEL: &str = "sessions:offers";
 const TAKEN_LIMIT: Duration = Duration::from_millis(1500);
 const TAKEN_POLL: Duration = Duration::from_millis(20);
 /// Sets `KEYS[1]` to 1 for `ARGV[2]` seconds where it holds `ARGV[1]`.
-const TAKE: &[u8] = b"if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
+const TAKE: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
     redis.call('SET', KEYS[1], '1', 'EX', ARGV[2]) \
     return 1";
 
@@ -40,19 +41,16 @@ impl Redis {
         let Ok(text) = serde_json::to_vec(&offer) else {
             return Ok(false);
         };
-        let (lock, name) = (lock.as_bytes(), offer.name.as_bytes());
-        self.ask(session, &[&[b"SET", lock, name, b"EX", LEASE_SECONDS]])
+        self.ask::<()>(session, [Cmd::set_ex(&lock, &offer.name, LEASE_SECONDS)])
             .await?;
         if self.publish(CHANNEL, &text).await? > 0 {
             let limit = Instant::now() + TAKEN_LIMIT;
             while Instant::now() < limit {
-                let replies = self.ask(session, &[&[b"GET", lock]]).await?;
-                match replies.first() {
-                    Some(Value::BulkString(held)) if *held == offer.name.as_bytes() => {
-                        sleep(TAKEN_POLL).await
-                    }
-                    _ => return Ok(true),
+                let (held,): (Option<String>,) = self.ask(session, [Cmd::get(&lock)]).await?;
+                if held.as_ref() != Some(&offer.name) {
+                    return Ok(true);
                 }
+                sleep(TAKEN_POLL).await;
             }
         }
         // Ours again, unless it was taken just now.
@@ -61,15 +59,14 @@ impl Redis {
 
     pub(in crate::bus) async fn take(&self, offer: &Offer) -> Result<bool, BusError> {
         let lock = self.name(&offer.session, "run");
-        let command: &[&[u8]] = &[
-            b"EVAL",
-            TAKE,
-            b"1",
-            lock.as_bytes(),
-            offer.name.as_bytes(),
-            LEASE_SECONDS,
-        ];
-        let replies = self.ask(&offer.session, &[command]).await?;
-        Ok(as_number(replies.first()) == Some(1))
+        let take = cmd("EVAL")
+            .arg(TAKE)
+            .arg(1)
+            .arg(lock)
+            .arg(&offer.name)
+            .arg(LEASE_SECONDS)
+            .take();
+        let (taken,): (bool,) = self.ask(&offer.session, [take]).await?;
+        Ok(taken)
     }
 }

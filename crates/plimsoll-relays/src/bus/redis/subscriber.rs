@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use redis::{PushInfo, PushKind, Value};
+use redis::{Cmd, PushInfo, PushKind, Value, cmd};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -22,24 +22,24 @@ const SUBSCRIBE_AT_ONCE: usize = 512;
 
 /// The words for channels of a kind.
 pub(super) struct Words {
-    subscribe: &'static [u8],
-    unsubscribe: &'static [u8],
-    pub(super) publish: &'static [u8],
-    pub(super) count: &'static [u8],
+    subscribe: &'static str,
+    unsubscribe: &'static str,
+    pub(super) publish: &'static str,
+    pub(super) count: &'static str,
 }
 
 pub(super) static PLAIN: Words = Words {
-    subscribe: b"SUBSCRIBE",
-    unsubscribe: b"UNSUBSCRIBE",
-    publish: b"PUBLISH",
-    count: b"NUMSUB",
+    subscribe: "SUBSCRIBE",
+    unsubscribe: "UNSUBSCRIBE",
+    publish: "PUBLISH",
+    count: "NUMSUB",
 };
 
 pub(super) static SHARDED: Words = Words {
-    subscribe: b"SSUBSCRIBE",
-    unsubscribe: b"SUNSUBSCRIBE",
-    publish: b"SPUBLISH",
-    count: b"SHARDNUMSUB",
+    subscribe: "SSUBSCRIBE",
+    unsubscribe: "SUNSUBSCRIBE",
+    publish: "SPUBLISH",
+    count: "SHARDNUMSUB",
 };
 
 pub(super) struct Subscriber {
@@ -98,10 +98,8 @@ impl Subscriber {
                     true => self.words.subscribe,
                     false => self.words.unsubscribe,
                 };
-                batch.put(
-                    self.clustered.then_some(channel),
-                    &[word, channel.as_bytes()],
-                );
+                let key = self.clustered.then_some(&**channel);
+                batch.put(key, cmd(word).arg(&**channel).take());
             }
             if let Some(why) = error_in(&connection.run(batch).await?) {
                 return Err(why);
@@ -112,7 +110,7 @@ impl Subscriber {
 
     async fn ping(&self, connection: &mut Connection) -> Result<(), Failure> {
         let mut batch = Batch::default();
-        batch.put(self.clustered.then_some(""), &[b"PING"]);
+        batch.put(self.clustered.then_some(""), Cmd::ping());
         connection.run(batch).await.map(|_| ())
     }
 }
