@@ -2,13 +2,14 @@
 
 use std::ops::ControlFlow;
 
+use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
 use plimsoll_wire::websocket::{Message, Opcode, Reader, Role, close_payload, put_frame};
 
 use super::GatewayOptions;
 use super::request::Upgrade;
-use super::stream::Stream;
+use super::stream::{Stream, farewell, send};
 
 /// Serves one connection to its end.
 pub(super) async fn serve(options: &GatewayOptions, mut stream: Stream, upgrade: &Upgrade) {
@@ -24,7 +25,7 @@ pub(super) async fn serve(options: &GatewayOptions, mut stream: Stream, upgrade:
     let mut ended = false;
     loop {
         // One that reads nothing is not waited for longer than one that is silent.
-        let written = timeout(options.ping_timeout, stream.write_all(&out)).await;
+        let written = timeout(options.ping_timeout, send(&mut stream, &out)).await;
         if !matches!(written, Ok(Ok(()))) {
             return;
         }
@@ -55,5 +56,5 @@ pub(super) async fn serve(options: &GatewayOptions, mut stream: Stream, upgrade:
             ended = true;
         }
     }
-    stream.farewell(&[]).await;
+    farewell(&mut stream, &[]).await;
 }

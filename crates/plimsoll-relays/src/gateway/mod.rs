@@ -25,6 +25,7 @@ use plimsoll_engine::fault;
 use plimsoll_protocols::serving::{Bound, Listener, Peer, Proxies, ServeError};
 use plimsoll_wire::websocket::code;
 use rustls::ServerConfig;
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use crate::asker::Asker;
@@ -34,7 +35,7 @@ use crate::token::Keys;
 use mailbox::Mailbox;
 pub use metrics::Metrics;
 use request::{Answer, Request};
-use stream::Stream;
+use stream::{Stream, secure, send};
 
 /// How long a client may take to answer our Close.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(2);
@@ -236,7 +237,7 @@ async fn serve_connection(
                 return None;
             }
         };
-        let mut stream = match Stream::accept(stream, tls.as_ref()).await {
+        let mut stream = match secure(stream, tls.as_ref()).await {
             Ok(stream) => stream,
             Err(e) => {
                 tracing::debug!(%peer, "tls handshake: {e}");
@@ -284,7 +285,7 @@ async fn refuse(gateway: &Gateway, stream: &mut Stream, peer: Asker, answer: &An
         gateway.refused(Some(answer.status), answer.reason, peer);
     }
     let answering = async {
-        stream.write_all(&answer.encode()).await?;
+        send(stream, &answer.encode()).await?;
         stream.shutdown().await
     };
     // A client that does not wait for its answer is no failure of ours.

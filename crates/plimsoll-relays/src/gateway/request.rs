@@ -3,6 +3,7 @@
 use plimsoll_protocols::serving::{Peer, Proxies};
 use plimsoll_wire::http1::{FieldSpace, Framing, Http1Error, RequestHead, put_response};
 use plimsoll_wire::websocket::{Deflate, accept_key, is_client_key};
+use tokio::io::AsyncReadExt;
 
 use super::stream::Stream;
 use crate::asker::Asker;

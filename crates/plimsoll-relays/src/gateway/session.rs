@@ -16,9 +16,10 @@ use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use tokio::io::AsyncWrite;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use plimsoll_wire::websocket::{
@@ -29,7 +30,7 @@ use super::admission::{self, Admission, Resume};
 use super::delivery::{Delivery, Verdict};
 use super::mailbox::{Mailbox, Wanted};
 use super::request::{Answer, Request};
-use super::stream::{READ_AT_ONCE, READ_BUFFER, Stream};
+use super::stream::{READ_AT_ONCE, READ_BUFFER, Stream, farewell, poll_read, send};
 use super::{GOODBYE_LIMIT, Gateway, HAND_OVER_LIMIT};
 use crate::asker::Asker;
 use crate::bus::{Listening, Stamp, Standing, Stopped, Way};
@@ -139,7 +140,7 @@ fn place_of_a_new_socket(standing: &Standing) -> Delivery {
 impl Admitted {
     /// Answers and serves until the session ends.
     pub(super) async fn serve(mut self, mut stream: Stream) {
-        if stream.write_all(&self.answer).await.is_err() {
+        if send(&mut stream, &self.answer).await.is_err() {
             return;
         }
         self.answer = Vec::new();
@@ -200,8 +201,10 @@ impl Drop for Socket {
 
 enum Event {
     Mail,
-    Readable,
-    Writable,
+    /// So much was read into the thread's buffer.
+    Read(io::Result<usize>),
+    /// What waited to be written is.
+    Flushed(io::Result<()>),
     Timer,
 }
 
@@ -259,7 +262,8 @@ impl Socket {
 
         let mut timer = pin!(sleep(self.gateway.options.ping_interval));
         loop {
-            if self.flush(stream).is_err() {
+            let flushed = poll_fn(|cx| Poll::Ready(self.poll_flush(cx, stream))).await;
+            if matches!(flushed, Poll::Ready(Err(_))) {
                 return self.lost().await;
             }
             self.restore_if_lost().await;
@@ -276,7 +280,7 @@ impl Socket {
             }
             match self.event(stream, timer.as_mut()).await {
                 Event::Mail => self.take_mail(),
-                Event::Readable => match self.receive(stream).await {
+                Event::Read(got) => match self.receive(got).await {
                     Ok(()) => {}
                     Err(Ended::ByClient(code)) => {
                         // What is left goes out, but is not taken any more.
@@ -285,7 +289,8 @@ impl Socket {
                     }
                     Err(Ended::Lost) => return self.lost().await,
                 },
-                Event::Writable => {}
+                Event::Flushed(Ok(())) => {}
+                Event::Flushed(Err(_)) => return self.lost().await,
                 Event::Timer => {
                     self.tick(timer.as_mut());
                     // Should this gateway be killed, little is sent twice.
@@ -323,9 +328,8 @@ impl Socket {
         }
     }
 
-    async fn event(&self, stream: &Stream, mut timer: Pin<&mut Sleep>) -> Event {
+    async fn event(&mut self, stream: &mut Stream, mut timer: Pin<&mut Sleep>) -> Event {
         let blocked = !self.out.is_empty() || self.sealed;
-        let reads = !self.owes_too_much();
         // What can't be written stays where it is.
         let wanted = match blocked {
             true => Wanted::Close,
@@ -335,16 +339,17 @@ impl Socket {
             if self.mailbox.poll(cx, wanted).is_ready() {
                 return Poll::Ready(Event::Mail);
             }
-            if reads && stream.poll_read_ready(cx).is_ready() {
-                return Poll::Ready(Event::Readable);
+            if blocked && let Poll::Ready(flushed) = self.poll_flush(cx, stream) {
+                return Poll::Ready(Event::Flushed(flushed));
             }
-            if blocked && stream.poll_write_ready(cx).is_ready() {
-                return Poll::Ready(Event::Writable);
+            if !self.owes_too_much() {
+                let room = self.gateway.options.max_queue.saturating_sub(self.owed);
+                let most = (room / MAX_ANSWER_RATIO).clamp(MIN_READ, READ_AT_ONCE);
+                if let Poll::Ready(got) = poll_read(stream, cx, most) {
+                    return Poll::Ready(Event::Read(got));
+                }
             }
-            match timer.as_mut().poll(cx) {
-                Poll::Ready(()) => Poll::Ready(Event::Timer),
-                Poll::Pending => Poll::Pending,
-            }
+            timer.as_mut().poll(cx).map(|()| Event::Timer)
         })
         .await
     }
@@ -354,19 +359,19 @@ impl Socket {
         self.owed > self.gateway.options.max_queue
     }
 
-    /// Writes as much as the socket takes without waiting.
-    fn flush(&mut self, stream: &mut Stream) -> io::Result<()> {
+    /// Writes as much as the socket takes without waiting; ready when that is all.
+    fn poll_flush(&mut self, cx: &mut Context<'_>, stream: &mut Stream) -> Poll<io::Result<()>> {
         while self.written < self.out.len() {
-            match stream.try_write(&self.out[self.written..]) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => {
+            match Pin::new(&mut *stream).poll_write(cx, &self.out[self.written..])? {
+                Poll::Ready(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(n) => {
                     self.written += n;
                     if std::mem::take(&mut self.blocked) {
                         // It reads, so it lives.
                         self.heard = Instant::now();
                     }
                 }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                Poll::Pending => {
                     self.blocked = true;
                     // What has gone is not kept, however long some is left.
                     if self.written > self.out.len() / 2 {
@@ -374,9 +379,8 @@ impl Socket {
                         self.written = 0;
                     }
                     self.owed = self.owed.min(self.out.len() - self.written);
-                    return Ok(());
+                    return Poll::Pending;
                 }
-                Err(e) => return Err(e),
             }
         }
         self.written_up_to = self.delivery;
@@ -384,8 +388,9 @@ impl Socket {
         self.out = Vec::new();
         self.written = 0;
         self.owed = 0;
-        self.sealed = !stream.try_flush()?;
-        Ok(())
+        let flushed = Pin::new(stream).poll_flush(cx)?;
+        self.sealed = flushed.is_pending();
+        flushed.map(Ok)
     }
 
     fn take_mail(&mut self) {
@@ -458,39 +463,34 @@ impl Socket {
         metrics.frame_bytes.inc_by(frame.len() as u64);
     }
 
-    async fn receive(&mut self, stream: &mut Stream) -> Result<(), Ended> {
+    /// Takes what was just read.
+    async fn receive(&mut self, got: io::Result<usize>) -> Result<(), Ended> {
+        let got = match got {
+            Ok(0) | Err(_) => return Err(Ended::Lost),
+            Ok(got) => got,
+        };
+        self.heard = Instant::now();
         let before = self.out.len();
         let mut up = Vec::new();
         let mut ended = None;
-        let room = self.gateway.options.max_queue.saturating_sub(self.owed);
-        let most = (room / MAX_ANSWER_RATIO).clamp(MIN_READ, READ_AT_ONCE);
-        let violation = READ_BUFFER.with_borrow_mut(|buffer| {
-            match stream.try_read(&mut buffer[..most]) {
-                Ok(0) => ended = Some(Ended::Lost),
-                Ok(n) => {
-                    self.heard = Instant::now();
-                    let out = &mut self.out;
-                    return self.reader.read(&buffer[..n], |message| {
-                        match message {
-                            Message::Text(text) => up.push(text.to_owned()),
-                            Message::Ping(payload) => put_frame(out, Opcode::Pong, payload),
-                            Message::Pong(_) => {}
-                            Message::Binary(_) => {
-                                ended = Some(Ended::ByClient(1003));
-                                return ControlFlow::Break(());
-                            }
-                            Message::Close { code: closed, .. } => {
-                                ended = Some(Ended::ByClient(closed));
-                                return ControlFlow::Break(());
-                            }
-                        }
-                        ControlFlow::Continue(())
-                    });
+        let out = &mut self.out;
+        let violation = READ_BUFFER.with_borrow(|buffer| {
+            self.reader.read(&buffer[..got], |message| {
+                match message {
+                    Message::Text(text) => up.push(text.to_owned()),
+                    Message::Ping(payload) => put_frame(out, Opcode::Pong, payload),
+                    Message::Pong(_) => {}
+                    Message::Binary(_) => {
+                        ended = Some(Ended::ByClient(1003));
+                        return ControlFlow::Break(());
+                    }
+                    Message::Close { code: closed, .. } => {
+                        ended = Some(Ended::ByClient(closed));
+                        return ControlFlow::Break(());
+                    }
                 }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => ended = Some(Ended::Lost),
-            }
-            Ok(())
+                ControlFlow::Continue(())
+            })
         });
         for text in up {
             self.send_up(&text).await;
@@ -560,7 +560,7 @@ impl Socket {
     ) -> u16 {
         // The channel's frames have no reader from here on.
         let rest = self.out.split_off(self.written);
-        let wrote = timeout(GOODBYE_LIMIT, stream.write_all(&rest)).await;
+        let wrote = timeout(GOODBYE_LIMIT, send(stream, &rest)).await;
         let wrote = matches!(wrote, Ok(Ok(())));
         if wrote {
             self.written_up_to = taken.unwrap_or(self.delivery);
@@ -577,7 +577,7 @@ impl Socket {
             Opcode::Close,
             &close_payload(close_code, reason),
         );
-        stream.farewell(&close).await;
+        farewell(stream, &close).await;
         close_code
     }
 }
