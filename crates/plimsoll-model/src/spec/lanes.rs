@@ -19,6 +19,8 @@ pub struct LaneTable {
     pub seed: Option<Value>,
     /// Keep a record of every call of this lane. Default: as the plan says.
     pub requests: Option<Value>,
+    /// Send `traceparent` with each request of this lane, and list its slowest calls. Default: as the plan says.
+    pub traceparent: Option<Value>,
     /// How the lane's links are secured. Default: the plan's; none for a plaintext target.
     pub tls: Option<Value>,
     /// The lane's file of rows. Default: the plan's.
