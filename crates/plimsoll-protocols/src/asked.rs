@@ -4,7 +4,7 @@ use clap::{ArgMatches, Args, Command};
 use plimsoll_model::spec::{Problem, Surroundings};
 use serde_json::Value;
 
-use crate::owned::{Unmade, Usage};
+use crate::unmade::{Unmade, Usage};
 
 /// The flags of a command that asks.
 pub(crate) trait Question: Args {

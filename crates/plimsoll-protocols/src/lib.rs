@@ -27,3 +27,4 @@ pub mod relayed;
 pub mod serving;
 pub mod session;
 mod unix_zero;
+mod unmade;

@@ -5,12 +5,10 @@
 
 use std::any::Any;
 use std::error::Error;
-use std::fmt::Display;
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args, Command};
-use plimsoll_engine::tls::TlsSetupError;
 use plimsoll_engine::{EngineError, Finished, Observation, Place, Protocol, Stop, Trace};
 use plimsoll_model::plan::{Call as _, Proxy};
 use plimsoll_model::run::{Run, Timestamp};
@@ -20,6 +18,7 @@ use plimsoll_model::{Outcome, Plan, input};
 
 use crate::asked::Ask;
 use crate::foreign::{Alias, Tool};
+pub use crate::unmade::{Unmade, Usage};
 
 /// Called once, it puts the load of this process on the target.
 pub type Load<'a> = Box<
@@ -33,22 +32,6 @@ pub struct Asked<'a> {
     pub plan: &'a Plan,
     /// Frames are written down as they are sent and received.
     pub trace: bool,
-}
-
-/// A mistake in what was typed, and what would be right.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Usage {
-    pub message: String,
-    pub help: String,
-}
-
-impl Usage {
-    pub(crate) fn new(message: impl Display, help: &str) -> Usage {
-        Usage {
-            message: message.to_string(),
-            help: help.to_owned(),
-        }
-    }
 }
 
 /// Reads a variable of the environment.
@@ -79,38 +62,6 @@ pub enum Written {
     All(String),
     /// And what is missing, and why.
     Part(String),
-}
-
-/// Why a load can't be made.
-#[derive(Debug)]
-pub enum Unmade {
-    Engine(EngineError),
-    /// The protocol can't make the calls that the plan asks for.
-    Call(String),
-}
-
-impl From<clap::Error> for Usage {
-    fn from(error: clap::Error) -> Usage {
-        Usage::new(error, "--help lists what there is")
-    }
-}
-
-impl From<String> for Unmade {
-    fn from(why: String) -> Unmade {
-        Unmade::Call(why)
-    }
-}
-
-impl From<EngineError> for Unmade {
-    fn from(error: EngineError) -> Unmade {
-        Unmade::Engine(error)
-    }
-}
-
-impl From<TlsSetupError> for Unmade {
-    fn from(error: TlsSetupError) -> Unmade {
-        Unmade::Engine(error.into())
-    }
 }
 
 /// A folder that a plan names, which can't be handed to pods.

@@ -1,40 +1,10 @@
 //! `[lanes.NAME]`: several kinds of calls in one run, each with its share of one schedule's arrivals.
 
-use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
+use super::lane_table::LaneTable;
 use super::target::{is_secured, scheme_of};
 use super::{Problem, Spec, read};
-
-/// One kind of calls in a run of several. Tables are merged with the plan's, key by key.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LaneTable {
-    /// This lane's share of the arrivals: with the weights 9 and 1, nine arrivals in ten. A whole number; all weights
-    /// together are at most 10000. Default 1.
-    pub weight: Option<Value>,
-    /// The lane's target. Default: the plan's.
-    pub target: Option<Value>,
-    /// What the lane's random choices are made from. Default: the plan's.
-    pub seed: Option<Value>,
-    /// Keep a record of every call of this lane. Default: as the plan says.
-    pub requests: Option<Value>,
-    /// Send `traceparent` with each request of this lane, and list its slowest calls. Default: as the plan says.
-    pub traceparent: Option<Value>,
-    /// How the lane's links are secured. Default: the plan's; none for a plaintext target.
-    pub tls: Option<Value>,
-    /// The lane's file of rows. Default: the plan's.
-    pub rows: Option<Value>,
-    /// What the lane calls. Default: the plan's; a lane that calls another protocol inherits nothing.
-    pub call: Option<Value>,
-    /// The lane's keys of `[load]`, such as `connections` and `deadline`. All lanes share `rate` or `steps`, `arrivals`,
-    /// `warmup`, `duration`, `calls` and `processes`, so the plan sets these.
-    pub load: Option<Value>,
-    /// The limits that this lane must meet, besides the plan's.
-    pub objective: Option<Value>,
-    /// The server process to watch for this lane. Default: the plan's.
-    pub watch: Option<Value>,
-}
 
 /// One lane, ready to be resolved.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,7 +8,7 @@ use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
 use super::keys::keys_of;
-use super::lanes::LaneTable;
+use super::lane_table::LaneTable;
 use super::{
     CallSpec, FindSpec, LoadSpec, Problem, RampSpec, RowsSpec, Spec, StepSpec, TlsSpec, WatchSpec,
     protocol, suggest,

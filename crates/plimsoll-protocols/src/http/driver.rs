@@ -224,8 +224,7 @@ impl Http1Driver {
                 return Err(Http1Error::HeadTooLong(MAX_HEAD));
             }
         } else {
-            let fields = head.fields.iter();
-            let fields = fields.map(|(name, value)| (name.as_bytes(), value));
+            let fields = head.fields.iter().map(|(n, value)| (n.as_bytes(), value));
             let (outcome, reading) = self.shared.checks.head(head.status, fields);
             let head = HeadMeaning {
                 outcome,

@@ -1,0 +1,54 @@
+//! Why what was asked for is not made: what was typed is wrong, or a load of it is impossible.
+
+use std::fmt::Display;
+
+use plimsoll_engine::EngineError;
+use plimsoll_engine::tls::TlsSetupError;
+
+/// A mistake in what was typed, and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Usage {
+    pub message: String,
+    pub help: String,
+}
+
+impl Usage {
+    pub(crate) fn new(message: impl Display, help: &str) -> Usage {
+        Usage {
+            message: message.to_string(),
+            help: help.to_owned(),
+        }
+    }
+}
+
+/// Why a load can't be made.
+#[derive(Debug)]
+pub enum Unmade {
+    Engine(EngineError),
+    /// The protocol can't make the calls that the plan asks for.
+    Call(String),
+}
+
+impl From<clap::Error> for Usage {
+    fn from(error: clap::Error) -> Usage {
+        Usage::new(error, "--help lists what there is")
+    }
+}
+
+impl From<String> for Unmade {
+    fn from(why: String) -> Unmade {
+        Unmade::Call(why)
+    }
+}
+
+impl From<EngineError> for Unmade {
+    fn from(error: EngineError) -> Unmade {
+        Unmade::Engine(error)
+    }
+}
+
+impl From<TlsSetupError> for Unmade {
+    fn from(error: TlsSetupError) -> Unmade {
+        Unmade::Engine(error.into())
+    }
+}
