@@ -48,7 +48,7 @@ impl Abroad {
             &["grpc", &url, "-q", "--json", "--proto", "shop.proto"][..],
             &["-m", &method, "--clients", "4", "--calls", &calls_flag],
             match arguments.contains(&"--cold") {
-                true => &["--out", "run"],
+                true => &["--out", "run"][..],
                 false => &["--connections", "2", "--out", "run"],
             },
             arguments,

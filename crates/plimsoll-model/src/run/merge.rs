@@ -345,8 +345,8 @@ mod tests {
                     merged.merge(&IntervalRecord::from_line(&part.to_line()).unwrap());
                 }
                 assert_eq!(merged, whole, "{of} shards, turned by {turn}");
-                let slowest = merged.stages.iter().map(|(_, record)| &record.slowest);
-                assert!(slowest.into_iter().all(|s| s.calls().len() == SLOWEST));
+                let mut slowest = merged.stages.iter().map(|(_, record)| &record.slowest);
+                assert!(slowest.all(|s| s.calls().len() == SLOWEST));
             }
         }
     }
