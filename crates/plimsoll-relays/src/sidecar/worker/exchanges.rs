@@ -342,29 +342,29 @@ impl Worker {
                     .count(status, metrics, name, || Fields::code_name(code));
             }
         }
-        if let Some((transport, http2)) = http2_of(&mut self.connections, down.token) {
-            let is_over = http2.session.forget(down.stream) && to_down.ended;
-            let out = &mut transport.out;
-            if !is_over {
-                http2.session.reset(down.stream, code_down, out);
-            }
-            http2.session.give_back(down.stream, to_up.waiting(), out);
-            self.mark(down.token);
-        }
+        self.let_go(down, &to_down, &to_up, code_down);
         if up.stream == 0 {
             self.unlist(up.token, key);
-            return;
-        }
-        if let Some((transport, http2)) = http2_of(&mut self.connections, up.token) {
-            let is_over = http2.session.forget(up.stream) && to_up.ended;
-            let out = &mut transport.out;
-            if !is_over {
-                http2.session.reset(up.stream, code_up, out);
-            }
-            http2.session.give_back(up.stream, to_down.waiting(), out);
-            self.mark(up.token);
+        } else {
+            self.let_go(up, &to_up, &to_down, code_up);
             self.open_waiting(up.token, now);
         }
+    }
+
+    /// Forgets one side's stream, or resets it where it still goes on. What came from there and was not
+    /// passed on may come again.
+    fn let_go(&mut self, end: End, to_there: &Queue, from_there: &Queue, code: ErrorCode) {
+        let Some((transport, http2)) = http2_of(&mut self.connections, end.token) else {
+            return;
+        };
+        let out = &mut transport.out;
+        if !(http2.session.forget(end.stream) && to_there.ended) {
+            http2.session.reset(end.stream, code, out);
+        }
+        http2
+            .session
+            .give_back(end.stream, from_there.waiting(), out);
+        self.mark(end.token);
     }
 
     fn log_exchange(&mut self, exchange: &Exchange) {
