@@ -474,4 +474,22 @@ fn two_services_are_compared_live() {
     .concat();
     let out = place.expect(0, &arguments);
     assert!(out.contains("at the p50, after "), "{out}");
+    // A budget shortens the time that turns take by default.
+    let short = [
+        "--resolve",
+        "1ns",
+        "--budget",
+        "2s",
+        "--rate",
+        "200/s",
+        "--parts",
+        "none",
+        "--out",
+        "short",
+    ];
+    let arguments = [&["ladder", &urls[0], &urls[1]], &SCORE[..], &short].concat();
+    place.expect(90, &arguments);
+    // 2 rungs' 20 calls a round.
+    let record = LadderRecord::load(&place.path("short")).unwrap();
+    assert!(record.turns.unwrap().rounds <= 10);
 }
