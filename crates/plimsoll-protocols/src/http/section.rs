@@ -93,24 +93,23 @@ pub struct ConversationSpec {
     pub follow_ups: Option<Vec<String>>,
 }
 
-/// A frame of a script. Each one that is answered is a call.
+/// A frame of a script. Each frame that expects an answer is a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FrameSpec {
-    /// What is sent, which may have fields.
+    /// The frame's content. It may have fields.
     pub body: Option<String>,
-    /// A file that holds it.
+    /// The file that holds the content.
     pub body_file: Option<PathBuf>,
-    /// Default: the socket's `binary`.
+    /// Send a binary frame. Default: the socket's `binary`.
     pub binary: Option<bool>,
-    /// Wait for an answer. Default true; a frame without one goes out with the next that has one.
+    /// Wait for an answer. Default true. A frame without an answer is sent right before the next frame.
     pub answer: Option<bool>,
-    /// The message that ends the answer, as `stream_until` of the request, which is the default.
+    /// The message that ends the answer, written like `stream_until`. Default: the request's `stream_until`.
     pub until: Option<String>,
-    /// Text that the message that ends the answer, or one before it, has to hold. Default: the request's
-    /// `expect_body`.
+    /// Text that a message of the answer must contain. Default: the request's `expect_body`.
     pub expect: Option<String>,
-    /// The pause before it, from the end of the answer before. Default: `load.think`.
+    /// The pause between the end of the previous answer and this frame. Default: `load.think`.
     pub pace: Option<Period>,
 }
 
