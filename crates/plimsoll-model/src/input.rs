@@ -17,8 +17,8 @@ use std::time::Duration;
 /// How long what is no file may bring nothing.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The most that is read of what is no file.
-const MOST: u64 = 256 << 20;
+/// The most that is read of what is no file, bytes.
+const MAX_STREAM: u64 = 256 << 20;
 
 /// Opens a regular file.
 ///
@@ -108,7 +108,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let kind = metadata(path)?.file_type();
     if kind.is_fifo() || kind.is_char_device() {
         let path = path.to_owned();
-        return read_stream(|| File::open(path), what(kind), PATIENCE, MOST);
+        return read_stream(|| File::open(path), what(kind), PATIENCE, MAX_STREAM);
     }
     let mut content = Vec::new();
     open_file(path)?.read_to_end(&mut content)?;
@@ -133,7 +133,7 @@ pub fn stdin() -> io::Result<Vec<u8>> {
     if kind.is_dir() {
         return Err(other("a folder, not a file".to_owned()));
     }
-    let most = if kind.is_file() { u64::MAX } else { MOST };
+    let most = if kind.is_file() { u64::MAX } else { MAX_STREAM };
     read_stream(|| Ok(io::stdin()), what(kind), PATIENCE, most)
 }
 

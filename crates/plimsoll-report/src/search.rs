@@ -210,7 +210,7 @@ fn exceptions(record: &SearchRecord, finding: &Finding) -> Option<String> {
         .max_by(|a, b| a.rate_per_s.total_cmp(&b.rate_per_s));
     let met = highest.map(|t| {
         format!(
-            "{} above the line met every objective (up to {} for {} s), which others outlast or outweigh",
+            "{} above the line met every objective (up to {} for {} s), but longer or more trials did not",
             plural(higher.len() as u64, "trial"),
             exact_rate(t.rate_per_s),
             seconds(t.length_s)
