@@ -197,8 +197,8 @@ fn a_search_plans_a_trial_once() {
     let server = place.serve(&["score"]);
     let plan = format!(
         "target = \"{}\"\n[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\nreflection = true\n\
-         message = {{ json = \"[0.1, 0.2]\" }}\n[load]\nrate = \"20/s\"\n[objective]\n\"p99\" = \"< 5s\"\n\
-         [find]\nmost = \"20/s\"\nprobe = \"500ms\"\ntrial = \"500ms\"\nconfirm = \"1s\"\ncurve = false\n",
+         message = {{ json = \"[0.1, 0.2]\" }}\n[load]\nrate = \"20/s\"\ndeadline = \"1s\"\n[objective]\n\"p50\" = \"< 50ms\"\n\
+         [find]\nmost = \"20/s\"\nprobe = \"500ms\"\ntrial = \"500ms\"\nconfirm = \"1s\"\nbudget = \"15s\"\ncurve = false\n",
         server.plaintext()
     );
     std::fs::write(place.path("plan.toml"), plan).expect("a plan");
