@@ -116,10 +116,6 @@ mod tests {
         plan("session://h:1", "[call.session]\nsocket = \"ws://h:2\"")
     }
 
-    fn bolt() -> Plan {
-        plan("sofa://h:1", "[call.bolt]\nclass = \"a.B\"\nbody = \"x\"")
-    }
-
     /// The server speaks another version of the protocol.
     const NOT_SPOKEN: Outcome = Outcome::coded("NOT_HTTP2");
 
@@ -184,7 +180,7 @@ mod tests {
     #[test]
     fn advice_names_flags_that_commands_have() {
         let command = commands::command();
-        let plans = [grpc(), http(), session(), bolt()];
+        let plans = [grpc(), http(), session()];
         for outcome in Outcome::all() {
             let of_protocols = plans.iter().map(|plan| registry::advice(plan, outcome));
             let of_all = [false, true].map(|socket| template(outcome, socket));
