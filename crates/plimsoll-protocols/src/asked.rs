@@ -1,13 +1,14 @@
 //! What a server can be asked without a load: commands of a protocol. [`crate::registry`] lists them.
 
-use clap::{ArgMatches, Args, Command};
+use clap::{ArgMatches, Command};
 use plimsoll_model::spec::{Problem, Surroundings};
 use serde_json::Value;
 
 use crate::unmade::{Unmade, Usage};
 
 /// The flags of a command that asks.
-pub(crate) trait Question: Args {
+#[cfg(all(feature = "schema", feature = "targets"))]
+pub(crate) trait Question: clap::Args {
     /// Of its command.
     const NAME: &str;
 
@@ -57,7 +58,7 @@ impl From<Unmade> for Unanswered {
     }
 }
 
-/// A [`Question`] whose type is forgotten.
+/// A question whose type is forgotten.
 #[derive(Debug)]
 pub struct Ask {
     /// Of its command.
@@ -67,6 +68,7 @@ pub struct Ask {
 }
 
 impl Ask {
+    #[cfg(all(feature = "schema", feature = "targets"))]
     pub(crate) const fn of<Q: Question>() -> Ask {
         Ask {
             name: Q::NAME,
@@ -83,10 +85,10 @@ impl Ask {
         (self.flags)(Command::new(self.name))
     }
 
-    /// As [`Question::ask`].
+    /// Asks, with the flags that were typed.
     ///
     /// # Errors
-    /// As there.
+    /// Where a flag's value is wrong by itself, and when the server does not answer.
     pub fn ask(&self, typed: &ArgMatches, asking: Asking<'_>) -> Result<Answer, Unanswered> {
         (self.ask)(typed, asking)
     }

@@ -12,7 +12,9 @@ use plimsoll_model::spec::{
     DEADLINE, Given, Limit, LoadSpec, MetadataSpec, Names, Problem, Problems, Schemes, Section,
     Spec, Surroundings, is_printable, is_visible,
 };
-use plimsoll_model::template::{self, Order, Variation, Varying};
+use plimsoll_model::template::{self, Varying};
+#[cfg(all(feature = "schema", feature = "targets"))]
+use plimsoll_model::template::{Order, Variation};
 use plimsoll_model::units::{Period, Size};
 
 use super::binary::{BinarySource, BinarySpec};
