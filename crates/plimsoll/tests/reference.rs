@@ -100,7 +100,7 @@ const SECTIONS: [(&str, &str, &str); 25] = [
     ),
     (
         "lanes.NAME",
-        "plimsoll-model/src/spec/lanes.rs",
+        "plimsoll-model/src/spec/lane_table.rs",
         "LaneTable",
     ),
 ];

@@ -18,7 +18,7 @@ fn traces_are_carried_or_refused_by_the_key() {
         ("http://a:1", "[call.http]"),
         ("http://a:1", "[call.http]\nwebsocket = {}\nbody = \"x\""),
         ("http://a:1", "[call.fetch]"),
-        ("session://a:1", "[call.session]"),
+        ("session://a:1", "[call.session]\nsocket = \"ws://a:1\""),
     ] {
         let text = plan(target, call);
         let typed = spec::read(&text).expect("readable");

@@ -474,4 +474,5 @@ followed! {
     installing: "docs/install.md",
     the_faq: "docs/faq.md",
     the_cookbook: "docs/cookbook.md",
+    traces: "docs/traces.md",
 }
