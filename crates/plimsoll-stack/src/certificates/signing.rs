@@ -23,7 +23,7 @@ const BACKDATED: Duration = Duration::from_secs(3600);
 const MAX_NAMES: u32 = 2_000;
 const MAX_BETWEEN: u32 = 20;
 
-/// The files in the order of [`CertificateSet::files`].
+/// The files in the order of [`super::CertificateSet::files`].
 pub(super) fn contents(options: &Options) -> Result<Vec<String>, CertificateError> {
     for (what, asked, most) in [
         ("names", options.more_names, MAX_NAMES),
