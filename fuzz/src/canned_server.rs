@@ -22,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
         stream_window: if bit(3) { 10 } else { http2::MAX_WINDOW },
         reset_every: bit(4).then_some((3, ErrorCode::CANCEL)),
         goaway_after: bit(5).then_some(4),
-        hold: bit(6),
+        answered_by_caller: bit(6),
         check_requests: bit(7),
         ..CannedOptions::default()
     };

@@ -136,7 +136,7 @@ impl CannedConnection {
     }
 
     /// Takes bytes from the client, in any split, and appends what is to be sent. With
-    /// `CannedOptions::hold`, whole requests are appended to `held` as stream ids.
+    /// `CannedOptions::answered_by_caller`, whole requests are appended to `held` as stream ids.
     ///
     /// # Errors
     /// The client broke the protocol, or a limit it was given. A GOAWAY is in `out`, and
