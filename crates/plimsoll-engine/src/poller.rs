@@ -114,7 +114,7 @@ impl Poller {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let waker = Waker(Arc::new(eventfd(0, flags)?));
         let data = epoll::EventData::new_u64(WAKER);
-        // Each wake-up is a change, so the counter needs not be read.
+        // Each wake-up is a change, so the counter need not be read.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, &*waker.0, data, flags)?;
         Ok(Poller { epoll, waker })
@@ -140,7 +140,7 @@ impl Poller {
         Ok(epoll::modify(&self.epoll, socket, data, interest.flags())?)
     }
 
-    /// A socket that is closed needs not be removed.
+    /// A socket that is closed need not be removed.
     ///
     /// # Errors
     /// When it was not watched.

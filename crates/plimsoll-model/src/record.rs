@@ -373,7 +373,7 @@ impl RequestRecord {
         serde_json::to_string(self).expect("the line's keys are strings")
     }
 
-    /// Read such a line. The error says what is wrong with it.
+    /// Read such a line. The error gives the reason.
     ///
     /// # Errors
     /// Where the text is no such line.
