@@ -16,7 +16,7 @@ use crate::document;
 use crate::limits::{Handshake, Limits, Primitives, Work};
 use crate::measure::Count;
 use crate::objective::{self, Conclusion, Judged};
-use crate::run::{Run, RunError, summary::ResourcesSummary};
+use crate::run::{Conditions, Run, RunError, summary::ResourcesSummary};
 use crate::schedule;
 use crate::statistics::paired::{Paired, fewest_pairs, paired};
 use crate::statistics::rank::median_of;
@@ -343,6 +343,9 @@ pub struct LadderRecord {
     pub name: String,
     pub tool_version: String,
     pub started_at: Timestamp,
+    /// Left out by versions that did not record them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Conditions>,
     pub slice_s: f64,
     pub seed: u64,
     /// Whose TLS the client speaks, with whose cryptography. Left out where all rungs are plaintext.

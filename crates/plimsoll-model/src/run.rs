@@ -25,7 +25,7 @@ mod writer;
 
 pub use directory::Run;
 pub use ending::{Ending, Unsaved};
-pub use header::{Machine, RunHeader, Source};
+pub use header::{Conditions, Machine, RunHeader, Source};
 pub use health::{HealthProblem, health};
 pub use interval::{IntervalRecord, Resources};
 pub use machine::{MachineUse, OtherProcess};

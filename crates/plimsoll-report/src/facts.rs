@@ -7,18 +7,7 @@ use crate::quantity::{bytes, count, plural};
 
 /// Who decided when calls start, over which connections and which link.
 pub(crate) fn how(h: &RunHeader) -> Vec<String> {
-    let mut parts: Vec<String> = Vec::new();
-    match h.load_loop {
-        Some(Loop::Open) => {
-            let arrivals = h.arrivals.as_deref().unwrap_or("");
-            parts.push(format!("open loop, {arrivals} arrivals"));
-        }
-        Some(Loop::Closed) => {
-            let clients = plural(u64::from(h.clients.unwrap_or(0)), "client");
-            parts.push(format!("closed loop, {clients}"));
-        }
-        None => {}
-    }
+    let mut parts = Vec::from_iter(issuing(h.load_loop, h.arrivals.as_deref(), h.clients));
     if h.cold {
         parts.push("a new connection for every call".to_owned());
     } else if let Some(n) = h.connections {
@@ -34,6 +23,21 @@ pub(crate) fn how(h: &RunHeader) -> Vec<String> {
     parts.extend(h.version.as_ref().map(|version| format!("HTTP/{version}")));
     parts.extend(h.security.map(|security| link(h, security)));
     parts
+}
+
+/// Who decided when calls start.
+pub(crate) fn issuing(
+    load_loop: Option<Loop>,
+    arrivals: Option<&str>,
+    clients: Option<u32>,
+) -> Option<String> {
+    Some(match load_loop? {
+        Loop::Open => format!("open loop, {} arrivals", arrivals.unwrap_or("")),
+        Loop::Closed => {
+            let clients = plural(u64::from(clients.unwrap_or(0)), "client");
+            format!("closed loop, {clients}")
+        }
+    })
 }
 
 fn link(h: &RunHeader, security: Security) -> String {

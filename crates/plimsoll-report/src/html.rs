@@ -157,6 +157,7 @@ pub fn search(record: &SearchRecord, plan: &str, dir: &Path) -> String {
     let facts = Facts::of_record(
         Some(&record.target),
         record.started_at,
+        record.conditions.as_ref(),
         &record.tool_version,
     );
     let body = html! {
@@ -212,7 +213,12 @@ pub fn ladder(record: &LadderRecord, plan: &str, dir: &Path) -> String {
         ),
         _ => record.name.clone(),
     };
-    let mut facts = Facts::of_record(Some(&record.name), record.started_at, &record.tool_version);
+    let mut facts = Facts::of_record(
+        Some(&record.name),
+        record.started_at,
+        record.conditions.as_ref(),
+        &record.tool_version,
+    );
     facts.made.extend(
         record
             .client_tls

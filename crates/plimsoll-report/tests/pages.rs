@@ -124,6 +124,14 @@ fn pages(dir: &Path) -> Vec<(&'static str, String)> {
     ]
 }
 
+/// The words of pictures that begin left of the page, or of the box that a picture scrolls in: "800 ms" would read
+/// "00 ms".
+const CUT: &str = "[...document.querySelectorAll('svg.plot text')]
+    .filter(text => text.getBoundingClientRect().width > 0)
+    .filter(text => text.getBoundingClientRect().left
+        < (text.closest('.scroll') ?? document.body).getBoundingClientRect().left - 0.5)
+    .map(text => text.textContent).join(', ')";
+
 #[test]
 fn every_page_opens_whole_and_asks_for_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -142,6 +150,7 @@ fn every_page_opens_whole_and_asks_for_nothing() {
             assert!(seen.content_height > 600, "{at}");
             let pictures_shown = browser.number("[...document.querySelectorAll('svg.plot')].filter(s => s.getBoundingClientRect().width > 200).length");
             assert!(pictures_shown >= 1.0, "{at}: no picture is shown");
+            assert_eq!(browser.text(CUT), "", "{at}: words that are cut at a side");
             fs::write(
                 pictures.join(format!("{name}-{}.png", look.name)),
                 seen.picture,

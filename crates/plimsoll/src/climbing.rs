@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use plimsoll_model::Plan;
 use plimsoll_model::ladder::{Gate, LadderRecord, Part, Rung, Slice, turns};
 use plimsoll_model::record::Times;
-use plimsoll_model::run::{Run, SCHEMA_VERSION};
+use plimsoll_model::run::{Conditions, Run, SCHEMA_VERSION};
 use plimsoll_model::spec::{LadderSpec, RungSpec, Secured, Spec, Via};
 use plimsoll_model::units::Period;
 
@@ -325,6 +325,7 @@ impl Climb {
             name,
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
             started_at: Timestamp::now(),
+            conditions: Some(Conditions::of(&plans)),
             slice_s: length.as_secs_f64() / f64::from(turning.map_or(1, |t| t.sittings)),
             seed: spec.seed.unwrap_or(1),
             client_tls: plans

@@ -180,6 +180,47 @@ impl Machine {
     }
 }
 
+/// What all runs of a ladder or of a search have in common.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Conditions {
+    /// `None`: the runs differ in it.
+    #[serde(rename = "loop")]
+    pub load_loop: Option<Loop>,
+    /// `constant` or `poisson`; open loop only.
+    pub arrivals: Option<String>,
+    /// Closed loop only.
+    pub clients: Option<u32>,
+    /// That made the load.
+    pub machine: Machine,
+}
+
+impl Conditions {
+    /// Of runs on this machine, of these plans.
+    pub fn of(plans: &[Plan]) -> Conditions {
+        let mut issuing = plans.iter().map(|plan| issuing(plan.load.arrivals));
+        let first = issuing.next();
+        let (load_loop, arrivals, clients) = first
+            .filter(|first| issuing.all(|other| other == *first))
+            .map_or((None, None, None), |(kind, arrivals, clients)| {
+                (Some(kind), arrivals, clients)
+            });
+        Conditions {
+            load_loop,
+            arrivals: arrivals.map(str::to_owned),
+            clients,
+            machine: Machine::read(),
+        }
+    }
+}
+
+/// The loop; how its arrivals are spaced where it is open, its clients where it is closed.
+fn issuing(arrivals: Arrivals) -> (Loop, Option<&'static str>, Option<u32>) {
+    match arrivals {
+        Arrivals::Open(spacing) => (Loop::Open, Some(spacing.name()), None),
+        Arrivals::Closed { clients, .. } => (Loop::Closed, None, Some(clients)),
+    }
+}
+
 impl RunHeader {
     /// The header of a run of which nothing else is known.
     pub fn new(source: Source, name: &str, tool_version: &str, started_at: Timestamp) -> Self {
@@ -212,10 +253,7 @@ impl RunHeader {
             Some(tls) if tls.identity.is_some() => Security::MutualTls,
             Some(_) => Security::Tls,
         };
-        let (load_loop, arrivals, clients) = match plan.load.arrivals {
-            Arrivals::Open(spacing) => (Loop::Open, Some(spacing.name()), None),
-            Arrivals::Closed { clients, .. } => (Loop::Closed, None, Some(clients)),
-        };
+        let (load_loop, arrivals, clients) = issuing(plan.load.arrivals);
         let rate = |r: f64| (load_loop == Loop::Open).then_some(r);
         let cold = plan.load.reuse == Reuse::Never;
         let in_a_row = plan.call.calls_in_a_row();

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Finding, Goal, Trial};
 use crate::document;
-use crate::run::RunError;
+use crate::run::{Conditions, RunError};
 
 /// The name of the file.
 pub const FILE: &str = "search.json";
@@ -20,6 +20,9 @@ pub struct SearchRecord {
     pub target: String,
     pub tool_version: String,
     pub started_at: Timestamp,
+    /// Left out by versions that did not record them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Conditions>,
     /// What every trial is held to, as typed.
     pub objectives: Vec<String>,
     /// Calls that fail may be at most this share, where no objective says so.
@@ -94,6 +97,7 @@ mod tests {
             target: "grpc://x:1".into(),
             tool_version: "0".into(),
             started_at: Timestamp::UNIX_EPOCH,
+            conditions: None,
             objectives: vec!["p99 < 10ms".into()],
             implied_errors_share: Some(0.01),
             goal,

@@ -31,7 +31,7 @@ impl Frame {
         Frame {
             width: 340.0,
             height,
-            left: 50.0,
+            left: 62.0,
             right: 8.0,
             top: 12.0,
             bottom: 38.0,
@@ -172,6 +172,11 @@ pub(super) fn x_axis(frame: &Frame, ticks: &[(f64, String)], title: &str) -> Mar
     }
 }
 
+/// A value on an axis, with every digit that a step has: 1.25 is no 1.2.
+pub(super) fn round(value: f64) -> String {
+    ((value * 1000.0).round() / 1000.0).to_string()
+}
+
 /// A time on an axis: round, so in few characters. µs.
 pub(super) fn short_time(us: f64) -> String {
     let (value, unit) = match us {
@@ -179,7 +184,7 @@ pub(super) fn short_time(us: f64) -> String {
         a if a < 999_500.0 => (us / 1e3, "ms"),
         _ => (us / 1e6, "s"),
     };
-    format!("{} {unit}", (value * 100.0).round() / 100.0)
+    format!("{} {unit}", round(value))
 }
 
 /// A path through points.
@@ -242,6 +247,17 @@ mod tests {
         let scale = Scale::log(2.0, 800.0, 0.0, 100.0);
         assert_eq!(scale.ticks(4), [10.0, 100.0]);
         assert!(scale.ticks(9).len() > 4);
+        // No label claims another value than its tick's.
+        for step in [1.0, 2.0, 2.5, 5.0] {
+            for exponent in -2..7 {
+                let value = 3.0 * step * 10_f64.powi(exponent);
+                let read: f64 = round(value).parse().expect("a number");
+                assert!(
+                    (read / value - 1.0).abs() < 1e-9,
+                    "{value} is labelled {read}"
+                );
+            }
+        }
         // Nothing measured, one value, or all the same: still a scale.
         for scale in [
             Scale::linear(5.0, 5.0, 0.0, 1.0),

@@ -5,7 +5,7 @@ use plimsoll_model::record::StageRecord;
 use plimsoll_model::run::State;
 
 use super::View;
-use super::chart::{Frame, Key, Scale, legend, px, x_axis};
+use super::chart::{Frame, Key, Scale, legend, px, round, x_axis};
 use super::page::{self, Card, Facts, Tone, figure, page, section as part};
 use super::spectrum::{self, Calls};
 use super::tables;
@@ -205,7 +205,7 @@ fn colour(row: &Row) -> usize {
 }
 
 fn signed_percent(percent: f64) -> String {
-    let text = format!("{} %", (percent.abs() * 100.0).round() / 100.0);
+    let text = format!("{} %", round(percent.abs()));
     match percent {
         p if p < 0.0 => format!("−{text}"),
         p if p > 0.0 => format!("+{text}"),

@@ -100,7 +100,7 @@ fn draw(frame: &Frame, record: &SearchRecord, points: &[(&Trial, f64)]) -> Marku
             @if let Some(knee) = finding.and_then(|f| f.knee) {
                 @let (kx, ky) = (px(x.at(knee.rate_per_s)), px(y.at(knee.p99_us)));
                 circle class="stroke c3" cx=(kx) cy=(ky) r="9" fill="none" stroke-width="2" {}
-                text class="strong" x=(kx) y=(ky + 26.0) text-anchor="middle" { "knee" }
+                text class="strong" x=(kx - 14.0) y=(ky - 6.0) text-anchor="end" { "knee" }
             }
             (x_axis(frame, &rates, "arrivals a second"))
         },

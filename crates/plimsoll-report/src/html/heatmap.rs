@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use plimsoll_model::statistics::quantile::quantile;
 
 use super::View;
-use super::chart::{Frame, Key, Scale, legend, path, px, short_time, x_axis, y_axis};
+use super::chart::{Frame, Key, Scale, legend, path, px, round, short_time, x_axis, y_axis};
 use super::page::{section as part, zoomed_figure};
 use super::tables;
 use super::timeline::Column;
@@ -184,9 +184,9 @@ fn us(ns: u64) -> f64 {
 /// A rate in few characters.
 fn short_rate(per_s: f64) -> String {
     match per_s {
-        r if r >= 1e6 => format!("{}M/s", r / 1e6),
-        r if r >= 1e4 => format!("{}k/s", r / 1e3),
-        r => format!("{}/s", (r * 100.0).round() / 100.0),
+        r if r >= 1e6 => format!("{}M/s", round(r / 1e6)),
+        r if r >= 1e4 => format!("{}k/s", round(r / 1e3)),
+        r => format!("{}/s", round(r)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The page around a report: its head, its style, and the verdict at its top.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use plimsoll_model::run::{Run, Timestamp};
+use plimsoll_model::run::{Conditions, Run, Timestamp};
 
 use crate::facts;
 
@@ -80,13 +80,22 @@ impl Facts {
     }
 
     /// Of several runs under one head.
-    pub(super) fn of_record(target: Option<&str>, began: Timestamp, tool_version: &str) -> Facts {
+    pub(super) fn of_record(
+        target: Option<&str>,
+        began: Timestamp,
+        conditions: Option<&Conditions>,
+        tool_version: &str,
+    ) -> Facts {
+        let mut made = vec![("began", facts::when(began))];
+        if let Some(c) = conditions {
+            let load = facts::issuing(c.load_loop, c.arrivals.as_deref(), c.clients);
+            made.extend(load.map(|load| ("load", load)));
+            made.push(("machine", facts::machine(&c.machine)));
+        }
+        made.push(("measured by", format!("plimsoll {tool_version}")));
         Facts {
             target: target.map(str::to_owned),
-            made: vec![
-                ("began", facts::when(began)),
-                ("measured by", format!("plimsoll {tool_version}")),
-            ],
+            made,
         }
     }
 }

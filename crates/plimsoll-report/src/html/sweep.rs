@@ -8,7 +8,7 @@ use plimsoll_model::ladder::pieces::Figure;
 use plimsoll_model::limits::Limits;
 use plimsoll_model::objective::Conclusion;
 
-use super::chart::{Frame, Scale, px, x_axis};
+use super::chart::{Frame, Scale, px, round, x_axis};
 use super::page::{self, Card, Facts, Tone, figure, section as part};
 use super::tables;
 use crate::quantity::{count, or_dash, rate, time};
@@ -37,7 +37,7 @@ const MEASURES: [Measure; 4] = [
         axis: "of files, received",
         of: |link| link.speed,
         show: speed,
-        tick: speed,
+        tick: |bytes_per_s| in_unit(bytes_per_s, round),
     },
     Measure {
         name: "Files a second",
@@ -51,14 +51,14 @@ const MEASURES: [Measure; 4] = [
         axis: "of its CPU, what cryptography alone takes in memory",
         of: |link| link.client_share,
         show: percent,
-        tick: percent,
+        tick: |share| format!("{} %", round(share * 100.0)),
     },
     Measure {
         name: "The server's CPU: share of cryptography",
         axis: "of its CPU, what cryptography alone takes in memory",
         of: |link| link.server_share,
         show: percent,
-        tick: percent,
+        tick: |share| format!("{} %", round(share * 100.0)),
     },
 ];
 
@@ -103,7 +103,12 @@ fn verdict(record: &LadderRecord, links: &[Link]) -> Markup {
             cards.push(card);
         }
     }
-    let mut facts = Facts::of_record(None, record.started_at, &record.tool_version);
+    let mut facts = Facts::of_record(
+        None,
+        record.started_at,
+        record.conditions.as_ref(),
+        &record.tool_version,
+    );
     let tls = record.client_tls.clone();
     facts.made.extend(tls.map(|tls| ("TLS of the client", tls)));
     let sentences = notes(record, links);
@@ -136,7 +141,7 @@ fn section(measure: &Measure, links: &[Link], colour: usize) -> Markup {
 
 fn draw(frame: &Frame, measure: &Measure, bars: &[(String, Figure)], colour: usize) -> Markup {
     let frame = Frame {
-        left: 12.0,
+        left: 18.0,
         top: 4.0,
         right: 30.0,
         ..*frame
@@ -213,16 +218,22 @@ fn titled(link: &Link) -> String {
     format!("{}, {}", link.title(), link.size_text())
 }
 
-/// Decimal, as links are sold.
 fn speed(bytes_per_s: f64) -> String {
+    in_unit(bytes_per_s, |value| {
+        let digits = usize::from(value < 100.0 && value.fract() > 0.0);
+        format!("{value:.digits$}")
+    })
+}
+
+/// Decimal, as links are sold.
+fn in_unit(bytes_per_s: f64, show: fn(f64) -> String) -> String {
     let (value, unit) = match bytes_per_s {
         b if b >= 1e9 => (b / 1e9, "GB/s"),
         b if b >= 1e6 => (b / 1e6, "MB/s"),
         b if b >= 1e3 => (b / 1e3, "kB/s"),
         b => (b, "B/s"),
     };
-    let digits = usize::from(value < 100.0 && value.fract() > 0.0);
-    format!("{value:.digits$} {unit}")
+    format!("{} {unit}", show(value))
 }
 
 fn percent(share: f64) -> String {

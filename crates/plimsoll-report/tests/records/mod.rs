@@ -8,8 +8,22 @@
 use plimsoll_model::ladder::turns::{Difference, TurnsRecord};
 use plimsoll_model::ladder::{LadderRecord, Metric, Rung, Slice, Volume};
 use plimsoll_model::objective::{Conclusion, Judged, Verdict as Became};
-use plimsoll_model::run::SCHEMA_VERSION;
+use plimsoll_model::run::header::Loop;
+use plimsoll_model::run::{Conditions, Machine, SCHEMA_VERSION};
 use plimsoll_model::search::{Goal, SearchRecord, Step, Trial, Verdict, next};
+
+fn conditions() -> Option<Conditions> {
+    Some(Conditions {
+        load_loop: Some(Loop::Open),
+        arrivals: Some("constant".to_owned()),
+        clients: None,
+        machine: Machine {
+            cpu_model: Some("A processor".to_owned()),
+            cores: Some(2),
+            ..Machine::default()
+        },
+    })
+}
 
 /// Before its first trial.
 pub(crate) fn begun() -> SearchRecord {
@@ -19,6 +33,7 @@ pub(crate) fn begun() -> SearchRecord {
         target: "grpc://127.0.0.1:1".to_owned(),
         tool_version: "0".to_owned(),
         started_at: "2026-01-01T00:00:00Z".parse().expect("a time"),
+        conditions: conditions(),
         objectives: vec!["p99 < 10ms".to_owned()],
         implied_errors_share: Some(0.01),
         goal: Goal {
@@ -95,6 +110,7 @@ pub(crate) fn ladder() -> LadderRecord {
         name: "score, ladder".to_owned(),
         tool_version: "0".to_owned(),
         started_at: "2026-01-01T00:00:00Z".parse().expect("a time"),
+        conditions: conditions(),
         slice_s: 2.0,
         seed: 1,
         rungs: vec![

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use plimsoll_engine::Clock;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::plan::{Arrivals, Metric, Plan};
-use plimsoll_model::run::SCHEMA_VERSION;
+use plimsoll_model::run::{Conditions, SCHEMA_VERSION};
 use plimsoll_model::search::{self, Goal, Limit, Purpose, SearchRecord, Step, Trial};
 use plimsoll_model::spec::{RateSpec, Spec};
 use plimsoll_model::units::{Period, Rate};
@@ -160,6 +160,7 @@ pub(crate) fn execute(
             target: plan.target.url.clone(),
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
             started_at: Timestamp::now(),
+            conditions: Some(Conditions::of(std::slice::from_ref(&plan))),
             objectives: plan.objectives.iter().map(|o| o.text.clone()).collect(),
             implied_errors_share,
             goal,
