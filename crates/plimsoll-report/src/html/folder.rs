@@ -109,19 +109,19 @@ impl Item {
     }
 
     pub fn of_ladder(id: String, record: &LadderRecord) -> Item {
-        let kind = match record.limits {
-            Some(_) => Kind::Sweep,
-            None => Kind::Ladder,
+        let (kind, each) = match record.limits {
+            Some(_) => (Kind::Sweep, "link"),
+            None => (Kind::Ladder, "rung"),
         };
         let verdict = match record.conclusion() {
             Some(conclusion) => conclude(conclusion),
             None if record.interrupted => ("limited", "interrupted".to_owned()),
             None => ("", "–".to_owned()),
         };
-        let rungs = plural(record.rungs.len() as u64, "rung");
+        let what = plural(record.rungs.len() as u64, each);
         Item {
             verdict,
-            ..Item::of_record(id, kind, &record.name, record.started_at, rungs)
+            ..Item::of_record(id, kind, &record.name, record.started_at, what)
         }
     }
 
