@@ -80,8 +80,10 @@ pub struct Drivers<P: Protocol> {
 
     /// Closed loop: clients of kept connections have begun.
     clients_began: bool,
-    /// Connections made for one call, and not ended.
-    attempts: usize,
+    /// Calls that have a connection of their own, by its number.
+    attempts: Vec<Attempt>,
+    /// How many of them there are now.
+    attempting: usize,
     /// Calls that wait for a connection of their own: when their deadlines pass.
     attempt_deadlines: VecDeque<(Time, Token)>,
     /// Closed loop: when the deadline passes of a lane's client that has waited longest.
@@ -116,7 +118,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             events: Vec::new(),
             spare_outboxes: Vec::new(),
             clients_began: false,
-            attempts: 0,
+            attempts: Vec::new(),
+            attempting: 0,
             attempt_deadlines: VecDeque::new(),
             waits: BinaryHeap::new(),
             reconnects: BinaryHeap::new(),
@@ -188,7 +191,7 @@ impl<P: Protocol> Client for Drivers<P> {
     }
 
     fn connecting(&self) -> u64 {
-        self.attempts as u64
+        self.attempting as u64
     }
 
     fn is_dirty(&self) -> bool {
@@ -217,7 +220,7 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
     fn still_waits_for(&self, index: u32) -> Option<&'static str> {
         let connection = self.connections[index as usize].as_ref()?;
         let own = &connection.own;
-        let waits = matches!(own.role, Role::Attempt(_)) && !own.attempt_started;
+        let waits = matches!(own.role, Role::Attempt) && !own.attempt_started;
         (waits && connection.state == State::Open).then(|| connection.state.waiting_for())
     }
 
@@ -231,7 +234,7 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
         // Numbered over all workers and processes.
         let (number, lookup) = match connection.own.role {
             Role::Lane(lane) => (self.number_of(lane), Lookup::Shared),
-            Role::Attempt(attempt) => (attempt.number, Lookup::Own),
+            Role::Attempt => (self.client.attempts[index as usize].number, Lookup::Own),
         };
         let now = self.network.now();
         let until = now + self.share.load.resolve_interval;
@@ -389,7 +392,7 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
 
     fn is_idle(&self) -> bool {
         let waiting = self.issue.backlog().is_some() && !self.interrupted;
-        self.client.calls.len() == 0 && self.client.attempts == 0 && !waiting
+        self.client.calls.len() == 0 && self.client.attempting == 0 && !waiting
     }
 
     fn end_everything(&mut self, control: &mut impl Control, outcome: Outcome, now: Time) {
@@ -404,6 +407,14 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
 }
 
 impl<P: Protocol, N: Network> Worker<P, N> {
+    /// The stage that what becomes of a connection is counted in: that of the call which it was made for, or this one.
+    fn stage_of(&self, index: u32, role: Role) -> u8 {
+        match role {
+            Role::Lane(_) => self.stage,
+            Role::Attempt => self.client.attempts[index as usize].stage,
+        }
+    }
+
     /// Of a lane, over all workers and processes.
     fn number_of(&self, lane: u32) -> u64 {
         u64::from(lane) * u64::from(self.share.of) + u64::from(self.share.index)

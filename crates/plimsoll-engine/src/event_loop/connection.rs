@@ -51,39 +51,48 @@ impl State {
 pub(crate) enum Early {
     No,
     /// It may; so many bytes of the outbox have been sealed for it.
-    Sent(usize),
+    Sent(u32),
     Accepted,
     /// It had to be sent again after the handshake.
     Rejected,
 }
 
+/// What each call needs comes first, in as few cache lines as it takes: with thousands of connections none of them is in
+/// the cache when the turn of its connection comes. What only connecting needs comes last.
+#[repr(C)]
 pub(crate) struct Connection<O, S> {
-    /// What the client keeps with it.
-    pub(crate) own: O,
     pub(crate) generation: u32,
-    pub(crate) state: State,
-    /// By the number that the network has for it.
-    pub(crate) target: u8,
     /// Of its address, among those of its target. [`NOWHERE`] before it has one.
     pub(crate) place: u32,
     pub(crate) socket: Option<S>,
+    /// Of the unsent bytes, at most so many answer what the peer sent.
+    owed: u32,
     /// `None` over plain TCP.
     pub(crate) tls: Option<Box<TlsSession>>,
     /// Bytes of the protocol that have not been written (or sealed) yet.
     pub(crate) out: Vec<u8>,
     written: usize,
-    traced: usize,
+    traced: Option<Box<Traced>>,
+    pub(crate) early: Early,
+    pub(crate) state: State,
+    /// By the number that the network has for it.
+    pub(crate) target: u8,
     pub(crate) write_failed: bool,
     /// By a reset. The kernel reports that once, and an end to whoever reads after it.
     pub(crate) was_reset: bool,
     /// Not read for the time being: it owes the peer too much.
     choked: bool,
-    /// Of the unsent bytes, at most so many answer what the peer sent.
-    owed: u32,
-    pub(crate) early: Early,
+    /// What the client keeps with it.
+    pub(crate) own: O,
     phase_began: Time,
     pub(crate) phases: ConnectPhases,
-    pub(crate) tracer: Option<Box<dyn Tracer>>,
+}
+
+/// A connection whose bytes are explained.
+struct Traced {
+    tracer: Box<dyn Tracer>,
+    /// Bytes of the outbox that were.
+    sent: usize,
 }
 
 impl<O, S> Connection<O, S> {
@@ -98,7 +107,7 @@ impl<O, S> Connection<O, S> {
             tls: None,
             out: Vec::new(),
             written: 0,
-            traced: 0,
+            traced: None,
             write_failed: false,
             was_reset: false,
             choked: false,
@@ -106,7 +115,6 @@ impl<O, S> Connection<O, S> {
             early: Early::No,
             phase_began: now,
             phases: ConnectPhases::default(),
-            tracer: None,
         }
     }
 
@@ -186,7 +194,10 @@ impl<O, S> Connection<O, S> {
     /// Write what is waiting: everything in one system call where the socket takes it.
     #[inline]
     pub(crate) fn flush<N: Network<Socket = S>>(&mut self, network: &mut N) {
-        self.write(network);
+        match self.traced.is_some() {
+            true => self.write_traced(network),
+            false => self.write(network),
+        }
         if self.write_failed {
             // What cannot be sent is no longer owed, and what can be read may show why.
             self.owed = 0;
@@ -201,9 +212,6 @@ impl<O, S> Connection<O, S> {
     fn write<N: Network<Socket = S>>(&mut self, network: &mut N) {
         if self.write_failed {
             return;
-        }
-        if self.tracer.is_some() {
-            self.trace_sent();
         }
         let Some(socket) = &mut self.socket else {
             return;
@@ -225,22 +233,21 @@ impl<O, S> Connection<O, S> {
             Some(session) => {
                 // It stays in the outbox until the server has taken it.
                 if let (State::Handshaking, Early::Sent(sealed)) = (self.state, self.early) {
-                    let more = session.seal_early(&self.out[sealed..]);
-                    self.early = Early::Sent(sealed + more);
+                    let more = session.seal_early(&self.out[sealed as usize..]);
+                    // No more than a ticket allows, which is a `u32` (RFC 8446 §4.6.1).
+                    self.early = Early::Sent(sealed + more as u32);
                 }
                 // Sealing more while the socket is full would only move the backlog.
                 let ready = self.state != State::Handshaking && session.has_room();
                 if ready && !self.out.is_empty() {
                     session.seal(&self.out);
                     self.out.clear();
-                    self.traced = 0;
                 }
                 let mut writer = SocketWriter { network, socket };
                 let mut flushed = session.flush(&mut writer);
                 if flushed.is_ok() && self.state != State::Handshaking && !self.out.is_empty() {
                     session.seal(&self.out);
                     self.out.clear();
-                    self.traced = 0;
                     flushed = session.flush(&mut writer);
                 }
                 flushed
@@ -252,7 +259,6 @@ impl<O, S> Connection<O, S> {
                 if self.state != State::Handshaking {
                     self.out.clear();
                     self.written = 0;
-                    self.traced = 0;
                 }
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
@@ -271,7 +277,6 @@ impl<O, S> Connection<O, S> {
     fn forget_written(&mut self) {
         if self.written > self.out.len() / 2 {
             self.out.drain(..self.written);
-            self.traced = self.traced.saturating_sub(self.written);
             self.written = 0;
         }
     }
@@ -288,27 +293,51 @@ impl<O, S> Connection<O, S> {
         }
     }
 
-    /// Explain what the driver has put into the outbox since the last call.
-    fn trace_sent(&mut self) {
-        let Some(tracer) = &mut self.tracer else {
-            return;
-        };
-        let mut lines = Vec::new();
-        tracer.bytes(Direction::Sent, &self.out[self.traced..], &mut lines);
-        self.traced = self.out.len();
-        for line in lines {
-            tracing::trace!(target: "plimsoll::wire", connection = self.generation, "> {line}");
+    /// TLS has taken so many bytes of the outbox for good.
+    pub(crate) fn forget_sealed(&mut self, bytes: usize) {
+        self.out.drain(..bytes);
+        if let Some(traced) = &mut self.traced {
+            traced.sent = traced.sent.saturating_sub(bytes);
         }
     }
 
+    /// Explains what goes over it from now on.
+    pub(crate) fn trace(&mut self, tracer: Box<dyn Tracer>) {
+        self.traced = Some(Box::new(Traced { tracer, sent: 0 }));
+    }
+
+    /// Explains what the driver has put into the outbox since the last call, and writes.
+    #[cold]
+    fn write_traced<N: Network<Socket = S>>(&mut self, network: &mut N) {
+        if let (Some(traced), false) = (&mut self.traced, self.write_failed) {
+            let new = self.out.get(traced.sent..).unwrap_or_default();
+            traced.explain(Direction::Sent, new, self.generation);
+        }
+        self.write(network);
+        if let Some(traced) = &mut self.traced {
+            traced.sent = self.out.len();
+        }
+    }
+
+    #[inline]
     pub(crate) fn trace_received(&mut self, bytes: &[u8]) {
-        let Some(tracer) = &mut self.tracer else {
-            return;
-        };
+        if let Some(traced) = &mut self.traced {
+            traced.explain(Direction::Received, bytes, self.generation);
+        }
+    }
+}
+
+impl Traced {
+    #[cold]
+    fn explain(&mut self, direction: Direction, bytes: &[u8], connection: u32) {
         let mut lines = Vec::new();
-        tracer.bytes(Direction::Received, bytes, &mut lines);
+        self.tracer.bytes(direction, bytes, &mut lines);
+        let arrow = match direction {
+            Direction::Sent => '>',
+            Direction::Received => '<',
+        };
         for line in lines {
-            tracing::trace!(target: "plimsoll::wire", connection = self.generation, "< {line}");
+            tracing::trace!(target: "plimsoll::wire", connection, "{arrow} {line}");
         }
     }
 }

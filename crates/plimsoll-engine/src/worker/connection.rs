@@ -20,18 +20,8 @@ pub(super) type Connection<D, S> = connection::Connection<Driven<D>, S>;
 pub(super) enum Role {
     /// Kept, and replaced when lost: one of the plan's connections.
     Lane(u32),
-    /// Made for one call.
-    Attempt(Attempt),
-}
-
-impl Role {
-    /// The stage of the call that the connection was made for.
-    pub(super) fn stage(self) -> Option<u8> {
-        match self {
-            Role::Lane(_) => None,
-            Role::Attempt(attempt) => Some(attempt.stage),
-        }
-    }
+    /// Made for one call, which the worker has by the connection's number.
+    Attempt,
 }
 
 /// A call that waits for a connection of its own.
@@ -59,15 +49,17 @@ struct Reads {
     at: Time,
 }
 
-/// A connection's driver, and what the worker knows of its calls.
+/// A connection's driver, and what the worker knows of its calls. What each call needs comes first.
+#[repr(C)]
 pub struct Driven<D> {
-    pub(super) driver: D,
     pub(super) role: Role,
-    pub(super) in_flight: u32,
     /// The number of calls that may still start; practically unlimited where the plan does not say.
     pub(super) calls_left: u64,
     /// Replaced from then on.
     pub(super) until: Time,
+    pub(super) in_flight: u32,
+    /// How many bytes the socket waits for before it is readable; at most a read's.
+    low_water: u32,
     /// An answer has begun to arrive, or a call has ended well.
     pub(super) has_carried: bool,
     /// The call that the connection was made for has been handed to the driver.
@@ -75,14 +67,13 @@ pub struct Driven<D> {
     /// Stands in the worker's queue of connections with capacity.
     pub(super) queued: bool,
     pub(super) dirty: bool,
-    /// The driver's timer that is in the worker's heap.
-    pub(super) timer: Time,
-    /// How many bytes the socket waits for before it is readable.
-    low_water: u64,
     /// The worker has it among those that wait for a mark.
     pub(super) watched: bool,
     /// Bytes have come since the worker last looked.
     fresh: bool,
+    pub(super) driver: D,
+    /// The driver's timer that is in the worker's heap.
+    pub(super) timer: Time,
     /// No mark before then: the last one was not reached in time.
     unmarked_until: Time,
 }
@@ -179,7 +170,7 @@ impl<D: Driver, S> Connection<D, S> {
             Early::Sent(sealed) => {
                 // The call has been under way all the while: no phase of its own.
                 if session.early_accepted() {
-                    self.out.drain(..sealed);
+                    self.forget_sealed(sealed as usize);
                     self.early = Early::Accepted;
                 } else {
                     self.early = Early::Rejected;
@@ -330,7 +321,7 @@ impl<D: Driver, S> Connection<D, S> {
         let wanted = if sure < FEWEST || now < self.own.unmarked_until {
             1
         } else {
-            sure.min(most as u64)
+            sure.min(most as u64) as u32
         };
         self.own.fresh = true;
         if let Some(socket) = &mut self.socket
@@ -494,5 +485,19 @@ fn truncated() -> Loss {
     Loss {
         outcome: Outcome::Truncated,
         detail: "tls: the server closed the connection without close_notify".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_is_small_and_what_each_call_needs_is_together() {
+        type Bare = Connection<(), TcpStream>;
+        assert!(size_of::<Option<Bare>>() <= 184);
+        assert!(std::mem::offset_of!(Bare, own) + std::mem::offset_of!(Driven<()>, driver) <= 120);
     }
 }

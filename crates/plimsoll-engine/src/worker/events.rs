@@ -1,6 +1,6 @@
 //! What drivers report of their calls, and where it goes.
 
-use plimsoll_model::{ConnectPhases, Time};
+use plimsoll_model::Time;
 
 use super::Worker;
 use super::connection::Role;
@@ -10,14 +10,14 @@ use crate::network::Network;
 impl<P: Protocol, N: Network> Worker<P, N> {
     /// What the driver reported.
     #[inline]
-    pub(super) fn take_events(&mut self, role: Role, phases: ConnectPhases, now: Time) {
+    pub(super) fn take_events(&mut self, role: Role, now: Time) {
         if self.client.events.is_empty() {
             return;
         }
         let mut events = std::mem::take(&mut self.client.events);
         for event in events.drain(..) {
             match event {
-                Event::Done(done) => self.call_ended(&done, role, phases, now),
+                Event::Done(done) => self.call_ended(&done, role, now),
                 Event::Message(call) => match self.client.calls.message(call, now) {
                     (stage, Time::NEVER, sent) => {
                         self.recorder.first_message(stage, now.since(sent));

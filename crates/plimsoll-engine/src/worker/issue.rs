@@ -244,13 +244,13 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         match role {
             Role::Lane(lane) if think.is_zero() => self.client.lanes[lane as usize].idle += 1,
             Role::Lane(lane) => self.client.thinking.push(Reverse((now + think, lane))),
-            Role::Attempt(_) if outcome.is_ok() => self.issue.client_free(think, now),
-            Role::Attempt(_) => self.issue.client_free(think.max(FAILURE_PAUSE), now),
+            Role::Attempt if outcome.is_ok() => self.issue.client_free(think, now),
+            Role::Attempt => self.issue.client_free(think.max(FAILURE_PAUSE), now),
         }
     }
 
     #[inline]
-    pub(super) fn call_ended(&mut self, done: &Done, role: Role, phases: ConnectPhases, now: Time) {
+    pub(super) fn call_ended(&mut self, done: &Done, role: Role, now: Time) {
         let call = self.client.calls.remove(done.call);
         // Between two tables: the worst place there is.
         fault::point("call");
@@ -310,8 +310,10 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                     (self.recorder).measured_call(&sample, counts, times, carried);
                 }
             },
-            Role::Attempt(_) => {
-                self.client.attempts -= 1;
+            Role::Attempt => {
+                let connection = self.connections[call.connection as usize].as_ref();
+                let phases = connection.map(|c| c.phases).unwrap_or_default();
+                self.client.attempting -= 1;
                 self.recorder.cold_call(&sample, &phases, carried);
                 self.note_first(call.stage, phases);
             }
@@ -342,11 +344,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.recorder
             .messages_sent(call.stage, u64::from(exchanged.messages_sent));
         connection.own.driver.cancel(id, now, &mut connection.out);
-        if !connection.own.dirty {
-            connection.own.dirty = true;
-            self.client.dirty.push(index);
-        }
-        let (role, phases) = (connection.own.role, connection.phases);
+        let role = connection.own.role;
+        self.flush_later(index);
         let done = Done {
             call: id,
             outcome: Outcome::DeadlineExceeded,
@@ -354,7 +353,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             bytes_sent: exchanged.bytes_sent,
             bytes_received: exchanged.bytes_received,
         };
-        self.call_ended(&done, role, phases, now);
+        self.call_ended(&done, role, now);
         self.after_service(control, index, now);
     }
 
@@ -403,15 +402,14 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         let waits = self.connections[index as usize].as_ref().and_then(|c| {
-            let Role::Attempt(attempt) = c.own.role else {
-                return None;
-            };
-            (!c.own.attempt_started).then_some((attempt.stage, c.state))
+            let waits = matches!(c.own.role, Role::Attempt) && !c.own.attempt_started;
+            waits.then_some(c.state)
         });
-        let Some((stage, state)) = waits else {
+        let Some(state) = waits else {
             return;
         };
-        self.recorder.expired_unsent(stage);
+        self.recorder
+            .expired_unsent(self.client.attempts[index as usize].stage);
         let loss = Loss {
             outcome: Outcome::DeadlineExceeded,
             detail: format!(
@@ -425,12 +423,13 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// A connection made for one call was lost before the call could start.
     pub(super) fn attempt_failed(
         &mut self,
-        attempt: Attempt,
+        index: u32,
         phases: ConnectPhases,
         loss: &Loss,
         now: Time,
     ) {
-        self.client.attempts -= 1;
+        self.client.attempting -= 1;
+        let attempt = self.client.attempts[index as usize];
         let sample = Sample {
             number: attempt.number,
             arrival: attempt.arrival,
@@ -444,6 +443,6 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             bytes_received: 0,
         };
         self.recorder.cold_call(&sample, &phases, None);
-        self.client_free(Role::Attempt(attempt), loss.outcome, now);
+        self.client_free(Role::Attempt, loss.outcome, now);
     }
 }

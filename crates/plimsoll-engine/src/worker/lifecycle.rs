@@ -27,9 +27,12 @@ const FEW_SPARE_OUTBOXES: usize = 4;
 impl<P: Protocol, N: Network> Worker<P, N> {
     /// A connection for one call. Failures at once are handled in the same turn.
     pub(super) fn begin_attempt(&mut self, attempt: Attempt) {
-        self.client.attempts += 1;
+        self.client.attempting += 1;
         let now = attempt.begun;
-        let index = self.new_driver(Role::Attempt(attempt), now);
+        let index = self.new_driver(Role::Attempt, now);
+        let attempts = &mut self.client.attempts;
+        attempts.resize(attempts.len().max(index as usize + 1), attempt);
+        attempts[index as usize] = attempt;
         if let Some(deadline) = self.share.load.deadline {
             let token = self.token_of(index);
             self.client
@@ -45,8 +48,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let index = self.new_connection(Driven::new(role, driver), 0, now);
         if self.share.trace
             && let Some(connection) = self.connections[index as usize].as_mut()
+            && let Some(tracer) = self.client.protocol.tracer()
         {
-            connection.tracer = self.client.protocol.tracer();
+            connection.trace(tracer);
         }
         index
     }
@@ -89,8 +93,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let Some(connection) = self.connections[index as usize].as_ref() else {
             return;
         };
-        let (role, phases) = (connection.own.role, connection.phases);
-        self.take_events(role, phases, now);
+        let role = connection.own.role;
+        self.take_events(role, now);
         match received {
             Ok(Received::Drained) => {
                 self.watch(index, now);
@@ -148,12 +152,10 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if connection.state != State::Handshaking {
             connection.greet(now);
         }
-        if let (Role::Attempt(attempt), State::Handshaking) =
-            (connection.own.role, connection.state)
+        if let (Role::Attempt, State::Handshaking) = (connection.own.role, connection.state)
             && connection.begin_early(now)
         {
-            connection.own.attempt_started = true;
-            self.start_call(index, attempt.number, attempt.arrival, now, attempt.stage);
+            self.start_attempt(index, now);
         }
         self.after_service(control, index, now);
     }
@@ -187,7 +189,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                     self.top_up(lane, now);
                 }
             }
-            Role::Attempt(attempt) if connection.state == State::Open => {
+            Role::Attempt if connection.state == State::Open => {
                 if connection.own.attempt_started {
                     if connection.own.in_flight == 0 {
                         self.retire(index);
@@ -201,8 +203,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                     };
                     return self.lost(control, index, &loss, now);
                 } else if connection.capacity() > 0 {
-                    connection.own.attempt_started = true;
-                    self.start_call(index, attempt.number, attempt.arrival, now, attempt.stage);
+                    self.start_attempt(index, now);
                 }
             }
             // Clients whose calls end here go on with the connection that has taken over.
@@ -212,10 +213,19 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.flush_later(index);
     }
 
+    /// Starts the call that a connection was made for.
+    fn start_attempt(&mut self, index: u32, now: Time) {
+        if let Some(connection) = self.connections[index as usize].as_mut() {
+            connection.own.attempt_started = true;
+        }
+        let attempt = self.client.attempts[index as usize];
+        self.start_call(index, attempt.number, attempt.arrival, now, attempt.stage);
+    }
+
     /// What is waiting is written when every ready connection has been served: a turn's
     /// writes together wake the server once, and its answers come in larger batches.
     #[inline]
-    fn flush_later(&mut self, index: u32) {
+    pub(super) fn flush_later(&mut self, index: u32) {
         if let Some(connection) = self.connections[index as usize].as_mut()
             && !connection.own.dirty
         {
@@ -322,7 +332,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             ..session.agreement()
         });
         let (phases, role) = (connection.phases, connection.own.role);
-        self.came_up(index, agreement, role.stage().unwrap_or(self.stage));
+        self.came_up(index, agreement, self.stage_of(index, role));
         let Role::Lane(lane) = role else {
             return;
         };
@@ -380,7 +390,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         );
         let was_up = matches!(state, State::Open | State::Draining);
         if !was_up {
-            let stage = role.stage().unwrap_or(self.stage);
+            let stage = self.stage_of(index, role);
             self.never_came_up(index, loss.outcome, stage, now);
             self.connecting -= 1;
         }
@@ -394,9 +404,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 .own
                 .driver
                 .abort(loss.outcome, now, &mut self.client.events);
-            self.take_events(role, phases, now);
-        } else if !attempt_started && let Role::Attempt(attempt) = role {
-            self.attempt_failed(attempt, phases, loss, now);
+            self.take_events(role, now);
+        } else if !attempt_started && let Role::Attempt = role {
+            self.attempt_failed(index, phases, loss, now);
         }
         self.recorder.detail(loss.outcome, &loss.detail);
         let served = was_up && self.has_served(index, now);
@@ -435,8 +445,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             .own
             .driver
             .expire(now, &mut connection.out, &mut self.client.events);
-        let (role, phases) = (connection.own.role, connection.phases);
-        self.take_events(role, phases, now);
+        let role = connection.own.role;
+        self.take_events(role, now);
         self.after_service(control, index, now);
     }
 
@@ -449,15 +459,15 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if connection.own.in_flight > 0 {
             let driver = &mut connection.own.driver;
             driver.abort(outcome, now, &mut self.client.events);
-            self.take_events(role, phases, now);
-        } else if let Role::Attempt(attempt) = role
+            self.take_events(role, now);
+        } else if let Role::Attempt = role
             && !connection.own.attempt_started
         {
             let loss = Loss {
                 outcome,
                 detail: String::new(),
             };
-            self.attempt_failed(attempt, phases, &loss, now);
+            self.attempt_failed(index, phases, &loss, now);
         }
         if let Some(mut connection) = self.remove(index) {
             connection.say_goodbye(&mut self.network);

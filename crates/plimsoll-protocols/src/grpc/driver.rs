@@ -80,16 +80,17 @@ impl Protocol for GrpcProtocol {
 /// One connection's client side.
 pub type GrpcDriver = Connection<GrpcCalls>;
 
-/// The calls of one connection.
+/// The calls of one connection. What each call needs comes first.
 #[derive(Debug)]
+#[repr(C)]
 pub struct GrpcCalls {
     prepared: Arc<Prepared>,
     /// Of calls with several messages; `None` until the first.
     exchanges: Option<Box<Exchanges>>,
-    heads: HeadReader,
-    decodable: Decodable,
     /// `None` until an answer comes compressed.
     unpackers: Option<Box<Unpackers>>,
+    decodable: Decodable,
+    heads: HeadReader,
 }
 
 type Stream = http2::Stream<Answer>;

@@ -95,9 +95,11 @@ const MEMO_BLOCK_LEN: usize = 39;
 
 /// One connection's answers: decoding state and memo.
 #[derive(Debug)]
+#[repr(C)]
 pub struct HeadReader {
-    decoder: Decoder,
+    /// First, since most answers need nothing else.
     memo: Memo<(Head, Option<Usual>), MEMO_BLOCK_LEN>,
+    decoder: Decoder,
 }
 
 impl Default for HeadReader {

@@ -161,27 +161,28 @@ pub trait Calls: Debug + Sized {
     fn heap_bytes(&self) -> usize;
 }
 
-/// One connection's client side.
+/// One connection's client side. What each call needs comes first.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Connection<C: Calls> {
-    pub(crate) calls: C,
     pub(crate) http2: http2::Connection<Client>,
     pub(crate) streams: Streams<C::Answer>,
-    /// Streams with bytes that wait for a window, or for the outbox, in order.
-    pub(crate) blocked: Vec<u32>,
-    /// Some of them wait for the outbox.
-    pub(crate) held_back: bool,
+    peer_table: PeerTable,
     /// Bytes of messages that did not go out with their call's start.
     pub(crate) carried: u64,
+    /// Some of the blocked streams wait for the outbox.
+    pub(crate) held_back: bool,
+    /// A window was opened: blocked streams are tried at the end of the turn.
+    windows_opened: bool,
+    pub(crate) calls: C,
+    /// Streams with bytes that wait for a window, or for the outbox, in order.
+    pub(crate) blocked: Vec<u32>,
     /// What they wait with, where it is not the same for all.
     bodies: BTreeMap<u32, Box<[u8]>>,
-    peer_table: PeerTable,
     /// How many texts of failures were reported, by outcome.
     details_given: DetailsTold,
     /// What the call that is being started has waited since it was due.
     waited: Duration,
-    /// A window was opened: blocked streams are tried at the end of the turn.
-    windows_opened: bool,
 }
 
 impl<C: Calls> Connection<C> {
@@ -401,6 +402,13 @@ mod tests {
 
     use super::*;
     use crate::grpc::{GrpcProtocol, GrpcRequest};
+
+    #[test]
+    fn a_connection_is_small_and_what_each_call_needs_is_together() {
+        use crate::grpc::GrpcDriver;
+        assert!(size_of::<GrpcDriver>() <= 400);
+        assert!(std::mem::offset_of!(GrpcDriver, blocked) <= 304);
+    }
 
     #[test]
     fn a_connection_whose_ids_are_used_up_drains() {
