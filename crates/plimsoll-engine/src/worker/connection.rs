@@ -260,11 +260,7 @@ impl<D: Driver, S> Connection<D, S> {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) => {
                     let loss = self.read_failed(&e);
-                    return Err(self
-                        .tls
-                        .as_deref()
-                        .and_then(|s| self.uninvited(s))
-                        .unwrap_or(loss));
+                    return Err(self.unless_uninvited(self.tls.as_deref(), loss));
                 }
             };
             let now = network.now();
@@ -279,11 +275,7 @@ impl<D: Driver, S> Connection<D, S> {
                 } else {
                     self.ended(now, reading.events)
                 };
-                return Err(self
-                    .tls
-                    .as_deref()
-                    .and_then(|s| self.uninvited(s))
-                    .unwrap_or(loss));
+                return Err(self.unless_uninvited(self.tls.as_deref(), loss));
             }
             let before = (self.unsent(), self.own.driver.carried());
             self.take(got, reading, now)?;
@@ -381,7 +373,7 @@ impl<D: Driver, S> Connection<D, S> {
         let mut taken = records::open(&mut session, &mut reading.buffer[..got], &mut taking);
         if let Ok(true) = taken {
             let loss = self.ended(now, reading.events);
-            taken = Err(self.uninvited(&session).unwrap_or(loss));
+            taken = Err(self.unless_uninvited(Some(&session), loss));
         }
         self.tls = Some(session);
         taken.map(|_| ())
@@ -408,11 +400,16 @@ impl<D: Driver, S> Connection<D, S> {
 
     /// A server that wants a client certificate and gets none may close without the alert
     /// that says so (RFC 8446, 4.4.2.4); gRPC's C core does.
-    fn uninvited(&self, session: &TlsSession) -> Option<Loss> {
-        (self.state == State::Greeting && session.lacks_certificate()).then(|| Loss {
-            outcome: Outcome::TlsClientCertificateRequired,
-            detail: UNINVITED.to_owned(),
-        })
+    fn unless_uninvited(&self, session: Option<&TlsSession>, loss: Loss) -> Loss {
+        let is_uninvited = self.state == State::Greeting
+            && session.is_some_and(|session| session.lacks_certificate());
+        match is_uninvited {
+            true => Loss {
+                outcome: Outcome::TlsClientCertificateRequired,
+                detail: UNINVITED.to_owned(),
+            },
+            false => loss,
+        }
     }
 
     fn read_failed(&self, e: &io::Error) -> Loss {
