@@ -13,7 +13,7 @@ use plimsoll_model::plan::{
 use plimsoll_model::run::CertificateTaken;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::client::{ResolvesClientCert, Resumption};
-use rustls::crypto::aws_lc_rs::{cipher_suite, kx_group};
+use rustls::crypto::aws_lc_rs::{ALL_CIPHER_SUITES, ALL_KX_GROUPS};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::ServerName;
 use rustls::sign::CertifiedKey;
@@ -324,50 +324,22 @@ impl TlsClient {
 pub fn provider(suites: &[Suite], groups: &[Group]) -> CryptoProvider {
     let mut provider = aws_lc_rs::default_provider();
     if !suites.is_empty() {
-        provider.cipher_suites = suites
-            .iter()
-            .map(|suite| match suite {
-                Suite::Aes128GcmSha256 => cipher_suite::TLS13_AES_128_GCM_SHA256,
-                Suite::Aes256GcmSha384 => cipher_suite::TLS13_AES_256_GCM_SHA384,
-                Suite::Chacha20Poly1305Sha256 => cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
-                Suite::EcdheEcdsaAes128GcmSha256 => {
-                    cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
-                }
-                Suite::EcdheEcdsaAes256GcmSha384 => {
-                    cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384
-                }
-                Suite::EcdheEcdsaChacha20Poly1305Sha256 => {
-                    cipher_suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
-                }
-                Suite::EcdheRsaAes128GcmSha256 => {
-                    cipher_suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
-                }
-                Suite::EcdheRsaAes256GcmSha384 => {
-                    cipher_suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384
-                }
-                Suite::EcdheRsaChacha20Poly1305Sha256 => {
-                    cipher_suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256
-                }
-            })
-            .collect();
+        let named = |suite: &Suite| {
+            let mut all = ALL_CIPHER_SUITES.iter();
+            all.find(|known| agreed::suite_name(known.suite()) == suite.name())
+        };
+        provider.cipher_suites = suites.iter().filter_map(named).copied().collect();
     }
     let groups = match groups {
         [] => &Group::DEFAULT,
         asked => asked,
     };
-    provider.kx_groups = groups
-        .iter()
-        .map(|group| match group {
-            Group::X25519Mlkem768 => kx_group::X25519MLKEM768,
-            Group::Secp256r1Mlkem768 => kx_group::SECP256R1MLKEM768,
-            Group::Secp384r1Mlkem1024 => hybrid::SECP384R1MLKEM1024,
-            Group::Mlkem768 => kx_group::MLKEM768,
-            Group::Mlkem1024 => kx_group::MLKEM1024,
-            Group::X25519 => kx_group::X25519,
-            Group::Secp256r1 => kx_group::SECP256R1,
-            Group::Secp384r1 => kx_group::SECP384R1,
-        })
-        .collect();
+    let coded = |group: &Group| {
+        let own = [hybrid::SECP384R1MLKEM1024];
+        let mut all = ALL_KX_GROUPS.iter().copied().chain(own);
+        all.find(|known| u16::from(known.name()) == group.code())
+    };
+    provider.kx_groups = groups.iter().filter_map(coded).collect();
     provider
 }
 
@@ -393,4 +365,20 @@ pub fn trust(plan: &plan::Trust) -> Result<Trust, TlsSetupError> {
         plan::Trust::Pinned(known) => Trust::Pinned(known.clone()),
         plan::Trust::Unchecked => Trust::Unchecked,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_has_every_suite_and_group_of_a_plan_in_its_order() {
+        let made = provider(&Suite::ALL, &Group::ALL);
+        let suites = made.cipher_suites.iter();
+        let suites: Vec<String> = suites.map(|s| agreed::suite_name(s.suite())).collect();
+        assert_eq!(suites, Suite::ALL.map(Suite::name));
+        let groups = made.kx_groups.iter();
+        let groups: Vec<u16> = groups.map(|group| group.name().into()).collect();
+        assert_eq!(groups, Group::ALL.map(Group::code));
+    }
 }

@@ -234,15 +234,17 @@ impl SharedTally {
     }
 }
 
+/// A suite's name in the registry: the library marks those of TLS 1.3.
+pub(super) fn suite_name(suite: CipherSuite) -> String {
+    format!("{suite:?}").replace("TLS13_", "TLS_")
+}
+
 fn handshakes(agreed: &Agreement, count: u64) -> Handshakes {
     let unknown = || "unknown".to_owned();
     Handshakes {
         count,
         version: agreed.version.map_or_else(unknown, |v| format!("{v:?}")),
-        // The library marks its TLS 1.3 suites; the registry's names have no mark.
-        suite: agreed
-            .suite
-            .map_or_else(unknown, |s| format!("{s:?}").replace("TLS13_", "TLS_")),
+        suite: agreed.suite.map_or_else(unknown, suite_name),
         group: agreed.group.map(group_name),
         signature: agreed.signature.map(|scheme| match scheme {
             // As the registry writes them.
