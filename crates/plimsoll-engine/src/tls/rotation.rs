@@ -8,7 +8,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
@@ -29,9 +29,11 @@ use super::validity::{not_after, now};
 /// What changes when a file is replaced: its inode, its length, and when it was written.
 type Stamp = Option<(u64, u64, i64, i64)>;
 
-/// When files were looked at, and what they were when they were last read.
+/// Files, when they were looked at, and what they were when they were last read.
 #[derive(Debug)]
 struct Looks<const N: usize> {
+    /// What each is to a person, and where it is. The first is the one to name.
+    files: [(&'static str, PathBuf); N],
     /// The last second in which they were looked at.
     looked: AtomicU64,
     seen: Mutex<[Stamp; N]>,
@@ -39,28 +41,29 @@ struct Looks<const N: usize> {
 
 impl<const N: usize> Looks<N> {
     /// Made before the files are read: a change while reading shows as a change afterwards.
-    fn new(paths: [&Path; N]) -> Looks<N> {
+    fn new(files: [Named<'_>; N]) -> Looks<N> {
         Looks {
             looked: AtomicU64::new(now()),
-            seen: Mutex::new(paths.map(stamp)),
+            seen: Mutex::new(files.map(stamp)),
+            files: files.map(|Named(what, path)| (what, path.to_owned())),
         }
     }
 
-    /// Reads the files again by `renew` where they have changed. The first is the one to name.
-    fn look(&self, paths: [(&str, &Path); N], renew: impl FnOnce() -> Result<(), FileError>) {
+    fn files(&self) -> [Named<'_>; N] {
+        self.files.each_ref().map(|(what, path)| Named(what, path))
+    }
+
+    /// Reads the files again by `renew` where they have changed.
+    fn look(&self, renew: impl FnOnce() -> Result<(), FileError>) {
         let second = now();
         if self.looked.swap(second, Ordering::Relaxed) != second {
-            self.look_closely(paths, renew);
+            self.look_closely(renew);
         }
     }
 
     #[cold]
-    fn look_closely(
-        &self,
-        paths: [(&str, &Path); N],
-        renew: impl FnOnce() -> Result<(), FileError>,
-    ) {
-        let stamps = paths.map(|(_, path)| stamp(path));
+    fn look_closely(&self, renew: impl FnOnce() -> Result<(), FileError>) {
+        let stamps = self.files().map(stamp);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if *seen == stamps {
             return;
@@ -68,7 +71,7 @@ impl<const N: usize> Looks<N> {
         match renew() {
             Ok(()) => {
                 *seen = stamps;
-                if let Some((what, path)) = paths.first() {
+                if let Some((what, path)) = self.files.first() {
                     tracing::info!("{what} {}: read again", path.display());
                 }
             }
@@ -80,11 +83,9 @@ impl<const N: usize> Looks<N> {
 
 #[derive(Debug)]
 pub struct Rotating {
-    /// What a file is to a person, and where it is.
-    cert: (&'static str, PathBuf),
-    key: (&'static str, PathBuf),
     provider: Arc<CryptoProvider>,
     shown: RwLock<Arc<CertifiedKey>>,
+    /// The certificate and its key.
     looks: Looks<2>,
     renewed: AtomicU64,
 }
@@ -97,11 +98,9 @@ impl Rotating {
         key: Named<'_>,
         provider: Arc<CryptoProvider>,
     ) -> Result<Rotating, FileError> {
-        let looks = Looks::new([cert.1, key.1]);
+        let looks = Looks::new([cert, key]);
         let shown = files::identity(cert, key, &provider)?;
         Ok(Rotating {
-            cert: (cert.0, cert.1.to_owned()),
-            key: (key.0, key.1.to_owned()),
             provider,
             shown: RwLock::new(shown),
             looks,
@@ -114,10 +113,7 @@ impl Rotating {
     /// # Errors
     /// When they can't be used; what was shown before stays.
     pub fn renew(&self) -> Result<(), FileError> {
-        let (cert, key) = (
-            Named(self.cert.0, &self.cert.1),
-            Named(self.key.0, &self.key.1),
-        );
+        let [cert, key] = self.looks.files();
         let read = files::identity(cert, key, &self.provider)?;
         *self.shown.write().unwrap_or_else(PoisonError::into_inner) = read;
         self.renewed.fetch_add(1, Ordering::Relaxed);
@@ -136,14 +132,13 @@ impl Rotating {
     }
 
     fn current(&self) -> Arc<CertifiedKey> {
-        let paths = [(self.cert.0, &*self.cert.1), (self.key.0, &*self.key.1)];
-        self.looks.look(paths, || self.renew());
+        self.looks.look(|| self.renew());
         Arc::clone(&self.shown.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-fn stamp(path: &Path) -> Stamp {
-    let found = fs::metadata(path).ok()?;
+fn stamp(file: Named<'_>) -> Stamp {
+    let found = fs::metadata(file.1).ok()?;
     Some((found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
 }
 
@@ -173,14 +168,13 @@ pub type Mark = [u8; 8];
 /// Judges clients' certificates by a CA file, and by lists of revoked certificates, as they are.
 #[derive(Debug)]
 pub struct RotatingCheck {
-    /// What the files are to a person, and where they are.
-    file: (&'static str, PathBuf),
-    lists: Option<(&'static str, PathBuf)>,
     provider: Arc<CryptoProvider>,
     learned: Arc<Learned>,
     held: RwLock<Held>,
     names: Names,
+    /// The CA file and the lists; without lists the CA file twice.
     looks: Looks<2>,
+    has_lists: bool,
 }
 
 /// What the files held.
@@ -259,13 +253,12 @@ impl RotatingCheck {
         provider: Arc<CryptoProvider>,
         learned: Arc<Learned>,
     ) -> Result<RotatingCheck, FileError> {
-        let looks = Looks::new([file.1, lists.map_or(file.1, |lists| lists.1)]);
+        let looks = Looks::new([file, lists.unwrap_or(file)]);
         let held = Held::read(file, lists, &provider, &learned)?;
         let names = Names::default();
         names.become_those(held.check.root_hint_subjects());
         Ok(RotatingCheck {
-            file: (file.0, file.1.to_owned()),
-            lists: lists.map(|lists| (lists.0, lists.1.to_owned())),
+            has_lists: lists.is_some(),
             held: RwLock::new(held),
             names,
             provider,
@@ -279,8 +272,8 @@ impl RotatingCheck {
     /// # Errors
     /// When one of them can't be used; what was there before stays in use.
     pub fn renew(&self) -> Result<(), FileError> {
-        let file = Named(self.file.0, &self.file.1);
-        let lists = self.lists.as_ref().map(|(what, path)| Named(what, path));
+        let [file, lists] = self.looks.files();
+        let lists = self.has_lists.then_some(lists);
         let read = Held::read(file, lists, &self.provider, &self.learned)?;
         self.names.become_those(read.check.root_hint_subjects());
         *self.held.write().unwrap_or_else(PoisonError::into_inner) = read;
@@ -306,10 +299,7 @@ impl RotatingCheck {
     }
 
     fn current(&self) -> Held {
-        let file = (self.file.0, &*self.file.1);
-        let lists = self.lists.as_ref();
-        let lists = lists.map_or(file, |(what, path)| (*what, &**path));
-        self.looks.look([file, lists], || self.renew());
+        self.looks.look(|| self.renew());
         self.last()
     }
 }
