@@ -8,12 +8,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use plimsoll_model::run::Timestamp;
 use rustls::CertificateError;
 use rustls::pki_types::UnixTime;
+use x509_parser::certificate::Validity;
+use x509_parser::prelude::FromDer;
 
 use super::der::{SEQUENCE, element, take};
 
 const VERSION: u8 = 0xa0;
-const UTC_TIME: u8 = 0x17;
-const GENERALIZED_TIME: u8 = 0x18;
 
 /// The last second, since 1970, in which `certificate` (DER) is valid; `None` where it is none.
 pub fn not_after(certificate: &[u8]) -> Option<u64> {
@@ -26,21 +26,8 @@ pub fn not_after(certificate: &[u8]) -> Option<u64> {
     for _ in 0..3 {
         body = element(body)?.2;
     }
-    let (validity, _) = take(body, SEQUENCE)?;
-    let (_, _, after) = element(validity)?;
-    let (tag, text, _) = element(after)?;
-    let text = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
-    match tag {
-        UTC_TIME if text.len() == 12 => {
-            let year: u64 = text.get(..2)?.parse().ok()?;
-            seconds(
-                if year < 50 { 2000 + year } else { 1900 + year },
-                &text[2..],
-            )
-        }
-        GENERALIZED_TIME if text.len() == 14 => seconds(text.get(..4)?.parse().ok()?, &text[4..]),
-        _ => None,
-    }
+    let (_, validity) = Validity::from_der(body).ok()?;
+    u64::try_from(validity.not_after.timestamp()).ok()
 }
 
 /// What `certificates` (a chain, DER) is refused for at the time of day: the first that has
@@ -111,24 +98,6 @@ pub fn failure(error: &rustls::Error) -> String {
         }
         other => other.to_string(),
     }
-}
-
-/// Since 1970; `rest`: MMDDHHMMSS, in UTC.
-fn seconds(year: u64, rest: &str) -> Option<u64> {
-    let two = |at: usize| rest.get(at..at + 2)?.parse::<u64>().ok();
-    let (month, day) = (two(0)?, two(2)?);
-    if year < 1970 || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
-        return None;
-    }
-    // Years that begin in March have the odd day at their end.
-    let (year, month) = if month < 3 {
-        (year - 1, month + 9)
-    } else {
-        (year, month - 3)
-    };
-    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
-    // 719,468 days from 1 March of year 0 to 1970.
-    Some((days - 719_468) * 86_400 + two(4)? * 3_600 + two(6)? * 60 + two(8)?)
 }
 
 #[cfg(test)]
