@@ -31,14 +31,12 @@ pub(crate) struct MachineMeter {
 impl MachineMeter {
     /// What came before now does not count.
     pub(crate) fn new() -> MachineMeter {
-        let mut machine = MachineMeter {
+        MachineMeter {
             cores: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
             stolen_us: stolen_us(),
             waited: waited(),
-            processes: None,
-        };
-        machine.processes = processes();
-        machine
+            processes: processes(),
+        }
     }
 
     /// What came before now does not count.

@@ -167,10 +167,8 @@ impl Conductor<'_, '_> {
             from.recorded.count_tokens(counter);
         }
         let source = self.source(from.worker);
-        self.negotiated = match (self.negotiated.take(), from.negotiated) {
-            (Some(known), Some(more)) => Some(known.with(more)),
-            (known, more) => known.or(more),
-        };
+        let all = self.negotiated.take().into_iter().chain(from.negotiated);
+        self.negotiated = all.reduce(NegotiatedTls::with);
         let (recorded, requests) = IntervalRecord::recorded(&from.recorded);
         // The run format counts in µs: in whole ones the run's figures are the same whether they
         // come from memory or from the files.
