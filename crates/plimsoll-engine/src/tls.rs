@@ -20,7 +20,6 @@ use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ClientConnection, SignatureScheme, SupportedProtocolVersion};
 
 mod agreed;
-mod bare;
 mod chain;
 mod der;
 mod failures;
@@ -28,8 +27,8 @@ pub mod files;
 mod handshake;
 mod hybrid;
 mod key_log;
-mod lean;
 pub mod limits;
+mod own;
 pub mod record;
 pub mod rotation;
 mod secrets;
@@ -42,20 +41,19 @@ pub mod validity;
 mod version_1;
 mod whole;
 
-use bare::BareSession;
 use chain::CheckedOnce;
 use failures::{Shown, explained};
 use files::{FileError, Named};
 use key_log::KeyLogFile;
-use lean::LeanSession;
+use own::{OwnSession, Source};
 use rotation::Rotating;
-use secrets::Heard;
+use secrets::{Heard, Ours};
 use session::Layer;
 use tickets::{KeepOnly, Tickets};
 use trust::{Anchors, Learned, ServerCheck, Trust};
 
 pub use agreed::{Agreement, Chain, KeyKind, SharedTally, Tally};
-pub use lean::{ServerSession, ServerSessions};
+pub use own::{ServerSession, ServerSessions};
 pub(crate) use session::TlsSession;
 pub use whole::SessionError;
 
@@ -295,14 +293,12 @@ impl TlsClient {
         let config = self.unresumed.as_ref().filter(|_| is_full);
         let config = Arc::clone(config.unwrap_or(&self.config));
         let name = self.server_name.clone();
-        let layer = if let Some(heard) = &self.heard {
-            Layer::Lean(LeanSession::client(config, name, heard)?)
-        } else if self.own_records {
-            Layer::Own(Box::new(BareSession::new(
-                config,
-                name,
-                self.tickets.clone(),
-            )?))
+        let layer = if self.own_records {
+            let source = match &self.heard {
+                Some(heard) => Source::Heard(Arc::clone(heard), Ours::Client),
+                None => Source::Library(self.tickets.clone()),
+            };
+            Layer::Own(OwnSession::client(config, name, source)?)
         } else {
             let mut connection = ClientConnection::new(config, name)?;
             // What the driver gives is sealed at once, so that a batch of frames is one record.

@@ -4,7 +4,7 @@
 //! Invariant: the library is given one record at a time, so that it never takes one that
 //! came behind the handshake's end: from there on the records are ours. A message that
 //! spans several records stays in our buffer until it is whole, and the library goes on
-//! where it left off. [`super::bare`] and [`super::lean`] call this.
+//! where it left off. [`super::own`] calls this.
 
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::kernel::KernelConnection;
@@ -32,6 +32,12 @@ pub(super) trait End: Sized {
     fn common(&self) -> &CommonState;
     fn into_kernel(self)
     -> Result<(ExtractedSecrets, KernelConnection<Self::Data>), rustls::Error>;
+
+    /// A ticket for it has come, without the message's header.
+    fn ticket(
+        library: &mut KernelConnection<Self::Data>,
+        payload: &[u8],
+    ) -> Result<(), rustls::Error>;
 }
 
 impl End for UnbufferedClientConnection {
@@ -50,6 +56,13 @@ impl End for UnbufferedClientConnection {
     ) -> Result<(ExtractedSecrets, KernelConnection<Self::Data>), rustls::Error> {
         self.dangerous_into_kernel_connection()
     }
+
+    fn ticket(
+        library: &mut KernelConnection<Self::Data>,
+        payload: &[u8],
+    ) -> Result<(), rustls::Error> {
+        library.handle_new_session_ticket(payload)
+    }
 }
 
 impl End for UnbufferedServerConnection {
@@ -67,6 +80,10 @@ impl End for UnbufferedServerConnection {
         self,
     ) -> Result<(ExtractedSecrets, KernelConnection<Self::Data>), rustls::Error> {
         self.dangerous_into_kernel_connection()
+    }
+
+    fn ticket(_: &mut KernelConnection<Self::Data>, _: &[u8]) -> Result<(), rustls::Error> {
+        Err(general("a client sent a ticket"))
     }
 }
 

@@ -4,7 +4,7 @@
 //!
 //! Invariant: nothing of a record is seen before its tag has been checked, and after the
 //! first error nothing is opened any more. The handshake, the key schedule and tickets
-//! stay with the TLS library, behind [`KeySchedule`]. [`super::bare`] and the fuzz target
+//! stay with the TLS library, behind [`KeySchedule`]. [`super::own`] and the fuzz target
 //! call this.
 //!
 //! Long because opening and sealing are one layer, and share what is known of a record.

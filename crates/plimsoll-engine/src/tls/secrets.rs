@@ -3,7 +3,7 @@
 //!
 //! The library gives these secrets to a key log and to nothing else, so [`Heard`] is one.
 //! Invariant: secrets are used only where the keys that follow from them are those that the
-//! library gave the connection. [`super::lean`] calls this.
+//! library gave the connection. [`super::own`] calls this.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};

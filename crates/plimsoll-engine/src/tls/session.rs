@@ -8,12 +8,12 @@ use rustls::client::UnbufferedClientConnection;
 use rustls::{ClientConnection, SignatureScheme};
 
 use super::agreed::{Agreement, noted_signature};
-use super::bare::{BareError, BareSession};
 use super::failures::{Shown, classify_record, explained};
 use super::handshake::{Agreed, is_retried};
-use super::lean::LeanSession;
+use super::own::OwnSession;
 use super::record;
 use super::trust::Learned;
+use super::whole::SessionError;
 
 /// The client's end of one TLS connection. Owns no socket.
 pub(crate) struct TlsSession {
@@ -29,9 +29,7 @@ pub(crate) struct TlsSession {
 /// The record layer ([`super::RecordLayer`]): whose it is.
 pub(super) enum Layer {
     Library(Box<ClientConnection>),
-    Own(Box<BareSession>),
-    /// Our own, and next to nothing at rest.
-    Lean(LeanSession<UnbufferedClientConnection>),
+    Own(OwnSession<UnbufferedClientConnection>),
 }
 
 impl Layer {
@@ -40,7 +38,6 @@ impl Layer {
         match self {
             Layer::Library(_) => None,
             Layer::Own(session) => session.agreed(),
-            Layer::Lean(session) => session.agreed(),
         }
     }
 }
@@ -49,8 +46,7 @@ impl TlsSession {
     pub(crate) fn is_handshaking(&self) -> bool {
         match &self.layer {
             Layer::Library(connection) => connection.is_handshaking(),
-            Layer::Own(session) => session.agreed().is_none(),
-            Layer::Lean(session) => session.is_handshaking(),
+            Layer::Own(session) => session.is_handshaking(),
         }
     }
 
@@ -72,7 +68,7 @@ impl TlsSession {
     pub(crate) fn early_room(&mut self) -> usize {
         match &mut self.layer {
             Layer::Library(connection) => connection.early_data().map_or(0, |e| e.bytes_left()),
-            Layer::Own(_) | Layer::Lean(_) => 0,
+            Layer::Own(_) => 0,
         }
     }
 
@@ -83,7 +79,7 @@ impl TlsSession {
                 .early_data()
                 .and_then(|mut early| early.write(plaintext).ok())
                 .unwrap_or(0),
-            Layer::Own(_) | Layer::Lean(_) => 0,
+            Layer::Own(_) => 0,
         }
     }
 
@@ -91,7 +87,7 @@ impl TlsSession {
     pub(crate) fn early_accepted(&self) -> bool {
         match &self.layer {
             Layer::Library(connection) => connection.is_early_data_accepted(),
-            Layer::Own(_) | Layer::Lean(_) => false,
+            Layer::Own(_) => false,
         }
     }
 
@@ -122,12 +118,13 @@ impl TlsSession {
         let done = match &mut self.layer {
             Layer::Library(_) => return Ok(false),
             Layer::Own(session) => session.handshake(bytes),
-            Layer::Lean(session) => session.handshake(bytes),
         };
         match done {
             Ok(()) => Ok(true),
-            Err(BareError::Handshake(e)) => Err(explained(&e, self.shown, &self.learned)),
-            Err(BareError::Record(e)) => Err(classify_record(&e, self.shown)),
+            Err(SessionError::Handshake(e) | SessionError::Library(e)) => {
+                Err(explained(&e, self.shown, &self.learned))
+            }
+            Err(SessionError::Record(e)) => Err(classify_record(&e, self.shown)),
         }
     }
 
@@ -144,7 +141,6 @@ impl TlsSession {
         let received = match &mut self.layer {
             Layer::Library(_) => return Ok(None),
             Layer::Own(session) => session.receive(bytes, take),
-            Layer::Lean(session) => session.receive(bytes, take),
         };
         match received {
             Ok(closed) => Ok(Some(closed)),
@@ -215,7 +211,6 @@ impl TlsSession {
                 let _ = connection.writer().write_all(plaintext);
             }
             Layer::Own(session) => session.seal(plaintext),
-            Layer::Lean(session) => session.seal(plaintext),
         }
     }
 
@@ -225,18 +220,14 @@ impl TlsSession {
             // The library doesn't report how much of a record it holds: at most all of one.
             Layer::Library(_) => plaintext.saturating_sub(record::MAX_RECORD as u64),
             Layer::Own(session) => session.fewest_to_come(plaintext),
-            // It is held, not hurried: every byte wakes.
-            Layer::Lean(_) => 0,
         }
     }
 
-    /// Whether more may be sealed before what waits has been written. The end of a handshake
-    /// and the first request then leave in one write.
+    /// Whether more may be sealed before what waits has been written.
     pub(crate) fn has_room(&self) -> bool {
         match &self.layer {
             Layer::Library(connection) => !connection.wants_write(),
-            Layer::Own(session) => session.outgoing().len() < record::MAX_PLAINTEXT,
-            Layer::Lean(session) => session.outgoing().is_empty(),
+            Layer::Own(session) => session.has_room(),
         }
     }
 
@@ -244,7 +235,6 @@ impl TlsSession {
         match &self.layer {
             Layer::Library(connection) => connection.wants_write(),
             Layer::Own(session) => !session.outgoing().is_empty(),
-            Layer::Lean(session) => !session.outgoing().is_empty(),
         }
     }
 
@@ -253,7 +243,6 @@ impl TlsSession {
         match &self.layer {
             Layer::Library(_) => 0,
             Layer::Own(session) => session.outgoing().len(),
-            Layer::Lean(session) => session.outgoing().len(),
         }
     }
 
@@ -263,11 +252,6 @@ impl TlsSession {
             let wrote = match &mut self.layer {
                 Layer::Library(connection) => connection.write_tls(socket)?,
                 Layer::Own(session) => {
-                    let wrote = socket.write(session.outgoing())?;
-                    session.sent(wrote);
-                    wrote
-                }
-                Layer::Lean(session) => {
                     let wrote = socket.write(session.outgoing())?;
                     session.sent(wrote);
                     wrote
@@ -284,13 +268,12 @@ impl TlsSession {
         match &mut self.layer {
             Layer::Library(connection) => connection.send_close_notify(),
             Layer::Own(session) => session.close_notify(),
-            Layer::Lean(session) => session.close_notify(),
         }
     }
 
     /// Nothing is under way: give up what can be made again.
     pub(crate) fn rest(&mut self) {
-        if let Layer::Lean(session) = &mut self.layer {
+        if let Layer::Own(session) = &mut self.layer {
             session.rest();
         }
     }

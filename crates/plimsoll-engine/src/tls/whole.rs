@@ -1,5 +1,5 @@
 //! A server's TLS session in the library's own form, for what is not ours to open: records of TLS 1.2.
-//! [`super::lean::ServerSession`] has one in place of its own.
+//! [`super::own::ServerSession`] has one in place of its own.
 
 use std::io::{BufRead, Write};
 use std::sync::Arc;
@@ -7,7 +7,6 @@ use std::sync::Arc;
 use rustls::{ServerConfig, ServerConnection, SignatureScheme};
 
 use super::agreed::{Agreement, noted_signature};
-use super::bare::BareError;
 use super::handshake::is_retried;
 use super::record::RecordError;
 
@@ -20,15 +19,6 @@ pub enum SessionError {
     Library(rustls::Error),
     #[error("tls: {0}")]
     Record(#[from] RecordError),
-}
-
-impl From<BareError> for SessionError {
-    fn from(e: BareError) -> SessionError {
-        match e {
-            BareError::Handshake(e) => SessionError::Handshake(e),
-            BareError::Record(e) => SessionError::Record(e),
-        }
-    }
 }
 
 pub(super) struct WholeSession {

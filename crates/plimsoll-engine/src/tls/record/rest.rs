@@ -20,8 +20,8 @@ pub trait Rekey: KeySchedule {
 
 /// See the module's text.
 #[derive(Debug)]
-pub struct AtRest<K> {
-    schedule: K,
+pub struct AtRest<R> {
+    schedule: R,
     receiving: u64,
     sending: u64,
     update_asked: bool,
@@ -29,7 +29,7 @@ pub struct AtRest<K> {
     warnings: u8,
 }
 
-impl<K: Rekey> Records<K> {
+impl<K> Records<K> {
     /// Whether there is nothing but the keys to keep.
     pub fn can_rest(&self) -> bool {
         self.partial.is_empty()
@@ -39,33 +39,21 @@ impl<K: Rekey> Records<K> {
             && self.failed.is_none()
     }
 
-    /// Give the keys up. What is not written, or arrived in part, is lost: ask
-    /// [`Records::can_rest`] before.
-    pub fn rest(self) -> AtRest<K> {
-        AtRest {
-            schedule: self.schedule,
+    /// Give the keys up, but for what `schedule` keeps of theirs; `None` where that is nothing. What is not written, or
+    /// arrived in part, is lost: ask [`Records::can_rest`] before.
+    pub fn rest<R>(self, schedule: impl FnOnce(K) -> Option<R>) -> Option<AtRest<R>> {
+        Some(AtRest {
+            schedule: schedule(self.schedule)?,
             receiving: self.receiving.sequence,
             sending: self.sending.sequence,
             update_asked: self.update_asked,
             idle: self.idle,
             warnings: self.warnings,
-        }
+        })
     }
 }
 
-impl<K: Rekey> AtRest<K> {
-    /// A connection whose next records have these numbers.
-    pub fn new(schedule: K, receiving: u64, sending: u64) -> AtRest<K> {
-        AtRest {
-            schedule,
-            receiving,
-            sending,
-            update_asked: false,
-            idle: Idle::default(),
-            warnings: 0,
-        }
-    }
-
+impl<R: Rekey> AtRest<R> {
     /// As if so many records had gone each way meanwhile: what hours of use leave behind.
     #[cfg(test)]
     pub(in crate::tls) fn age(&mut self, receiving: u64, sending: u64) {
@@ -73,14 +61,17 @@ impl<K: Rekey> AtRest<K> {
         self.sending += sending;
     }
 
-    /// Go on where [`Records::rest`] left off.
+    /// Go on where [`Records::rest`] left off, with what `schedule` makes of what was kept.
     ///
     /// # Errors
     /// When a key can't be made.
-    pub fn wake(self) -> Result<Records<K>, RecordError> {
+    pub fn wake<K: KeySchedule>(
+        self,
+        schedule: impl FnOnce(R) -> K,
+    ) -> Result<Records<K>, RecordError> {
         let receiving = self.schedule.receiving(self.receiving)?;
         let sending = self.schedule.sending(self.sending)?;
-        let mut records = Records::new(self.schedule, receiving, sending);
+        let mut records = Records::new(schedule(self.schedule), receiving, sending);
         records.update_asked = self.update_asked;
         records.idle = self.idle;
         records.warnings = self.warnings;

@@ -511,20 +511,20 @@ fn what_was_counted_before_a_rest_counts_after_it() {
         bytes.extend(raw(&mut a, &[APPLICATION_DATA]));
     }
     assert_eq!(give(&mut b, &bytes, 99).1, Ok(false));
-    let mut b = b.rest().wake().unwrap();
+    let mut b = b.rest(Some).unwrap().wake(|kept| kept).unwrap();
     b.seal(b"answer").unwrap();
     assert_eq!(b.schedule.sending, 102, "the update that was asked for");
     let bytes = drain(&mut b);
     assert_eq!(give(&mut a, &bytes, 99).0, b"answer");
     let one_more = raw(&mut a, &[APPLICATION_DATA]);
-    let mut c = b.rest().wake().unwrap();
+    let mut c = b.rest(Some).unwrap().wake(|kept| kept).unwrap();
     assert_eq!(give(&mut c, &one_more, 99).1, Err(RecordError::Empty));
 
     let (mut a, mut b) = pair(Cipher::Aes128Gcm);
     for _ in 0..MAX_WARNINGS {
         let bytes = raw(&mut a, &[1, USER_CANCELED, ALERT]);
         assert_eq!(give(&mut b, &bytes, 99).1, Ok(false));
-        b = b.rest().wake().unwrap();
+        b = b.rest(Some).unwrap().wake(|kept| kept).unwrap();
     }
     let one_more = raw(&mut a, &[1, USER_CANCELED, ALERT]);
     assert_eq!(give(&mut b, &one_more, 99).1, Err(RecordError::Warnings));

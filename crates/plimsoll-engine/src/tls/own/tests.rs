@@ -61,7 +61,7 @@ fn name() -> ServerName<'static> {
     ServerName::try_from("localhost").unwrap()
 }
 
-type Client = LeanSession<UnbufferedClientConnection>;
+type Client = OwnSession<UnbufferedClientConnection>;
 
 /// Our client, with a key log of its own.
 fn client(config: &ClientConfig) -> Client {
@@ -69,7 +69,7 @@ fn client(config: &ClientConfig) -> Client {
     let mut config = config.clone();
     config.key_log = Arc::clone(&heard) as _;
     config.resumption = rustls::client::Resumption::disabled();
-    LeanSession::client(Arc::new(config), name(), &heard).unwrap()
+    OwnSession::client(Arc::new(config), name(), Source::Heard(heard, Ours::Client)).unwrap()
 }
 
 /// Whatever can be the other end of a connection.
@@ -85,7 +85,7 @@ impl Peer for Client {
         let mut bytes = bytes.to_vec();
         let mut rest = &mut bytes[..];
         if self.is_handshaking() {
-            if let Err(BareError::Handshake(e)) = self.handshake(rest) {
+            if let Err(SessionError::Handshake(e)) = self.handshake(rest) {
                 panic!("{e}");
             }
             rest = &mut [];
@@ -196,14 +196,14 @@ fn pair(settings: &Settings) -> (Client, ServerSession) {
 }
 
 /// Of a session whose records are our own.
-fn lean(session: &mut ServerSession) -> &mut LeanSession<UnbufferedServerConnection> {
+fn lean(session: &mut ServerSession) -> &mut OwnSession<UnbufferedServerConnection> {
     match &mut session.0 {
-        Served::Lean(session) => session,
+        Served::Own(session) => session,
         Served::Library(_) => panic!("the records are the library's"),
     }
 }
 
-fn at_rest<E: End>(session: &LeanSession<E>) -> bool {
+fn at_rest<E: End>(session: &OwnSession<E>) -> bool {
     matches!(session.stage, Stage::Resting(_)) && session.agreed.is_none()
 }
 

@@ -1,80 +1,151 @@
-//! A TLS session for connections that rest most of the time: once it has nothing to do it
-//! keeps its secrets and the numbers of its next records, some 120 bytes, and no part of the
-//! library's connection, no certificate of the peer and no cipher context.
+//! TLS sessions on our own record layer: the library does the handshake and hands its secrets over.
 //!
-//! What a connection needs still works: key updates, tickets (a client takes them while it
-//! is being opened and has no use for later ones), and the goodbye. A turn on a resting
-//! connection costs a few microseconds more, for the keys. The worker's [`super::TlsSession`]
-//! uses it for protocols that rest; servers use [`ServerSessions`].
+//! That costs less than the library's own connection in bulk, where records are opened where they were read, and at rest,
+//! where there are no buffers. Later keys follow from the library's connection, which stays behind and takes tickets, or
+//! from secrets that were heard. With these a session can rest: once it has nothing to do it keeps its secrets and the
+//! numbers of its next records, some 120 bytes, and no part of the library's connection, no certificate of the peer and no
+//! cipher context. A turn on a resting connection costs a few microseconds more, for the keys. Key updates and the goodbye
+//! work all the same, and a client that rests has no use for tickets.
+//!
+//! The worker's [`super::TlsSession`] is made of it; servers use [`ServerSessions`].
 
 use std::sync::Arc;
 
 use rustls::client::UnbufferedClientConnection;
+use rustls::kernel::KernelConnection;
 use rustls::pki_types::ServerName;
 use rustls::server::UnbufferedServerConnection;
-use rustls::{ClientConfig, ServerConfig};
+use rustls::{ClientConfig, ConnectionTrafficSecrets, ServerConfig};
 
 use super::agreed::Agreement;
-use super::bare::BareError;
-use super::handshake::{Agreed, End, Handshake, Over};
-use super::record::{AtRest, Failure, RecordError, Records};
+use super::handshake::{Agreed, End, Handshake, Over, key};
+use super::record::{AtRest, Failure, Key, KeySchedule, MAX_PLAINTEXT, RecordError, Records};
 use super::secrets::{First, Heard, Ours, TrafficSecrets};
+use super::tickets::Tickets;
 use super::whole::{SessionError, WholeSession};
+
+/// What the keys after the handshake will follow from.
+pub(super) enum Source {
+    /// The library's connection. Tickets go there; `None`: nothing is resumed, so none is worth the key derivation that
+    /// keeping it costs.
+    Library(Option<Arc<Tickets>>),
+    /// Secrets, which the key log of the connection's configuration hears.
+    Heard(Arc<Heard>, Ours),
+}
+
+/// What the keys of an open connection follow from.
+enum Keys<E: End> {
+    Library(Box<Kept<E>>),
+    Secrets(TrafficSecrets),
+}
+
+/// The library's connection, which stays behind.
+struct Kept<E: End> {
+    library: KernelConnection<E::Data>,
+    tickets: Option<Arc<Tickets>>,
+    /// This connection has kept one.
+    has_ticket: bool,
+}
+
+impl<E: End> KeySchedule for Keys<E> {
+    fn next_sending(&mut self) -> Result<Key, RecordError> {
+        match self {
+            Keys::Secrets(secrets) => secrets.next_sending(),
+            Keys::Library(kept) => updated(kept.library.update_tx_secret()),
+        }
+    }
+
+    fn next_receiving(&mut self) -> Result<Key, RecordError> {
+        match self {
+            Keys::Secrets(secrets) => secrets.next_receiving(),
+            Keys::Library(kept) => updated(kept.library.update_rx_secret()),
+        }
+    }
+
+    fn ticket(&mut self, payload: &[u8]) -> Result<(), RecordError> {
+        let kept = match self {
+            Keys::Secrets(secrets) => return secrets.ticket(payload),
+            Keys::Library(kept) => kept,
+        };
+        let is_wanted = |tickets: &Tickets| !kept.has_ticket || !tickets.are_plenty();
+        if !kept.tickets.as_deref().is_some_and(is_wanted) {
+            return Ok(());
+        }
+        kept.has_ticket = true;
+        E::ticket(&mut kept.library, payload).map_err(|e| library(&e))
+    }
+}
+
+/// The key that the library has updated its secret to.
+fn updated(
+    secret: Result<(u64, ConnectionTrafficSecrets), rustls::Error>,
+) -> Result<Key, RecordError> {
+    let (sequence, secrets) = secret.map_err(|e| library(&e))?;
+    key(&secrets, sequence)
+}
+
+fn library(e: &rustls::Error) -> RecordError {
+    RecordError::Library(e.to_string())
+}
 
 struct Handshaking<E> {
     handshake: Handshake<E>,
-    heard: Arc<Heard>,
+    source: Source,
     first: Option<First>,
-    ours: Ours,
 }
 
-struct Open {
-    records: Records<TrafficSecrets>,
+struct Open<E: End> {
+    records: Records<Keys<E>>,
     /// What came behind the end of the handshake and has not been opened.
     early: Vec<u8>,
 }
 
-enum Stage<E> {
+impl<E: End> Open<E> {
+    /// It will, once nothing is under way.
+    fn rests(&self) -> bool {
+        matches!(self.records.schedule(), Keys::Secrets(_))
+    }
+}
+
+enum Stage<E: End> {
     Handshake(Box<Handshaking<E>>),
-    Open(Box<Open>),
+    Open(Box<Open<E>>),
     Resting(Box<AtRest<TrafficSecrets>>),
     /// Ended by an error: the rest of an alert that says which.
     Failed(Vec<u8>),
 }
 
 /// One end of one connection.
-pub(super) struct LeanSession<E> {
+pub(super) struct OwnSession<E: End> {
     stage: Stage<E>,
     /// Given up at rest.
     agreed: Option<Box<Agreed>>,
 }
 
-impl LeanSession<UnbufferedClientConnection> {
-    /// The `ClientHello` is in the outgoing bytes afterwards. `heard` has to be the key log
-    /// of `config`.
+impl OwnSession<UnbufferedClientConnection> {
+    /// The `ClientHello` is in the outgoing bytes afterwards.
     pub(super) fn client(
         config: Arc<ClientConfig>,
         server: ServerName<'static>,
-        heard: &Arc<Heard>,
+        source: Source,
     ) -> Result<Self, rustls::Error> {
         let connection = UnbufferedClientConnection::new(config, server)?;
-        let mut session = LeanSession::new(connection, Ours::Client, heard);
+        let mut session = OwnSession::new(connection, source);
         match session.handshake(&[]) {
             Ok(()) => Ok(session),
-            Err(BareError::Handshake(e)) => Err(e),
-            Err(BareError::Record(e)) => Err(rustls::Error::General(e.to_string())),
+            Err(SessionError::Handshake(e) | SessionError::Library(e)) => Err(e),
+            Err(SessionError::Record(e)) => Err(rustls::Error::General(e.to_string())),
         }
     }
 }
 
-impl<E: End> LeanSession<E> {
-    fn new(connection: E, ours: Ours, heard: &Arc<Heard>) -> LeanSession<E> {
-        LeanSession {
+impl<E: End> OwnSession<E> {
+    fn new(connection: E, source: Source) -> OwnSession<E> {
+        OwnSession {
             stage: Stage::Handshake(Box::new(Handshaking {
                 handshake: Handshake::new(connection),
-                heard: Arc::clone(heard),
+                source,
                 first: None,
-                ours,
             })),
             agreed: None,
         }
@@ -90,14 +161,16 @@ impl<E: End> LeanSession<E> {
     }
 
     /// Go on with the handshake. What came behind its end is opened by the next
-    /// [`LeanSession::receive`].
-    pub(super) fn handshake(&mut self, bytes: &[u8]) -> Result<(), BareError> {
+    /// [`OwnSession::receive`].
+    pub(super) fn handshake(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
         let Stage::Handshake(state) = &mut self.stage else {
             return Ok(());
         };
         let taken = state.handshake.take(bytes);
         // Handshakes of a thread's connections take turns: what was logged is of this one.
-        if let Some(first) = state.heard.take() {
+        if let Source::Heard(heard, _) = &state.source
+            && let Some(first) = heard.take()
+        {
             state.first = Some(first);
         }
         if let Ok(false) = taken {
@@ -109,24 +182,34 @@ impl<E: End> LeanSession<E> {
         };
         if let Err(e) = taken {
             self.stage = Stage::Failed(state.handshake.into_outgoing());
-            return Err(BareError::Handshake(e));
+            return Err(SessionError::Handshake(e));
         }
         self.open(*state)
     }
 
     /// The handshake is over: take the secrets.
-    fn open(&mut self, state: Handshaking<E>) -> Result<(), BareError> {
+    fn open(&mut self, state: Handshaking<E>) -> Result<(), SessionError> {
         let Over {
             agreed,
             secrets,
+            kernel,
             early,
             unsent,
-            ..
-        } = state.handshake.finish().map_err(BareError::Handshake)?;
-        let first = state.first.unwrap_or_default();
-        let at_rest = TrafficSecrets::new(state.ours, first, &secrets)
-            .map(|schedule| AtRest::new(schedule, secrets.rx.0, secrets.tx.0));
-        let mut records = at_rest.and_then(AtRest::wake).map_err(BareError::Record)?;
+        } = state.handshake.finish().map_err(SessionError::Handshake)?;
+        let keys = match state.source {
+            Source::Library(tickets) => Keys::Library(Box::new(Kept {
+                library: kernel,
+                tickets,
+                has_ticket: false,
+            })),
+            Source::Heard(_, ours) => {
+                let first = state.first.unwrap_or_default();
+                Keys::Secrets(TrafficSecrets::new(ours, first, &secrets)?)
+            }
+        };
+        let receiving = key(&secrets.rx.1, secrets.rx.0)?;
+        let sending = key(&secrets.tx.1, secrets.tx.0)?;
+        let mut records = Records::new(keys, receiving, sending);
         // The handshake's end goes out before anything else.
         records.queue(&unsent);
         self.agreed = Some(Box::new(agreed));
@@ -135,11 +218,11 @@ impl<E: End> LeanSession<E> {
     }
 
     /// The open connection; `None` where there is none.
-    fn awake(&mut self) -> Result<Option<&mut Open>, RecordError> {
+    fn awake(&mut self) -> Result<Option<&mut Open<E>>, RecordError> {
         if matches!(self.stage, Stage::Resting(_)) {
             let nothing = Stage::Failed(Vec::new());
             if let Stage::Resting(at_rest) = std::mem::replace(&mut self.stage, nothing) {
-                let records = at_rest.wake()?;
+                let records = at_rest.wake(Keys::Secrets)?;
                 let early = Vec::new();
                 self.stage = Stage::Open(Box::new(Open { records, early }));
             }
@@ -187,14 +270,39 @@ impl<E: End> LeanSession<E> {
 
     /// Give up everything that can be made again, if nothing is under way.
     pub(super) fn rest(&mut self) {
-        let can_rest = |open: &Open| open.early.is_empty() && open.records.can_rest();
+        let can_rest =
+            |open: &Open<E>| open.rests() && open.early.is_empty() && open.records.can_rest();
         if !matches!(&self.stage, Stage::Open(open) if can_rest(open)) {
             return;
         }
         let nothing = Stage::Failed(Vec::new());
-        if let Stage::Open(open) = std::mem::replace(&mut self.stage, nothing) {
-            self.stage = Stage::Resting(Box::new(open.records.rest()));
+        let secrets = |keys| match keys {
+            Keys::Secrets(secrets) => Some(secrets),
+            Keys::Library(_) => None,
+        };
+        if let Stage::Open(open) = std::mem::replace(&mut self.stage, nothing)
+            && let Some(at_rest) = open.records.rest(secrets)
+        {
+            self.stage = Stage::Resting(Box::new(at_rest));
             self.agreed = None;
+        }
+    }
+
+    /// See [`Records::fewest_to_come`].
+    pub(super) fn fewest_to_come(&self, plaintext: u64) -> u64 {
+        match &self.stage {
+            Stage::Open(open) if !open.rests() => open.records.fewest_to_come(plaintext),
+            // What rests is held, not hurried: every byte wakes.
+            _ => 0,
+        }
+    }
+
+    /// Whether more may be sealed before what waits has been written. The end of a handshake
+    /// and the first request then leave in one write.
+    pub(super) fn has_room(&self) -> bool {
+        match &self.stage {
+            Stage::Open(open) if !open.rests() => open.records.outgoing().len() < MAX_PLAINTEXT,
+            _ => self.outgoing().is_empty(),
         }
     }
 
@@ -259,7 +367,8 @@ impl ServerSessions {
             Some(heard) => {
                 let connection = UnbufferedServerConnection::new(config);
                 let connection = connection.map_err(SessionError::Handshake)?;
-                Served::Lean(LeanSession::new(connection, Ours::Server, heard))
+                let source = Source::Heard(Arc::clone(heard), Ours::Server);
+                Served::Own(OwnSession::new(connection, source))
             }
             None => Served::Library(Box::new(WholeSession::new(config)?)),
         };
@@ -271,14 +380,14 @@ impl ServerSessions {
 pub struct ServerSession(Served);
 
 enum Served {
-    Lean(LeanSession<UnbufferedServerConnection>),
+    Own(OwnSession<UnbufferedServerConnection>),
     Library(Box<WholeSession>),
 }
 
 impl ServerSession {
     pub fn is_handshaking(&self) -> bool {
         match &self.0 {
-            Served::Lean(session) => session.is_handshaking(),
+            Served::Own(session) => session.is_handshaking(),
             Served::Library(session) => session.is_handshaking(),
         }
     }
@@ -286,7 +395,7 @@ impl ServerSession {
     /// What the handshake agreed on; `None` until it is over, and at rest.
     pub fn agreement(&self) -> Option<Agreement> {
         match &self.0 {
-            Served::Lean(session) => session.agreed().map(|agreed| agreed.on),
+            Served::Own(session) => session.agreed().map(|agreed| agreed.on),
             Served::Library(session) => session.agreement(),
         }
     }
@@ -314,7 +423,7 @@ impl ServerSession {
         take: &mut impl FnMut(&[u8]),
     ) -> Result<bool, SessionError> {
         let session = match &mut self.0 {
-            Served::Lean(session) => session,
+            Served::Own(session) => session,
             Served::Library(session) => return session.receive(bytes, take),
         };
         let mut bytes = bytes;
@@ -337,7 +446,7 @@ impl ServerSession {
 
     pub fn seal(&mut self, plaintext: &[u8]) {
         match &mut self.0 {
-            Served::Lean(session) => session.seal(plaintext),
+            Served::Own(session) => session.seal(plaintext),
             Served::Library(session) => session.seal(plaintext),
         }
     }
@@ -345,7 +454,7 @@ impl ServerSession {
     /// Sends close_notify (RFC 8446 §6.1).
     pub fn close_notify(&mut self) {
         match &mut self.0 {
-            Served::Lean(session) => session.close_notify(),
+            Served::Own(session) => session.close_notify(),
             Served::Library(session) => session.close_notify(),
         }
     }
@@ -353,7 +462,7 @@ impl ServerSession {
     /// Sealed bytes that have not been written.
     pub fn outgoing(&self) -> &[u8] {
         match &self.0 {
-            Served::Lean(session) => session.outgoing(),
+            Served::Own(session) => session.outgoing(),
             Served::Library(session) => session.outgoing(),
         }
     }
@@ -361,7 +470,7 @@ impl ServerSession {
     /// So many of [`ServerSession::outgoing`] have been written.
     pub fn sent(&mut self, bytes: usize) {
         match &mut self.0 {
-            Served::Lean(session) => session.sent(bytes),
+            Served::Own(session) => session.sent(bytes),
             Served::Library(session) => session.sent(bytes),
         }
     }
@@ -369,7 +478,7 @@ impl ServerSession {
     /// Give up everything that can be made again, if nothing is under way.
     pub fn rest(&mut self) {
         match &mut self.0 {
-            Served::Lean(session) => session.rest(),
+            Served::Own(session) => session.rest(),
             Served::Library(session) => session.rest(),
         }
     }
