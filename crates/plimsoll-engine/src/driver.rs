@@ -160,6 +160,10 @@ pub trait Driver {
         0
     }
 
+    /// Something will come soon: asks for the memory that it needs ([`crate::prefetch`]), but for the driver's own.
+    #[inline]
+    fn prefetch(&self) {}
+
     /// Bytes from the peer, in any split.
     fn receive(
         &mut self,

@@ -202,6 +202,7 @@ where
         }
 
         for (i, event) in ready.iter().copied().enumerate() {
+            self.prefetch_ready(&ready[i..]);
             self.serve_socket(control, event);
             // Arrivals don't wait for the rest of a large batch of answers.
             if self.issue.is_due(self.start, now) || i % 64 == 63 {

@@ -20,6 +20,7 @@ pub mod memory;
 pub mod network;
 mod pauses;
 pub mod poller;
+pub mod prefetch;
 mod racing;
 pub mod resources;
 pub mod script;

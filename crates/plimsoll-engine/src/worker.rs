@@ -13,7 +13,7 @@ use plimsoll_model::schedule::Arrival;
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 
-use crate::driver::{Event, Protocol};
+use crate::driver::{Driver, Event, Protocol};
 use crate::event_loop::EventLoop;
 use crate::event_loop::client::{Client, Grant, Steps};
 use crate::event_loop::connection::State;
@@ -21,6 +21,7 @@ use crate::event_loop::issue::{Issue, Phase};
 use crate::heap;
 use crate::loss::Loss;
 use crate::network::{Found, Lookup, Network, Ready, Token};
+use crate::prefetch::prefetch;
 use crate::resources::TurnMeter;
 use crate::tls::TlsClient;
 
@@ -204,6 +205,16 @@ impl<P: Protocol> Client for Drivers<P> {
 }
 
 impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
+    #[inline]
+    fn prefetch(&self, index: u32) {
+        if let Some(connection) = &self.connections[index as usize] {
+            connection.own.driver.prefetch();
+            if let Role::Lane(lane) = connection.own.role {
+                prefetch(&self.client.lanes[lane as usize]);
+            }
+        }
+    }
+
     #[inline]
     fn serve(&mut self, control: &mut impl Control, index: u32, ready: Ready) {
         self.serve_connection(control, index, ready);

@@ -58,6 +58,10 @@ pub enum Grant {
 
 /// The steps of a turn that a client takes in its own way.
 pub trait Steps<W> {
+    /// A connection's turn comes soon, and its own memory has been asked for: asks for what it leads to.
+    #[inline]
+    fn prefetch(&self, _index: u32) {}
+
     /// A connection whose TCP is up is ready.
     fn serve(&mut self, control: &mut impl Control, index: u32, ready: Ready);
 

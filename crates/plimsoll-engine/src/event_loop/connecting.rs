@@ -9,6 +9,7 @@ use super::connection::{Connection, State};
 use super::control::Control;
 use crate::loss::Loss;
 use crate::network::{Network, Ready, Token};
+use crate::prefetch::prefetch;
 use crate::racing::{Ground, Raced, Races};
 use crate::tls::Agreement;
 
@@ -165,6 +166,28 @@ where
                     self.not_connected(control, index, place, &error, now);
                 }
             }
+        }
+    }
+
+    /// Asks for the memory of connections whose turn comes soon, so that they are in the cache by then.
+    #[inline]
+    pub(super) fn prefetch_ready(&self, soon: &[Ready]) {
+        /// Turns from being asked for until it is there.
+        const AHEAD: usize = 4;
+        if let Some(next) = soon.get(AHEAD) {
+            self.prefetch_connection(next.token.0 as u32);
+        }
+        if let Some(next) = soon.get(AHEAD / 2)
+            && let Some(index) = self.live(next.token)
+        {
+            self.prefetch(index);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn prefetch_connection(&self, index: u32) {
+        if let Some(connection) = self.connections.get(index as usize) {
+            prefetch(connection);
         }
     }
 

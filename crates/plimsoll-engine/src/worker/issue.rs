@@ -28,6 +28,9 @@ use crate::network::{Network, Token};
 /// dead target is not met with a busy loop.
 const FAILURE_PAUSE: Duration = Duration::from_millis(10);
 
+/// So many connections are in the processor's cache all the while.
+const FEW_CONNECTIONS: usize = 256;
+
 /// What a call has waited below this is no matter for its deadline. Nanoseconds.
 const WAITED_NS: u64 = 1_000_000;
 
@@ -163,6 +166,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 connection.own.queued = false;
             }
             if capacity > 0 {
+                if self.connections.len() > FEW_CONNECTIONS
+                    && let Some(next) = self.client.open.front()
+                {
+                    self.prefetch_connection(*next);
+                }
                 self.start_call(index, arrival.number, due, now, arrival.stage);
                 return true;
             }

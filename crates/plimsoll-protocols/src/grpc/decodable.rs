@@ -9,6 +9,8 @@
 
 use std::collections::BTreeMap;
 
+use plimsoll_engine::prefetch::prefetch;
+
 use super::call::{Part, Shapes};
 use super::message::{MessageError, MessageReader, PREFIX_LEN, Sink};
 use crate::http2::are_same;
@@ -301,6 +303,14 @@ struct Walks {
 }
 
 impl Decodable {
+    /// Asks for the memory of the known message.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        if let Some(first) = self.known.first() {
+            prefetch(first);
+        }
+    }
+
     /// Whether a whole message is one. Most often it is the one before.
     #[inline(always)]
     pub(super) fn is_good(&mut self, shapes: Option<&Shapes>, message: &[u8]) -> bool {

@@ -214,6 +214,12 @@ impl Calls for GrpcCalls {
         }
     }
 
+    #[inline]
+    fn prefetch(&self) {
+        self.heads.prefetch();
+        self.decodable.prefetch();
+    }
+
     fn receives_lightly(&self) -> bool {
         self.unpackers.is_none()
     }

@@ -112,6 +112,12 @@ impl Default for HeadReader {
 }
 
 impl HeadReader {
+    /// Asks for the memory of what is most often needed.
+    #[inline]
+    pub fn prefetch(&self) {
+        self.memo.prefetch();
+    }
+
     /// Reads a whole header block. Texts come with it where it has any, on the way of
     /// failures only.
     ///

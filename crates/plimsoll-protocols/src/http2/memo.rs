@@ -4,6 +4,8 @@
 //! that changes the dynamic table. A server's blocks soon are such, and repeat: the last few are
 //! remembered with what they mean and recognised by comparing bytes.
 
+use plimsoll_engine::prefetch::prefetch;
+
 /// Blocks remembered.
 const BLOCKS: usize = 4;
 
@@ -60,6 +62,14 @@ impl<T: Copy, const LEN: usize> Memo<T, LEN> {
         };
         let found = memo.blocks.iter().take(memo.count).find(is_it)?;
         Some(&found.says)
+    }
+
+    /// Asks for its memory.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        if let Some(memo) = &self.0 {
+            prefetch(&**memo);
+        }
     }
 
     /// Remembers a steady block, if it is not too long.

@@ -143,6 +143,10 @@ pub trait Calls: Debug + Sized {
     /// What the server's error code means for a call.
     fn outcome_of_reset(code: ErrorCode) -> Outcome;
 
+    /// See [`Driver::prefetch`].
+    #[inline]
+    fn prefetch(&self) {}
+
     /// See [`Driver::receives_lightly`].
     fn receives_lightly(&self) -> bool;
 
@@ -225,6 +229,12 @@ impl<C: Calls> Driver for Connection<C> {
             (setting::MAX_HEADER_LIST_SIZE, http2::MAX_HEADER_LIST),
         ];
         self.http2.open(&settings, out);
+    }
+
+    #[inline]
+    fn prefetch(&self) {
+        self.streams.prefetch(self.http2.next_id());
+        self.calls.prefetch();
     }
 
     fn receives_lightly(&self) -> bool {

@@ -6,6 +6,7 @@
 //! not moves to a small list aside.
 
 use plimsoll_engine::driver::CallId;
+use plimsoll_engine::prefetch::prefetch;
 use plimsoll_wire::http2;
 
 use super::Answer;
@@ -115,6 +116,16 @@ impl<A: Answer> Streams<A> {
             Some(stream) if stream.id == id => Some(&mut self.ring[place]),
             _ if self.aside.is_empty() => None,
             _ => self.aside.iter_mut().find(|stream| stream.id == id),
+        }
+    }
+
+    /// Asks for the memory of the last stream that was begun, and of the next one.
+    #[inline]
+    pub(crate) fn prefetch(&self, next_id: u32) {
+        for id in [next_id.wrapping_sub(2), next_id] {
+            if let Some(stream) = self.ring.get(self.place(id)) {
+                prefetch(stream);
+            }
         }
     }
 

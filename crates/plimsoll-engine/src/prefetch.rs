@@ -1,0 +1,38 @@
+//! Memory that is needed soon is asked for, so that it comes while other work is done.
+//!
+//! With thousands of connections none is in the processor's cache when its turn comes, and a call would wait for one
+//! cache line after another.
+
+#![expect(
+    unsafe_code,
+    reason = "prefetch instructions are intrinsics or assembly; they change nothing, and fault at no address"
+)]
+
+/// Bytes of a value that are asked for at most: what lies behind them is not needed for each call.
+const MOST: usize = 448;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Asks for the beginning of `value`. It is not looked at.
+#[inline(always)]
+pub fn prefetch<T: ?Sized>(value: &T) {
+    let start = std::ptr::from_ref(value).cast::<u8>();
+    for at in (0..size_of_val(value).min(MOST)).step_by(LINE) {
+        let line = start.wrapping_add(at);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the instruction is a hint, whatever the address is. Each x86-64 has it.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(line.cast());
+        }
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: the instruction is a hint, whatever the address is.
+        unsafe {
+            std::arch::asm!("prfm pldl1keep, [{line}]", line = in(reg) line,
+                options(nostack, preserves_flags, readonly));
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let _ = line;
+    }
+}
