@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
-use plimsoll_model::spec::{GoodputSpec, MetadataSpec, RowsSpec, Spec};
+use plimsoll_model::spec::{GoodputSpec, MetadataSpec, RowsSpec, Spec, TlsSpec};
 use plimsoll_model::units::Period;
 
 use crate::owned::Usage;
@@ -47,6 +47,56 @@ impl CredentialFlags {
             fields.insert(name.to_owned(), value);
         }
         Ok(())
+    }
+}
+
+/// Flags of every command that connects to a server: how the server is authenticated, and the client.
+#[derive(Debug, Default, Args)]
+pub struct TlsFlags {
+    /// Trusted CA certificates (PEM or DER), or the server's own [default: the system's].
+    #[arg(long, value_name = "FILE", help_heading = "TLS")]
+    ca: Option<PathBuf>,
+
+    /// Accept the server certificate with this fingerprint, sha256:…, whatever its name and issuer;
+    /// may be given again. In place of --ca.
+    #[arg(long, value_name = "FINGERPRINT", help_heading = "TLS")]
+    pin: Vec<String>,
+
+    /// Accept any server certificate. Every report of the run says so.
+    #[arg(long, help_heading = "TLS")]
+    insecure: bool,
+
+    /// Reject a server certificate that is on these lists of revoked ones (CRL, PEM or DER), one of
+    /// every issuer in its chain.
+    #[arg(long, value_name = "FILE", help_heading = "TLS")]
+    crl: Option<PathBuf>,
+
+    /// Client certificate (PEM), for mutual TLS.
+    #[arg(long, value_name = "FILE", help_heading = "TLS")]
+    cert: Option<PathBuf>,
+
+    /// Private key (PEM) of --cert.
+    #[arg(long, value_name = "FILE", help_heading = "TLS")]
+    key: Option<PathBuf>,
+
+    /// The name to check the certificate against [default: the target's host].
+    #[arg(long, value_name = "NAME", help_heading = "TLS")]
+    server_name: Option<String>,
+}
+
+impl TlsFlags {
+    /// The keys of a plan that were typed.
+    pub fn spec(&self) -> TlsSpec {
+        TlsSpec {
+            ca: self.ca.clone(),
+            pin: Some(self.pin.clone()).filter(|pins| !pins.is_empty()),
+            insecure: self.insecure.then_some(true),
+            crl: self.crl.clone(),
+            cert: self.cert.clone(),
+            key: self.key.clone(),
+            server_name: self.server_name.clone(),
+            ..TlsSpec::default()
+        }
     }
 }
 

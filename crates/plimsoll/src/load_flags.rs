@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use clap::Args;
 use plimsoll_model::spec::{CallSpec, Limit, RateSpec, Spec, TlsSpec, WatchSpec};
 use plimsoll_model::units::{Period, Rate, Size};
+use plimsoll_protocols::flags::TlsFlags;
 
 use crate::failure::Failure;
 use crate::origins::Origins;
@@ -118,35 +119,8 @@ pub(crate) struct LoadFlags {
     #[arg(long, value_name = "TIME", help_heading = "Load")]
     pub(crate) abort_after: Option<Period>,
 
-    /// Trusted CA certificates (PEM or DER), or the server's own [default: the system's].
-    #[arg(long, value_name = "FILE", help_heading = "TLS")]
-    pub(crate) ca: Option<PathBuf>,
-
-    /// Accept the server certificate with this fingerprint, sha256:…, whatever its name and issuer;
-    /// may be given again. In place of --ca.
-    #[arg(long, value_name = "FINGERPRINT", help_heading = "TLS")]
-    pub(crate) pin: Vec<String>,
-
-    /// Accept any server certificate. Every report of the run says so.
-    #[arg(long, help_heading = "TLS")]
-    pub(crate) insecure: bool,
-
-    /// Reject a server certificate that is on these lists of revoked ones (CRL, PEM or DER), one of
-    /// every issuer in its chain.
-    #[arg(long, value_name = "FILE", help_heading = "TLS")]
-    pub(crate) crl: Option<PathBuf>,
-
-    /// Client certificate (PEM), for mutual TLS.
-    #[arg(long, value_name = "FILE", help_heading = "TLS")]
-    pub(crate) cert: Option<PathBuf>,
-
-    /// Private key (PEM) of --cert.
-    #[arg(long, value_name = "FILE", help_heading = "TLS")]
-    pub(crate) key: Option<PathBuf>,
-
-    /// The name to check the certificate against [default: the target's host].
-    #[arg(long, value_name = "NAME", help_heading = "TLS")]
-    pub(crate) server_name: Option<String>,
+    #[command(flatten)]
+    pub(crate) tls: TlsFlags,
 
     /// A version of TLS to offer, 1.3 or 1.2; may be given again [default: 1.3].
     #[arg(long, value_name = "VERSION", help_heading = "TLS")]
@@ -379,20 +353,22 @@ impl LoadFlags {
 
     fn apply_tls(&self, spec: &mut Spec, origins: &Origins) {
         let mut tls = spec.tls.take().unwrap_or_default();
+        let typed = self.tls.spec();
         // What a server is held to is one thing: the one asked for more directly wins.
         let given = [
-            ("ca", self.ca.is_some()),
-            ("pin", !self.pin.is_empty()),
-            ("insecure", self.insecure),
+            ("ca", typed.ca.is_some()),
+            ("pin", typed.pin.is_some()),
+            ("insecure", typed.insecure.is_some()),
         ];
-        let given = given.iter().filter(|(_, given)| *given).map(|(id, _)| *id);
-        if let Some(strongest) = given.clone().map(|id| origins.strength(id)).max() {
-            let wins = |id| given.clone().any(|g| g == id) && origins.strength(id) == strongest;
-            tls.ca = self.ca.clone().filter(|_| wins("ca"));
-            tls.pin = Some(self.pin.clone()).filter(|_| wins("pin"));
-            tls.insecure = Some(true).filter(|_| wins("insecure"));
+        let given = given.iter().filter(|(_, given)| *given);
+        if let Some(strongest) = given.map(|(id, _)| origins.strength(id)).max() {
+            let wins = |id| origins.strength(id) == strongest;
+            tls.ca = typed.ca.filter(|_| wins("ca"));
+            tls.pin = typed.pin.filter(|_| wins("pin"));
+            tls.insecure = typed.insecure.filter(|_| wins("insecure"));
         }
-        lay!(self over tls: crl, cert, key, server_name, key_log, full, records, chain);
+        lay!(typed over tls: crl, cert, key, server_name);
+        lay!(self over tls: key_log, full, records, chain);
         tls.versions = listed(&self.tls_version).or(tls.versions);
         tls.suites = listed(&self.suite).or(tls.suites);
         tls.groups = listed(&self.group).or(tls.groups);

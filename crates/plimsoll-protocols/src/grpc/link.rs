@@ -1,7 +1,5 @@
 //! The flags of commands that ask a server something, over the link that a load would use.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use plimsoll_model::spec::{self, TlsSpec, give_addresses, is_bare_socket};
 use plimsoll_model::units::Period;
@@ -11,54 +9,24 @@ use super::client::{Connection, Server};
 use super::resolve::metadata;
 use super::section::GrpcSpec;
 use crate::asked::{Asking, Unanswered};
-use crate::flags::fields;
+use crate::flags::{TlsFlags, fields};
 use crate::owned::{Unmade, Usage};
 use crate::serving::runtime;
 
 #[derive(Debug, Args)]
+#[command(
+    mut_arg("pin", |arg| arg.conflicts_with("ca")),
+    mut_arg("insecure", |arg| arg.conflicts_with_all(["ca", "pin"]).help("Accept any server certificate")),
+    mut_arg("cert", |arg| arg.requires("key")),
+    mut_arg("key", |arg| arg.requires("cert")),
+)]
 pub(super) struct LinkFlags {
     /// grpc://HOST:PORT (plaintext), grpcs://HOST:PORT (TLS 1.3), or unix:/PATH.
     #[arg(value_name = "URL")]
     target: String,
 
-    /// Trusted CA certificates (PEM or DER), or the server's own [default: the system's].
-    #[arg(long, value_name = "FILE", help_heading = "TLS")]
-    ca: Option<PathBuf>,
-
-    /// Accept the server certificate with this fingerprint, sha256:…, whatever its name and issuer;
-    /// may be given again. In place of --ca.
-    #[arg(
-        long,
-        value_name = "FINGERPRINT",
-        conflicts_with = "ca",
-        help_heading = "TLS"
-    )]
-    pin: Vec<String>,
-
-    /// Accept any server certificate.
-    #[arg(
-        long,
-        conflicts_with_all = ["ca", "pin"],
-        help_heading = "TLS"
-    )]
-    insecure: bool,
-
-    /// Reject a server certificate that is on these lists of revoked ones (CRL, PEM or DER), one of
-    /// every issuer in its chain.
-    #[arg(long, value_name = "FILE", help_heading = "TLS")]
-    crl: Option<PathBuf>,
-
-    /// Client certificate (PEM), for mutual TLS.
-    #[arg(long, value_name = "FILE", requires = "key", help_heading = "TLS")]
-    cert: Option<PathBuf>,
-
-    /// Private key (PEM) of --cert.
-    #[arg(long, value_name = "FILE", requires = "cert", help_heading = "TLS")]
-    key: Option<PathBuf>,
-
-    /// The name to check the certificate against [default: the target's host].
-    #[arg(long, value_name = "NAME", help_heading = "TLS")]
-    server_name: Option<String>,
+    #[command(flatten)]
+    tls: TlsFlags,
 
     /// The :authority to send [default: host:port of the target].
     #[arg(long)]
@@ -89,16 +57,7 @@ impl LinkFlags {
                 "give addresses of the target's own name and port",
             )
         })?;
-        let tls = TlsSpec {
-            ca: self.ca.clone(),
-            pin: Some(self.pin.clone()).filter(|pins| !pins.is_empty()),
-            insecure: self.insecure.then_some(true),
-            crl: self.crl.clone(),
-            cert: self.cert.clone(),
-            key: self.key.clone(),
-            server_name: self.server_name.clone(),
-            ..TlsSpec::default()
-        };
+        let tls = self.tls.spec();
         let any = tls != TlsSpec::default();
         let secured = secured || any && is_bare_socket(&self.target);
         if any && !secured {
@@ -112,11 +71,12 @@ impl LinkFlags {
             ..GrpcSpec::default()
         };
         let metadata = metadata(&call, asking.surroundings).map_err(Unanswered::Flags)?;
+        let insecure = tls.insecure == Some(true);
         let tls = secured.then_some(tls);
         if let Some(Err(found)) = tls.as_ref().map(spec::trust) {
             return Err(Unanswered::Flags(found));
         }
-        if self.insecure {
+        if insecure {
             (asking.notice)("INSECURE: the server's certificate is not checked");
         }
         Ok(Server {
