@@ -13,13 +13,11 @@ use std::time::Duration;
 
 use plimsoll_engine::fault;
 use plimsoll_engine::tls::{Agreement, SharedTally};
-use rustix::io::Errno;
 use rustls::ServerConnection;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::early::{EarlyStream, Link};
@@ -30,39 +28,6 @@ use super::{Bound, ConnectionStats, Peer, Proxies, ServeError};
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// How long a refused client may take to read why.
 const LINGER: Duration = Duration::from_secs(1);
-/// Pause when the process has no descriptor left for another connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
-
-/// Connections that could not be taken, reported once in a while: they come many a second.
-#[derive(Default)]
-struct NotAccepted {
-    /// Since the last report.
-    unreported: u64,
-    reported: Option<Instant>,
-}
-
-impl NotAccepted {
-    fn report(&mut self, error: &io::Error) {
-        const WHILE: Duration = Duration::from_secs(5);
-        self.unreported += 1;
-        if self.reported.is_none_or(|at| at.elapsed() >= WHILE) {
-            let advice = match Errno::from_io_error(error) {
-                Some(Errno::MFILE | Errno::NFILE) => {
-                    ": raise `ulimit -n`, or let fewer clients connect"
-                }
-                _ => "",
-            };
-            tracing::warn!(
-                "accepting a connection: {error} (failed attempts: {}){advice}",
-                self.unreported
-            );
-            *self = NotAccepted {
-                unreported: 0,
-                reported: Some(Instant::now()),
-            };
-        }
-    }
-}
 
 /// What is done with a connection. Cloned for each.
 pub trait Serve: Clone + Send + 'static {
@@ -109,7 +74,6 @@ pub async fn accept(
     let drain = bound.drain;
     let listener = bound.into_listener()?;
     let mut stats = ConnectionStats::default();
-    let mut not_accepted = NotAccepted::default();
     let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
     loop {
@@ -117,20 +81,12 @@ pub async fn accept(
             biased;
             () = &mut shutdown => break,
             Some(ended) = connections.join_next() => tally(&mut stats, ended),
-            accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => {
-                    stats.accepted += 1;
-                    connections.spawn(connecting.clone().open(stream, peer));
-                    stats.most_at_once = stats.most_at_once.max(connections.len() as u64);
-                }
-                Err(e) if is_fatal(&e) => {
-                    return Err(ServeError::Io { doing: "accepting connections", source: e });
-                }
-                Err(e) => {
-                    not_accepted.report(&e);
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            },
+            accepted = listener.next() => {
+                let (stream, peer) = accepted?;
+                stats.accepted += 1;
+                connections.spawn(connecting.clone().open(stream, peer));
+                stats.most_at_once = stats.most_at_once.max(connections.len() as u64);
+            }
         }
     }
     // New connections are refused from here on.
@@ -151,15 +107,6 @@ pub async fn accept(
         connections.shutdown().await;
     }
     Ok(stats)
-}
-
-/// What can't get better by waiting. Running out of descriptors or memory can, and a
-/// connection that died in the queue says nothing about the next.
-fn is_fatal(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::InvalidInput | io::ErrorKind::NotConnected
-    )
 }
 
 /// How one connection ended.

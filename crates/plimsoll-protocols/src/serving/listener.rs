@@ -3,12 +3,14 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use plimsoll_engine::Address;
 use plimsoll_engine::tls::SharedTally;
 use plimsoll_engine::tls::rotation::RotatingCheck;
+use plimsoll_engine::{Address, Clock};
+use plimsoll_model::Time;
+use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
 
@@ -20,7 +22,51 @@ use super::{Proxies, Renewal, ServeError, TicketSeed, Tls};
 /// after that goes elsewhere.
 const QUEUED: Duration = Duration::from_millis(10);
 /// Pause when the process has no descriptor left for another connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+/// How often connections that could not be accepted are reported.
+const REPORT_EVERY: Duration = Duration::from_secs(5);
+
+/// Connections that could not be accepted, reported once in a while: a process out of descriptors
+/// fails many times a second.
+#[derive(Debug, Default)]
+pub struct NotAccepted {
+    /// Attempts since the last report.
+    unreported: u64,
+    quiet_until: Time,
+}
+
+impl NotAccepted {
+    /// Counts an attempt that failed, and logs how many there were.
+    pub fn report(&mut self, error: &io::Error, now: Time) {
+        self.unreported += 1;
+        if now < self.quiet_until {
+            return;
+        }
+        let advice = match Errno::from_io_error(error) {
+            Some(Errno::MFILE | Errno::NFILE) => {
+                ": raise `ulimit -n`, or let fewer clients connect"
+            }
+            _ => "",
+        };
+        tracing::warn!(
+            "accepting a connection: {error} (failed attempts: {}){advice}",
+            self.unreported
+        );
+        *self = NotAccepted {
+            unreported: 0,
+            quiet_until: now + REPORT_EVERY,
+        };
+    }
+}
+
+/// What can't get better by waiting. Running out of descriptors or memory can, and a
+/// connection that died in the queue says nothing about the next.
+fn is_fatal(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::InvalidInput | io::ErrorKind::NotConnected
+    )
+}
 
 /// Where and how a reference server listens.
 #[derive(Clone, Debug)]
@@ -277,6 +323,8 @@ impl Bound {
             socket: socket.map_err(ServeError::io(
                 "handing the listening socket to the runtime",
             ))?,
+            clock: Clock::new(),
+            not_accepted: Mutex::default(),
         })
     }
 }
@@ -287,6 +335,8 @@ pub struct Listener {
     /// Removed before the socket is closed.
     _file: Option<SocketFile>,
     socket: Listening,
+    clock: Clock,
+    not_accepted: Mutex<NotAccepted>,
 }
 
 #[derive(Debug)]
@@ -316,17 +366,22 @@ impl Listener {
 }
 
 impl Listener {
-    /// The next connection, and who made it, for who has nothing to do about one that can't be
-    /// accepted: it is logged, and waited for.
-    pub async fn next(&self) -> (TcpStream, Peer) {
+    /// The next connection, and who made it. One that can't be accepted is waited for.
+    ///
+    /// # Errors
+    /// When the listening socket itself fails.
+    pub async fn next(&self) -> Result<(TcpStream, Peer), ServeError> {
         loop {
             match self.accept().await {
-                Ok(accepted) => return accepted,
+                Ok(accepted) => return Ok(accepted),
+                Err(e) if is_fatal(&e) => return Err(ServeError::io("accepting connections")(e)),
                 Err(e) => {
-                    tracing::warn!("accepting a connection: {e}");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    let not_accepted = self.not_accepted.lock();
+                    let mut not_accepted = not_accepted.unwrap_or_else(PoisonError::into_inner);
+                    not_accepted.report(&e, self.clock.now());
                 }
             }
+            tokio::time::sleep(ACCEPT_PAUSE).await;
         }
     }
 

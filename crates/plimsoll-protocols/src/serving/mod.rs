@@ -30,7 +30,8 @@ use plimsoll_engine::tls::files::FileError;
 
 pub use answering::{Answers, Delay, Stall};
 pub use early::Link;
-pub use listener::{Bound, Listen, Listener, Reserved};
+pub(crate) use listener::ACCEPT_PAUSE;
+pub use listener::{Bound, Listen, Listener, NotAccepted, Reserved};
 pub use peer::Peer;
 pub use proxied::Proxies;
 pub use renewal::Renewal;

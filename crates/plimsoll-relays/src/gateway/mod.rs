@@ -167,7 +167,7 @@ impl Gateway {
         let drain = tokio::select! {
             biased;
             drain = leaving => drain,
-            () = accept(&listener, take) => Duration::ZERO,
+            failed = accept(&listener, take) => failed?,
             () = gateway.refusals.report_regularly() => Duration::ZERO,
         };
         listener.close(take).await;
@@ -211,9 +211,11 @@ impl Gateway {
     }
 }
 
-async fn accept(listener: &Listener, take: impl Fn(TcpStream, Peer)) {
+/// # Errors
+/// When the listening socket itself fails: until then it goes on.
+async fn accept<T>(listener: &Listener, take: impl Fn(TcpStream, Peer)) -> Result<T, ServeError> {
     loop {
-        let (stream, peer) = listener.next().await;
+        let (stream, peer) = listener.next().await?;
         take(stream, peer);
     }
 }

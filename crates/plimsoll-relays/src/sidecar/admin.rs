@@ -21,6 +21,7 @@ use crate::metrics::CONTENT_TYPE;
 
 /// For a request, and for each write of its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const MAX_HEAD: usize = 8 << 10;
 /// How long an upstream may take to take a connection. The request for `/ready` waits for it.
 const TRIED_FOR: Duration = Duration::from_millis(500);
@@ -36,7 +37,12 @@ pub(super) fn start(
     let listener = TcpListener::bind(address).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else {
+                // Descriptors have run out, for a while.
+                thread::sleep(ACCEPT_PAUSE);
+                continue;
+            };
             // The next one is to be answered all the same.
             let stopping = stop.load(Ordering::Relaxed);
             let _ = defect::caught(|| answer(stream, &metrics, &names, stopping));

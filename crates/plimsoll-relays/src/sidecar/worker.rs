@@ -26,6 +26,7 @@ use plimsoll_engine::poller::{Events, Interest, Poller, Waker};
 use plimsoll_engine::{Clock, defect, fault};
 use plimsoll_model::Time;
 use plimsoll_protocols::relayed::Seen;
+use plimsoll_protocols::serving::NotAccepted;
 use plimsoll_protocols::serving::proxied::{HEADER_LIMIT, Opening, OpeningError};
 
 use super::access_log::AccessLog;
@@ -239,6 +240,9 @@ pub(super) struct Worker {
     dirty: Vec<u64>,
     /// Connections of which it has just become known who made them.
     opened: Vec<u64>,
+    /// Listeners are watched; not so for the rest of a tick in which one has failed.
+    accepts: bool,
+    not_accepted: NotAccepted,
     buffer: Vec<u8>,
     drain: Duration,
     busy_poll: Duration,
@@ -265,6 +269,8 @@ impl Worker {
             exchanges: Keyed::default(),
             dirty: Vec::new(),
             opened: Vec::new(),
+            accepts: true,
+            not_accepted: NotAccepted::default(),
             buffer: vec![0; READ_AT_ONCE],
             drain: Duration::ZERO,
             busy_poll: Duration::ZERO,
@@ -424,6 +430,7 @@ impl Worker {
 
     fn tick(&mut self, now: Time) {
         self.learn_names();
+        self.watch_listeners(true);
         for token in self.connections.keys() {
             let Some(connection) = self.connections.get(token) else {
                 continue;

@@ -130,7 +130,7 @@ pub async fn serve(
     }
 
     let listener = bound.into_listener()?;
-    let accepted = deal(&listener, &mailboxes, shutdown).await;
+    let accepted = deal(&listener, &mailboxes, shutdown).await?;
     drop(listener);
     // Workers end when no sender of connections is left.
     drop(mailboxes);
@@ -149,18 +149,21 @@ pub async fn serve(
 
 /// Accepts connections and gives them to the workers in turn, until `shutdown`
 /// completes. Returns how many there were.
+///
+/// # Errors
+/// When the listening socket itself fails.
 async fn deal(
     listener: &Listener,
     mailboxes: &[Mailbox],
     shutdown: impl Future<Output = ()>,
-) -> u64 {
+) -> Result<u64, ServeError> {
     let mut shutdown = pin!(shutdown);
     let mut accepted = 0;
     for mailbox in mailboxes.iter().cycle() {
         let (stream, _) = tokio::select! {
             biased;
-            () = &mut shutdown => return accepted,
-            next = listener.next() => next,
+            () = &mut shutdown => break,
+            next = listener.next() => next?,
         };
         match stream.into_std() {
             Ok(stream) => {
@@ -170,5 +173,5 @@ async fn deal(
             Err(e) => tracing::warn!("accepting a connection: {e}"),
         }
     }
-    accepted
+    Ok(accepted)
 }

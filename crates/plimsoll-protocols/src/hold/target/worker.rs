@@ -22,7 +22,7 @@ use plimsoll_model::Time;
 use rustix::io::Errno;
 
 use super::Counters;
-use crate::serving::unix;
+use crate::serving::{ACCEPT_PAUSE, NotAccepted, unix};
 
 /// Not a connection's: those have 63 bits.
 const LISTENER: Token = Token(u64::MAX - 1);
@@ -30,8 +30,6 @@ const LISTENER: Token = Token(u64::MAX - 1);
 const READ_BUFFER: usize = 64 * 1024;
 /// Connections taken in before others are served again.
 const ACCEPT_AT_ONCE: usize = 64;
-/// Pause when the process has no descriptor left for another connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// How long a client may take to close its side after it was sent what was wrong.
 const LINGER: Duration = Duration::from_secs(1);
@@ -44,6 +42,7 @@ pub(super) struct Worker {
     listener: TcpListener,
     /// When the listener is watched again, after descriptors ran out.
     pause: Option<Time>,
+    not_accepted: NotAccepted,
     sessions: Option<ServerSessions>,
     counters: Arc<Counters>,
     stopped: Arc<AtomicBool>,
@@ -99,6 +98,7 @@ impl Worker {
             clock,
             listener,
             pause: None,
+            not_accepted: NotAccepted::default(),
             sessions,
             counters,
             stopped,
@@ -176,12 +176,10 @@ impl Worker {
                 Err(e) => {
                     let errno = e.raw_os_error().map(Errno::from_raw_os_error);
                     if matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM)) {
-                        tracing::warn!(
-                            "accepting a connection: {e}; {} are open",
-                            self.connections.len() - self.free.len()
-                        );
+                        let now = self.clock.now();
+                        self.not_accepted.report(&e, now);
                         self.network.unwatch(&self.listener)?;
-                        self.pause = Some(self.clock.now() + ACCEPT_PAUSE);
+                        self.pause = Some(now + ACCEPT_PAUSE);
                         return Ok(());
                     }
                     // A client that has gone again before it was accepted.

@@ -189,7 +189,7 @@ impl Worker {
             };
             if is_new && let Some(listener) = &self.routes[place].listener {
                 let interest = Interest::State {
-                    reads: true,
+                    reads: self.accepts,
                     writes: false,
                 };
                 let token = Token(LISTENER | place as u64);

@@ -208,7 +208,8 @@ impl Worker {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 Err(e) => {
-                    tracing::warn!("accepting a connection: {e}");
+                    self.not_accepted.report(&e, now);
+                    self.watch_listeners(false);
                     return;
                 }
             };
@@ -243,6 +244,24 @@ impl Worker {
             }
             if !is_awaited {
                 self.begin(token, route, now);
+            }
+        }
+    }
+
+    /// Whether connections are accepted. A listener whose connections can't be, for want of descriptors,
+    /// stays readable: watched, it would wake the worker at once, again and again.
+    pub(super) fn watch_listeners(&mut self, reads: bool) {
+        if self.accepts == reads {
+            return;
+        }
+        self.accepts = reads;
+        for (place, state) in self.routes.iter().enumerate() {
+            if let Some(listener) = &state.listener {
+                let (token, writes) = (Token(LISTENER | place as u64), false);
+                let interest = Interest::State { reads, writes };
+                if let Err(e) = self.poller.change(listener, token, interest) {
+                    tracing::error!("watching a socket that listens: {e}");
+                }
             }
         }
     }
@@ -327,6 +346,89 @@ impl Worker {
             if let Err(e) = self.poller.change(socket, Token(token), interest) {
                 tracing::error!("watching a socket: {e}");
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use plimsoll_engine::Clock;
+    use plimsoll_engine::poller::Events;
+    use plimsoll_protocols::relayed::Watchdog;
+
+    use super::super::super::config::Config;
+    use super::super::super::metrics::Metrics;
+    use super::super::super::setup::prepare;
+    use super::super::Shared;
+    use super::*;
+
+    /// One turn of the loop, as far as it is for sockets; whether there was something to do.
+    fn turn(worker: &mut Worker) -> bool {
+        let mut events = Events::default();
+        let woken = (worker.poller).wait(Some(Duration::ZERO), &mut events);
+        let now = worker.shared.clock.now();
+        for event in events.sockets() {
+            worker.serve(event, now);
+        }
+        woken.unwrap()
+    }
+
+    #[test]
+    fn a_listener_that_fails_wakes_the_worker_once_a_tick() {
+        let route = "[[route]]\nname = \"r\"\nprotocol = \"tcp\"\nlisten = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:1\"]\n";
+        let config = Config::read(route).unwrap();
+        let metrics = Arc::new(Metrics::new());
+        let watchdog = Watchdog::default();
+        let (mut setups, routes) = prepare(&config, &[], &metrics, &watchdog, None).unwrap();
+        let mut setup = setups.remove(0);
+        let address = routes[0].address.tcp().unwrap();
+        // Readable for ever, and nothing can be accepted, as with a process out of descriptors.
+        let listener = setup.routes[0].listener.as_mut().unwrap();
+        let client = TcpStream::connect(address).unwrap();
+        let (server, _) = loop {
+            match listener.socket.accept() {
+                Ok(accepted) => break accepted,
+                Err(e) => assert_eq!(e.kind(), io::ErrorKind::WouldBlock),
+            }
+        };
+        io::Write::write_all(&mut &client, b"x").unwrap();
+        server.set_nonblocking(true).unwrap();
+        let failing = TcpListener::from(OwnedFd::from(server));
+        let working = std::mem::replace(&mut listener.socket, failing);
+        let shared = Shared {
+            metrics,
+            stop: Arc::default(),
+            clock: Clock::new(),
+        };
+        let mut worker = Worker::new(setup, shared).unwrap();
+        while !turn(&mut worker) {}
+        for _ in 0..3 {
+            assert!(!turn(&mut worker), "it sleeps until the tick");
+            worker.tick(worker.shared.clock.now());
+            assert!(turn(&mut worker), "it has tried again");
+        }
+        // Descriptors are free again.
+        let token = Token(LISTENER);
+        let interest = Interest::State {
+            reads: false,
+            writes: false,
+        };
+        worker.poller.add(&working, token, interest).unwrap();
+        worker.routes[0].listener = Some(working);
+        let _second = TcpStream::connect(address).unwrap();
+        assert!(!turn(&mut worker));
+        worker.tick(worker.shared.clock.now());
+        while worker.counters(0).accepted.get() == 0 {
+            turn(&mut worker);
+        }
+        let _third = TcpStream::connect(address).unwrap();
+        while worker.counters(0).accepted.get() == 1 {
+            turn(&mut worker);
         }
     }
 }
