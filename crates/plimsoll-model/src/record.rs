@@ -130,7 +130,8 @@ pub struct StageRecord {
     pub one_times: Times,
 }
 
-fn is_zero(n: &u64) -> bool {
+/// Left out, then.
+pub(crate) fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 

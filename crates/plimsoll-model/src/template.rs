@@ -101,30 +101,10 @@ pub struct Template {
     parts: Vec<Part>,
 }
 
-/// Braces that can't be understood.
+/// Why braces can't be understood: a fragment that says what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum TemplateError {
-    #[error("`{text}` is not closed: write }}}} behind it; two plain braces are written {{{{{{{{")]
-    Open { text: String },
-    #[error("`{{{{{text}}}}}` is unknown: {help}")]
-    Unknown { text: String, help: String },
-    #[error("`{{{{{text}}}}}`: {problem}")]
-    Arguments { text: String, problem: String },
-    #[error("`{{{{{text}}}}}` needs rows: name their file (rows.file, --rows)")]
-    NoRows { text: String },
-    #[error("`{{{{row.{column}}}}}`: {file}, line {line}: `{column}` is missing")]
-    Gap {
-        column: String,
-        file: String,
-        line: usize,
-    },
-    #[error("`{{{{row.{column}}}}}`: {file} has no such column: {help}")]
-    NoColumn {
-        column: String,
-        file: String,
-        help: String,
-    },
-}
+#[error("{0}")]
+pub struct TemplateError(String);
 
 /// Whether a text may have fields.
 pub fn has_fields(text: &str) -> bool {
@@ -214,7 +194,9 @@ impl Template {
             }
             let Some(end) = after.find("}}") else {
                 let text: String = rest[at..].chars().take(40).collect();
-                return Err(TemplateError::Open { text });
+                return Err(TemplateError(format!(
+                    "`{text}` is not closed: write }}}} behind it; two plain braces are written {{{{{{{{"
+                )));
             };
             if !plain.is_empty() {
                 parts.push(Part::Text(std::mem::take(&mut plain)));
@@ -281,12 +263,11 @@ fn source(inside: &str, rows: Option<&Rows>) -> Result<Source, TemplateError> {
     let mut words = inside.split_whitespace();
     let name = words.next().unwrap_or_default();
     let arguments: Vec<&str> = words.collect();
-    let wrong = |problem: &str| TemplateError::Arguments {
-        text: inside.to_owned(),
-        problem: problem.to_owned(),
-    };
-    let no_rows = || TemplateError::NoRows {
-        text: inside.to_owned(),
+    let wrong = |problem: &str| TemplateError(format!("`{{{{{inside}}}}}`: {problem}"));
+    let no_rows = || {
+        TemplateError(format!(
+            "`{{{{{inside}}}}}` needs rows: name their file (rows.file, --rows)"
+        ))
     };
     if name == "row" && arguments.is_empty() {
         return Ok(Source::Row(Arc::clone(rows.ok_or_else(no_rows)?.whole())));
@@ -295,21 +276,16 @@ fn source(inside: &str, rows: Option<&Rows>) -> Result<Source, TemplateError> {
         // A column's name may have blanks.
         let column = inside.strip_prefix("row.").unwrap_or(column);
         let rows = rows.ok_or_else(no_rows)?;
+        let (key, file) = (format!("`{{{{row.{column}}}}}`"), rows.file());
         if let Some(line) = rows.gap(column) {
-            return Err(TemplateError::Gap {
-                column: column.to_owned(),
-                file: rows.file().to_owned(),
-                line,
-            });
+            let problem = format!("{key}: {file}, line {line}: `{column}` is missing");
+            return Err(TemplateError(problem));
         }
-        return match rows.column(column) {
-            Some(found) => Ok(Source::Row(Arc::clone(found))),
-            None => Err(TemplateError::NoColumn {
-                column: column.to_owned(),
-                file: rows.file().to_owned(),
-                help: rows.help(column),
-            }),
-        };
+        let found = rows.column(column).ok_or_else(|| {
+            let help = rows.help(column);
+            TemplateError(format!("{key}: {file} has no such column: {help}"))
+        })?;
+        return Ok(Source::Row(Arc::clone(found)));
     }
     let plain = match name {
         "seq" => Some(Source::Seq),
@@ -333,13 +309,15 @@ fn source(inside: &str, rows: Option<&Rows>) -> Result<Source, TemplateError> {
         (None, "now", _) => Err(wrong("takes one unit: s, ms, us, ns or rfc3339")),
         (None, "random", [low, high]) => random(low, high).map_err(|e| wrong(&e)),
         (None, "random", _) => Err(wrong("takes two numbers: random 1 100")),
-        _ => Err(TemplateError::Unknown {
-            text: inside.to_owned(),
-            help: match suggest(name, &NAMES) {
+        _ => {
+            let help = match suggest(name, &NAMES) {
                 Some(near) => format!("did you mean {near}?"),
                 None => USE.to_owned(),
-            },
-        }),
+            };
+            Err(TemplateError(format!(
+                "`{{{{{inside}}}}}` is unknown: {help}"
+            )))
+        }
     }
 }
 

@@ -10,28 +10,10 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// Why a text is no quantity.
+/// Why a text is no quantity: a fragment that says what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum UnitError {
-    #[error("`{text}` has no unit: write {example}")]
-    NoUnit { text: String, example: String },
-    #[error("`{unit}` is not a unit of {what}: use {units}")]
-    UnknownUnit {
-        unit: String,
-        what: &'static str,
-        units: &'static str,
-    },
-    #[error("`{text}` is not {what}: write {example}")]
-    NotANumber {
-        text: String,
-        what: &'static str,
-        example: &'static str,
-    },
-    #[error("`{text}` is negative")]
-    Negative { text: String },
-    #[error("`{text}` is too large: at most {most}")]
-    TooLarge { text: String, most: &'static str },
-}
+#[error("{0}")]
+pub struct UnitError(String);
 
 /// A length of time: `"30s"`, `"500ms"`, `"1m30s"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,20 +48,19 @@ const RATE_UNITS: &[(&str, f64)] = &[
     ("/h", 3_600.0),
 ];
 
-const SIZE_UNITS: &[(&str, u64)] = &[
-    ("B", 1),
-    ("kB", 1_000),
-    ("KB", 1_000),
-    ("MB", 1_000_000),
-    ("GB", 1_000_000_000),
-    ("KiB", 1 << 10),
-    ("MiB", 1 << 20),
-    ("GiB", 1 << 30),
+const SIZE_UNITS: &[(&str, f64)] = &[
+    ("B", 1.0),
+    ("kB", 1e3),
+    ("KB", 1e3),
+    ("MB", 1e6),
+    ("GB", 1e9),
+    ("KiB", 1024.0),
+    ("MiB", 1_048_576.0),
+    ("GiB", 1_073_741_824.0),
 ];
 
 /// Ten years: longer than any run, short enough that nanoseconds fit 64 bits.
 const LONGEST: f64 = 3_650.0 * 86_400e9;
-const FASTEST: f64 = 1e9;
 
 /// The leading number of `text` (digits, one point, `_` between digits) and the rest.
 fn number(text: &str) -> Option<(f64, &str)> {
@@ -90,60 +71,109 @@ fn number(text: &str) -> Option<(f64, &str)> {
     Some((digits.parse().ok()?, &text[end..]))
 }
 
-fn check_sign(text: &str) -> Result<(), UnitError> {
-    if text.starts_with('-') {
-        return Err(UnitError::Negative { text: text.into() });
-    }
-    Ok(())
+/// How one kind of quantity is typed, and what is said of a text that is none.
+struct Kind {
+    /// `a rate`, and several: `rates`.
+    what: [&'static str; 2],
+    example: &'static str,
+    units: &'static [(&'static str, f64)],
+    /// The units to use.
+    known: &'static str,
+    /// Too large from there on, and the largest in words.
+    most: (f64, &'static str),
 }
+
+impl Kind {
+    /// # Errors
+    /// Where it is negative.
+    fn trimmed<'a>(&self, text: &'a str) -> Result<&'a str, UnitError> {
+        match text.trim() {
+            text if text.starts_with('-') => Err(UnitError(format!("`{text}` is negative"))),
+            text => Ok(text),
+        }
+    }
+
+    fn not_a_number(&self, text: &str) -> UnitError {
+        let [what, _] = self.what;
+        UnitError(format!("`{text}` is not {what}: write {}", self.example))
+    }
+
+    /// The number at the beginning of `rest`, in the unit that follows it; what comes behind both.
+    /// `whole`: all that was typed; `right`: examples of it with a unit.
+    fn next<'a>(
+        &self,
+        (whole, rest): (&str, &'a str),
+        end_of_unit: fn(char) -> bool,
+        right: &str,
+    ) -> Result<(f64, f64, &'a str), UnitError> {
+        let (value, after) = number(rest).ok_or_else(|| self.not_a_number(whole))?;
+        let after = after.trim_start();
+        let (unit, rest) = after.split_at(after.find(end_of_unit).unwrap_or(after.len()));
+        let unit: String = unit.split_whitespace().collect();
+        if unit.is_empty() {
+            return Err(UnitError(format!("`{whole}` has no unit: write {right}")));
+        }
+        let known = self.units.iter().find(|(name, _)| *name == unit);
+        let (_, scale) = known.ok_or_else(|| {
+            let [_, what] = self.what;
+            UnitError(format!(
+                "`{unit}` is not a unit of {what}: use {}",
+                self.known
+            ))
+        })?;
+        Ok((value, *scale, rest))
+    }
+
+    fn check(&self, value: f64, text: &str) -> Result<(), UnitError> {
+        let (most, words) = self.most;
+        match value >= most {
+            true => Err(UnitError(format!("`{text}` is too large: at most {words}"))),
+            false => Ok(()),
+        }
+    }
+}
+
+const PERIOD: Kind = Kind {
+    what: ["a duration", "time"],
+    example: "\"30s\" or \"500ms\"",
+    units: TIME_UNITS,
+    known: "ns, us, ms, s, m or h",
+    most: (LONGEST, "ten years"),
+};
+
+const RATE: Kind = Kind {
+    what: ["a rate", "rates"],
+    example: "\"1000/s\" or \"60/m\"",
+    units: RATE_UNITS,
+    known: "/s, /m or /h",
+    most: (f64::next_up(1e9), "1000000000/s"),
+};
+
+const SIZE: Kind = Kind {
+    what: ["a size", "sizes"],
+    example: "\"4MiB\" or \"512B\"",
+    units: SIZE_UNITS,
+    known: "B, KiB, MiB, GiB, kB, MB or GB",
+    most: ((1_u64 << 53) as f64, "8388608GiB"),
+};
 
 impl FromStr for Period {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Period, UnitError> {
-        let text = text.trim();
-        check_sign(text)?;
-        let not_a_number = || UnitError::NotANumber {
-            text: text.into(),
-            what: "a duration",
-            example: "\"30s\" or \"500ms\"",
-        };
-        let mut rest = text;
-        let mut total = 0.0f64;
-        let mut whole = Duration::ZERO;
-        while !rest.is_empty() {
-            let (value, after) = number(rest).ok_or_else(not_a_number)?;
-            let after = after.trim_start();
-            let end = after
-                .find(|c: char| c.is_ascii_digit() || c == ' ')
-                .unwrap_or(after.len());
-            let unit = &after[..end];
-            if unit.is_empty() {
-                return Err(UnitError::NoUnit {
-                    text: text.into(),
-                    example: format!("\"{text}s\" or \"{text}ms\""),
-                });
-            }
-            let (_, scale) = TIME_UNITS
-                .iter()
-                .find(|(name, _)| *name == unit)
-                .ok_or_else(|| UnitError::UnknownUnit {
-                    unit: unit.into(),
-                    what: "time",
-                    units: "ns, us, ms, s, m or h",
-                })?;
-            total += value * scale;
-            if total >= LONGEST {
-                return Err(UnitError::TooLarge {
-                    text: text.into(),
-                    most: "ten years",
-                });
-            }
-            whole += Duration::from_nanos((value * scale).round() as u64);
-            rest = after[end..].trim_start();
-        }
+        let text = PERIOD.trimmed(text)?;
         if text.is_empty() {
-            return Err(not_a_number());
+            return Err(PERIOD.not_a_number(text));
+        }
+        let right = format!("\"{text}s\" or \"{text}ms\"");
+        let ends = |c: char| c.is_ascii_digit() || c == ' ';
+        let (mut rest, mut total, mut whole) = (text, 0.0, Duration::ZERO);
+        while !rest.is_empty() {
+            let (value, scale, after) = PERIOD.next((text, rest), ends, &right)?;
+            total += value * scale;
+            PERIOD.check(total, text)?;
+            whole += Duration::from_nanos((value * scale).round() as u64);
+            rest = after.trim_start();
         }
         Ok(Period(whole))
     }
@@ -166,36 +196,10 @@ impl FromStr for Rate {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Rate, UnitError> {
-        let text = text.trim();
-        check_sign(text)?;
-        let (value, unit) = number(text).ok_or_else(|| UnitError::NotANumber {
-            text: text.into(),
-            what: "a rate",
-            example: "\"1000/s\" or \"60/m\"",
-        })?;
-        let unit: String = unit.split_whitespace().collect();
-        if unit.is_empty() {
-            return Err(UnitError::NoUnit {
-                text: text.into(),
-                example: format!("\"{text}/s\""),
-            });
-        }
-        let (_, seconds) = RATE_UNITS
-            .iter()
-            .find(|(name, _)| *name == unit)
-            .ok_or_else(|| UnitError::UnknownUnit {
-                unit: unit.clone(),
-                what: "rates",
-                units: "/s, /m or /h",
-            })?;
-        let rate = value / seconds;
-        if rate > FASTEST {
-            return Err(UnitError::TooLarge {
-                text: text.into(),
-                most: "1000000000/s",
-            });
-        }
-        Ok(Rate(rate))
+        let text = RATE.trimmed(text)?;
+        let (value, seconds, _) = RATE.next((text, text), |_| false, &format!("\"{text}/s\""))?;
+        RATE.check(value / seconds, text)?;
+        Ok(Rate(value / seconds))
     }
 }
 
@@ -210,36 +214,11 @@ impl FromStr for Size {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Size, UnitError> {
-        let text = text.trim();
-        check_sign(text)?;
-        let (value, unit) = number(text).ok_or_else(|| UnitError::NotANumber {
-            text: text.into(),
-            what: "a size",
-            example: "\"4MiB\" or \"512B\"",
-        })?;
-        let unit = unit.trim();
-        if unit.is_empty() {
-            return Err(UnitError::NoUnit {
-                text: text.into(),
-                example: format!("\"{text}B\" or \"{text}KiB\""),
-            });
-        }
-        let (_, scale) = SIZE_UNITS
-            .iter()
-            .find(|(name, _)| *name == unit)
-            .ok_or_else(|| UnitError::UnknownUnit {
-                unit: unit.into(),
-                what: "sizes",
-                units: "B, KiB, MiB, GiB, kB, MB or GB",
-            })?;
-        let bytes = value * *scale as f64;
-        if bytes >= (1u64 << 53) as f64 {
-            return Err(UnitError::TooLarge {
-                text: text.into(),
-                most: "8388608GiB",
-            });
-        }
-        Ok(Size(bytes.round() as u64))
+        let text = SIZE.trimmed(text)?;
+        let right = format!("\"{text}B\" or \"{text}KiB\"");
+        let (value, scale, _) = SIZE.next((text, text), |_| false, &right)?;
+        SIZE.check(value * scale, text)?;
+        Ok(Size((value * scale).round() as u64))
     }
 }
 

@@ -46,26 +46,19 @@ named! {
     }
 }
 
-/// What became of an objective.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    Met,
-    Missed,
-    /// The generator can be the cause, or the run shows nothing.
-    CannotBeJudged,
-    /// The run has too few calls, or handshakes, to tell.
-    NotSupported,
-}
-
-impl Verdict {
-    /// In a sentence: "p99 < 10ms: missed".
-    pub fn words(self) -> &'static str {
-        match self {
-            Verdict::Met => "met",
-            Verdict::Missed => "missed",
-            Verdict::CannotBeJudged | Verdict::NotSupported => "cannot be judged",
-        }
+named! {
+    /// What became of an objective, and in a sentence: "p99 < 10ms: missed".
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Verdict by words {
+        /// The limit was kept.
+        Met "met",
+        /// It was not, and the generator can't be the cause.
+        Missed "missed",
+        /// The generator can be the cause, or the run shows nothing.
+        CannotBeJudged "cannot be judged",
+        /// The run has too few calls, or handshakes, to tell.
+        NotSupported "cannot be judged",
     }
 }
 

@@ -8,7 +8,7 @@ use crate::Outcome;
 
 /// A count for every outcome. Written down, those that occurred are there, by their codes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "BTreeMap<String, u64>", try_from = "BTreeMap<String, u64>")]
+#[serde(into = "BTreeMap<String, u64>", from = "BTreeMap<Outcome, u64>")]
 pub struct Counts([u64; Outcome::COUNT]);
 
 impl Default for Counts {
@@ -24,17 +24,13 @@ impl From<Counts> for BTreeMap<String, u64> {
     }
 }
 
-impl TryFrom<BTreeMap<String, u64>> for Counts {
-    type Error = String;
-
-    fn try_from(by_code: BTreeMap<String, u64>) -> Result<Counts, String> {
+impl From<BTreeMap<Outcome, u64>> for Counts {
+    fn from(by_outcome: BTreeMap<Outcome, u64>) -> Counts {
         let mut counts = Counts::default();
-        for (code, n) in by_code {
-            let outcome = Outcome::from_code(&code)
-                .ok_or_else(|| format!("{code:?} is not the code of an outcome"))?;
+        for (outcome, n) in by_outcome {
             counts.add(outcome, n);
         }
-        Ok(counts)
+        counts
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::cmp::Reverse;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
 use crate::template::TraceId;
@@ -22,11 +22,7 @@ pub struct SlowCall {
     pub service_ns: u64,
     /// From the beginning of the run to when it was due.
     pub due_ns: u64,
-    #[serde(
-        rename = "code",
-        serialize_with = "write_code",
-        deserialize_with = "read_code"
-    )]
+    #[serde(rename = "code")]
     pub outcome: Outcome,
     /// Over all processes and shards.
     pub worker: u32,
@@ -41,16 +37,6 @@ impl SlowCall {
     fn rank(&self) -> (Reverse<u64>, u64, TraceId) {
         (Reverse(self.response_ns), self.due_ns, self.trace_id)
     }
-}
-
-fn write_code<S: Serializer>(outcome: &Outcome, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(outcome.code())
-}
-
-fn read_code<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Outcome, D::Error> {
-    let code = String::deserialize(deserializer)?;
-    Outcome::from_code(&code)
-        .ok_or_else(|| de::Error::custom(format!("{code:?} is not the code of an outcome")))
 }
 
 /// The slowest of some calls, the slowest first; at most [`SLOWEST`].

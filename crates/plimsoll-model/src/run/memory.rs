@@ -7,25 +7,35 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a process, or several together, held. Bytes, as /proc/PID/smaps_rollup has them.
+/// Bytes of a process, or of several together, as /proc/PID/smaps_rollup has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct ProcessMemory {
+pub struct ProcessBytes<T> {
     /// Resident: pages in memory, shared ones included.
-    pub rss_bytes: u64,
+    pub rss_bytes: T,
     /// Proportional: a shared page counts in parts, one for each process that has it.
-    pub pss_bytes: u64,
+    pub pss_bytes: T,
     /// Private: pages that no other process has.
-    pub private_bytes: u64,
+    pub private_bytes: T,
 }
+
+/// What they held.
+pub type ProcessMemory = ProcessBytes<u64>;
+
+/// How much more of it there is a connection; negative where a process has shrunk.
+pub type ProcessGrowth = ProcessBytes<f64>;
 
 impl ProcessMemory {
     /// Both together.
     #[must_use]
     pub fn plus(self, other: ProcessMemory) -> ProcessMemory {
-        ProcessMemory {
-            rss_bytes: self.rss_bytes + other.rss_bytes,
-            pss_bytes: self.pss_bytes + other.pss_bytes,
-            private_bytes: self.private_bytes + other.private_bytes,
+        self.with(other, |ours, theirs| ours + theirs)
+    }
+
+    fn with<T>(self, other: ProcessMemory, of: impl Fn(u64, u64) -> T) -> ProcessBytes<T> {
+        ProcessBytes {
+            rss_bytes: of(self.rss_bytes, other.rss_bytes),
+            pss_bytes: of(self.pss_bytes, other.pss_bytes),
+            private_bytes: of(self.private_bytes, other.private_bytes),
         }
     }
 }
@@ -63,15 +73,7 @@ pub struct MemoryReading {
     pub kernel: Option<KernelMemory>,
 }
 
-/// How much more there is a connection. Bytes; negative where a process has shrunk.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct ProcessGrowth {
-    pub rss_bytes: f64,
-    pub pss_bytes: f64,
-    pub private_bytes: f64,
-}
-
-/// The same of the kernel, for the sockets of all ends that are on this machine.
+/// How much more the kernel has a connection, for the sockets of all ends that are on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct KernelGrowth {
     pub tcp_buffer_bytes: f64,
@@ -97,12 +99,7 @@ impl MemoryGrowth {
         let share =
             |before: u64, held: u64| ((held as f64 - before as f64) / each * 10.0).round() / 10.0;
         let process = |before: Option<ProcessMemory>, held: Option<ProcessMemory>| {
-            let (before, held) = before.zip(held)?;
-            Some(ProcessGrowth {
-                rss_bytes: share(before.rss_bytes, held.rss_bytes),
-                pss_bytes: share(before.pss_bytes, held.pss_bytes),
-                private_bytes: share(before.private_bytes, held.private_bytes),
-            })
+            Some(before?.with(held?, share))
         };
         let kernel = before.kernel.zip(held.kernel);
         Some(MemoryGrowth {

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::named::named;
+use crate::record::is_zero;
+
 /// What the TLS handshakes of a run agreed on, by the names of the TLS registries. A handshake's
 /// cost depends on it several times over: runs that differ in it are not of the same link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,53 +142,22 @@ impl Handshakes {
     }
 }
 
-fn is_zero(n: &u64) -> bool {
-    *n == 0
-}
-
-/// How a certificate was taken that is not of X.509 version 3, signed by a trusted CA and for one
-/// of its subject alternative names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CertificateTaken {
-    /// It is in the CA file itself.
-    InCaFile,
-    /// It has a fingerprint that was asked for.
-    Pinned,
-    /// Nothing was checked.
-    Unchecked,
-    /// It is of version 1, and a certificate of the CA file signed it.
-    #[serde(rename = "version_1")]
-    Version1,
-    /// It has no subject alternative name, and its common name is the server's.
-    CommonName,
-}
-
-impl CertificateTaken {
-    pub const ALL: [CertificateTaken; 5] = [
-        CertificateTaken::InCaFile,
-        CertificateTaken::Pinned,
-        CertificateTaken::Unchecked,
-        CertificateTaken::Version1,
-        CertificateTaken::CommonName,
-    ];
-
-    /// For people, after "the server's certificate".
-    pub fn sentence(self) -> &'static str {
-        match self {
-            CertificateTaken::InCaFile => {
-                "is in the CA file itself: that it has not expired was checked, its name and CA flag were not"
-            }
-            CertificateTaken::Pinned => {
-                "has a pinned fingerprint: that it has not expired was checked, its name and issuer were not"
-            }
-            CertificateTaken::Unchecked => "was not checked",
-            CertificateTaken::Version1 => {
-                "is of X.509 version 1, which most clients refuse; a certificate of the CA file signed it"
-            }
-            CertificateTaken::CommonName => {
-                "has no subject alternative name, so that its common name was taken for its name; most clients refuse that"
-            }
-        }
+named! {
+    /// How a certificate was taken that is not of X.509 version 3, signed by a trusted CA and for one
+    /// of its subject alternative names; in words that follow "the server's certificate".
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum CertificateTaken by sentence {
+        /// It is in the CA file itself.
+        InCaFile "is in the CA file itself: that it has not expired was checked, its name and CA flag were not",
+        /// It has a fingerprint that was asked for.
+        Pinned "has a pinned fingerprint: that it has not expired was checked, its name and issuer were not",
+        /// Nothing was checked.
+        Unchecked "was not checked",
+        /// It is of version 1, and a certificate of the CA file signed it.
+        #[serde(rename = "version_1")]
+        Version1 "is of X.509 version 1, which most clients refuse; a certificate of the CA file signed it",
+        /// It has no subject alternative name, and its common name is the server's.
+        CommonName "has no subject alternative name, so that its common name was taken for its name; most clients refuse that",
     }
 }

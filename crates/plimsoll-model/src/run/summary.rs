@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::Outcome;
 use crate::measure::{Count, Measures, TimeMeasure};
-use crate::record::{AddressCounts, Counts, MessageRecord, PhaseRecord, StageRecord};
+use crate::record::{AddressCounts, Counts, MessageRecord, PhaseRecord, StageRecord, is_zero};
 
 use super::health::{HealthProblem, health};
 use super::memory::MemorySummary;
@@ -234,10 +234,6 @@ pub struct StageSummary {
     pub server: Option<ResourcesSummary>,
 }
 
-fn is_zero(n: &u64) -> bool {
-    *n == 0
-}
-
 /// `None` where no time has passed.
 fn whole_us(time: Duration) -> Option<u64> {
     (!time.is_zero()).then(|| u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
@@ -299,7 +295,7 @@ impl StageSummary {
 }
 
 /// Every call that was due is in exactly one count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CountCheck {
     pub due: u64,
     pub ok: u64,
@@ -373,14 +369,9 @@ impl Summary {
         let mut measured = StageTotals::default();
         let mut stages = Vec::new();
         let mut check = CountCheck {
-            due: 0,
-            ok: 0,
-            errors: 0,
-            cut_off: 0,
-            not_started: 0,
             in_flight: totals.in_flight,
             backlog: totals.backlog,
-            matches: true,
+            ..CountCheck::default()
         };
         for (stage, t) in &totals.stages {
             let t = t.with_window(header, *stage, totals.end);

@@ -65,22 +65,10 @@ pub struct Rows {
     length: usize,
 }
 
-/// A file that holds no rows.
+/// Why a file holds no rows: the file, and what is wrong there.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum RowsError {
-    #[error(
-        "{file}: no rows: write a line of names and then a line a row (CSV), or a JSON object a line"
-    )]
-    Empty { file: String },
-    #[error("{file}: {problem}")]
-    Csv { file: String, problem: String },
-    #[error("{file}, line {line}: {problem}")]
-    Line {
-        file: String,
-        line: usize,
-        problem: String,
-    },
-}
+#[error("{0}")]
+pub struct RowsError(String);
 
 impl Rows {
     /// Reads the text of `file`: JSON lines if it begins with a brace, else CSV (RFC 4180,
@@ -93,19 +81,16 @@ impl Rows {
         let rows = match text.trim_start().chars().next() {
             Some('{') => json_lines(file, text)?,
             Some('[') => {
-                return Err(RowsError::Line {
-                    file: file.to_owned(),
-                    line: 1,
-                    problem: "a JSON list: write one object a line, without brackets and commas"
-                        .to_owned(),
-                });
+                return Err(RowsError(format!(
+                    "{file}, line 1: a JSON list: write one object a line, without brackets and commas"
+                )));
             }
             _ => csv(file, text)?,
         };
         if rows.length == 0 {
-            return Err(RowsError::Empty {
-                file: file.to_owned(),
-            });
+            return Err(RowsError(format!(
+                "{file}: no rows: write a line of names and then a line a row (CSV), or a JSON object a line"
+            )));
         }
         Ok(rows)
     }
@@ -174,10 +159,7 @@ impl Rows {
 }
 
 fn csv(file: &str, text: &str) -> Result<Rows, RowsError> {
-    let bad = |problem: String| RowsError::Csv {
-        file: file.to_owned(),
-        problem,
-    };
+    let bad = |problem: String| RowsError(format!("{file}: {problem}"));
     let mut reader = csv::ReaderBuilder::new().from_reader(text.as_bytes());
     let names: Vec<String> = match reader.headers() {
         Ok(names) => names.iter().map(|name| name.trim().to_owned()).collect(),
@@ -217,11 +199,7 @@ fn json_lines(file: &str, text: &str) -> Result<Rows, RowsError> {
         if line.trim().is_empty() {
             continue;
         }
-        let bad = |problem: String| RowsError::Line {
-            file: file.to_owned(),
-            line: i + 1,
-            problem,
-        };
+        let bad = |problem: String| RowsError(format!("{file}, line {}: {problem}", i + 1));
         let row: Map<String, Value> =
             serde_json::from_str(line).map_err(|e| bad(format!("not a JSON object: {e}")))?;
         if row.is_empty() {
