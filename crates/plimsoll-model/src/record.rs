@@ -286,47 +286,35 @@ impl StageRecord {
 
     /// Forget everything, keep the memory.
     pub fn clear(&mut self) {
-        self.due = 0;
-        self.not_started = 0;
-        self.expired_unsent = 0;
-        self.waited_for_stream = 0;
-        self.waited_for_connection = 0;
-        self.late = 0;
-        self.outcomes.clear();
-        self.connections_full = 0;
-        self.connections_resumed = 0;
-        self.connections_first = 0;
-        self.connections_retried = 0;
-        self.certificates_replaced = 0;
-        self.connections_lost = 0;
-        self.connections_unused = 0;
-        self.connect_failures.clear();
-        self.addresses.clear();
-        self.slowest.clear();
-        self.bytes_sent = 0;
-        self.bytes_received = 0;
-        for times in [
-            &mut self.response,
-            &mut self.service,
-            &mut self.first_byte,
-            &mut self.failed,
-            &mut self.lag,
-            &mut self.pacing,
-            &mut self.delayed,
-            &mut self.cut_off,
-            &mut self.one_times,
-        ] {
+        fn cleared(mut times: Times) -> Times {
             times.clear();
+            times
         }
-        if let Some(phases) = &mut self.phases {
+        let mut old = std::mem::take(self);
+        if let Some(phases) = &mut old.phases {
             phases.all_mut().into_iter().for_each(Times::clear);
         }
-        if let Some(messages) = &mut self.messages {
+        if let Some(messages) = &mut old.messages {
             messages.clear();
         }
-        if let Some(measures) = &mut self.measures {
+        if let Some(measures) = &mut old.measures {
             measures.clear();
         }
+        *self = StageRecord {
+            response: cleared(old.response),
+            service: cleared(old.service),
+            first_byte: cleared(old.first_byte),
+            failed: cleared(old.failed),
+            lag: cleared(old.lag),
+            pacing: cleared(old.pacing),
+            delayed: cleared(old.delayed),
+            cut_off: cleared(old.cut_off),
+            one_times: cleared(old.one_times),
+            phases: old.phases,
+            messages: old.messages,
+            measures: old.measures,
+            ..StageRecord::default()
+        };
     }
 
     /// Nothing was recorded.

@@ -4,7 +4,7 @@
 //! What they name alike is measured otherwise here in one point: a request's times count from when it was due, not
 //! from when it was sent. Warm-up is left out.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::record::Times;
@@ -12,38 +12,32 @@ use plimsoll_model::run::Run;
 use plimsoll_model::statistics::quantile::quantile;
 use serde_json::{Map, Value, json};
 
+use crate::ExportError;
+
 /// The version of the layout: blocks of a unit and statistics.
 const SCHEMA_VERSION: &str = "1.1";
 
 /// Percentiles that a block has.
 const PERCENTS: [u32; 9] = [1, 5, 10, 25, 50, 75, 90, 95, 99];
 
-/// Why a run could not be exported.
-#[derive(Debug, thiserror::Error)]
-pub enum AiperfError {
-    #[error("the run has no tokens: only answers read with stream = \"openai\" have")]
-    NoTokens,
-    #[error("writing the export failed")]
-    Write(#[source] io::Error),
-}
-
 /// Writes the summary; how many metrics it has.
 ///
 /// # Errors
 /// When the run is not one of a language model, or can't be written.
-pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, AiperfError> {
+pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, ExportError> {
     let summary = summary(run)?;
     let metrics = summary.values().filter(|value| value.is_object()).count();
-    let text = serde_json::to_string_pretty(&summary).map_err(|e| AiperfError::Write(e.into()))?;
-    writeln!(out, "{text}").map_err(AiperfError::Write)?;
+    let failed = ExportError::write("the export");
+    let text = serde_json::to_string_pretty(&summary).map_err(|e| failed(e.into()))?;
+    writeln!(out, "{text}").map_err(failed)?;
     Ok(metrics as u64)
 }
 
-fn summary(run: &Run) -> Result<Map<String, Value>, AiperfError> {
+fn summary(run: &Run) -> Result<Map<String, Value>, ExportError> {
     let record = run.measured();
-    let measures = record.measures.as_deref().ok_or(AiperfError::NoTokens)?;
+    let measures = record.measures.as_deref().ok_or(ExportError::NoTokens)?;
     if measures.times(TimeMeasure::TimeToFirstToken).is_empty() {
-        return Err(AiperfError::NoTokens);
+        return Err(ExportError::NoTokens);
     }
     let seconds = run.summary.total.lasted_us.unwrap_or(0) as f64 / 1e6;
     let per_second = |n: u64| (seconds > 0.0).then(|| n as f64 / seconds);
@@ -57,65 +51,42 @@ fn summary(run: &Run) -> Result<Map<String, Value>, AiperfError> {
     let mut summary = Map::new();
     summary.insert("schema_version".to_owned(), SCHEMA_VERSION.into());
     for (name, times) in [
-        (
-            "time_to_first_token",
-            measures.times(TimeMeasure::TimeToFirstToken),
-        ),
+        ("time_to_first_token", TimeMeasure::TimeToFirstToken),
         // A mean for each request there, as here.
-        ("inter_token_latency", token_mean),
-        ("inter_chunk_latency", measures.times(TimeMeasure::TokenGap)),
-        ("request_latency", &record.response),
-    ] {
+        ("inter_token_latency", TimeMeasure::TokenMean),
+        ("inter_chunk_latency", TimeMeasure::TokenGap),
+    ]
+    .map(|(name, measure)| (name, measures.times(measure)))
+    .into_iter()
+    .chain([("request_latency", &record.response)])
+    {
         if let Some(block) = times_block(times) {
             summary.insert(name.to_owned(), block);
         }
     }
-    for (name, unit, value) in [
-        (
-            "output_token_throughput",
-            "tokens/sec",
-            per_second(answer).filter(|_| answer > 0),
-        ),
-        (
-            "output_token_throughput_per_user",
-            "tokens/sec/user",
-            // The median's inverse is the inverse's median; a mean's is not.
-            token_mean
-                .histogram()
-                .and_then(|h| quantile(h, 0.5))
-                .filter(|ns| *ns > 0)
-                .map(|ns| 1e9 / ns as f64),
-        ),
-        ("output_sequence_length", "tokens", each(answer)),
-        ("input_sequence_length", "tokens", each(prompt)),
-        (
-            "request_throughput",
-            "requests/sec",
-            per_second(record.ok()),
-        ),
-        ("request_count", "requests", Some(record.ok() as f64)),
-        (
-            "error_request_count",
-            "requests",
-            Some((record.due - record.ok()) as f64),
-        ),
-        (
-            "goodput",
-            "requests/sec",
-            per_second(measures.of(Count::QueriesGood)),
-        ),
-        ("good_request_count", "requests", {
-            Some(measures.of(Count::QueriesGood) as f64)
-        }),
-        ("benchmark_duration", "sec", Some(seconds)),
-    ] {
-        let Some(value) = value else { continue };
-        let figure = match name {
-            "output_token_throughput_per_user" => "p50",
-            _ => "avg",
-        };
-        summary.insert(name.to_owned(), json!({ "unit": unit, figure: value }));
-    }
+    let mut put = |name: &str, unit: &str, figure: &str, value: Option<f64>| {
+        if let Some(value) = value {
+            summary.insert(name.to_owned(), json!({ "unit": unit, figure: value }));
+        }
+    };
+    let (ok, good) = (record.ok(), measures.of(Count::QueriesGood));
+    let tokens_per_s = per_second(answer).filter(|_| answer > 0);
+    put("output_token_throughput", "tokens/sec", "avg", tokens_per_s);
+    // The median's inverse is the inverse's median; a mean's is not.
+    let median = token_mean.histogram().and_then(|h| quantile(h, 0.5));
+    let per_user = median.filter(|ns| *ns > 0).map(|ns| 1e9 / ns as f64);
+    let name = "output_token_throughput_per_user";
+    put(name, "tokens/sec/user", "p50", per_user);
+    put("output_sequence_length", "tokens", "avg", each(answer));
+    put("input_sequence_length", "tokens", "avg", each(prompt));
+    let (rate, count) = ("requests/sec", "requests");
+    put("request_throughput", rate, "avg", per_second(ok));
+    put("request_count", count, "avg", Some(ok as f64));
+    let errors = (record.due - ok) as f64;
+    put("error_request_count", count, "avg", Some(errors));
+    put("goodput", rate, "avg", per_second(good));
+    put("good_request_count", count, "avg", Some(good as f64));
+    put("benchmark_duration", "sec", "avg", Some(seconds));
     let started = run.header.started_at.to_string();
     summary.insert("start_time".to_owned(), started.into());
     let errors = record.outcomes.iter();

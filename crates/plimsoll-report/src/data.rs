@@ -8,41 +8,32 @@ mod parquet;
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
-use hdrhistogram::Histogram;
-use plimsoll_model::measure::TimeMeasure;
-use plimsoll_model::record::{RequestRecord, StageRecord, Times};
-use plimsoll_model::run::{IntervalRecord, Run, RunError};
+use plimsoll_model::record::{StageRecord, Times};
+use plimsoll_model::run::interval::histograms;
+use plimsoll_model::run::{IntervalRecord, Run};
 use plimsoll_model::statistics::quantile::quantile;
+use plimsoll_model::{ConnectPhases, Sample};
 
-/// Why a table could not be written.
-#[derive(Debug, thiserror::Error)]
-pub enum DataError {
-    #[error(transparent)]
-    Run(#[from] RunError),
-    #[error("writing {table} failed")]
-    Write {
-        table: String,
-        #[source]
-        source: io::Error,
-    },
-}
+use crate::ExportError;
 
 /// How tables are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
+    /// RFC 4180.
     Csv,
+    /// Apache Parquet, compressed with Snappy.
     #[cfg(feature = "parquet")]
     Parquet,
 }
 
-/// What stands in a column; every column but a text may have empty places.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Int,
-    Float,
-    Bool,
-    Text,
+/// What stands in a column; every figure may be missing.
+enum Of<R> {
+    Int(fn(&R) -> Option<u64>),
+    Float(fn(&R) -> Option<f64>),
+    Bool(fn(&R) -> Option<bool>),
+    Text(fn(&R) -> String),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -54,28 +45,38 @@ enum Cell {
 }
 
 /// A column of the table whose rows are made of `R`: its name, and what stands in it.
-struct Column<R: ?Sized>(&'static str, Kind, fn(&R) -> Cell);
+struct Column<R>(&'static str, Of<R>);
 
-const fn int<R: ?Sized>(name: &'static str, of: fn(&R) -> Cell) -> Column<R> {
-    Column(name, Kind::Int, of)
+impl<R> Column<R> {
+    fn cell(&self, row: &R) -> Cell {
+        match self.1 {
+            Of::Int(of) => Cell::Int(of(row)),
+            Of::Float(of) => Cell::Float(of(row)),
+            Of::Bool(of) => Cell::Bool(of(row)),
+            Of::Text(of) => Cell::Text(of(row)),
+        }
+    }
 }
 
-const fn float<R: ?Sized>(name: &'static str, of: fn(&R) -> Cell) -> Column<R> {
-    Column(name, Kind::Float, of)
+const fn int<R>(name: &'static str, of: fn(&R) -> Option<u64>) -> Column<R> {
+    Column(name, Of::Int(of))
 }
 
-const fn boolean<R: ?Sized>(name: &'static str, of: fn(&R) -> Cell) -> Column<R> {
-    Column(name, Kind::Bool, of)
+const fn float<R>(name: &'static str, of: fn(&R) -> Option<f64>) -> Column<R> {
+    Column(name, Of::Float(of))
 }
 
-const fn text<R: ?Sized>(name: &'static str, of: fn(&R) -> Cell) -> Column<R> {
-    Column(name, Kind::Text, of)
+const fn boolean<R>(name: &'static str, of: fn(&R) -> Option<bool>) -> Column<R> {
+    Column(name, Of::Bool(of))
+}
+
+const fn text<R>(name: &'static str, of: fn(&R) -> String) -> Column<R> {
+    Column(name, Of::Text(of))
 }
 
 /// Where the rows of one table go.
 trait Sink {
     fn row(&mut self, cells: Vec<Cell>) -> io::Result<()>;
-
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
@@ -83,7 +84,7 @@ trait Sink {
 ///
 /// # Errors
 /// When the run can't be read, or a file not be written.
-pub fn export(run: &Run, format: Format, folder: &Path) -> Result<Vec<(String, u64)>, DataError> {
+pub fn export(run: &Run, format: Format, folder: &Path) -> Result<Vec<(String, u64)>, ExportError> {
     let intervals = table(format, folder, "intervals", INTERVALS, |add| {
         let mut failed = None;
         run.each_interval(|interval| {
@@ -104,17 +105,15 @@ pub fn export(run: &Run, format: Format, folder: &Path) -> Result<Vec<(String, u
     })?;
     let percentiles = table(format, folder, "percentiles", PERCENTILES, |add| {
         let record = run.measured();
-        for (kind, times) in kinds(&record) {
-            let Some(h) = times.histogram() else { continue };
-            let supported = percents().filter_map(|p| Some((p, quantile(h, p / 100.0)?)));
-            for (percent, ns) in supported {
-                let count = h.len();
-                add(&Percentile {
-                    kind,
-                    percent,
-                    ns,
-                    count,
-                })?;
+        for (key, times) in histograms(&record) {
+            let kind = key.trim_end_matches("_ns");
+            let Some(h) = times.histogram().filter(|_| !INTERNAL.contains(&kind)) else {
+                continue;
+            };
+            for percent in percents() {
+                if let Some(ns) = quantile(h, percent / 100.0) {
+                    add(&(kind.to_owned(), percent, ns, h.len()))?;
+                }
             }
         }
         Ok(())
@@ -124,7 +123,8 @@ pub fn export(run: &Run, format: Format, folder: &Path) -> Result<Vec<(String, u
         written.push(table(format, folder, "requests", REQUESTS, |add| {
             run.try_each_request(|request| {
                 add(&Call {
-                    request: request.clone(),
+                    sample: request.sample,
+                    phases: request.phases,
                     stage: name_of(run, request.sample.stage),
                     warmup: run.header.is_warmup(request.sample.stage),
                 })
@@ -140,39 +140,38 @@ fn name_of(run: &Run, stage: u8) -> String {
 }
 
 /// Adds a row.
-type Add<'a, R> = &'a mut dyn FnMut(&R) -> Result<(), DataError>;
+type Add<'a, R> = &'a mut dyn FnMut(&R) -> Result<(), ExportError>;
 
 fn table<R>(
     format: Format,
     folder: &Path,
     name: &str,
     columns: &[Column<R>],
-    fill: impl FnOnce(Add<'_, R>) -> Result<(), DataError>,
-) -> Result<(String, u64), DataError> {
+    fill: impl FnOnce(Add<'_, R>) -> Result<(), ExportError>,
+) -> Result<(String, u64), ExportError> {
     let file = match format {
         Format::Csv => format!("{name}.csv"),
         #[cfg(feature = "parquet")]
         Format::Parquet => format!("{name}.parquet"),
     };
-    let wrong = |source| DataError::Write {
-        table: file.clone(),
-        source,
-    };
+    let wrong = ExportError::write(&file);
     let path = folder.join(&file);
-    let head: Vec<(&'static str, Kind)> = columns.iter().map(|c| (c.0, c.1)).collect();
     let mut sink: Box<dyn Sink> = match format {
-        Format::Csv => Box::new(csv::Csv::create(&path, &head).map_err(wrong)?),
+        Format::Csv => Box::new(csv::Csv::create(&path, columns).map_err(&wrong)?),
         #[cfg(feature = "parquet")]
-        Format::Parquet => Box::new(parquet::Parquet::create(&path, name, &head).map_err(wrong)?),
+        Format::Parquet => {
+            Box::new(parquet::Parquet::create(&path, name, columns).map_err(&wrong)?)
+        }
     };
     let mut rows = 0;
     fill(&mut |row: &R| {
         rows += 1;
-        let cells = columns.iter().map(|column| (column.2)(row)).collect();
-        sink.row(cells).map_err(wrong)
+        let cells = columns.iter().map(|column| column.cell(row)).collect();
+        sink.row(cells).map_err(&wrong)
     })?;
-    sink.finish().map_err(wrong)?;
-    Ok((file.clone(), rows))
+    sink.finish().map_err(&wrong)?;
+    drop(wrong);
+    Ok((file, rows))
 }
 
 /// What one stage did in one interval.
@@ -190,47 +189,45 @@ impl Stretch {
     }
 }
 
-fn us(ns: u64) -> f64 {
-    ns as f64 / 1e3
+fn us(ns: u64) -> Option<f64> {
+    Some(ns as f64 / 1e3)
 }
 
-fn mean(times: &Times) -> Cell {
-    Cell::Float(times.histogram().map(|h| h.mean() / 1e3))
+fn seconds(time: Duration) -> Option<f64> {
+    Some(time.as_secs_f64())
 }
 
-fn at(times: &Times, p: f64) -> Cell {
-    Cell::Float(times.histogram().and_then(|h| quantile(h, p)).map(us))
+fn mean(times: &Times) -> Option<f64> {
+    Some(times.histogram()?.mean() / 1e3)
 }
 
-fn longest(times: &Times) -> Cell {
-    Cell::Float(times.histogram().map(Histogram::max).map(us))
+fn at(times: &Times, p: f64) -> Option<f64> {
+    us(quantile(times.histogram()?, p)?)
 }
 
-fn n(count: u64) -> Cell {
-    Cell::Int(Some(count))
+fn longest(times: &Times) -> Option<f64> {
+    us(times.histogram()?.max())
 }
 
 const INTERVALS: &[Column<Stretch>] = &[
-    int("index", |s| n(s.interval.index)),
-    float("start_s", |s| {
-        Cell::Float(Some(s.interval.start_offset.as_secs_f64()))
+    int("index", |s| Some(s.interval.index)),
+    float("start_s", |s| seconds(s.interval.start_offset)),
+    float("length_s", |s| seconds(s.interval.length)),
+    text("stage", |s| s.stage.clone()),
+    boolean("warmup", |s| Some(s.warmup)),
+    int("due", |s| Some(s.record().due)),
+    int("ok", |s| Some(s.record().ok())),
+    int("errors", |s| Some(s.record().errors())),
+    int("not_started", |s| Some(s.record().not_started)),
+    int("in_flight", |s| Some(s.interval.in_flight)),
+    int("backlog", |s| Some(s.interval.backlog)),
+    int("connections_open", |s| Some(s.interval.connections_open)),
+    int("connections_full", |s| Some(s.record().connections_full)),
+    int("connections_resumed", |s| {
+        Some(s.record().connections_resumed)
     }),
-    float("length_s", |s| {
-        Cell::Float(Some(s.interval.length.as_secs_f64()))
-    }),
-    text("stage", |s| Cell::Text(s.stage.clone())),
-    boolean("warmup", |s| Cell::Bool(Some(s.warmup))),
-    int("due", |s| n(s.record().due)),
-    int("ok", |s| n(s.record().ok())),
-    int("errors", |s| n(s.record().errors())),
-    int("not_started", |s| n(s.record().not_started)),
-    int("in_flight", |s| n(s.interval.in_flight)),
-    int("backlog", |s| n(s.interval.backlog)),
-    int("connections_open", |s| n(s.interval.connections_open)),
-    int("connections_full", |s| n(s.record().connections_full)),
-    int("connections_resumed", |s| n(s.record().connections_resumed)),
-    int("bytes_sent", |s| n(s.record().bytes_sent)),
-    int("bytes_received", |s| n(s.record().bytes_received)),
+    int("bytes_sent", |s| Some(s.record().bytes_sent)),
+    int("bytes_received", |s| Some(s.record().bytes_received)),
     float("response_mean_us", |s| mean(&s.record().response)),
     float("response_p50_us", |s| at(&s.record().response, 0.5)),
     float("response_p90_us", |s| at(&s.record().response, 0.9)),
@@ -241,116 +238,55 @@ const INTERVALS: &[Column<Stretch>] = &[
     float("service_p99_us", |s| at(&s.record().service, 0.99)),
     float("lag_p99_us", |s| at(&s.record().lag, 0.99)),
     float("busiest_worker_ratio", |s| {
-        Cell::Float(Some(s.interval.busiest_worker_ratio))
+        Some(s.interval.busiest_worker_ratio)
     }),
-    int("client_cpu_us", |s| {
-        Cell::Int(s.interval.client.as_ref().and_then(|r| r.cpu_us()))
-    }),
-    int("server_cpu_us", |s| {
-        Cell::Int(s.interval.server.as_ref().and_then(|r| r.cpu_us()))
-    }),
+    int("client_cpu_us", |s| s.interval.client?.cpu_us()),
+    int("server_cpu_us", |s| s.interval.server?.cpu_us()),
 ];
 
-/// One percentile of one kind of time.
-struct Percentile {
-    kind: &'static str,
-    percent: f64,
-    ns: u64,
-    count: u64,
-}
+/// One percentile: of which time, in per cent, its value in nanoseconds, and of how many.
+type Percentile = (String, f64, u64, u64);
 
 const PERCENTILES: &[Column<Percentile>] = &[
-    text("kind", |p| Cell::Text(p.kind.to_owned())),
-    float("percentile", |p| Cell::Float(Some(p.percent))),
-    float("value_us", |p| Cell::Float(Some(us(p.ns)))),
-    int("count", |p| n(p.count)),
+    text("kind", |(kind, ..)| kind.clone()),
+    float("percentile", |(_, percent, ..)| Some(*percent)),
+    float("value_us", |(_, _, ns, _)| us(*ns)),
+    int("count", |(.., count)| Some(*count)),
 ];
+
+/// Times that stand for what the generator did to calls, not for what calls took.
+const INTERNAL: [&str; 2] = ["delayed", "cut_off"];
 
 fn percents() -> impl Iterator<Item = f64> {
     let tail = [99.5, 99.9, 99.95, 99.99, 99.999];
     (1..100).map(f64::from).chain(tail)
 }
 
-/// The times of calls that count, by their names in the run format.
-fn kinds(record: &StageRecord) -> Vec<(&'static str, &Times)> {
-    let mut kinds = vec![
-        ("response", &record.response),
-        ("service", &record.service),
-        ("first_byte", &record.first_byte),
-        ("failed", &record.failed),
-        ("lag", &record.lag),
-        ("pacing", &record.pacing),
-    ];
-    if let Some(phases) = record.phases.as_deref() {
-        kinds.extend([
-            ("resolve", &phases.resolve),
-            ("connect", &phases.connect),
-            ("handshake", &phases.handshake),
-            ("ready", &phases.ready),
-            ("connection", &phases.total),
-            ("cold_total", &phases.cold_total),
-        ]);
-    }
-    if let Some(messages) = record.messages.as_deref() {
-        kinds.extend([
-            ("first_message", &messages.first_message),
-            ("inter_message", &messages.inter_message),
-        ]);
-    }
-    if let Some(measures) = record.measures.as_deref() {
-        kinds.extend(TimeMeasure::all().map(|m| (m.key(), measures.times(m))));
-    }
-    kinds
-}
-
 /// One call.
 struct Call {
-    request: RequestRecord,
+    sample: Sample,
+    phases: Option<ConnectPhases>,
     stage: String,
     warmup: bool,
 }
 
-fn phase(call: &Call, of: fn(&plimsoll_model::ConnectPhases) -> u64) -> Cell {
-    Cell::Float(call.request.phases.as_ref().map(|p| us(of(p))))
-}
-
 const REQUESTS: &[Column<Call>] = &[
-    int("number", |c| n(c.request.sample.number)),
-    text("stage", |c| Cell::Text(c.stage.clone())),
-    boolean("warmup", |c| Cell::Bool(Some(c.warmup))),
-    text("code", |c| {
-        Cell::Text(c.request.sample.outcome.code().to_owned())
-    }),
-    float("arrival_us", |c| {
-        Cell::Float(Some(us(c.request.sample.arrival.0)))
-    }),
-    float("sent_us", |c| {
-        Cell::Float(Some(us(c.request.sample.sent.0)))
-    }),
-    float("first_byte_us", |c| {
-        Cell::Float(Some(us(c.request.sample.first_byte.0)))
-    }),
-    float("done_us", |c| {
-        Cell::Float(Some(us(c.request.sample.done.0)))
-    }),
-    float("response_us", |c| {
-        Cell::Float(Some(us(c.request.sample.response_ns())))
-    }),
-    float("service_us", |c| {
-        Cell::Float(Some(us(c.request.sample.service_ns())))
-    }),
-    float("lag_us", |c| {
-        Cell::Float(Some(us(c.request.sample.lag_ns())))
-    }),
-    int("bytes_sent", |c| n(c.request.sample.bytes_sent.into())),
-    int("bytes_received", |c| {
-        n(c.request.sample.bytes_received.into())
-    }),
-    float("resolve_us", |c| phase(c, |p| p.resolve_ns)),
-    float("connect_us", |c| phase(c, |p| p.connect_ns)),
-    float("handshake_us", |c| phase(c, |p| p.handshake_ns)),
-    float("ready_us", |c| phase(c, |p| p.ready_ns)),
-    boolean("resumed", |c| {
-        Cell::Bool(c.request.phases.as_ref().map(|p| p.resumed))
-    }),
+    int("number", |c| Some(c.sample.number)),
+    text("stage", |c| c.stage.clone()),
+    boolean("warmup", |c| Some(c.warmup)),
+    text("code", |c| c.sample.outcome.code().to_owned()),
+    float("arrival_us", |c| us(c.sample.arrival.0)),
+    float("sent_us", |c| us(c.sample.sent.0)),
+    float("first_byte_us", |c| us(c.sample.first_byte.0)),
+    float("done_us", |c| us(c.sample.done.0)),
+    float("response_us", |c| us(c.sample.response_ns())),
+    float("service_us", |c| us(c.sample.service_ns())),
+    float("lag_us", |c| us(c.sample.lag_ns())),
+    int("bytes_sent", |c| Some(c.sample.bytes_sent.into())),
+    int("bytes_received", |c| Some(c.sample.bytes_received.into())),
+    float("resolve_us", |c| us(c.phases?.resolve_ns)),
+    float("connect_us", |c| us(c.phases?.connect_ns)),
+    float("handshake_us", |c| us(c.phases?.handshake_ns)),
+    float("ready_us", |c| us(c.phases?.ready_ns)),
+    boolean("resumed", |c| Some(c.phases?.resumed)),
 ];

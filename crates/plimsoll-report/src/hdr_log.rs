@@ -9,25 +9,17 @@ use std::time::{Duration, SystemTime};
 
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
-use plimsoll_model::run::{IntervalRecord, Run, RunError};
+use plimsoll_model::run::{IntervalRecord, Run};
 
-/// Why a log could not be written.
-#[derive(Debug, thiserror::Error)]
-pub enum HdrLogError {
-    #[error(transparent)]
-    Run(#[from] RunError),
-    #[error("writing the log failed: {0}")]
-    Write(String),
-    #[error("writing the log failed")]
-    Io(#[from] io::Error),
-}
+use crate::ExportError;
 
 /// Write the intervals of `run` to `out`; how many lines. Warm-up is left out.
 ///
 /// # Errors
 /// When the run can't be read, or the log not written.
-pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, HdrLogError> {
-    let failed = |e: &dyn std::fmt::Debug| HdrLogError::Write(format!("{e:?}"));
+pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, ExportError> {
+    let failed =
+        |e: &dyn std::fmt::Debug| ExportError::write("the log")(io::Error::other(format!("{e:?}")));
     let intervals = run.intervals()?;
     let mut serializer = V2DeflateSerializer::new();
     let began = SystemTime::UNIX_EPOCH

@@ -11,6 +11,7 @@ pub mod aiperf;
 pub mod bencher;
 pub mod compare;
 pub mod data;
+mod export;
 mod facts;
 pub mod hdr_log;
 pub mod html;
@@ -33,4 +34,5 @@ mod slowest;
 pub mod sweep;
 pub mod terminal;
 
+pub use export::ExportError;
 pub use plimsoll_model::quantity;

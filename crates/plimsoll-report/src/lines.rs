@@ -6,8 +6,8 @@
 //! `{"ok":true,"t_connect_ms":19.4,"t_first_rpc_ms":6.1,"t_total_ms":25.5}`.
 //! The latency is the response time, from the intended send. Warm-up is left out.
 
-use std::io::{self, BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 
 use plimsoll_model::Outcome;
 use plimsoll_model::input;
@@ -15,42 +15,24 @@ use plimsoll_model::record::StageRecord;
 use plimsoll_model::run::{IntervalRecord, Run, RunError, RunHeader, RunWriter, Timestamp};
 use serde::Deserialize;
 
+use crate::ExportError;
+
 const STEADY: &str = "#TEST=01_steady";
 const COLD: &str = "#TEST=02_coldconn";
-
-#[derive(Debug, thiserror::Error)]
-pub enum LinesError {
-    #[error(transparent)]
-    Run(#[from] RunError),
-    #[error("writing the export failed")]
-    Write(#[source] io::Error),
-    #[error("{path}: {doing} failed")]
-    Read {
-        path: PathBuf,
-        doing: &'static str,
-        #[source]
-        source: io::Error,
-    },
-    #[error("{path}:{line}: {problem}")]
-    Line {
-        path: PathBuf,
-        line: u64,
-        problem: String,
-    },
-}
 
 /// Write the calls of `run` that are not warm-up. The number of calls written.
 ///
 /// # Errors
 /// When the run kept no calls or can't be read, or the lines not written.
-pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, LinesError> {
+pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, ExportError> {
     if !run.has_requests {
         return Err(RunError::NoRequests(run.dir.clone()).into());
     }
+    let failed = ExportError::write("the export");
     let cold = run.header.cold;
     let mut written = 0;
     let head = if cold { COLD } else { STEADY };
-    writeln!(out, "{head}").map_err(LinesError::Write)?;
+    writeln!(out, "{head}").map_err(&failed)?;
     run.try_each_request(|r| {
         let s = &r.sample;
         if run.header.is_warmup(s.stage) {
@@ -70,7 +52,7 @@ pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, LinesError> {
             (true, _) => writeln!(out, r#"{{"ok":true,"latency_ms":{}}}"#, ms(s.response_ns())),
         };
         written += 1;
-        wrote.map_err(LinesError::Write)
+        wrote.map_err(&failed)
     })?;
     Ok(written)
 }
@@ -139,29 +121,28 @@ pub fn import(
     dir: &Path,
     tool_version: &str,
     imported_at: Timestamp,
-) -> Result<Run, LinesError> {
-    let read = |doing| {
-        move |source| LinesError::Read {
-            path: path.to_owned(),
-            doing,
-            source,
-        }
+) -> Result<Run, RunError> {
+    let wrong = |line, problem| RunError::Line {
+        path: path.to_owned(),
+        line,
+        problem,
     };
-    let mut reader = BufReader::new(input::open_file(path).map_err(read("opening it"))?);
+    let mut reader =
+        BufReader::new(input::open_file(path).map_err(RunError::io(path, "opening it"))?);
     let mut record = StageRecord::default();
     let mut cold = None;
     let mut text = String::new();
     for number in 1.. {
         text.clear();
-        if reader.read_line(&mut text).map_err(read("reading it"))? == 0 {
+        if reader
+            .read_line(&mut text)
+            .map_err(RunError::io(path, "reading it"))?
+            == 0
+        {
             break;
         }
         let line = text.trim();
-        let wrong = |problem: String| LinesError::Line {
-            path: path.to_owned(),
-            line: number,
-            problem,
-        };
+        let wrong = |problem| wrong(number, problem);
         match (cold, line) {
             (None, STEADY) => cold = Some(false),
             (None, COLD) => cold = Some(true),
@@ -176,11 +157,8 @@ pub fn import(
         }
     }
     let Some(cold) = cold else {
-        return Err(LinesError::Line {
-            path: path.to_owned(),
-            line: 1,
-            problem: format!("the file is empty; expected \"{STEADY}\" or \"{COLD}\""),
-        });
+        let problem = format!("the file is empty; expected \"{STEADY}\" or \"{COLD}\"");
+        return Err(wrong(1, problem));
     };
     let file_name = path.file_name().unwrap_or(path.as_os_str());
     let name = file_name.to_string_lossy();
@@ -190,5 +168,5 @@ pub fn import(
         stages: vec![(0, record)],
         ..IntervalRecord::default()
     };
-    Ok(RunWriter::of_interval(dir, header, &interval)?)
+    RunWriter::of_interval(dir, header, &interval)
 }

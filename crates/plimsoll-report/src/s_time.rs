@@ -5,7 +5,6 @@
 //! It counts user CPU time only, whole seconds of real time, and every connection that ended
 //! as a success, whatever was answered; an import knows no more than that.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,25 +20,24 @@ const RESUMED: &str = "Now timing with session id reuse.";
 const USER: &str = " connections/user sec, bytes read ";
 const REAL: &str = " real seconds";
 
+/// Why the output could not be imported.
 #[derive(Debug, thiserror::Error)]
 pub enum STimeError {
+    /// A run directory can't be written.
     #[error(transparent)]
     Run(#[from] RunError),
-    #[error("{path}: reading it failed")]
-    Read {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    #[error("{path}: {problem}")]
-    Text { path: PathBuf, problem: TextError },
+    /// The text of this file is none of s_time's.
+    #[error("{0}: {1}")]
+    Text(PathBuf, TextError),
 }
 
-/// What is wrong with the text.
+/// Why a text is no output of s_time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TextError {
-    #[error("line {line}: {problem}")]
-    Line { line: usize, problem: String },
+    /// A line, by its number from 1, that s_time does not write.
+    #[error("line {0}: {1}")]
+    Line(usize, String),
+    /// No section has both lines of figures.
     #[error(
         "no figures of s_time: expected a line \"N connections in X real seconds\" (was it stopped before its end?)"
     )]
@@ -87,10 +85,7 @@ pub fn read(text: &str) -> Result<Vec<Section>, TextError> {
     let mut open = Open::default();
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
-        let wrong = |problem: String| TextError::Line {
-            line: number,
-            problem,
-        };
+        let wrong = |problem| TextError::Line(number, problem);
         if line == RESUMED {
             resumed = true;
             open = Open::default();
@@ -221,10 +216,7 @@ pub fn import(
     tool_version: &str,
     imported_at: Timestamp,
 ) -> Result<Vec<Run>, STimeError> {
-    let sections = read(text).map_err(|problem| STimeError::Text {
-        path: path.to_owned(),
-        problem,
-    })?;
+    let sections = read(text).map_err(|problem| STimeError::Text(path.to_owned(), problem))?;
     // A section without figures has nothing to import; that it began must not be forgotten.
     let unfinished = text.lines().any(|line| line.trim() == RESUMED)
         && !sections.iter().any(|section| section.resumed);

@@ -42,20 +42,13 @@ pub enum RunError {
 }
 
 impl RunError {
-    pub(crate) fn io(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> RunError {
+    /// An error while `doing` something with the file at `path`.
+    pub fn io(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> RunError {
         let path = path.to_owned();
         move |source| RunError::Io {
             path,
             doing,
             source,
         }
-    }
-
-    /// The disk is full, or a quota reached.
-    pub fn is_disk_full(&self) -> bool {
-        matches!(self, RunError::Io { source, .. } if matches!(
-            source.kind(),
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-        ))
     }
 }

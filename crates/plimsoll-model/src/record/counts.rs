@@ -59,8 +59,4 @@ impl Counts {
             *ours += theirs;
         }
     }
-
-    pub fn clear(&mut self) {
-        self.0.fill(0);
-    }
 }

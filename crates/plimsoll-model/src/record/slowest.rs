@@ -65,10 +65,6 @@ impl Slowest {
         other.0.iter().for_each(|call| self.add(*call));
     }
 
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -143,7 +139,7 @@ mod tests {
         slowest.add(call(500, 77));
         assert!(!slowest.admits(100) && slowest.admits(101));
         assert_eq!(slowest.calls().len(), SLOWEST);
-        slowest.clear();
+        slowest = Slowest::default();
         assert!(slowest.is_empty() && slowest.admits(0));
     }
 }

@@ -236,8 +236,8 @@ const PHASES: [&str; 6] = [
     "cold_total_ns",
 ];
 
-/// The histograms of a stage by the keys they have in the line.
-fn histograms(record: &StageRecord) -> Vec<(String, &Times)> {
+/// The times of a stage by the keys they have in the line, with their unit: nanoseconds.
+pub fn histograms(record: &StageRecord) -> Vec<(String, &Times)> {
     let mut all = vec![
         ("response_ns", &record.response),
         ("service_ns", &record.service),

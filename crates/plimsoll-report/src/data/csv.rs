@@ -4,14 +4,14 @@ use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::Path;
 
-use super::{Cell, Kind, Sink};
+use super::{Cell, Column, Sink};
 
 pub(super) struct Csv(csv::Writer<BufWriter<File>>);
 
 impl Csv {
-    pub(super) fn create(path: &Path, head: &[(&'static str, Kind)]) -> io::Result<Csv> {
+    pub(super) fn create<R>(path: &Path, columns: &[Column<R>]) -> io::Result<Csv> {
         let mut writer = csv::Writer::from_writer(BufWriter::new(File::create(path)?));
-        writer.write_record(head.iter().map(|(name, _)| name))?;
+        writer.write_record(columns.iter().map(|column| column.0))?;
         Ok(Csv(writer))
     }
 }

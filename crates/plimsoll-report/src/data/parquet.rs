@@ -12,7 +12,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 
-use super::{Cell, Kind, Sink};
+use super::{Cell, Column, Of, Sink};
 
 /// Rows of a group.
 const GROUP: usize = 1 << 16;
@@ -37,13 +37,13 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn new(kind: Kind) -> Gathered {
+    fn new<R>(column: &Column<R>) -> Gathered {
         Gathered {
-            values: match kind {
-                Kind::Int => Values::Int(Vec::new()),
-                Kind::Float => Values::Float(Vec::new()),
-                Kind::Bool => Values::Bool(Vec::new()),
-                Kind::Text => Values::Text(Vec::new()),
+            values: match column.1 {
+                Of::Int(_) => Values::Int(Vec::new()),
+                Of::Float(_) => Values::Float(Vec::new()),
+                Of::Bool(_) => Values::Bool(Vec::new()),
+                Of::Text(_) => Values::Text(Vec::new()),
             },
             known: Vec::new(),
         }
@@ -70,22 +70,18 @@ impl Gathered {
 }
 
 impl Parquet {
-    pub(super) fn create(
-        path: &Path,
-        name: &str,
-        head: &[(&'static str, Kind)],
-    ) -> io::Result<Parquet> {
-        let fields = head.iter().map(|(name, kind)| {
-            let physical = match kind {
-                Kind::Int => Physical::INT64,
-                Kind::Float => Physical::DOUBLE,
-                Kind::Bool => Physical::BOOLEAN,
-                Kind::Text => Physical::BYTE_ARRAY,
+    pub(super) fn create<R>(path: &Path, name: &str, columns: &[Column<R>]) -> io::Result<Parquet> {
+        let fields = columns.iter().map(|Column(name, of)| {
+            let physical = match of {
+                Of::Int(_) => Physical::INT64,
+                Of::Float(_) => Physical::DOUBLE,
+                Of::Bool(_) => Physical::BOOLEAN,
+                Of::Text(_) => Physical::BYTE_ARRAY,
             };
             let field =
                 Type::primitive_type_builder(name, physical).with_repetition(Repetition::OPTIONAL);
-            let field = match kind {
-                Kind::Text => field.with_converted_type(ConvertedType::UTF8),
+            let field = match of {
+                Of::Text(_) => field.with_converted_type(ConvertedType::UTF8),
                 _ => field,
             };
             field.build().map(Arc::new)
@@ -104,7 +100,7 @@ impl Parquet {
             .map_err(other)?;
         Ok(Parquet {
             writer,
-            columns: head.iter().map(|(_, kind)| Gathered::new(*kind)).collect(),
+            columns: columns.iter().map(Gathered::new).collect(),
             rows: 0,
         })
     }

@@ -25,7 +25,10 @@ fn a_full_disk_is_reported_once_and_leaves_what_was_written() {
     writer.intervals.as_mut().unwrap().file =
         OpenOptions::new().write(true).open("/dev/full").unwrap();
     let error = writer.interval(&interval, &[]).unwrap_err();
-    assert!(error.is_disk_full(), "{error}");
+    let RunError::Io { source, .. } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(source.kind(), std::io::ErrorKind::StorageFull);
     writer.interval(&interval, &[]).unwrap();
     let run = writer.finish(Ending::complete()).unwrap();
     assert_eq!(run.state, State::Partial);

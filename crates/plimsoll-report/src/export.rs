@@ -1,0 +1,26 @@
+//! Why a run could not be exported, in whichever form.
+
+use std::io;
+
+use plimsoll_model::run::RunError;
+
+/// Why a run could not be exported.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The run's files can't be read.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The run is none of a language model.
+    #[error("the run has no tokens: only answers read with stream = \"openai\" have")]
+    NoTokens,
+    /// A file of this name can't be written.
+    #[error("writing {0} failed")]
+    Write(String, #[source] io::Error),
+}
+
+impl ExportError {
+    /// An error while `what` was written.
+    pub(crate) fn write(what: &str) -> impl Fn(io::Error) -> ExportError {
+        move |source| ExportError::Write(what.to_owned(), source)
+    }
+}
