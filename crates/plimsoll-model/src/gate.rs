@@ -15,6 +15,7 @@ pub use metric::{Metric, Part, Unit};
 /// The most that a rung may take more of a metric than the first: `p99 +3%`, `client_cpu +2us`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gate {
+    /// What may be more.
     pub metric: Metric,
     most: Most,
 }

@@ -41,9 +41,13 @@ pub const ALPHA: f64 = 0.025;
 /// One slice of a rung: a run of its own. Times in µs; `None`: not known, or too few calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Slice {
+    /// Response time of calls that ended ok.
     pub p50_us: Option<f64>,
+    /// The same at the 99th percentile.
     pub p99_us: Option<f64>,
+    /// User and system CPU of the client.
     pub client_cpu_us_per_call: Option<f64>,
+    /// The same of the watched server.
     pub server_cpu_us_per_call: Option<f64>,
     /// Of the sidecars on the way; left out where there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,6 +64,7 @@ pub struct Slice {
     /// What TCP carried; left out where it was not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carried: Option<Carried>,
+    /// Calls that ended with an error.
     pub errors: u64,
     /// The run's figures describe the target.
     pub valid: bool,
@@ -69,6 +74,7 @@ pub struct Slice {
     /// What the plan's objectives came to; left out where it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conclusion: Option<Conclusion>,
+    /// The plan's objectives, each with what was measured; left out where there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objectives: Vec<Judged>,
     /// The run directory, relative to the ladder's.
@@ -81,6 +87,7 @@ pub struct Slice {
 /// Bytes that TCP carried both ways, and for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Carried {
+    /// Both ways together.
     pub bytes: u64,
     /// That were sent, the warm-up's included.
     pub calls: u64,
@@ -117,18 +124,25 @@ impl Carried {
 pub struct Volume {
     /// From the end of the warm-up to the last call's end.
     pub elapsed_s: f64,
+    /// Calls that ended ok.
     pub ok: u64,
+    /// Connections made with a full handshake, or without TLS.
     pub connections_full: u64,
+    /// Connections made with a resumed session.
     pub connections_resumed: u64,
+    /// Bytes of messages.
     pub bytes_received: u64,
     /// Of the calls that count; `None`: not known.
     pub client_cpu_us: Option<f64>,
+    /// The same of the watched server.
     pub server_cpu_us: Option<f64>,
     /// What the first handshake agreed on.
     pub suite: Option<String>,
+    /// The key-exchange group of the same handshake; `None`: it had none.
     pub group: Option<String>,
     /// The least that crypto alone takes of such a fetch ([`crate::limits`]), µs.
     pub client_floor_us: Option<f64>,
+    /// The same at the server.
     pub server_floor_us: Option<f64>,
 }
 
@@ -227,6 +241,7 @@ impl Slice {
 /// One variant of the plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rung {
+    /// What reports call it: unique in the ladder.
     pub name: String,
     /// What sets it apart: axis and value, as typed.
     pub settings: BTreeMap<String, String>,
@@ -253,7 +268,9 @@ pub struct Rung {
 /// Service times of all turns together, µs: percentiles of sittings are not averaged. `None`: too few calls.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InTurns {
+    /// The median.
     pub p50_us: Option<f64>,
+    /// The 99th percentile.
     pub p99_us: Option<f64>,
 }
 
@@ -319,7 +336,9 @@ impl Rung {
 /// A rung that was not measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
+    /// As of a rung that was measured.
     pub name: String,
+    /// A sentence.
     pub reason: String,
 }
 
@@ -339,14 +358,20 @@ pub enum Added {
 /// A ladder, as far as it has come.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LadderRecord {
+    /// Of the run format.
     pub schema_version: u32,
+    /// Of the plan.
     pub name: String,
+    /// Of the Plimsoll that measured.
     pub tool_version: String,
+    /// When the first rung began.
     pub started_at: Timestamp,
-    /// Left out by versions that did not record them.
+    /// `None`: an older Plimsoll did not record them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Conditions>,
+    /// How long a slice, or in turns a stretch, was measured.
     pub slice_s: f64,
+    /// Of the order of slices.
     pub seed: u64,
     /// Whose TLS the client speaks, with whose cryptography. Left out where all rungs are plaintext.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -354,10 +379,12 @@ pub struct LadderRecord {
     /// What the client's cryptography takes in memory, where rungs differ in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub primitives: Option<Primitives>,
+    /// The lowest first; differences are stated to it.
     pub rungs: Vec<Rung>,
     /// Rungs that this machine could not measure.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<Skipped>,
+    /// A signal ended it before all rounds were measured.
     pub interrupted: bool,
     /// What the machine can do in memory, where links are compared with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -15,9 +15,13 @@ pub const FILE: &str = "lanes.json";
 /// What was run together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LanesRecord {
+    /// Of the run format.
     pub schema_version: u32,
+    /// Of the plan.
     pub name: String,
+    /// Of the Plimsoll that measured.
     pub tool_version: String,
+    /// When the lanes began together.
     pub started_at: Timestamp,
     /// In the order of their names.
     pub lanes: Vec<LaneRecord>,
@@ -26,6 +30,7 @@ pub struct LanesRecord {
 /// One lane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneRecord {
+    /// The key of its table in the plan.
     pub name: String,
     /// Its arrivals among those of all weights together.
     pub weight: u32,

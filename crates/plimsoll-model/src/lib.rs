@@ -3,6 +3,8 @@
 //!
 //! Nothing here opens a socket, speaks TLS or reads a clock; times come in as values.
 
+#![warn(missing_docs)]
+
 mod codes;
 mod document;
 mod fingerprint;

@@ -23,6 +23,7 @@ pub struct Limits {
 /// What one fetch asks of crypto.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work<'a> {
+    /// By its name in the IANA registry.
     pub suite: &'a str,
     /// `None`: no key exchange.
     pub group: Option<&'a str>,
@@ -32,6 +33,7 @@ pub struct Work<'a> {
     pub full: f64,
     /// Signatures that a client checks in a full handshake.
     pub verified: f64,
+    /// Received by a fetch.
     pub bytes: f64,
 }
 
@@ -79,6 +81,7 @@ pub struct Primitives {
 /// What a new connection asks of them, in TLS 1.3.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handshake {
+    /// Of the key exchange, by its name in the IANA registry.
     pub group: String,
     /// The kind of both ends' certificates.
     pub certificate: String,

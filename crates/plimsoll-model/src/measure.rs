@@ -58,12 +58,14 @@ codes! {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "ByName", from = "ByName")]
 pub struct CallMeasures {
+    /// Each count once.
     pub counts: Vec<(Count, u64)>,
     /// Nanoseconds.
     pub times: Vec<(TimeMeasure, u64)>,
 }
 
 impl CallMeasures {
+    /// Leaves zeros out; times are nanoseconds.
     pub fn new(counts: &[(Count, u64)], times: &[(TimeMeasure, u64)]) -> CallMeasures {
         CallMeasures {
             counts: counts.iter().copied().filter(|(_, n)| *n > 0).collect(),
@@ -77,6 +79,7 @@ impl CallMeasures {
         found.map_or(0, |(_, n)| *n)
     }
 
+    /// `None` where it is not there.
     pub fn time_ns(&self, measure: TimeMeasure) -> Option<u64> {
         let found = self.times.iter().find(|(m, _)| *m == measure);
         found.map(|(_, ns)| *ns)
@@ -136,20 +139,24 @@ impl Default for Measures {
 }
 
 impl Measures {
+    /// Counts `n` more.
     #[inline]
     pub fn add(&mut self, count: Count, n: u64) {
         self.counts[count.index()] += n;
     }
 
+    /// Records one time.
     #[inline]
     pub fn record(&mut self, measure: TimeMeasure, ns: u64) {
         self.times[measure.index()].record(ns);
     }
 
+    /// How many were counted.
     pub fn of(&self, count: Count) -> u64 {
         self.counts[count.index()]
     }
 
+    /// The times that were recorded, in nanoseconds.
     pub fn times(&self, measure: TimeMeasure) -> &Times {
         &self.times[measure.index()]
     }
@@ -158,10 +165,12 @@ impl Measures {
         &mut self.times[measure.index()]
     }
 
+    /// Nothing was counted and no time recorded.
     pub fn is_empty(&self) -> bool {
         self.counts.iter().all(|n| *n == 0) && self.times.iter().all(Times::is_empty)
     }
 
+    /// Adds what another worker, interval or shard measured.
     pub fn merge(&mut self, other: &Measures) {
         for (ours, theirs) in self.counts.iter_mut().zip(other.counts) {
             *ours += theirs;

@@ -30,6 +30,7 @@ pub use table::{Conclusion, Found, Standing, Verdict, verdict};
 pub struct Judged {
     /// Begins with the metric's name, however it was typed.
     pub objective: String,
+    /// What became of it.
     pub verdict: Verdict,
     /// And, where it cannot be judged, why.
     pub measured: String,
@@ -38,7 +39,9 @@ pub struct Judged {
 /// The calls of a run, or of one of its stages, that objectives are judged by.
 #[derive(Clone, Debug, Default)]
 pub struct Part {
+    /// What was recorded of them.
     pub record: StageRecord,
+    /// Calls a second that ended; `None`: not known.
     pub achieved_per_s: Option<f64>,
     /// What connections held, where that was measured: of the whole run.
     pub memory: Option<MemorySummary>,
@@ -47,8 +50,11 @@ pub struct Part {
 /// What objectives are judged by: all calls that are not warm-up, and each stage's.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
+    /// Without warm-up.
     pub all: Part,
+    /// Those that are not warm-up, by name.
     pub stages: Vec<(String, Part)>,
+    /// Of the run as a whole.
     pub circumstances: Circumstances,
 }
 

@@ -26,14 +26,21 @@ pub use tokens::TokenCounter;
 /// A resolved, immutable load test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
+    /// Given, or made of the call and the kind of load.
     pub name: String,
+    /// Where calls go.
     pub target: Target,
     /// `None`: plaintext.
     pub tls: Option<TlsPlan>,
+    /// What a call is.
     pub call: CallPlan,
+    /// When calls are made, and over which connections.
     pub load: Load,
+    /// In the order of the plan's keys.
     pub objectives: Vec<Objective>,
+    /// Which server process is watched.
     pub watch: Watch,
+    /// Of everything random.
     pub seed: u64,
     /// Keep a record of every call in the run directory.
     pub keep_requests: bool,
@@ -44,7 +51,9 @@ pub struct Plan {
 pub struct Target {
     /// The URL as typed: the name of the target in reports.
     pub url: String,
+    /// A name or an address, without brackets.
     pub host: String,
+    /// Never 0, but for a Unix socket.
     pub port: u16,
     /// The host's addresses, where the plan gives them; empty: its name is looked up.
     pub addresses: Vec<IpAddr>,
@@ -89,6 +98,7 @@ impl Target {
 /// A Unix domain socket (unix(7)), as gRPC's name syntax has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum UnixSocket {
+    /// A file.
     Path(PathBuf),
     /// In no file system.
     Abstract(String),
@@ -169,6 +179,7 @@ impl RequestFields {
 /// when the query was due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Goodput {
+    /// To its first token; `None`, as the next two: no bound.
     pub first_token: Option<Duration>,
     /// The mean time from one token to the next.
     pub time_per_token: Option<Duration>,
@@ -177,6 +188,7 @@ pub struct Goodput {
 }
 
 impl Goodput {
+    /// No bound is exceeded.
     pub fn is_met(&self, first_token: Duration, time_per_token: Duration, query: Duration) -> bool {
         let within = |bound: Option<Duration>, time| bound.is_none_or(|bound| time <= bound);
         within(self.first_token, first_token)
@@ -188,11 +200,13 @@ impl Goodput {
 /// How the load arrives.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
+    /// Open or closed loop.
     pub arrivals: Arrivals,
     /// In order; warm-up stages first. At least one.
     pub stages: Vec<Stage>,
     /// Connections kept (`Reuse::Always`), over all workers.
     pub connections: u32,
+    /// Whether calls share connections.
     pub reuse: Reuse,
     /// Stop after this many calls, not counting the warm-up's.
     pub calls: Option<u64>,
@@ -329,7 +343,12 @@ pub enum Arrivals {
     /// Open loop: the schedule decides, whatever the target does.
     Open(Spacing),
     /// Closed loop: each client starts a call when its last one ended and it has thought.
-    Closed { clients: u32, think: Duration },
+    Closed {
+        /// How many.
+        clients: u32,
+        /// The pause between a client's calls.
+        think: Duration,
+    },
 }
 
 impl Arrivals {
@@ -346,6 +365,7 @@ named! {
     /// How open-loop arrivals are spaced.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Spacing by name {
+        /// Evenly.
         Constant "constant",
         /// Exponential gaps (a Poisson process), from the plan's seed.
         Poisson "poisson",
@@ -355,6 +375,7 @@ named! {
 /// A stretch of the run with one rate, or a rate that changes evenly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stage {
+    /// Unique in the plan.
     pub name: String,
     /// Run like the rest, left out of the totals.
     pub warmup: bool,
@@ -362,6 +383,7 @@ pub struct Stage {
     pub duration: Option<Duration>,
     /// Arrivals a second at the stage's start and end. Closed loop: not used.
     pub rate_from: f64,
+    /// The same at its end; equal for a steady rate.
     pub rate_to: f64,
 }
 
@@ -379,6 +401,7 @@ impl Stage {
 }
 
 named! {
+    /// Whether calls share connections.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Reuse by name {
         /// Calls share the plan's connections.
@@ -391,9 +414,11 @@ named! {
 /// A promise the target is held to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objective {
+    /// What is limited.
     pub metric: Metric,
     /// The stage whose calls are meant; `None`: all that are not warm-up.
     pub stage: Option<String>,
+    /// The limit is an upper one.
     pub below: bool,
     /// Nanoseconds for times, a share (0–1) for errors, calls a second for rates, bytes for
     /// memory.
@@ -402,8 +427,10 @@ pub struct Objective {
     pub text: String,
 }
 
+/// What an objective limits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Metric {
+    /// A statistic of one kind of time.
     Time(Timed, Statistic),
     /// Share of calls that did not end ok.
     Errors,
@@ -418,9 +445,13 @@ pub enum Metric {
 /// Which of the times that are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timed {
+    /// From when a call was due to its end.
     Response,
+    /// From a call's actual send to its end.
     Service,
+    /// From a call's actual send to the first byte of its answer.
     FirstByte,
+    /// From when a call was due to its actual send.
     Lag,
     /// All phases of a connection together.
     Connection,
@@ -443,17 +474,21 @@ impl Timed {
     }
 }
 
+/// Which figure of many times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Statistic {
     /// 0–100.
     Percentile(f64),
+    /// The arithmetic mean.
     Mean,
 }
 
 /// One end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
+    /// The end that makes calls.
     Client,
+    /// The end that answers them.
     Server,
 }
 
@@ -465,9 +500,11 @@ pub enum Watch {
     TargetPort,
     /// The process that listens on this port of this machine.
     Port(u16),
+    /// The process with this id.
     Pid(u32),
     /// All processes that this one has started before the load.
     Started,
+    /// No process.
     Nothing,
 }
 

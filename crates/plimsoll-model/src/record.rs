@@ -87,6 +87,7 @@ pub struct StageRecord {
     pub slowest: Slowest,
     /// Bytes of the protocol's messages.
     pub bytes_sent: u64,
+    /// The same of answers.
     pub bytes_received: u64,
     /// From the arrival to the end; calls that ended ok.
     #[serde(skip)]
@@ -340,6 +341,7 @@ impl StageRecord {
 /// of `requests.jsonl.zst`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestRecord {
+    /// When it was due, sent and ended, and how.
     #[serde(flatten)]
     pub sample: Sample,
     /// The phases of the call's own connection; `None` where connections are shared.

@@ -66,10 +66,16 @@ named! {
 
 /// Names of the files in a run directory.
 pub mod file {
+    /// The resolved plan, without secrets.
     pub const PLAN: &str = "plan.toml";
+    /// The state of the run, its machine, and its figures.
     pub const RUN: &str = "run.json";
+    /// A line a second, with histograms.
     pub const INTERVALS: &str = "intervals.jsonl";
+    /// A line a call, where calls are kept.
     pub const REQUESTS: &str = "requests.jsonl.zst";
+    /// The page for people.
     pub const REPORT: &str = "report.html";
+    /// The messages of the run.
     pub const LOG: &str = "log.txt";
 }

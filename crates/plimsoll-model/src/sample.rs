@@ -11,6 +11,7 @@ pub struct Sample {
     pub number: u64,
     /// Index into the plan's stages.
     pub stage: u8,
+    /// How it ended.
     #[serde(rename = "code")]
     pub outcome: Outcome,
     /// When it was due: the intended send time. In a closed loop, when it was sent.
@@ -28,6 +29,7 @@ pub struct Sample {
     pub done: Time,
     /// Bytes of the protocol's messages, without framing, TLS or TCP.
     pub bytes_sent: u32,
+    /// The same of its answer.
     pub bytes_received: u32,
 }
 

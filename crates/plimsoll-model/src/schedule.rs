@@ -38,9 +38,11 @@ pub struct Arrival {
 /// Where one stage lies. Nanoseconds since the schedule's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StageBounds {
+    /// Inclusive.
     pub start: u64,
     /// Exclusive; `None`: until the plan's number of calls is reached.
     pub end: Option<u64>,
+    /// Its calls do not count.
     pub warmup: bool,
 }
 

@@ -65,25 +65,36 @@ pub enum Verdict {
     /// target does not carry the rate, which a longer trial would show.
     Growing,
     /// The generator, not the target, was the limit: this says nothing of the target.
-    GeneratorLimited { reason: String },
+    GeneratorLimited {
+        /// A sentence.
+        reason: String,
+    },
 }
 
 /// A trial that was made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
+    /// What it was made for.
     pub purpose: Purpose,
+    /// Arrivals a second.
     pub rate_per_s: f64,
     /// Of the load that counts, seconds.
     pub length_s: f64,
     /// With everything around it: connecting, warm-up, draining, settling. Seconds.
     pub took_s: f64,
+    /// How it ended.
     #[serde(flatten)]
     pub verdict: Verdict,
+    /// Calls a second that ended; `None`: not known.
     pub achieved_per_s: Option<f64>,
+    /// Response time; `None`, as the next two: too few calls.
     pub p50_us: Option<f64>,
+    /// The 99th percentile.
     pub p99_us: Option<f64>,
+    /// The 99.9th percentile.
     #[serde(rename = "p99.9_us")]
     pub p99_9_us: Option<f64>,
+    /// The mean response time; `None`: no call ended ok.
     pub mean_us: Option<f64>,
     /// What an objective on a time limits ([`plotted`](crate::objective::plotted)); left out where unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -102,8 +113,11 @@ pub struct Trial {
 pub enum Step {
     /// Make this trial.
     Try {
+        /// What it is made for.
         purpose: Purpose,
+        /// Arrivals a second.
         rate_per_s: f64,
+        /// Of the load that counts.
         length: Duration,
     },
     /// Nothing more is to be learned, or the budget is spent.

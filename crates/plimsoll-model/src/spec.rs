@@ -264,7 +264,9 @@ pub struct LoadSpec {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum RateSpec {
+    /// The same throughout.
     Steady(Rate),
+    /// Changing evenly.
     Ramp(RampSpec),
 }
 
@@ -326,7 +328,9 @@ pub struct StepSpec {
 /// A duration that can be switched off with `"none"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
+    /// It ends then.
     After(Period),
+    /// It is off.
     None,
 }
 

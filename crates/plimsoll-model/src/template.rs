@@ -45,8 +45,11 @@ pub enum Source {
     Message,
     /// A random UUID (RFC 9562, version 4).
     Uuid,
+    /// When the call is made.
     Now(Unit),
+    /// A number, drawn for each call.
     Random(Random),
+    /// A column of the call's row, or the whole row as JSON.
     Row(Arc<Column>),
     /// What a command printed last; not written in braces.
     Live(Arc<LiveValue>),
@@ -67,26 +70,34 @@ pub enum Unit {
 /// in the last of `digits` digits behind the point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Random {
+    /// In steps; 0.25 of two digits is 25.
     pub low: i64,
+    /// As `low`.
     pub high: i64,
+    /// At most 9.
     pub digits: u8,
 }
 
 /// A [`Source`] in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
+    /// What it stands for.
     pub source: Source,
     /// Its place among the fields of the data, so that two random ones differ.
     slot: u32,
 }
 
+/// A piece of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
+    /// The same in every call.
     Text(String),
+    /// Another value in each.
     Field(Field),
 }
 
 impl Part {
+    /// `None`: it is text.
     pub fn field(&self) -> Option<&Field> {
         match self {
             Part::Text(_) => None,
@@ -215,6 +226,7 @@ impl Template {
         Ok(Template { parts })
     }
 
+    /// In order; texts are not empty.
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
@@ -364,6 +376,7 @@ impl Field {
         }
     }
 
+    /// Behind the point, of a number; 0 of anything else.
     pub fn digits(&self) -> u8 {
         match self.source {
             Source::Random(random) => random.digits,

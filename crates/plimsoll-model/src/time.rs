@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 pub struct Time(pub u64);
 
 impl Time {
+    /// When the run's clock began.
     pub const ZERO: Time = Time(0);
     /// Later than anything that can happen in a run; used for "never".
     pub const NEVER: Time = Time(u64::MAX);
@@ -31,6 +32,7 @@ impl Time {
         Duration::from_nanos(self.since(earlier))
     }
 
+    /// At most [`Time::NEVER`].
     #[inline]
     pub fn plus_nanos(self, nanos: u64) -> Time {
         Time(self.0.saturating_add(nanos))

@@ -43,6 +43,7 @@ impl Times {
         self.0.as_ref().map_or(0, Histogram::len)
     }
 
+    /// No time was recorded.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

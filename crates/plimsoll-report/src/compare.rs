@@ -16,6 +16,7 @@ use crate::quantity::{plural, rate, signed, time};
 pub enum Unit {
     /// Microseconds.
     Time,
+    /// Calls a second.
     PerSecond,
     /// 0–1.
     Share,
@@ -24,11 +25,15 @@ pub enum Unit {
 /// One metric in both groups.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
+    /// What reports call it.
     pub metric: &'static str,
+    /// Of both values.
     pub unit: Unit,
+    /// True for times, false for rates and shares of success.
     pub lower_is_better: bool,
     /// The median of the runs' values; a single run's own.
     pub a: f64,
+    /// The same of the second group.
     pub b: f64,
     /// `None`: too few runs to tell.
     pub difference: Option<Difference>,
@@ -86,7 +91,9 @@ fn percent(part: f64) -> String {
 pub struct Comparison {
     /// What was compared with.
     pub a: Side,
+    /// What was compared with `a`.
     pub b: Side,
+    /// The metrics that all runs of both groups have.
     pub rows: Vec<Row>,
     /// How many rows are judged: those whose values are not all the same.
     pub judged: usize,
@@ -101,7 +108,9 @@ pub struct Comparison {
 pub struct Side {
     /// The first run's name and directory.
     pub name: String,
+    /// Of the first run.
     pub directory: String,
+    /// At least one.
     pub runs: usize,
 }
 

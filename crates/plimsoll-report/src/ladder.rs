@@ -179,6 +179,7 @@ pub fn metrics(ladder: &LadderRecord) -> Vec<Metric> {
 
 /// Metrics that stand in one table.
 pub struct Group {
+    /// The head of the first column, with the rungs' names.
     pub heading: &'static str,
     /// Each with the head of its column.
     pub columns: Vec<(Metric, &'static str)>,

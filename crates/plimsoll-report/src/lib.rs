@@ -6,6 +6,8 @@
 //! and [`compare`] for two groups of runs. Nothing here measures, decides or opens a
 //! socket; the binary prints what these functions return.
 
+#![warn(missing_docs)]
+
 mod addresses;
 pub mod aiperf;
 pub mod bencher;

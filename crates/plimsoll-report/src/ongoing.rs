@@ -38,6 +38,7 @@ impl Ongoing {
         }
     }
 
+    /// The run's.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -34,6 +34,7 @@ use times::side_by_side;
 pub struct Options {
     /// Columns of the terminal.
     pub width: usize,
+    /// ANSI escape sequences may be used.
     pub colour: bool,
     /// The server's own delay, where it is known: show what was added to it.
     pub overhead_over: Option<Duration>,

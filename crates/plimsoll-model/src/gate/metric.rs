@@ -9,26 +9,35 @@ named! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Metric by key and name {
+        /// Median time of a call: response time in slices, service time in turns, µs.
         P50 "p50" "p50",
+        /// The same at the 99th percentile, µs.
         P99 "p99" "p99",
+        /// User and system CPU of the client for each call, µs.
         ClientCpu "client_cpu" "client CPU a call",
+        /// The same of the watched server, µs.
         ServerCpu "server_cpu" "server CPU a call",
         /// Of the sidecars on the way, together.
         SidecarCpu "sidecar_cpu" "sidecar CPU a call",
         /// Of a client that keeps so many calls in flight that it never waits for the next arrival.
         BusyClientCpu "busy_client_cpu" "client CPU a call, saturated",
+        /// The server of such a client, µs.
         BusyServerCpu "busy_server_cpu" "server CPU a call, saturated",
         /// From the beginning of a connection to when it can carry a call.
         ConnectionTime "connection_time" "new connection (p50)",
         /// A new connection and one call on it.
         ConnectionClientCpu "connection_client_cpu" "client CPU a new connection",
+        /// The server's end of the same.
         ConnectionServerCpu "connection_server_cpu" "server CPU a new connection",
         /// What TCP carries both ways for a connection, apart from its calls.
         ConnectionBytes "connection_bytes" "bytes a new connection",
         /// As of new connections, where TLS sessions are resumed.
         ResumedTime "resumed_time" "resumed connection (p50)",
+        /// A resumed connection and one call on it.
         ResumedClientCpu "resumed_client_cpu" "client CPU a resumed connection",
+        /// The server's end of the same.
         ResumedServerCpu "resumed_server_cpu" "server CPU a resumed connection",
+        /// What TCP carries both ways for a resumed connection, apart from its calls.
         ResumedBytes "resumed_bytes" "bytes a resumed connection",
         /// What each open connection takes of the client's heap, bytes.
         ClientMemory "client_memory" "client memory a connection",
@@ -56,6 +65,7 @@ named! {
 }
 
 impl Part {
+    /// The part of this name, as plans have it.
     pub fn from_name(name: &str) -> Option<Part> {
         Part::ALL.into_iter().find(|part| part.name() == name)
     }
@@ -82,11 +92,14 @@ impl Part {
 /// What a metric's values are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
+    /// Microseconds.
     Micros,
+    /// Bytes.
     Bytes,
 }
 
 impl Metric {
+    /// Of its values and of differences between them.
     pub fn unit(self) -> Unit {
         match self {
             Metric::ClientMemory

@@ -20,8 +20,11 @@ pub enum Passage {
 /// A gate with what became of one rung at it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gated {
+    /// As the plan has it.
     pub gate: Gate,
+    /// Its place in the ladder, from 0.
     pub rung: usize,
+    /// Where the difference to the first rung is.
     pub passage: Passage,
     /// What the gate allows, in the metric's unit; `None`: the first rung's figure is not known.
     pub allowed: Option<f64>,

@@ -37,7 +37,9 @@ pub fn takes_part(round: usize, own: usize, rounds: usize) -> bool {
 /// A figure of a link, with its interval where it has enough pieces; the intervals of all links hold together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figure {
+    /// In its own unit.
     pub value: f64,
+    /// Its ends; `None`: too few pieces.
     pub interval: Option<[f64; 2]>,
 }
 

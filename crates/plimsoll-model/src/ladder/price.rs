@@ -10,8 +10,11 @@ use crate::statistics::rank::median_of;
 /// A percentile with its 95 % confidence interval, µs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Percentile {
+    /// The percentile.
     pub us: f64,
+    /// The interval's lower end.
     pub low_us: f64,
+    /// The interval's upper end.
     pub high_us: f64,
     /// How many values it is of.
     pub count: u64,
@@ -39,9 +42,11 @@ pub struct Price {
     pub resumed: bool,
     /// Until it could carry a call.
     pub p50_us: Option<f64>,
+    /// The same at the 99th percentile, over all slices together.
     pub p99: Option<Percentile>,
     /// With the call that it is made for.
     pub client_cpu_us: Option<f64>,
+    /// The same of the server.
     pub server_cpu_us: Option<f64>,
     /// What TCP carries both ways for it, without the call; `None`: not counted.
     pub bytes: Option<f64>,

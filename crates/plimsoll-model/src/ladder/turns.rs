@@ -67,6 +67,7 @@ pub struct TurnsRecord {
     /// taken for a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted_us: Option<f64>,
+    /// Of every rung to the one below it and to the first.
     pub differences: Vec<Difference>,
 }
 
@@ -77,11 +78,17 @@ fn one() -> usize {
 /// What one rung adds to another, in the metric's unit. The intervals of a ladder hold together.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Difference {
+    /// The upper rung, from 0.
     pub of: usize,
+    /// The lower rung.
     pub to: usize,
+    /// One of [`METRICS`].
     pub metric: Metric,
+    /// How much the upper rung takes more.
     pub shift: f64,
+    /// The interval's lower end.
     pub low: f64,
+    /// The interval's upper end.
     pub high: f64,
 }
 

@@ -7,6 +7,7 @@ use crate::run::IntervalRecord;
 /// What was measured so far of a run that goes on.
 #[derive(Clone, Debug, Default)]
 pub struct SoFar {
+    /// Of the intervals added.
     pub measured: Measured,
     /// The plan's stages by number; `None`: warm-up.
     stages: Vec<Option<String>>,

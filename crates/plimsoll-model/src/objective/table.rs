@@ -13,15 +13,18 @@ use super::Judged;
 /// What was measured of an objective, seen apart from the run's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
+    /// The limit was kept.
     Met,
     /// It would be missed had the generator never been late.
     Missed,
     /// It is missed, and the generator can be the cause.
     MissedPerhaps,
+    /// Too few calls, or handshakes, to tell.
     TooFew,
 }
 
 impl Found {
+    /// In the order of the table.
     pub const ALL: [Found; 4] = [
         Found::Met,
         Found::Missed,

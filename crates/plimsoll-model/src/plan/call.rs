@@ -68,6 +68,7 @@ pub trait Call: Same + fmt::Debug + Send + Sync {
         None
     }
 
+    /// The same, to give it addresses and a proxy.
     fn second_target_mut(&mut self) -> Option<&mut Target> {
         None
     }
@@ -81,6 +82,7 @@ fn last_part(name: &str) -> &str {
 
 /// Comparing without knowing the type.
 pub trait Same: Any {
+    /// `other` is of the same type, and equal.
     fn is_same(&self, other: &dyn Any) -> bool;
 }
 
@@ -95,6 +97,7 @@ impl<T: Any + PartialEq> Same for T {
 pub struct CallPlan(Arc<dyn Call>);
 
 impl CallPlan {
+    /// Forgets the protocol's type.
     pub fn new(call: impl Call) -> CallPlan {
         CallPlan(Arc::new(call))
     }

@@ -8,9 +8,13 @@ use base64::engine::general_purpose::STANDARD;
 /// A proxy that carries connections to their target, of which it sees nothing but bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
+    /// The protocol that it speaks.
     pub kind: ProxyKind,
+    /// A name or an address, without brackets.
     pub host: String,
+    /// Never 0.
     pub port: u16,
+    /// `None`: it asks for none.
     pub credentials: Option<Credentials>,
 }
 
@@ -26,7 +30,9 @@ pub enum ProxyKind {
 /// Who asks. Secret: never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
+    /// At most 255 bytes, without a colon.
     pub user: String,
+    /// At most 255 bytes.
     pub password: String,
 }
 

@@ -9,6 +9,7 @@ use crate::named::named;
 /// How the link is secured. Paths, not contents.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TlsPlan {
+    /// How the server's certificate is checked.
     pub trust: Trust,
     /// Lists of revoked certificates (CRL): one of every issuer in the server's chain.
     pub crl: Option<PathBuf>,
@@ -19,7 +20,9 @@ pub struct TlsPlan {
     pub server_name: Option<String>,
     /// One or both; the handshake takes the highest that the server has as well.
     pub versions: Vec<TlsVersion>,
+    /// Those offered, of all versions above.
     pub suites: Vec<Suite>,
+    /// Those offered, the preferred one first.
     pub groups: Vec<Group>,
     /// Accept compressed certificates, and compress the client's (RFC 8879).
     pub compressed: bool,
@@ -32,7 +35,9 @@ pub struct TlsPlan {
     pub full: Option<f64>,
     /// Send requests with the first bytes of a resumed session (0-RTT, RFC 8446 §2.3).
     pub early_data: bool,
+    /// Who seals and opens records.
     pub records: RecordLayer,
+    /// How often a certificate chain is checked.
     pub chain: ChainCheck,
 }
 
@@ -80,9 +85,12 @@ named! {
     }
 }
 
+/// What the client shows of itself. PEM files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
+    /// The chain, the client's own certificate first.
     pub cert: PathBuf,
+    /// The private key.
     pub key: PathBuf,
 }
 
@@ -102,19 +110,29 @@ named! {
     /// secret and authenticate what they encrypt (RFC 5289, RFC 7905).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Suite by name {
+        /// TLS 1.3, AES-128-GCM.
         Aes128GcmSha256 "TLS_AES_128_GCM_SHA256",
+        /// TLS 1.3, AES-256-GCM.
         Aes256GcmSha384 "TLS_AES_256_GCM_SHA384",
+        /// TLS 1.3, ChaCha20-Poly1305.
         Chacha20Poly1305Sha256 "TLS_CHACHA20_POLY1305_SHA256",
+        /// TLS 1.2, for ECDSA certificates.
         EcdheEcdsaAes128GcmSha256 "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+        /// TLS 1.2, for ECDSA certificates.
         EcdheEcdsaAes256GcmSha384 "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+        /// TLS 1.2, for ECDSA certificates.
         EcdheEcdsaChacha20Poly1305Sha256 "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+        /// TLS 1.2, for RSA certificates.
         EcdheRsaAes128GcmSha256 "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+        /// TLS 1.2, for RSA certificates.
         EcdheRsaAes256GcmSha384 "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+        /// TLS 1.2, for RSA certificates.
         EcdheRsaChacha20Poly1305Sha256 "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
     }
 }
 
 impl Suite {
+    /// The only version that has it.
     pub const fn version(self) -> TlsVersion {
         match self {
             Suite::Aes128GcmSha256 | Suite::Aes256GcmSha384 | Suite::Chacha20Poly1305Sha256 => {
@@ -130,13 +148,21 @@ named! {
     /// draft-ietf-tls-mlkem).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Group by name {
+        /// Hybrid of ML-KEM-768 and X25519.
         X25519Mlkem768 "X25519MLKEM768",
+        /// Hybrid of ML-KEM-768 and P-256.
         Secp256r1Mlkem768 "SecP256r1MLKEM768",
+        /// Hybrid of ML-KEM-1024 and P-384.
         Secp384r1Mlkem1024 "SecP384r1MLKEM1024",
+        /// ML-KEM-768 alone.
         Mlkem768 "MLKEM768",
+        /// ML-KEM-1024 alone.
         Mlkem1024 "MLKEM1024",
+        /// RFC 7748.
         X25519 "X25519",
+        /// P-256.
         Secp256r1 "secp256r1",
+        /// P-384.
         Secp384r1 "secp384r1",
     }
 }

@@ -21,6 +21,7 @@ pub struct AddressCounts {
 }
 
 impl AddressCounts {
+    /// Adds what another worker, interval or shard counted.
     pub fn merge(&mut self, other: &AddressCounts) {
         self.calls += other.calls;
         self.errors += other.errors;
@@ -28,6 +29,7 @@ impl AddressCounts {
         self.connect_failures += other.connect_failures;
     }
 
+    /// Nothing was counted.
     pub fn is_empty(&self) -> bool {
         *self == AddressCounts::default()
     }
@@ -36,7 +38,9 @@ impl AddressCounts {
 /// One address's counts as its worker keeps them: by stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressTally {
+    /// As it is written: IP address and port, or socket.
     pub address: Arc<str>,
+    /// As many as the plan has.
     pub stages: Vec<AddressCounts>,
 }
 

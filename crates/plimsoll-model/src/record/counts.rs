@@ -35,11 +35,13 @@ impl From<BTreeMap<Outcome, u64>> for Counts {
 }
 
 impl Counts {
+    /// Counts `n` more.
     #[inline]
     pub fn add(&mut self, outcome: Outcome, n: u64) {
         self.0[outcome.index()] += n;
     }
 
+    /// How many there were.
     pub fn of(&self, outcome: Outcome) -> u64 {
         self.0[outcome.index()]
     }
@@ -54,6 +56,7 @@ impl Counts {
         Outcome::all().zip(self.0).filter(|(_, n)| *n > 0)
     }
 
+    /// Adds what another worker, interval or shard counted.
     pub fn merge(&mut self, other: &Counts) {
         for (ours, theirs) in self.0.iter_mut().zip(other.0) {
             *ours += theirs;

@@ -6,9 +6,13 @@ use crate::ConnectPhases;
 /// The phases of connections made. Times of phases that did not happen are left out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PhaseRecord {
+    /// Name resolution.
     pub resolve: Times,
+    /// TCP's handshake.
     pub connect: Times,
+    /// TLS's handshake.
     pub handshake: Times,
+    /// The protocol's greeting.
     pub ready: Times,
     /// All phases of a connection together.
     pub total: Times,
@@ -53,12 +57,14 @@ impl PhaseRecord {
         ]
     }
 
+    /// Adds what another worker, interval or shard recorded.
     pub fn merge(&mut self, other: &PhaseRecord) {
         for (ours, theirs) in self.all_mut().into_iter().zip(other.all()) {
             ours.merge(theirs);
         }
     }
 
+    /// No connection was recorded.
     pub fn is_empty(&self) -> bool {
         self.all().into_iter().all(Times::is_empty)
     }
@@ -92,6 +98,7 @@ impl MessageRecord {
         self.inter_message.clear();
     }
 
+    /// No message was counted.
     pub fn is_empty(&self) -> bool {
         self.sent == 0 && self.received == 0
     }

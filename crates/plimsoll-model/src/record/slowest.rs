@@ -22,6 +22,7 @@ pub struct SlowCall {
     pub service_ns: u64,
     /// From the beginning of the run to when it was due.
     pub due_ns: u64,
+    /// How it ended.
     #[serde(rename = "code")]
     pub outcome: Outcome,
     /// Over all processes and shards.
@@ -29,6 +30,7 @@ pub struct SlowCall {
     /// The worker's; a connection that takes the place of another has its number. `None`: not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection: Option<u32>,
+    /// As its request carried it.
     pub trace_id: TraceId,
 }
 
@@ -69,6 +71,7 @@ impl Slowest {
         self.0.is_empty()
     }
 
+    /// The slowest first.
     pub fn calls(&self) -> &[SlowCall] {
         &self.0
     }

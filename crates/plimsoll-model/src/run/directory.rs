@@ -16,12 +16,17 @@ use super::{IntervalRecord, RunError, RunHeader, StageSummary, State, Summary, T
 /// A run that has ended, in whatever way, with its figures.
 #[derive(Clone, Debug)]
 pub struct Run {
+    /// Where it was read from, or written to.
     pub dir: PathBuf,
+    /// How it ended.
     pub state: State,
+    /// Why it is not complete; a sentence.
     pub reason: Option<String>,
     /// `plan.toml`.
     pub plan: String,
+    /// What was known before the first call.
     pub header: RunHeader,
+    /// Its figures.
     pub summary: Summary,
     /// `requests.jsonl.zst` is there.
     pub has_requests: bool,

@@ -5,12 +5,14 @@ use super::{Run, RunError, State};
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
+    /// The state to write.
     pub state: State,
     /// Why, where the state is not [`State::Complete`].
     pub reason: Option<String>,
 }
 
 impl Ending {
+    /// At its planned end.
     pub fn complete() -> Ending {
         Ending {
             state: State::Complete,
@@ -18,6 +20,7 @@ impl Ending {
         }
     }
 
+    /// Before its end, with everything written.
     pub fn aborted(reason: impl Into<String>) -> Ending {
         Ending {
             state: State::Aborted,
@@ -25,6 +28,7 @@ impl Ending {
         }
     }
 
+    /// With something missing.
     pub fn partial(reason: impl Into<String>) -> Ending {
         Ending {
             state: State::Partial,
@@ -38,5 +42,6 @@ impl Ending {
 pub struct Unsaved {
     /// Its figures are whole.
     pub run: Box<Run>,
+    /// Why `run.json` could not be written.
     pub error: RunError,
 }

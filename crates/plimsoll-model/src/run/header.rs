@@ -31,8 +31,11 @@ pub enum Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Security {
+    /// No TLS.
     Plaintext,
+    /// The server shows a certificate.
     Tls,
+    /// Both ends do.
     MutualTls,
 }
 
@@ -40,17 +43,24 @@ pub enum Security {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Loop {
+    /// The schedule, whatever the target does.
     Open,
+    /// Each client, when its last call ended.
     Closed,
 }
 
 /// The head of `run.json`. `None`: not known, or doesn't apply.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunHeader {
+    /// Of the run format.
     pub schema_version: u32,
+    /// Measured, or imported.
     pub source: Source,
+    /// The plan's.
     pub name: String,
+    /// The URL as typed.
     pub target: Option<String>,
+    /// As the plan's call section is named.
     pub protocol: Option<String>,
     /// What is called (gRPC: `package.Service/Method`).
     pub call: Option<String>,
@@ -61,18 +71,21 @@ pub struct RunHeader {
         skip_serializing_if = "Option::is_none"
     )]
     pub version: Option<String>,
+    /// As planned.
     pub security: Option<Security>,
     /// What the TLS handshakes agreed on.
     pub tls: Option<NegotiatedTls>,
     /// Any server certificate was taken. Left out where they were checked.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,
+    /// Who decides when a call starts.
     #[serde(rename = "loop")]
     pub load_loop: Option<Loop>,
     /// `constant` or `poisson`; open loop only.
     pub arrivals: Option<String>,
     /// Closed loop only.
     pub clients: Option<u32>,
+    /// Planned; `None` for cold runs.
     pub connections: Option<u32>,
     /// A new connection for every call.
     pub cold: bool,
@@ -95,10 +108,15 @@ pub struct RunHeader {
     pub resume: bool,
     /// Stop after this many calls, not counting the warm-up's.
     pub calls: Option<u64>,
+    /// Of everything random.
     pub seed: Option<u64>,
+    /// As [`plan_hash`] has it.
     pub plan_hash: Option<String>,
+    /// Of the Plimsoll that measured or imported.
     pub tool_version: String,
+    /// Measured: the first arrival. Imported: when that was done.
     pub started_at: Timestamp,
+    /// The load's.
     pub machine: Option<Machine>,
     /// Processes that shared the load. Left out where it was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -120,21 +138,27 @@ pub struct RunHeader {
     /// Process ids of the watched server; left out where none was watched.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub server_pids: Vec<i32>,
+    /// In order, warm-up first.
     pub planned_stages: Vec<PlannedStage>,
 }
 
 /// A stage as planned.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlannedStage {
+    /// Unique in the plan.
     pub name: String,
+    /// Left out of the totals.
     pub warmup: bool,
+    /// `None`: until the plan's calls are made.
     pub duration_us: Option<u64>,
     /// Open loop only.
     pub rate_from_per_s: Option<f64>,
+    /// The same at its end.
     pub rate_to_per_s: Option<f64>,
 }
 
 impl PlannedStage {
+    /// `None`: until the plan's calls are made.
     pub fn duration(&self) -> Option<Duration> {
         self.duration_us.map(Duration::from_micros)
     }
@@ -143,12 +167,17 @@ impl PlannedStage {
 /// Facts of the machine that made the load. Its name is left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
+    /// Its release, as uname(1) has it.
     pub kernel: Option<String>,
+    /// As /proc/cpuinfo names it.
     pub cpu_model: Option<String>,
+    /// That this process may use.
     pub cores: Option<u32>,
+    /// All of it.
     pub memory_bytes: Option<u64>,
     /// The frequency governor of the first core.
     pub governor: Option<String>,
+    /// The default for new connections.
     pub tcp_congestion_control: Option<String>,
 }
 
@@ -314,6 +343,7 @@ impl RunHeader {
         stages.filter_map(PlannedStage::duration).sum()
     }
 
+    /// Calls are due whatever the target does.
     pub fn is_open(&self) -> bool {
         self.load_loop == Some(Loop::Open)
     }
@@ -337,6 +367,7 @@ impl RunHeader {
             .is_some_and(|s| s.rate_from_per_s == Some(0.0) && s.rate_to_per_s == Some(0.0))
     }
 
+    /// The stage is left out of the totals.
     pub fn is_warmup(&self, stage: u8) -> bool {
         self.planned_stages
             .get(usize::from(stage))

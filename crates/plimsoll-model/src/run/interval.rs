@@ -21,6 +21,7 @@ use super::memory::MemoryReading;
 /// it had at its two ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resources {
+    /// Busy waiting left out.
     pub cpu_user_us: u64,
     /// `None`: not known; another tool measured, and reports user time only.
     pub cpu_system_us: Option<u64>,
@@ -29,7 +30,9 @@ pub struct Resources {
     /// Before the first connection; in a run's first interval only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rss_bytes_before: Option<u64>,
+    /// Open files and sockets.
     pub descriptors: u64,
+    /// Of all its processes.
     pub threads: u64,
 }
 
@@ -57,6 +60,7 @@ impl Resources {
 /// One interval of a run, all workers merged. As JSON, it is a line of `intervals.jsonl`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct IntervalRecord {
+    /// From 0.
     pub index: u64,
     /// From the start of the run (the first stage's first arrival).
     #[serde(rename = "start_us", with = "whole_us")]

@@ -22,8 +22,11 @@ pub struct MachineUse {
 /// A process that is neither the load nor its server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OtherProcess {
+    /// As the kernel has it, at most 15 bytes.
     pub name: String,
+    /// Its process id.
     pub pid: i32,
+    /// User and system time.
     pub cpu_us: u64,
 }
 

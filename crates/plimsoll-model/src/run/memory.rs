@@ -64,27 +64,35 @@ pub enum Moment {
 /// Both ends and the kernel at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryReading {
+    /// Before or with connections.
     pub moment: Moment,
     /// Open connections.
     pub connections: u64,
+    /// `None`: not known.
     pub client: Option<ProcessMemory>,
     /// `None` where the server is not on this machine, or may not be looked at.
     pub server: Option<ProcessMemory>,
+    /// `None`: not known.
     pub kernel: Option<KernelMemory>,
 }
 
 /// How much more the kernel has a connection, for the sockets of all ends that are on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct KernelGrowth {
+    /// Of buffers.
     pub tcp_buffer_bytes: f64,
+    /// Of slabs.
     pub slab_bytes: f64,
 }
 
 /// The difference of two readings, a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MemoryGrowth {
+    /// `None`, as the next two: not read at both moments.
     pub client: Option<ProcessGrowth>,
+    /// The watched one.
     pub server: Option<ProcessGrowth>,
+    /// For the sockets of both ends, where both are on this machine.
     pub kernel: Option<KernelGrowth>,
 }
 
@@ -116,6 +124,7 @@ impl MemoryGrowth {
 /// What connections held, and what that is for one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MemorySummary {
+    /// Without connections.
     pub before: MemoryReading,
     /// The first reading with connections.
     pub held: MemoryReading,

@@ -68,6 +68,7 @@ impl Open {
 }
 
 impl IntervalMerger {
+    /// Sources are numbered from 0.
     pub fn new(sources: usize) -> IntervalMerger {
         IntervalMerger {
             sources: vec![Source::default(); sources],

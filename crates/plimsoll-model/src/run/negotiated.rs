@@ -11,6 +11,7 @@ use crate::record::is_zero;
 pub struct NegotiatedTls {
     /// This and the next two: of the first connection.
     pub version: String,
+    /// The cipher suite.
     pub suite: String,
     /// `None` where a resumed session took its keys from the ticket alone.
     pub group: Option<String>,
@@ -60,8 +61,11 @@ impl NegotiatedTls {
 /// Handshakes that agreed on the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handshakes {
+    /// How many.
     pub count: u64,
+    /// Of TLS.
     pub version: String,
+    /// The cipher suite.
     pub suite: String,
     /// `None` where a resumed session took its keys from the ticket alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -79,6 +83,7 @@ pub struct Handshakes {
     /// Their bytes (DER) together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chain_bytes: Option<u64>,
+    /// From a ticket.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resumed: bool,
     /// After a HelloRetryRequest (RFC 8446 §4.1.4).

@@ -11,6 +11,7 @@ pub struct PlanDifference {
     pub key: String,
     /// As in the plan; `None`: not there.
     pub a: Option<String>,
+    /// The same of the other plan.
     pub b: Option<String>,
 }
 

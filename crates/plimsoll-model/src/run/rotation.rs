@@ -17,22 +17,30 @@ use crate::record::Times;
 pub struct RotationSummary {
     /// Intervals with a replacement.
     pub intervals: u64,
+    /// Those, and the ones next to them.
     pub around: RotationPart,
+    /// All others.
     pub rest: RotationPart,
 }
 
 /// Some of the intervals, together.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RotationPart {
+    /// Of all together.
     pub length_us: u64,
     /// Calls that ended, ok or not.
     pub calls: u64,
+    /// Of these, those that ended with an error.
     pub errors: u64,
+    /// Attempts at a connection that failed, apart from calls.
     pub connect_failures: u64,
+    /// Made, with full or resumed handshakes.
     pub connections: u64,
+    /// `None`: none was made.
     pub handshake: Option<TimesSummary>,
     /// `None` where not known, as the next.
     pub client_cpu_us_per_call: Option<f64>,
+    /// Of the watched server.
     pub server_cpu_us_per_call: Option<f64>,
 }
 

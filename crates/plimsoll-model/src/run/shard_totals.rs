@@ -23,6 +23,7 @@ pub struct ShardTotals {
 }
 
 impl ShardTotals {
+    /// One more interval of the shard.
     pub fn add(&mut self, header: &RunHeader, interval: &IntervalRecord) {
         self.connections_open_max = self.connections_open_max.max(interval.connections_open);
         let mut counts = false;

@@ -23,16 +23,22 @@ pub enum ShardState {
 pub struct ShardFigures {
     /// From 0.
     pub shard: u32,
+    /// How it ended.
     pub state: ShardState,
     /// Why, where it is not complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Arrivals whose time had come.
     pub due: u64,
+    /// Calls that ended ok.
     pub ok: u64,
+    /// Calls that ended with an error.
     pub errors: u64,
+    /// Due, and never sent.
     pub not_started: u64,
     /// Calls that ended, by the time over which they were recorded.
     pub achieved_per_s: Option<f64>,
+    /// `None`, as the next two: too few calls.
     pub response_p99_us: Option<f64>,
     /// From when calls were due to when they were sent.
     pub lag_p99_us: Option<f64>,
@@ -42,10 +48,12 @@ pub struct ShardFigures {
     pub cores_used: Option<f64>,
     /// The share of a core that its busiest worker used, at most.
     pub busiest_worker_ratio: f64,
+    /// At the end of an interval.
     pub connections_open_max: u64,
     /// The rendezvous store's clock less the shard's, and how far from that it may be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_offset_us: Option<i64>,
+    /// The possible error of that offset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_uncertainty_us: Option<u64>,
     /// Why the shard was at its own limit: each makes the run invalid.

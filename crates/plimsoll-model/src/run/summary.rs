@@ -28,9 +28,13 @@ pub use totals::Totals;
 /// The phases of the connections that were made. `None`: didn't happen.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PhasesSummary {
+    /// Name resolution.
     pub resolve: Option<TimesSummary>,
+    /// TCP's handshake.
     pub connect: Option<TimesSummary>,
+    /// TLS's handshake.
     pub handshake: Option<TimesSummary>,
+    /// The protocol's greeting.
     pub ready: Option<TimesSummary>,
     /// All phases of a connection together.
     pub connection: Option<TimesSummary>,
@@ -56,7 +60,9 @@ impl PhasesSummary {
 pub struct MessagesSummary {
     /// On calls that ended.
     pub sent: u64,
+    /// Whole ones.
     pub received: u64,
+    /// Until the last of them had come.
     pub received_per_s: Option<f64>,
     /// From a call's actual send to its first message from the server.
     pub first_message: Option<TimesSummary>,
@@ -81,7 +87,9 @@ impl MessagesSummary {
 /// What a protocol measured besides its calls, by its stable names.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MeasuresSummary {
+    /// Zeros included.
     pub counts: BTreeMap<&'static str, u64>,
+    /// Those that were recorded.
     pub times: BTreeMap<&'static str, TimesSummary>,
 }
 
@@ -100,10 +108,13 @@ impl MeasuresSummary {
 /// How often one outcome happened.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ErrorSummary {
+    /// Of the outcome.
     pub code: String,
+    /// Calls, or connections.
     pub count: u64,
     /// Whose failure: client, link or target.
     pub blame: String,
+    /// For people.
     pub explanation: String,
 }
 
@@ -129,7 +140,9 @@ impl ErrorSummary {
 /// What became of calls and connections at one of several addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AddressSummary {
+    /// IP address and port, or socket.
     pub address: String,
+    /// Of calls and connections.
     #[serde(flatten)]
     pub counts: AddressCounts,
 }
@@ -153,6 +166,7 @@ impl AddressSummary {
 /// What one end used while the calls of a stage ran.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ResourcesSummary {
+    /// Busy waiting left out.
     pub cpu_user_us: f64,
     /// `None`: not known, in runs of other tools.
     pub cpu_system_us: Option<f64>,
@@ -163,14 +177,18 @@ pub struct ResourcesSummary {
     /// Before the first connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rss_bytes_before: Option<u64>,
+    /// Open files and sockets.
     pub descriptors_max: u64,
+    /// Of all its processes.
     pub threads_max: u64,
 }
 
 /// The figures of one stage, or of all that are not warm-up.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StageSummary {
+    /// The plan's; `total` of all.
     pub name: String,
+    /// Left out of the totals.
     pub warmup: bool,
     /// How long calls were started, or where no end was planned how long they ran;
     /// `None`: not known.
@@ -178,18 +196,24 @@ pub struct StageSummary {
     /// From the beginning to the end of the last call, and `elapsed_us` at least: what rates
     /// of messages, tokens and sessions refer to.
     pub lasted_us: Option<u64>,
+    /// Arrivals whose time had come.
     pub due: u64,
+    /// Calls that ended ok.
     pub ok: u64,
     /// Those that were given up are none.
     pub errors: u64,
     /// Sent, and given up because the run ended.
     pub cut_off: u64,
+    /// Answers that came after their call's deadline; these calls are errors.
     pub late: u64,
+    /// Due, and never sent.
     pub not_started: u64,
+    /// Errors that were never sent, since their deadline passed first.
     pub expired_unsent: u64,
     /// Left out where there are none, like the next.
     #[serde(skip_serializing_if = "is_zero")]
     pub waited_for_stream: u64,
+    /// Calls that found no connection up.
     #[serde(skip_serializing_if = "is_zero")]
     pub waited_for_connection: u64,
     /// ok / (ok + errors); `None` where there is none.
@@ -198,39 +222,56 @@ pub struct StageSummary {
     pub offered_per_s: Option<f64>,
     /// Calls a second that ended, ok or not, within `elapsed_us`.
     pub achieved_per_s: Option<f64>,
+    /// Bytes of the protocol's messages.
     pub bytes_sent: u64,
+    /// The same of answers.
     pub bytes_received: u64,
+    /// Made with a full handshake, or without TLS.
     pub connections_full: u64,
+    /// Made with a resumed session.
     pub connections_resumed: u64,
     /// Of both, those after a HelloRetryRequest; left out where there are none.
     #[serde(skip_serializing_if = "is_zero")]
     pub connections_retried: u64,
+    /// Shared ones that were up and were lost.
     pub connections_lost: u64,
     /// Left out where there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections_unused: Option<u64>,
+    /// At the end of an interval.
     pub connections_open_max: u64,
+    /// The most frequent first, as in the next two.
     pub errors_by_code: Vec<ErrorSummary>,
     /// Left out where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cut_off_by_code: Vec<ErrorSummary>,
+    /// Attempts at a connection that failed, apart from calls.
     pub connect_failures_by_code: Vec<ErrorSummary>,
     /// Where the target has several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<AddressSummary>,
+    /// From when calls were due to their end; `None`, as below: nothing was recorded.
     pub response: Option<TimesSummary>,
+    /// From the actual send to the end.
     pub service: Option<TimesSummary>,
+    /// From the actual send to the first byte of the answer.
     pub first_byte: Option<TimesSummary>,
+    /// Response times of calls that did not end ok.
     pub failed: Option<TimesSummary>,
+    /// From when calls were due to their actual send.
     pub lag: Option<TimesSummary>,
+    /// How late the generator noticed that calls were due.
     pub pacing: Option<TimesSummary>,
+    /// Of the connections made in the stage.
     pub phases: Option<PhasesSummary>,
     /// Of streams.
     pub messages: Option<MessagesSummary>,
     /// What the protocol measures besides its calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measures: Option<MeasuresSummary>,
+    /// `None`: not known.
     pub client: Option<ResourcesSummary>,
+    /// `None`: not watched.
     pub server: Option<ResourcesSummary>,
 }
 
@@ -297,11 +338,15 @@ impl StageSummary {
 /// Every call that was due is in exactly one count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CountCheck {
+    /// Arrivals whose time had come.
     pub due: u64,
+    /// Calls that ended ok.
     pub ok: u64,
+    /// Calls that ended with an error.
     pub errors: u64,
     /// Sent, and given up because the run ended.
     pub cut_off: u64,
+    /// Due, and given up before they were sent.
     pub not_started: u64,
     /// Sent and not ended when the record ends; 0 in a run that ended in good order.
     pub in_flight: u64,
@@ -321,14 +366,18 @@ impl CountCheck {
 /// Whether the figures describe the target.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Health {
+    /// No problem invalidates them.
     pub valid: bool,
+    /// What a reader should know, and whether it invalidates.
     pub problems: Vec<HealthProblem>,
 }
 
 /// Texts of failures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Detail {
+    /// Of the outcome.
     pub code: String,
+    /// As the server, the system or a library has it.
     pub text: String,
 }
 
@@ -341,6 +390,7 @@ pub struct Summary {
     pub total: StageSummary,
     /// In the plan's order, warm-up included.
     pub stages: Vec<StageSummary>,
+    /// The first few distinct ones of each outcome.
     pub details: Vec<Detail>,
     /// The slowest first, warm-up left out; left out where requests carried no trace ids.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -353,6 +403,7 @@ pub struct Summary {
     pub rotation: Option<RotationSummary>,
     /// Over all stages, warm-up included.
     pub count_check: CountCheck,
+    /// Whether the figures can be relied on.
     pub health: Health,
 }
 

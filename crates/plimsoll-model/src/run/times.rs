@@ -9,19 +9,31 @@ use crate::statistics::quantile::quantile;
 /// support ([`crate::statistics::quantile::is_supported`]) is `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TimesSummary {
+    /// How many times were recorded.
     pub count: u64,
+    /// The arithmetic mean.
     pub mean_us: f64,
+    /// The standard deviation.
     pub sd_us: f64,
+    /// The shortest.
     pub min_us: f64,
+    /// The median.
     pub p50_us: Option<f64>,
+    /// The 75th percentile.
     pub p75_us: Option<f64>,
+    /// The 90th.
     pub p90_us: Option<f64>,
+    /// The 95th.
     pub p95_us: Option<f64>,
+    /// The 99th.
     pub p99_us: Option<f64>,
+    /// The 99.9th.
     #[serde(rename = "p99.9_us")]
     pub p99_9_us: Option<f64>,
+    /// The 99.99th.
     #[serde(rename = "p99.99_us")]
     pub p99_99_us: Option<f64>,
+    /// The longest.
     pub max_us: f64,
 }
 

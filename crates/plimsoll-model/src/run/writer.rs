@@ -146,10 +146,12 @@ impl RunWriter {
         Ok(self)
     }
 
+    /// The run directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
+    /// As far as it is known.
     pub fn header(&self) -> &RunHeader {
         &self.header
     }

@@ -18,13 +18,19 @@ const ROOM: f64 = 0.3;
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Limit {
     /// The target misses objectives above it: these, as typed.
-    Objective { objectives: Vec<String> },
+    Objective {
+        /// The first that were missed.
+        objectives: Vec<String>,
+    },
     /// The target answers with errors above it.
     ServerErrors,
     /// Calls pile up above it: the target carries no more.
     Queue,
     /// The generator can't make more. What the target can do is not known.
-    Generator { reason: String },
+    Generator {
+        /// A sentence.
+        reason: String,
+    },
     /// Even the highest rate that was allowed meets the objectives.
     MostRate,
     /// Even the lowest rate that was allowed misses them.
@@ -36,7 +42,9 @@ pub enum Limit {
 /// Where the latency begins to climb.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Knee {
+    /// Arrivals a second.
     pub rate_per_s: f64,
+    /// The p99 there.
     pub p99_us: f64,
 }
 
@@ -55,11 +63,13 @@ pub struct Finding {
     pub width: Option<f64>,
     /// A longer trial at the line met the objectives too, and no queue grew in it.
     pub confirmed: bool,
+    /// What lies above the line.
     pub limit: Limit,
     /// The lowest rate at which the generator was at its limit.
     pub generator_limit_per_s: Option<f64>,
     /// The budget ended before the precision was reached or the line confirmed.
     pub budget_spent: bool,
+    /// `None`: too few points, or a curve that doesn't bend.
     pub knee: Option<Knee>,
 }
 

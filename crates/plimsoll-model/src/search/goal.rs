@@ -11,6 +11,7 @@ pub struct Goal {
     pub start_per_s: f64,
     /// Rates outside of these are not tried, calls a second.
     pub least_per_s: f64,
+    /// The highest of them.
     pub most_per_s: f64,
     /// The relative width of the interval that is enough: 0.01 is 1 % (goal width).
     pub precision: f64,
@@ -54,6 +55,7 @@ impl Default for Goal {
 pub struct GoalError {
     /// The field without its unit.
     pub key: &'static str,
+    /// What is wrong, and what would be right.
     pub problem: String,
 }
 

@@ -15,10 +15,15 @@ pub const FILE: &str = "search.json";
 /// A search, as far as it has come.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SearchRecord {
+    /// Of the run format.
     pub schema_version: u32,
+    /// Of the plan.
     pub name: String,
+    /// The URL as typed.
     pub target: String,
+    /// Of the Plimsoll that measured.
     pub tool_version: String,
+    /// When the first trial began.
     pub started_at: Timestamp,
     /// Left out by versions that did not record them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -27,7 +32,9 @@ pub struct SearchRecord {
     pub objectives: Vec<String>,
     /// Calls that fail may be at most this share, where no objective says so.
     pub implied_errors_share: Option<f64>,
+    /// What was searched for, and how carefully.
     pub goal: Goal,
+    /// In the order in which they were made.
     pub trials: Vec<Trial>,
     /// `None`: the search has not ended, or was killed.
     pub finding: Option<Finding>,

@@ -14,6 +14,7 @@ use super::{Limit, Problem, target};
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct CallSpec {
+    /// By their names; a plan that can be resolved has one.
     pub sections: BTreeMap<&'static str, Table>,
 }
 

@@ -12,6 +12,7 @@ use crate::units::Period;
 /// A metadata value: typed, or taken from where secrets live.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetadataSpec {
+    /// The value itself.
     Text(String),
     /// `{ env = "TOKEN" }`
     Env(String),
@@ -19,7 +20,9 @@ pub enum MetadataSpec {
     File(PathBuf),
     /// `{ command = "mint token", refresh = "5m" }`: what the shell's command prints, run again that often.
     Command {
+        /// For the shell.
         command: String,
+        /// `None`: it runs once.
         refresh: Option<Period>,
     },
 }

@@ -67,8 +67,11 @@ pub struct RungTable {
 /// How a rung is secured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Secured {
+    /// Plaintext.
     Off,
+    /// The server shows a certificate.
     Server,
+    /// Both ends do.
     Mutual,
 }
 
@@ -94,6 +97,7 @@ pub enum Library {
 /// How many sidecars a rung's calls pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Via {
+    /// None.
     #[default]
     Direct,
     /// On this machine, without encryption of its own.
@@ -105,18 +109,24 @@ pub enum Via {
 /// One variant, ready to be resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RungSpec {
+    /// Given, or made of the settings.
     pub name: String,
     /// Axis and value, as typed.
     pub settings: BTreeMap<String, String>,
+    /// As its target and TLS settings have it.
     pub secured: Secured,
+    /// Of the server that the ladder starts.
     pub network: Network,
+    /// Sidecars on the way.
     pub via: Via,
     /// The kind of both ends' certificates, where the ladder makes them: as `certs --algorithm`
     /// names it. `None`: the usual one.
     pub certificate: Option<String>,
+    /// Of the server that the ladder starts.
     pub library: Library,
     /// The words after `plimsoll serve`, where this rung has other ones than the ladder.
     pub serve: Option<Vec<String>>,
+    /// The plan with the rung's changes.
     pub spec: Spec,
 }
 

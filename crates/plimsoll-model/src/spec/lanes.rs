@@ -9,9 +9,11 @@ use super::{Problem, Spec, read};
 /// One lane, ready to be resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaneSpec {
+    /// The key of its table.
     pub name: String,
     /// Arrivals of this lane among `Spec::lanes`' weights together.
     pub weight: u32,
+    /// The plan with the lane's own keys over it.
     pub spec: Spec,
 }
 

@@ -48,9 +48,11 @@ impl Names {
 /// The rows that a plan names.
 #[derive(Clone, Copy, Debug)]
 pub enum Given<'a> {
+    /// The plan names none.
     Nothing,
     /// They have a problem, which is reported already.
     Lost,
+    /// Read.
     Rows(&'a Rows),
 }
 
@@ -92,7 +94,9 @@ impl Metadata {
 /// A value that all calls have.
 #[derive(Debug)]
 pub enum SharedValue {
+    /// The same throughout the run.
     Constant(String),
+    /// Printed anew while the run goes on.
     Live(LiveValue),
 }
 

@@ -17,6 +17,7 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// Without advice or place.
     pub fn new(key: impl Into<String>, message: impl Into<String>) -> Problem {
         Problem {
             key: key.into(),
@@ -26,6 +27,7 @@ impl Problem {
         }
     }
 
+    /// With this advice.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Problem {
         self.help = Some(help.into());
@@ -49,6 +51,7 @@ impl std::error::Error for Problem {}
 pub struct Problems(pub Vec<Problem>);
 
 impl Problems {
+    /// One more, without advice.
     pub fn add(&mut self, key: impl Into<String>, message: impl Into<String>) {
         self.0.push(Problem::new(key, message));
     }

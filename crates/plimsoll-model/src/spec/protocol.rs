@@ -25,6 +25,7 @@ use crate::plan::{Arrivals, Call, CallPlan, Stage};
 pub struct Schemes {
     /// The section of a plan that says what to call: `call.SECTION`. It names the protocol.
     pub section: &'static str,
+    /// The scheme of plaintext targets.
     pub plain: &'static str,
     /// `None`: there is none over TLS.
     pub secured: Option<&'static str>,
@@ -43,6 +44,7 @@ pub type OwnArrivals = (Option<Arrivals>, Vec<Stage>);
 
 /// A section of a plan, `[call.NAME]`, and what it means.
 pub trait Section: Clone + Default + Serialize + DeserializeOwned + 'static {
+    /// Its name, and the URLs of its targets.
     const SCHEMES: Schemes;
     /// Its calls are not due at a rate, nor have they clients: [`Section::arrivals`] makes both.
     const SCHEDULES_ITSELF: bool = false;
@@ -108,13 +110,21 @@ pub trait Section: Clone + Default + Serialize + DeserializeOwned + 'static {
 
 /// A protocol, as plans know it: a [`Section`] whose type is forgotten.
 pub trait Protocol: fmt::Debug + Send + Sync {
+    /// [`Section::SCHEMES`].
     fn schemes(&self) -> &'static Schemes;
+    /// The keys of the section.
     fn keys(&self) -> &'static [&'static str];
+    /// [`Section::keys_within`].
     fn keys_within(&self, path: &str) -> Option<&'static [&'static str]>;
+    /// [`Section::SCHEDULES_ITSELF`].
     fn schedules_itself(&self) -> bool;
+    /// [`Section::VARIES`].
     fn varies(&self) -> bool;
+    /// [`Section::TRACES`].
     fn traces(&self) -> bool;
+    /// [`Section::FETCHES_FILES`].
     fn fetches_files(&self) -> bool;
+    /// [`Section::BINARY_NAMES`].
     fn binary_names(&self) -> Option<(&'static str, &'static str)>;
 
     /// The section as its protocol writes it.
@@ -124,11 +134,17 @@ pub trait Protocol: fmt::Debug + Send + Sync {
     fn check(&self, section: &Table) -> Result<Table, Problem>;
     /// The section with its fields changed by `change`, where it has some.
     fn with_fields(&self, section: &Table, change: &dyn Fn(&str, &mut MetadataSpec)) -> Table;
+    /// [`Section::calls_in_a_row`].
     fn calls_in_a_row(&self, section: &Table) -> Option<u32>;
+    /// [`Section::is_secured`].
     fn is_secured(&self, section: &Table, spec: &Spec) -> bool;
+    /// [`Section::files`].
     fn files(&self, section: &Table) -> Vec<(&'static str, PathBuf)>;
+    /// [`Section::apply_defaults`].
     fn apply_defaults(&self, section: &Table, load: &mut LoadSpec);
+    /// [`Section::arrivals`].
     fn arrivals(&self, section: &Table, load: &LoadSpec, problems: &mut Problems) -> OwnArrivals;
+    /// [`Section::resolve`].
     fn resolve(
         &self,
         section: &Table,
@@ -136,6 +152,7 @@ pub trait Protocol: fmt::Debug + Send + Sync {
         problems: &mut Problems,
         surroundings: &dyn Surroundings,
     ) -> Option<CallPlan>;
+    /// [`Section::filled_in`].
     fn filled_in(&self, section: &Table, call: &CallPlan) -> Table;
 }
 
@@ -143,6 +160,7 @@ pub trait Protocol: fmt::Debug + Send + Sync {
 pub struct Of<S>(PhantomData<fn() -> S>);
 
 impl<S> Of<S> {
+    /// To register.
     pub const NEW: Of<S> = Of(PhantomData);
 }
 

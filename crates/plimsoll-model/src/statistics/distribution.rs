@@ -17,8 +17,11 @@ pub fn percentiles(histogram: &Histogram<u64>) -> impl Iterator<Item = (u8, Opti
 /// Values above `from` and up to `to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
+    /// Exclusive.
     pub from: u64,
+    /// Inclusive.
     pub to: u64,
+    /// How many values.
     pub count: u64,
 }
 

@@ -15,7 +15,9 @@ const EXACT_PAIRS: usize = 60;
 pub struct Paired {
     /// The median of the Walsh averages.
     pub shift: f64,
+    /// The interval's lower end.
     pub low: f64,
+    /// The interval's upper end.
     pub high: f64,
 }
 

@@ -25,6 +25,7 @@ pub struct Difference {
     pub shift: f64,
     /// Confidence interval of the shift: 95 % for all that are compared together.
     pub low: f64,
+    /// Its upper end.
     pub high: f64,
     /// Two-sided Mann–Whitney p-value, times the number of statistics compared together: an upper
     /// bound of how often chance alone makes any of them differ this much.

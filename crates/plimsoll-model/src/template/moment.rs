@@ -66,6 +66,7 @@ impl Variation {
         self
     }
 
+    /// Of the rows.
     pub fn order(&self) -> Order {
         self.order
     }
@@ -75,6 +76,7 @@ impl Variation {
         self.rows
     }
 
+    /// The arguments are as in [`Moment`].
     #[inline]
     pub fn moment(&self, number: u64, message: u32, unix_ns: u64) -> Moment<'_> {
         Moment {
@@ -125,6 +127,7 @@ impl Moment<'_> {
         time.unwrap_or_default().to_string()
     }
 
+    /// Whose call it is, from 0.
     #[inline]
     pub fn client(&self) -> u64 {
         self.number / self.variation.in_a_row % self.variation.clients

@@ -26,6 +26,7 @@ named! {
 /// The values of one column, as text.
 #[derive(PartialEq, Eq)]
 pub struct Column {
+    /// As the file has it; `row` of whole rows.
     pub name: String,
     values: Box<[Box<str>]>,
 }
@@ -37,11 +38,13 @@ impl fmt::Debug for Column {
 }
 
 impl Column {
+    /// Rows are numbered from 0; one that the file does not have panics.
     #[inline]
     pub fn value(&self, row: usize) -> &str {
         &self.values[row]
     }
 
+    /// In the order of the rows.
     pub fn values(&self) -> impl Iterator<Item = &str> {
         self.values.iter().map(|value| &**value)
     }
@@ -95,6 +98,7 @@ impl Rows {
         Ok(rows)
     }
 
+    /// Its path, as it was named.
     pub fn file(&self) -> &str {
         &self.file
     }
@@ -104,6 +108,7 @@ impl Rows {
         self.length
     }
 
+    /// The column of this name.
     pub fn column(&self, name: &str) -> Option<&Arc<Column>> {
         self.columns.iter().find(|column| column.name == name)
     }

@@ -20,6 +20,7 @@ pub trait Render: fmt::Debug + Send + Sync {
 /// What a call sends where it varies.
 #[derive(Clone, Debug)]
 pub struct Varying {
+    /// What values are chosen by.
     pub variation: Variation,
     /// One message; or several for a stream, sent in turn. At least one.
     pub messages: Vec<Arc<dyn Render>>,
@@ -28,6 +29,7 @@ pub struct Varying {
 /// Metadata of a call that vary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VaryingMetadata {
+    /// What values are chosen by.
     pub variation: Variation,
     /// At least one.
     pub fields: Vec<MetadataField>,
@@ -37,9 +39,11 @@ pub struct VaryingMetadata {
 /// ASCII without blanks at its ends, or base64 where the name ends in `-bin`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetadataField {
+    /// In lower case.
     pub name: String,
     /// The value as it was given.
     pub typed: String,
+    /// The value.
     pub template: Template,
 }
 

@@ -17,10 +17,15 @@ use crate::quantity::{count, exact_rate, or_dash, plural, rate, share, time};
 /// What a directory of the folder holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// A single run.
     Run,
+    /// A run of several lanes.
     Lanes,
+    /// A search for the load line.
     Search,
+    /// A ladder.
     Ladder,
+    /// A sweep of TLS links.
     Sweep,
 }
 
@@ -41,6 +46,7 @@ impl Kind {
 pub struct Item {
     /// As it stands in addresses.
     pub id: String,
+    /// What the directory holds.
     pub kind: Kind,
     name: String,
     began: Timestamp,
@@ -55,6 +61,7 @@ pub struct Item {
 }
 
 impl Item {
+    /// A run.
     pub fn of_run(id: String, run: &Run) -> Item {
         let (h, total) = (&run.header, &run.summary.total);
         let what = [h.call.as_deref(), h.target.as_deref()];
@@ -74,6 +81,7 @@ impl Item {
         }
     }
 
+    /// A run of several lanes.
     pub fn of_lanes(id: String, record: &LanesRecord) -> Item {
         let lanes: Vec<&str> = record.lanes.iter().map(|l| l.name.as_str()).collect();
         Item::of_record(
@@ -85,6 +93,7 @@ impl Item {
         )
     }
 
+    /// A search, with its line in the place of a rate.
     pub fn of_search(id: String, record: &SearchRecord) -> Item {
         let line = record.finding.as_ref().and_then(|f| f.line_per_s);
         let verdict = match (&record.finding, line) {
@@ -108,6 +117,7 @@ impl Item {
         }
     }
 
+    /// A ladder, or a sweep.
     pub fn of_ladder(id: String, record: &LadderRecord) -> Item {
         let (kind, each) = match record.limits {
             Some(_) => (Kind::Sweep, "link"),

@@ -12,8 +12,11 @@ use super::links::{Link, Mode, links};
 pub struct Metric {
     /// `tls_client_aes-128-gcm-sha256-1k`
     pub scenario: String,
+    /// With `Reuse` for resumed sessions.
     pub name: &'static str,
+    /// As the table has it.
     pub unit: &'static str,
+    /// In that unit.
     pub value: f64,
 }
 

@@ -9,15 +9,19 @@ use crate::run::machine::{Cause, MachineUse};
 /// What the intervals showed of the generator and its machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
+    /// In which calls ran that count.
     pub intervals: u64,
     /// Intervals in which a worker was above [`BUSY_RATIO`].
     pub busy_intervals: u64,
+    /// The largest share of a core that a worker used (0–1).
     pub busiest_ratio: f64,
     /// Intervals at least a quarter longer than asked.
     pub stalled_intervals: u64,
+    /// Asked for is [`INTERVAL`].
     pub longest_interval: Duration,
     /// Of all intervals together, and how long those were whose machine is known.
     pub machine: MachineUse,
+    /// Zero: the machine is not known.
     pub watched: Duration,
 }
 

@@ -17,9 +17,11 @@ pub struct SlowCallSummary {
     pub due_us: f64,
     /// The outcome.
     pub code: &'static str,
+    /// Numbered over all processes and shards.
     pub worker: u32,
     /// By the worker's own numbers; `None`: not known.
     pub connection: Option<u32>,
+    /// As its request carried it.
     pub trace_id: TraceId,
 }
 
