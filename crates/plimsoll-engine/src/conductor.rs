@@ -258,8 +258,11 @@ fn carry_out(
     let client = Watched::own();
     let holding = (whole.rests).then(|| Holding::before(&client, server.as_ref()));
     let (client, server) = (Meter::new(client), server.map(Meter::new));
-    // Several workers would each begin some of the turns.
-    let turns = plan.load.turns.filter(|t| t.read_cpu && workers == 1);
+    // Several workers would each begin some of the turns, where these are of arrivals.
+    let turns = plan
+        .load
+        .turns
+        .filter(|t| t.read_cpu && (workers == 1 || t.slot.is_some()));
     let turn_meter = turns.map(|turns| TurnMeter::new(turns, server.as_ref()));
     let mut threads = Vec::new();
     let mut spares = Vec::new();

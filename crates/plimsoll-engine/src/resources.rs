@@ -13,7 +13,7 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::Pid;
 use plimsoll_model::plan::{Turns, UnixSocket, Watch};
-use plimsoll_model::record::TurnBegan;
+use plimsoll_model::record::{Done, TurnBegan};
 use plimsoll_model::run::Resources;
 use procfs::net::{TcpState, UnixState};
 use procfs::process::Process;
@@ -177,8 +177,9 @@ impl Meter {
     }
 }
 
-/// The CPU clocks of both ends of a load that takes turns. Reading one takes less than a microsecond.
-#[derive(Clone, Debug)]
+/// The CPU clocks of both ends of a load that takes turns; by default, of no server. Reading one takes less than a
+/// microsecond.
+#[derive(Clone, Debug, Default)]
 pub struct TurnMeter {
     calls: u64,
     server: Vec<ClockId>,
@@ -199,10 +200,11 @@ impl TurnMeter {
     pub(crate) fn began(&self, number: u64) -> Option<TurnBegan> {
         number
             .is_multiple_of(self.calls)
-            .then(|| self.read(number / self.calls))
+            .then(|| self.read(number / self.calls, None))
     }
 
-    fn read(&self, turn: u64) -> TurnBegan {
+    /// What has been used when a turn begins, or all are over. `done`: where turns are of time.
+    pub(crate) fn read(&self, turn: u64, done: Option<Done>) -> TurnBegan {
         let used = |clock: &ClockId| Some(Duration::from(clock.now().ok()?).as_nanos() as u64);
         TurnBegan {
             turn,
@@ -211,6 +213,7 @@ impl TurnMeter {
                 true => None,
                 false => self.server.iter().map(used).sum(),
             },
+            done,
         }
     }
 }
@@ -421,6 +424,7 @@ mod tests {
             calls: 20,
             seed: 1,
             read_cpu: true,
+            slot: None,
         };
         let meter = TurnMeter::new(turns, Some(&Meter::new(Watched::own())));
         let (first, second) = (meter.began(0).unwrap(), meter.began(20).unwrap());

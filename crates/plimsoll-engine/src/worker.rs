@@ -79,8 +79,6 @@ pub struct Drivers<P: Protocol> {
     events: Vec<Event>,
     spare_outboxes: Vec<Vec<u8>>,
 
-    /// Closed loop: clients of kept connections have begun.
-    clients_began: bool,
     /// Calls that have a connection of their own, by its number.
     attempts: Vec<Attempt>,
     /// How many of them there are now.
@@ -118,7 +116,6 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             calls: Calls::new(),
             events: Vec::new(),
             spare_outboxes: Vec::new(),
-            clients_began: false,
             attempts: Vec::new(),
             attempting: 0,
             attempt_deadlines: VecDeque::new(),
@@ -134,6 +131,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         worker.connections.reserve_exact(lanes as usize);
         worker.to_connect = (0..lanes).collect();
         if let Issue::Closed(closed) = &mut worker.issue {
+            closed.begin = true;
             if lanes == 0 {
                 closed.idle = clients;
             } else {
@@ -147,8 +145,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// Reads CPU clocks with `meter` when a turn of the load begins.
     pub fn measure_turns(&mut self, meter: Option<TurnMeter>) {
-        if let Issue::Open(open) = &mut self.issue {
-            open.turn_meter = meter;
+        match &mut self.issue {
+            Issue::Open(open) => open.turn_meter = meter,
+            Issue::Closed(closed) => closed.measure_turns(meter),
         }
     }
 
@@ -300,11 +299,7 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
         if let Some((when, _)) = client.marks.front() {
             at = at.min(*when);
         }
-        let is_loading = self.phase == Phase::Loading && matches!(self.issue, Issue::Closed(_));
-        match is_loading && !client.clients_began {
-            true => at.min(self.start),
-            false => at,
-        }
+        at
     }
 
     fn expire(&mut self, control: &mut impl Control, now: Time) {
@@ -370,9 +365,12 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
     }
 
     fn issue_on_lanes(&mut self, now: Time) {
-        if !self.client.clients_began {
-            self.client.clients_began = true;
+        if self.issue.clients_begin() {
             for lane in 0..self.client.lanes.len() {
+                if self.share.load.turns.is_some() {
+                    // While it was another load's turn nobody waited.
+                    self.client.lanes[lane].waiting.clear();
+                }
                 self.top_up(lane as u32, now);
             }
         }

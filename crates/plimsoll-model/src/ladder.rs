@@ -144,6 +144,9 @@ pub struct Volume {
     pub client_floor_us: Option<f64>,
     /// The same at the server.
     pub server_floor_us: Option<f64>,
+    /// Turn by turn, where links took turns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub turns: Vec<pieces::Piece>,
 }
 
 impl Volume {
@@ -178,6 +181,7 @@ impl Volume {
             server_floor_us: limits.server_floor_us(&work),
             suite: (!tls.suite.is_empty()).then_some(tls.suite),
             group: tls.group,
+            turns: Vec::new(),
         }
     }
 }
@@ -386,6 +390,9 @@ pub struct LadderRecord {
     pub skipped: Vec<Skipped>,
     /// A signal ended it before all rounds were measured.
     pub interrupted: bool,
+    /// Why rungs had slices of their own; left out where they took turns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sliced_because: Option<String>,
     /// What the machine can do in memory, where links are compared with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,

@@ -304,6 +304,14 @@ pub struct Turns {
     pub seed: u64,
     /// The CPU clocks of both ends are read when a turn begins.
     pub read_cpu: bool,
+    /// Of a closed loop, whose turns are of time: from one's beginning to the next one's, whoever's that is.
+    /// `None`: turns are of arrivals.
+    pub slot: Option<Duration>,
+}
+
+/// How long calls begin in a turn of a closed loop; what is in flight then has the rest of its slot to end.
+pub fn begins(slot: Duration) -> Duration {
+    slot * 10 / 11
 }
 
 /// One process's part of a run that is spread over several.

@@ -17,6 +17,7 @@ mod details;
 mod parts;
 mod slowest;
 mod tokens;
+mod turns;
 
 pub use crate::times::{LONGEST_NS, SIGNIFICANT_DIGITS, Times};
 pub use addresses::{AddressCounts, AddressTally};
@@ -25,6 +26,7 @@ pub use details::DETAILS_PER_OUTCOME;
 pub(crate) use details::{add_detail, merge_details};
 pub use parts::{MessageRecord, PhaseRecord};
 pub use slowest::{SLOWEST, SlowCall, Slowest};
+pub use turns::{Done, TurnBegan};
 
 /// What was recorded of one stage.
 ///
@@ -388,18 +390,6 @@ pub struct Interval {
     pub texts: Vec<(u8, String)>,
     /// One a turn, where the plan's load takes turns and CPU clocks are read.
     pub turns: Vec<TurnBegan>,
-}
-
-/// What both ends of a load that takes turns had used of the CPU when a turn began, in nanoseconds
-/// from a moment before the load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TurnBegan {
-    /// Of the load's own turns, from 0.
-    pub turn: u64,
-    /// The worker's thread.
-    pub client_ns: u64,
-    /// The watched server's processes; `None`: not known.
-    pub server_ns: Option<u64>,
 }
 
 impl Interval {

@@ -42,6 +42,8 @@ pub struct Recorder {
     traces: Option<Traces>,
     /// Texts handed out already, so that each leaves the worker once a run.
     known_details: Vec<(Outcome, String)>,
+    /// What was handed out already: calls that ended well, and bytes received.
+    taken: (u64, u64),
 }
 
 impl Recorder {
@@ -56,6 +58,7 @@ impl Recorder {
             keep_requests: false,
             traces: None,
             known_details: Vec::new(),
+            taken: (0, 0),
         }
     }
 
@@ -153,6 +156,14 @@ impl Recorder {
             self.look(s, carried);
             self.keep(s, Some(*p), || None);
         }
+    }
+
+    /// Calls that have ended well, and bytes received, of the whole run.
+    pub fn so_far(&self) -> (u64, u64) {
+        let recorded = self.current.recorded();
+        recorded.fold(self.taken, |(ok, bytes), (_, stage)| {
+            (ok + stage.ok(), bytes + stage.bytes_received)
+        })
     }
 
     /// A turn of the load begins.
@@ -342,6 +353,7 @@ impl Recorder {
     pub fn take(&mut self, spare: Option<Interval>) -> Interval {
         let mut next = spare.unwrap_or_default();
         debug_assert!(next.is_empty(), "a spare interval must be cleared");
+        self.taken = self.so_far();
         if next.stages.len() < self.current.stages.len() {
             next.stages.resize(self.current.stages.len(), None);
         }

@@ -129,7 +129,11 @@ impl Schedule {
                 end,
                 warmup: stage.warmup,
             });
-            let (from, to) = (sane(stage.rate_from), sane(stage.rate_to));
+            let (from, to) = match load.turns.and_then(|turns| turns.slot) {
+                Some(slot) => (1.0 / slot.as_secs_f64(), 1.0 / slot.as_secs_f64()),
+                None => (stage.rate_from, stage.rate_to),
+            };
+            let (from, to) = (sane(from), sane(to));
             let (slope, total) = match stage.duration {
                 Some(d) if !d.is_zero() => {
                     let seconds = d.as_secs_f64();
@@ -177,18 +181,19 @@ impl Schedule {
     }
 
     /// The arrivals whose number leaves `index` when divided by `of`, in order. It ends
-    /// with the last stage, or with the plan's last call. Closed loop: empty.
+    /// with the last stage, or with the plan's last call. Closed loop: empty, or the beginnings of its turns.
     pub fn share(&self, index: u32, of: u32) -> Arrivals {
         let of = of.max(1);
         let piece = self.inner.pieces.first().copied();
         let usable = index < of && piece.is_some();
         let deal = self.inner.turns.map(Deal::new);
         let pace = match self.inner.spacing {
-            Some(Spacing::Constant) if usable => match deal {
-                None => Pace::Even {
+            Some(Spacing::Constant) | None if usable => match (deal, self.inner.spacing) {
+                (None, None) => Pace::Ended,
+                (None, _) => Pace::Even {
                     number: u64::from(index),
                 },
-                Some(deal) => Pace::Dealt(Box::new(Dealt {
+                (Some(deal), _) => Pace::Dealt(Box::new(Dealt {
                     deal,
                     number: u64::from(index),
                 })),

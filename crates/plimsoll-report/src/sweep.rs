@@ -97,6 +97,7 @@ fn link(link: &Link) -> Value {
         "connections_resumed": link.resumed,
         "elapsed_s": link.elapsed_s,
         "slices": link.slices,
+        "turns": link.turns,
         "fetched_per_s": link.files.map(|f| f.value),
         "fetched_per_s_interval": link.files.map(|f| f.interval),
         "bytes_per_s": link.speed.map(|f| f.value),
@@ -190,6 +191,27 @@ pub(crate) fn notes(record: &LadderRecord, links: &[Link]) -> Vec<String> {
             ));
         }
     }
+    let turns = || links.iter().map(|link| link.turns);
+    if let (Some(fewest), Some(most @ 1..)) = (turns().min(), turns().max()) {
+        let each = match fewest == most {
+            true => fewest.to_string(),
+            false => format!("{fewest} to {most}"),
+        };
+        notes.push(format!(
+            "all links were up together, each with a server of its own, and took turns in random order within each round: {each} turns a link"
+        ));
+    }
+    if let Some(why) = &record.sliced_because {
+        notes.push(format!(
+            "links had slices of their own, and no turns: {why}"
+        ));
+    }
+    for link in links.iter().filter(|link| link.overran > 0) {
+        notes.push(format!(
+            "{}: {} of {} turns ended in the next link's: use fewer clients or smaller files, or slices (--slice)",
+            link.name, link.overran, link.turns
+        ));
+    }
     let has_interval = |link: &&Link| link.files.is_some_and(|f| f.interval.is_some());
     let without: Vec<&str> = links
         .iter()
@@ -197,10 +219,16 @@ pub(crate) fn notes(record: &LadderRecord, links: &[Link]) -> Vec<String> {
         .map(|link| link.name.as_str())
         .collect();
     if without.len() < links.len() {
-        notes.push("± is the interval of a figure over a link's slices; the intervals of all links hold together".to_owned());
+        let (pieces, more) = match turns().any(|turns| turns > 0) {
+            true => ("turns", "--duration"),
+            false => ("slices", "--rounds"),
+        };
+        notes.push(format!(
+            "± is the interval of a figure over a link's {pieces}; the intervals of all links hold together"
+        ));
         if !without.is_empty() {
             notes.push(format!(
-                "too few slices for an interval (--rounds makes more): {}",
+                "too few {pieces} for an interval ({more} makes more): {}",
                 without.join("; ")
             ));
         }

@@ -13,6 +13,7 @@ mod servers;
 mod sidecars;
 mod slices;
 mod testbed;
+mod timed;
 mod turning;
 
 use std::collections::BTreeMap;
@@ -106,7 +107,8 @@ pub(crate) struct Outline {
     name: String,
     kind: String,
     rungs: Vec<RungSpec>,
-    turning: Option<Turning>,
+    /// Or why rungs have slices.
+    turning: Result<Turning, String>,
     parts: Vec<Part>,
     /// Of a slice, or of a stretch of turns.
     length: Duration,
@@ -149,19 +151,25 @@ impl Outline {
             check_for_shards(&options, &unserved)?;
         }
         let turning = Turning::of(&spec, &unserved, asked)?;
-        let parts = parts::wanted(&spec, &unserved, asked, turning)?;
-        let length = match turning {
-            None => length,
-            Some(turning) => spec.load.duration.map_or(turning.length, |given| given.0),
-        };
+        let in_calls = turning.as_ref().ok().filter(|t| t.timed.is_none());
+        let parts = parts::wanted(&spec, &unserved, asked, in_calls.copied())?;
+        let length = turning.as_ref().map_or(length, |turning| turning.length);
+        let sittings = turning.as_ref().map_or(1, |turning| turning.sittings);
+        let timed = turning.as_ref().ok().and_then(|turning| turning.timed);
+        let links = unserved.len() as u32;
         (spec.load.duration, spec.load.calls) = (Some(Period(length)), None);
         let mut rungs = listed(&spec)?;
         for rung in &mut rungs {
-            let of_it = length / turning.map_or(1, |turning| turning.sittings);
+            let of_it = length / sittings;
             rung.spec.load.duration = Some(Period(of_it));
             let warmup = Period((of_it / 4).min(LONGEST_WARMUP));
             let warmup = rung.spec.call.leaves_warmup().then_some(warmup);
             rung.spec.load.warmup = rung.spec.load.warmup.or(warmup);
+            // Every link has its turns in it.
+            if let (Some((slot, _)), Some(warmup)) = (timed, &mut rung.spec.load.warmup) {
+                let rounds = warmup.0.as_nanos().div_ceil((slot * links).as_nanos());
+                warmup.0 = slot * links * rounds as u32;
+            }
         }
         // What all of them have is the plan's.
         let warmup = |rung: &RungSpec| rung.spec.load.warmup;
@@ -175,7 +183,7 @@ impl Outline {
             .map_or_else(|| (asked.default_rounds)(rungs.len()), |n| n as usize);
         // Gates compare slices of the same round, and a slice over shards takes long to start.
         let is_whole = asked.kind == "ladder" || asked.over_shards || !gates.is_empty();
-        let rounds = match is_whole {
+        let rounds = match is_whole || turning.is_ok() {
             true => vec![rounds; rungs.len()],
             false => slices::divide(&mut rungs, rounds),
         };
@@ -215,8 +223,14 @@ impl fmt::Display for Outline {
         writeln!(f, "a {} of {n}: {}", self.kind, names.join("; "))?;
         let warmup = |rung: &RungSpec| rung.spec.load.warmup.map_or(Duration::ZERO, |p| p.0);
         let longest = self.rungs.iter().map(warmup).max().unwrap_or_default();
-        let mut all = match self.turning {
-            Some(turning) => {
+        let mut all = match &self.turning {
+            Ok(Turning {
+                timed: Some(turns), ..
+            }) => {
+                timed::show(*turns, longest, f)?;
+                longest + self.length
+            }
+            Ok(turning) => {
                 write!(
                     f,
                     "in turns of {} calls for {}",
@@ -238,7 +252,12 @@ impl fmt::Display for Outline {
                 writeln!(f, ", {each}after a warm-up of {}", Period(longest))?;
                 (longest * turning.sittings + self.length) * turning.stretches
             }
-            None => self.show_slices(f)?,
+            Err(why) => {
+                if self.kind != "ladder" {
+                    writeln!(f, "in slices, and no turns: {why}")?;
+                }
+                self.show_slices(f)?
+            }
         };
         for part in &self.parts {
             let rounds = parts::rounds_of(n, self.metrics());
@@ -289,9 +308,9 @@ impl Climb {
         execution::make_directory(&dir, "ladder", text)?;
         let servers = match &options.serve {
             Some(words) => {
-                let whose = match turning {
-                    Some(_) => Whose::EachRungs,
-                    None => Whose::Shared,
+                let whose = match &turning {
+                    Ok(_) => Whose::EachRungs,
+                    Err(_) => Whose::Shared,
                 };
                 servers::start(words, &mut rungs, whose, &dir)?
             }
@@ -326,7 +345,9 @@ impl Climb {
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
             started_at: Timestamp::now(),
             conditions: Some(Conditions::of(&plans)),
-            slice_s: length.as_secs_f64() / f64::from(turning.map_or(1, |t| t.sittings)),
+            slice_s: length.as_secs_f64()
+                / f64::from(turning.as_ref().map_or(1, |turning| turning.sittings)),
+            sliced_because: turning.as_ref().err().cloned(),
             seed: spec.seed.unwrap_or(1),
             client_tls: plans
                 .iter()
@@ -357,7 +378,7 @@ impl Climb {
             plans,
             rounds,
             so_far: asked.so_far,
-            turning,
+            turning: turning.ok(),
             awake: false,
             parts,
             testbed,

@@ -52,6 +52,7 @@ impl Lanes {
                 calls: 1,
                 seed: plan.seed,
                 read_cpu: false,
+                slot: None,
             });
             index += lane.weight;
             lanes.push((lane, plan));

@@ -49,7 +49,7 @@ pub(super) fn worker_count(plan: &Plan, most: u32, shard: Shard, target: &[Addre
         return u32::from(workers).clamp(1, most);
     }
     // Turns of tens of calls are one worker's, so that its CPU is theirs.
-    if plan.load.turns.is_some_and(|turns| turns.read_cpu) {
+    if (plan.load.turns).is_some_and(|turns| turns.read_cpu && turns.slot.is_none()) {
         return 1;
     }
     let cores = thread::available_parallelism().map_or(1, |n| n.get() as u32);

@@ -17,6 +17,7 @@ use super::EventLoop;
 use super::client::{Client, Steps};
 use super::control::{Control, StopLevel};
 use super::share::Share;
+use super::turns::ClosedTurns;
 use crate::network::Network;
 use crate::resources::TurnMeter;
 
@@ -66,6 +67,11 @@ pub(crate) struct Closed {
     /// When others of them are.
     pausing: BinaryHeap<Reverse<Time>>,
     stage_end: Time,
+    /// Clients of kept connections are to begin, in the load or in a turn.
+    pub(crate) begin: bool,
+    /// It is another load's turn.
+    pub(super) waits: bool,
+    pub(super) turns: Option<Box<ClosedTurns>>,
 }
 
 impl Issue {
@@ -86,6 +92,9 @@ impl Issue {
                 idle: 0,
                 pausing: BinaryHeap::new(),
                 stage_end: Time::NEVER,
+                begin: false,
+                waits: share.load.turns.is_some(),
+                turns: ClosedTurns::of(share),
             }),
         }
     }
@@ -128,9 +137,17 @@ impl Issue {
         self.backlog().map_or(0, |backlog| backlog.length)
     }
 
-    /// Closed loop: there may be calls left to begin.
+    /// Closed loop: there may be calls left to begin now.
     pub(crate) fn has_calls_left(&self) -> bool {
-        matches!(self, Issue::Closed(closed) if closed.left != Some(0))
+        matches!(self, Issue::Closed(closed) if closed.left != Some(0) && !closed.waits)
+    }
+
+    /// Closed loop: whether the clients of kept connections are to begin; once a load, or once a turn.
+    pub(crate) fn clients_begin(&mut self) -> bool {
+        match self {
+            Issue::Closed(closed) => std::mem::take(&mut closed.begin),
+            Issue::Open(_) => false,
+        }
     }
 
     /// A client that keeps no connection begins again after `pause`.
@@ -252,8 +269,12 @@ where
         match &self.issue {
             Issue::Open(_) => self.issue_open(control, now),
             Issue::Closed(closed) => {
+                let takes_turns = closed.turns.is_some();
                 if now >= closed.stage_end {
                     self.enter_stage(now);
+                }
+                if takes_turns {
+                    self.take_turn(now);
                 }
                 self.issue_closed(control, now);
             }
@@ -319,6 +340,9 @@ where
         let Issue::Closed(closed) = &mut self.issue else {
             return None;
         };
+        if closed.waits {
+            return None;
+        }
         let counts = C::WARMUP_COUNTS || !self.share.load.stages[self.stage as usize].warmup;
         match &mut closed.left {
             Some(0) if counts => return None,
@@ -347,10 +371,18 @@ where
             Issue::Open(open) if is_loading && open.next.is_none() => open.end,
             Issue::Open(_) => Time::NEVER,
             Issue::Closed(closed) => {
-                let begins = is_loading && closed.idle > 0 && closed.left != Some(0);
-                let begin = if begins { self.start } else { Time::NEVER };
+                let begins = closed.begin || closed.idle > 0 && self.issue.has_calls_left();
+                let begin = if is_loading && begins {
+                    self.start
+                } else {
+                    Time::NEVER
+                };
                 let back = closed.pausing.peek().map_or(Time::NEVER, |at| at.0);
-                closed.stage_end.min(back).min(begin)
+                let turn = match &closed.turns {
+                    Some(turns) if is_loading => turns.changes(self.start, closed.waits),
+                    _ => Time::NEVER,
+                };
+                closed.stage_end.min(back).min(begin).min(turn)
             }
         }
     }
@@ -397,6 +429,7 @@ where
             let grace_over = self.interrupted && now >= self.stopped_at + GRACE;
             let is_over = self.is_idle() || now >= self.drain_end() || grace_over;
             if level == StopLevel::Now || is_over && (was_draining || !C::LINGERS) {
+                self.end_turns(now);
                 self.phase = Phase::Ended;
             }
         }

@@ -26,6 +26,7 @@ mod connections;
 mod ledger;
 mod protocol;
 mod servers;
+mod turns;
 
 use protocol::*;
 use servers::*;

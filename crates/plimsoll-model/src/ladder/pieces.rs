@@ -1,9 +1,11 @@
-//! Slices of a sweep in pieces: each link's time is divided into short runs, in random order within rounds, so
+//! Slices of a sweep in pieces: each link's time is divided into short runs or turns, in random order within rounds, so
 //! that a moment in which the machine is slow falls on all links alike. The pieces' figures make an interval.
 
 use std::time::Duration;
 
-use super::ALPHA;
+use serde::{Deserialize, Serialize};
+
+use super::{ALPHA, Volume};
 use crate::statistics::paired::{fewest_pairs, paired};
 
 /// Rounds beyond those that an interval needs at least: the widest values then are not its bounds.
@@ -20,18 +22,87 @@ const SHORTEST: Duration = Duration::from_millis(100);
 const FILES: f64 = 20.0;
 const BYTES_PER_S: f64 = 1e9;
 
+/// A new connection's handshake at both ends takes as long, at a usual speed.
+const HANDSHAKE: Duration = Duration::from_micros(250);
+
+/// A piece in which what is in flight at its start and end, so many bytes and handshakes, matters little.
+fn shortest(in_flight: u64, handshakes: u32) -> Duration {
+    let files =
+        FILES * (in_flight as f64 / BYTES_PER_S + f64::from(handshakes) * HANDSHAKE.as_secs_f64());
+    SHORTEST.max(Duration::from_millis((files * 1e3) as u64))
+}
+
+fn wanted(links: usize) -> usize {
+    fewest_pairs(alpha(links)) + MORE_ROUNDS
+}
+
+/// The turns that `links` take which are up together, for `length` in all, where so many bytes and handshakes are in
+/// flight at most: from a turn's beginning to the next one's, and how many each link has. `None`: too few for intervals.
+pub fn turns(
+    length: Duration,
+    links: usize,
+    in_flight: u64,
+    handshakes: u32,
+) -> Option<(Duration, u32)> {
+    let slot = shortest(in_flight, handshakes) * 11 / 10;
+    let rounds = length.as_nanos() / (slot.as_nanos() * links.max(1) as u128);
+    (rounds >= wanted(links) as u128).then_some((slot, rounds as u32))
+}
+
 /// How many pieces each of the `rounds` slices of a link is divided into: so many that `links` of them have
 /// intervals. `in_flight`: bytes of the files that it fetches at the same time.
 pub fn pieces(slice: Duration, rounds: usize, links: usize, in_flight: u64) -> usize {
-    let files_ms = (FILES * 1e3 * in_flight as f64 / BYTES_PER_S) as u64;
-    let most = slice.as_millis() / SHORTEST.max(Duration::from_millis(files_ms)).as_millis();
-    let wanted = fewest_pairs(alpha(links)) + MORE_ROUNDS;
-    wanted.div_ceil(rounds.max(1)).min(most as usize).max(1)
+    let most = slice.as_millis() / shortest(in_flight, 0).as_millis();
+    let wanted = wanted(links).div_ceil(rounds.max(1));
+    wanted.min(most as usize).max(1)
 }
 
 /// Whether a link with `own` of `rounds` rounds takes part in this one (from 0): its rounds are spread evenly.
 pub fn takes_part(round: usize, own: usize, rounds: usize) -> bool {
     (round + 1) * own / rounds > round * own / rounds
+}
+
+/// What a link carried in one stretch of time, and what that cost: a slice, or a turn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Piece {
+    /// To the last call's end.
+    pub elapsed_s: f64,
+    pub ok: u64,
+    pub bytes_received: u64,
+    /// `None`: not known.
+    pub client_cpu_us: Option<f64>,
+    pub server_cpu_us: Option<f64>,
+    /// Its last call ended in another link's turn.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub overran: bool,
+}
+
+impl Volume {
+    /// What it came to turn by turn, and so in all: a link's run lasts through the turns of others.
+    pub fn take_turns(&mut self, turns: Vec<Piece>) {
+        let cpu = |of: fn(&Piece) -> Option<f64>| turns.iter().map(of).sum();
+        self.elapsed_s = turns.iter().map(|turn| turn.elapsed_s).sum();
+        self.ok = turns.iter().map(|turn| turn.ok).sum();
+        self.bytes_received = turns.iter().map(|turn| turn.bytes_received).sum();
+        self.client_cpu_us = cpu(|turn| turn.client_cpu_us);
+        self.server_cpu_us = cpu(|turn| turn.server_cpu_us);
+        self.turns = turns;
+    }
+
+    /// Its turns, or the one slice that it is.
+    pub fn pieces(&self) -> Vec<Piece> {
+        match self.turns.as_slice() {
+            [] => vec![Piece {
+                elapsed_s: self.elapsed_s,
+                ok: self.ok,
+                bytes_received: self.bytes_received,
+                client_cpu_us: self.client_cpu_us,
+                server_cpu_us: self.server_cpu_us,
+                overran: false,
+            }],
+            turns => turns.to_vec(),
+        }
+    }
 }
 
 /// A figure of a link, with its interval where it has enough pieces; the intervals of all links hold together.
@@ -77,6 +148,10 @@ fn alpha(links: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ladder::turns::Measured;
+    use crate::plan::Turns;
+    use crate::record::{Done, TurnBegan};
+    use crate::run::IntervalRecord;
 
     #[test]
     fn small_files_have_as_many_pieces_as_intervals_need_and_large_ones_whole_slices() {
@@ -94,6 +169,21 @@ mod tests {
     }
 
     #[test]
+    fn turns_are_as_many_as_fit_or_too_few_for_intervals() {
+        let of = |length_s, links, in_flight, handshakes| {
+            turns(Duration::from_secs(length_s), links, in_flight, handshakes)
+        };
+        let slot = Duration::from_millis(110);
+        assert_eq!(of(32, 16, 16 << 10, 16), Some((slot, 18)));
+        assert_eq!(of(64, 16, 16 << 10, 16), Some((slot, 36)));
+        assert_eq!(of(16, 16, 16 << 10, 16), None);
+        assert_eq!(of(32, 16, 64 << 20, 4), None);
+        let longer = Duration::from_micros(550_000);
+        assert_eq!(of(60, 4, 0, 100), Some((longer, 27)));
+        assert_eq!(of(1, 0, 0, 0), None);
+    }
+
+    #[test]
     fn rounds_of_a_link_are_spread_and_none_is_lost() {
         for own in 1..=18 {
             let taken: Vec<usize> = (0..18).filter(|r| takes_part(*r, own, 18)).collect();
@@ -101,5 +191,67 @@ mod tests {
             let widest = taken.windows(2).map(|two| two[1] - two[0]).max();
             assert!(widest.is_none_or(|rounds| rounds <= 18_usize.div_ceil(own)));
         }
+    }
+
+    /// Of a closed loop with two workers, whose readings come in intervals of their own.
+    #[test]
+    fn what_turns_of_time_carried_is_the_difference_of_two_readings_over_all_workers() {
+        let reading = |turn, client_ns, ok, began_ns, ended_ns| TurnBegan {
+            turn,
+            client_ns,
+            server_ns: Some(turn * 40_000),
+            done: Some(Done {
+                ok,
+                bytes_received: ok * 1_000,
+                began_ns,
+                ended_ns,
+            }),
+        };
+        let ms = 1_000_000;
+        let first = [
+            reading(0, 0, 0, 10 * ms, 10 * ms),
+            reading(1, 20_000, 5, 210 * ms, 105 * ms),
+            reading(2, 50_000, 15, 410 * ms, 308 * ms),
+            // The third was slept through.
+            reading(4, 90_000, 16, 820 * ms, 540 * ms),
+        ];
+        let second = [
+            reading(0, 0, 0, 11 * ms, 11 * ms),
+            reading(1, 10_000, 5, 209 * ms, 104 * ms),
+            reading(2, 30_000, 25, 411 * ms, 311 * ms),
+            reading(4, 40_000, 26, 819 * ms, 520 * ms),
+        ];
+        let turns = Turns {
+            of: 2,
+            index: 0,
+            share: 1,
+            calls: 1,
+            seed: 1,
+            read_cpu: true,
+            slot: Some(Duration::from_millis(110)),
+        };
+        let mut all = vec![Measured::new(turns, 0, vec![true, false])];
+        for readings in [first, second] {
+            all[0].interval(&IntervalRecord {
+                turns: readings.to_vec(),
+                ..IntervalRecord::default()
+            });
+        }
+        Measured::end(&mut all, &[&[7]]);
+        let piece = |elapsed_s, ok, client_us, server_us, overran| Piece {
+            elapsed_s,
+            ok,
+            bytes_received: ok * 1_000,
+            client_cpu_us: Some(client_us),
+            server_cpu_us: Some(server_us),
+            overran,
+        };
+        assert_eq!(
+            all[0].carried(1, Duration::from_millis(110)),
+            [
+                piece(0.102, 30, 50.0, 40.0, false),
+                piece(0.13, 2, 50.0, 80.0, true),
+            ]
+        );
     }
 }

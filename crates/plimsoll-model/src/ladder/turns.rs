@@ -12,10 +12,13 @@
 //! Where servers are started afresh several times, intervals are also as wide as what differs between
 //! their processes asks for ([`sittings`]).
 
+use std::time::Duration;
+
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use serde::{Deserialize, Serialize};
 
+use super::pieces::Piece;
 use super::{LadderRecord, Metric};
 use crate::plan::Turns;
 use crate::record::TurnBegan;
@@ -114,6 +117,8 @@ pub struct Measured {
 struct Used {
     client_ns: u64,
     server_ns: Option<u64>,
+    /// Of a closed loop: its calls that ended well, the bytes that it received, and how long it was.
+    done: Option<(u64, u64, u64)>,
 }
 
 impl Measured {
@@ -175,7 +180,8 @@ impl Measured {
             for two in rung.began.windows(2) {
                 let (began, next) = (two[0], two[1]);
                 let round = began.turn as usize;
-                if next.turn != began.turn + 1 {
+                // The next reading says what a turn of time came to, even where one was slept through.
+                if next.turn != began.turn + 1 && began.done.is_none() {
                     continue;
                 }
                 if round >= rung.used.len() {
@@ -188,6 +194,13 @@ impl Measured {
                 rung.used[round] = Some(Used {
                     client_ns: next.client_ns - began.client_ns,
                     server_ns,
+                    done: began.done.zip(next.done).map(|(began, next)| {
+                        (
+                            next.ok - began.ok,
+                            next.bytes_received - began.bytes_received,
+                            next.ended_ns.saturating_sub(began.began_ns),
+                        )
+                    }),
                 });
             }
             rung.began.clear();
@@ -223,7 +236,30 @@ impl Measured {
 
     /// One interval of the rung's run.
     pub fn interval(&mut self, interval: &IntervalRecord) {
-        self.began.extend_from_slice(&interval.turns);
+        for turn in &interval.turns {
+            match self.began.binary_search_by_key(&turn.turn, |t| t.turn) {
+                Ok(at) => self.began[at].beside(turn),
+                Err(at) => self.began.insert(at, *turn),
+            }
+        }
+    }
+
+    /// What the turns of a closed loop carried, without the first ones that warmed up. `slot`: from one's beginning to
+    /// the next one's.
+    pub fn carried(&self, warmup: usize, slot: Duration) -> Vec<Piece> {
+        let measured = self.used.iter().skip(warmup).flatten();
+        let of = |used: &Used| {
+            let (ok, bytes_received, length_ns) = used.done?;
+            Some(Piece {
+                elapsed_s: length_ns as f64 / 1e9,
+                ok,
+                bytes_received,
+                client_cpu_us: Some(used.client_ns as f64 / 1e3),
+                server_cpu_us: used.server_ns.map(|ns| ns as f64 / 1e3),
+                overran: u128::from(length_ns) > slot.as_nanos(),
+            })
+        };
+        measured.filter_map(of).collect()
     }
 
     /// A quantile of all calls that count, in µs; `None`: too few of them.

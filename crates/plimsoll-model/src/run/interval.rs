@@ -386,6 +386,7 @@ mod tests {
             turn: 7,
             client_ns: 1_234_567_890,
             server_ns: None,
+            done: None,
         });
         recorder.connect_failure(1, Outcome::NoPorts);
         recorder.detail(Outcome::Reset, "peer \"said\"\nso");

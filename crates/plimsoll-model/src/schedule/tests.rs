@@ -228,6 +228,7 @@ fn expected_are_the_calls_that_are_no_warm_up_as_far_as_they_are_known() {
             calls: 4,
             seed: 9,
             read_cpu: false,
+            slot: None,
         });
         assert_eq!(Schedule::new(&in_turns, 1).expected_calls(), Some(80));
     }
@@ -344,7 +345,7 @@ proptest! {
         let whole = all(&Schedule::new(&load, seed));
         let mut dealt = Vec::new();
         for index in 0..of {
-            load.turns = Some(Turns { of, index, share: 1, calls, seed, read_cpu: false });
+            load.turns = Some(Turns { of, index, share: 1, calls, seed, read_cpu: false, slot: None });
             let schedule = Schedule::new(&load, seed);
             let mut own: Vec<Arrival> =
                 (0..workers).flat_map(|w| schedule.share(w, workers)).collect();
@@ -390,7 +391,7 @@ proptest! {
         let mut dealt = Vec::new();
         let mut index = 0;
         for share in shares {
-            load.turns = Some(Turns { of, index, share, calls, seed, read_cpu: false });
+            load.turns = Some(Turns { of, index, share, calls, seed, read_cpu: false, slot: None });
             let schedule = Schedule::new(&load, seed);
             let own: Vec<u64> = (0..workers)
                 .flat_map(|w| schedule.share(w, workers))

@@ -1,6 +1,6 @@
 //! The links of a sweep: a rung's slices added up.
 
-use plimsoll_model::ladder::pieces::Figure;
+use plimsoll_model::ladder::pieces::{Figure, Piece};
 use plimsoll_model::ladder::{LadderRecord, Rung, Volume};
 use plimsoll_model::units::Size;
 
@@ -76,8 +76,12 @@ pub(crate) struct Link {
     pub(crate) bytes: u64,
     pub(crate) client: Used,
     pub(crate) server: Used,
-    /// What was measured so often.
+    /// What was measured so often, each a run of its own.
     pub(crate) slices: usize,
+    /// What they were made of, where links took turns.
+    pub(crate) turns: usize,
+    /// Turns whose last call ended in another link's.
+    pub(crate) overran: usize,
     /// Fetched, a second.
     pub(crate) files: Option<Figure>,
     /// A second.
@@ -121,17 +125,20 @@ impl Link {
                 format!("{word} {value}")
             })
             .collect();
-        let per_s = |n: u64, v: &Volume| n as f64 / v.elapsed_s;
+        let pieces = || volumes().flat_map(|v| v.pieces().into_iter().map(move |piece| (v, piece)));
+        let per_s = |n: u64, piece: &Piece| n as f64 / piece.elapsed_s;
         let elapsed_s: f64 = volumes().map(|v| v.elapsed_s).sum();
         let in_all = |n: u64| (elapsed_s > 0.0).then(|| n as f64 / elapsed_s);
-        let share = |v: &Volume, floor: Option<f64>, cpu| Some(floor? * v.ok as f64 / cpu?);
-        let clients = volumes().filter_map(|v| share(v, v.client_floor_us, v.client_cpu_us));
-        let servers = volumes().filter_map(|v| share(v, v.server_floor_us, v.server_cpu_us));
+        let share = |ok: u64, floor: Option<f64>, cpu| Some(floor? * ok as f64 / cpu?);
+        let clients = pieces().filter_map(|(v, p)| share(p.ok, v.client_floor_us, p.client_cpu_us));
+        let servers = pieces().filter_map(|(v, p)| share(p.ok, v.server_floor_us, p.server_cpu_us));
         Link {
             slices: volumes().count(),
-            files: Figure::of(in_all(ok), volumes().map(|v| per_s(v.ok, v)), links),
+            turns: volumes().map(|v| v.turns.len()).sum(),
+            overran: pieces().filter(|(_, piece)| piece.overran).count(),
+            files: Figure::of(in_all(ok), pieces().map(|(_, p)| per_s(p.ok, &p)), links),
             speed: {
-                let pieces = volumes().map(|v| per_s(v.bytes_received, v));
+                let pieces = pieces().map(|(_, p)| per_s(p.bytes_received, &p));
                 Figure::of(in_all(bytes), pieces, links)
             },
             client_share: Figure::of(client.of_limit(ok), clients, links),

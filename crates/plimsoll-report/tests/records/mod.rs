@@ -176,6 +176,7 @@ pub(crate) fn sweep() -> LadderRecord {
         group: Some("X25519".to_owned()),
         client_floor_us: Some(900.0),
         server_floor_us: None,
+        turns: Vec::new(),
     };
     let rung = |connection: &str| {
         let resumed = connection == "resumed";

@@ -1,5 +1,5 @@
-//! Rungs that are all up together and take turns of tens of calls: one schedule, dealt to one load
-//! a rung, on one clock.
+//! Rungs that are all up together and take turns: one schedule, dealt to one load a rung, on one clock. Turns are of
+//! tens of calls that are due, or, in a sweep, of a time in which a closed loop has its server to itself.
 
 use std::time::Duration;
 
@@ -13,12 +13,13 @@ use plimsoll_model::ladder::turns::{
 use plimsoll_model::ladder::{ALPHA, Gated, InTurns, Passage, Slice};
 use plimsoll_model::plan::Turns;
 use plimsoll_model::run::{MANY_CONNECTIONS, Run};
+use plimsoll_model::schedule::Schedule;
 use plimsoll_model::schedule::turns::order;
 use plimsoll_model::spec::{LadderSpec, RateSpec, RungSpec, Spec};
 use plimsoll_report::quantity::time;
 
 use super::testbed::Company;
-use super::{Asked, Climb, prices};
+use super::{Asked, Climb, prices, timed};
 use crate::failure::Failure;
 use crate::process::Process;
 use crate::progress::Series;
@@ -52,7 +53,9 @@ const MAX_RUNGS: usize = 16;
 pub(super) struct Turning {
     pub(super) calls: u32,
     left_out: u32,
-    /// Of a stretch, without the warm-up, unless the plan says otherwise.
+    /// Of a closed loop: from a turn's beginning to the next one's, and how many each rung has.
+    pub(super) timed: Option<(Duration, u32)>,
+    /// Of a stretch, without the warm-up.
     pub(super) length: Duration,
     /// Cores are kept from falling asleep between calls.
     keep_awake: bool,
@@ -67,7 +70,7 @@ pub(super) struct Turning {
 }
 
 impl Turning {
-    /// `None`: rungs have slices.
+    /// Or why rungs have slices.
     ///
     /// # Errors
     /// Where turns are asked for that can't be taken.
@@ -75,11 +78,11 @@ impl Turning {
         spec: &Spec,
         rungs: &[RungSpec],
         asked: &Asked<'_>,
-    ) -> Result<Option<Turning>, Failure> {
+    ) -> Result<Result<Turning, String>, Failure> {
         let options = spec.ladder.clone().unwrap_or_default();
         let turning = Turning::wanted(spec, rungs, asked, &options)?;
         let resolves = asked.resolution.is_some() || options.resolution.is_some();
-        if turning.is_none() && resolves {
+        if turning.is_err() && resolves {
             return Err(Failure::usage(
                 "ladder.resolution (--resolution): these rungs have slices, and only turns go on until they are resolved",
                 "leave it out, or let the rungs take turns: --turn 20",
@@ -93,28 +96,47 @@ impl Turning {
         rungs: &[RungSpec],
         asked: &Asked<'_>,
         options: &LadderSpec,
-    ) -> Result<Option<Turning>, Failure> {
+    ) -> Result<Result<Turning, String>, Failure> {
+        let asked_for = || Ok(Err("slices or rounds are asked for".to_owned()));
         if asked.slice.is_some() || asked.rounds.is_some() {
-            return Ok(None);
+            return asked_for();
         }
         let wanted = asked.turn.or(options.turn);
         if asked.turn.is_none() && (options.slice.is_some() || options.rounds.is_some()) {
             return match wanted {
-                None => Ok(None),
+                None => asked_for(),
                 Some(_) => Err(Failure::usage(
                     "ladder.turn: with ladder.slice or ladder.rounds",
                     "rungs take turns or have rounds of slices: leave one of them out",
                 )),
             };
         }
-        if let Some(obstacle) = obstacle(spec, rungs, asked, wanted.is_some()) {
+        let full_load = match asked.kind {
+            "ladder" => Ok(None),
+            _ => timed::turns(spec, rungs, asked, options).map(Some),
+        };
+        let obstacle = obstacle(spec, rungs, asked, wanted.is_some());
+        if let Some(obstacle) = obstacle.or(full_load.as_ref().err().cloned()) {
             return match wanted {
-                None => Ok(None),
+                None => Ok(Err(obstacle)),
                 Some(_) => Err(Failure::usage(
                     format_args!("ladder.turn (--turn): {obstacle}"),
                     "let each rung have slices of its own: --slice 2s",
                 )),
             };
+        }
+        if let Ok(Some((slot, rounds))) = full_load {
+            return Ok(Ok(Turning {
+                calls: 1,
+                left_out: 0,
+                timed: Some((slot, rounds)),
+                length: slot * rungs.len() as u32 * rounds,
+                keep_awake: false,
+                resolution_us: None,
+                stretches: 1,
+                sittings: 1,
+                renews: false,
+            }));
         }
         let calls = wanted.unwrap_or(CALLS);
         if calls == 0 {
@@ -155,10 +177,11 @@ impl Turning {
             true => budget.map_or(BUDGET, |p| p.0).as_secs_f64() / stretch.as_secs_f64().max(0.1),
             false => 1.0,
         };
-        Ok(Some(Turning {
+        Ok(Ok(Turning {
             calls,
             left_out,
-            length,
+            timed: None,
+            length: stretch,
             keep_awake: asked.keep_awake.or(options.keep_awake).unwrap_or(false),
             resolution_us: resolution.map(|p| p.0.as_secs_f64() * 1e6),
             stretches: (stretches as u32).clamp(1, MAX_STRETCHES),
@@ -201,6 +224,7 @@ fn sittings(
 /// Why the rungs can't take turns.
 fn obstacle(spec: &Spec, rungs: &[RungSpec], asked: &Asked<'_>, wanted: bool) -> Option<String> {
     let load = &spec.load;
+    let is_ladder = asked.kind == "ladder";
     let schedule = |rung: &RungSpec| {
         let load = &rung.spec.load;
         (
@@ -209,16 +233,13 @@ fn obstacle(spec: &Spec, rungs: &[RungSpec], asked: &Asked<'_>, wanted: bool) ->
             load.arrivals.clone(),
             load.warmup,
             load.duration,
-            load.clients,
+            load.clients.filter(|_| is_ladder),
         )
     };
     let served = spec.ladder.as_ref().is_some_and(|l| l.serve.is_some());
     let connections = |rung: &RungSpec| rung.spec.load.connections.unwrap_or(1);
     if asked.over_shards {
         return Some("turns are taken by one clock, and shards have one each".to_owned());
-    }
-    if asked.kind != "ladder" {
-        return Some(format!("the rungs of a {} have slices", asked.kind));
     }
     if rungs.len() < 2 {
         return Some("there is one rung only".to_owned());
@@ -229,7 +250,7 @@ fn obstacle(spec: &Spec, rungs: &[RungSpec], asked: &Asked<'_>, wanted: bool) ->
             rungs.len()
         ));
     }
-    if load.clients.is_some() || (load.rate.is_none() && load.steps.is_none()) {
+    if is_ladder && (load.clients.is_some() || load.rate.is_none() && load.steps.is_none()) {
         return Some("turns are dealt from a rate, and a closed loop has none".to_owned());
     }
     if rungs.iter().any(|rung| rung.spec.call.schedules_itself()) {
@@ -265,6 +286,9 @@ impl Climb {
         process: &Process,
         slice: &impl Fn(&Plan, &Run, String) -> Slice,
     ) -> Result<(), Failure> {
+        if turning.timed.is_some() {
+            return self.sitting(turning, 1, process, slice).map(drop);
+        }
         let besides = self.parts.iter().filter_map(|rounds| rounds.part);
         let besides = besides.map(|part| part.metrics().len()).sum();
         // Looking several times would claim a difference more often than looking once.
@@ -347,6 +371,7 @@ impl Climb {
             calls: turning.calls,
             seed,
             read_cpu: true,
+            slot: turning.timed.map(|(slot, _)| slot),
         };
         if turning.renews && sitting > 1 {
             self.testbed.renew(&order(of, 0, seed))?;
@@ -355,8 +380,10 @@ impl Climb {
         let mut before = Vec::new();
         for (rung, plan) in plans.iter_mut().enumerate() {
             plan.load.turns = Some(turns(rung as u32));
-            plan.keep_requests = true;
-            (plan.load.last_core, plan.load.count_bytes) = (true, true);
+            plan.load.last_core = true;
+            // At full load it would be felt.
+            plan.keep_requests = turning.timed.is_none();
+            plan.load.count_bytes = turning.timed.is_none();
             before.push(self.testbed.before(rung, plan, Company::All)?);
         }
         let loads = self.rungs.iter().zip(&plans).enumerate();
@@ -379,19 +406,23 @@ impl Climb {
             let stages = plan.load.stages.iter().map(|stage| stage.warmup).collect();
             let dealt = plan.load.turns.unwrap_or_else(|| turns(rung as u32));
             let mut measured = Measured::new(dealt, turning.left_out, stages);
-            run.each_request(|request| {
-                measured.call(&request.sample);
-                Ok(())
-            })
-            .map_err(Failure::error)?;
+            if plan.keep_requests {
+                run.each_request(|request| {
+                    measured.call(&request.sample);
+                    Ok(())
+                })
+                .map_err(Failure::error)?;
+            }
             run.each_interval(|interval| {
                 measured.interval(&interval);
             })
             .map_err(Failure::error)?;
             let mut slice = slice(plan, run, directory(rung, sitting));
             self.testbed.after(rung, &before[rung], run, &mut slice);
-            slice.p50_us = measured.quantile_us(0.5).or(slice.p50_us);
-            slice.p99_us = measured.quantile_us(0.99);
+            if plan.keep_requests {
+                slice.p50_us = measured.quantile_us(0.5).or(slice.p50_us);
+                slice.p99_us = measured.quantile_us(0.99);
+            }
             let record = &mut self.record.rungs[rung];
             prices::note_connections(plan, run, &mut self.connections[rung], record);
             record.slices.push(slice);
@@ -401,9 +432,19 @@ impl Climb {
         let are_known = self.testbed.serves_all(plans.len());
         let servers: Vec<&[i32]> = pids.filter(|_| are_known).collect();
         Measured::end(&mut all, &servers);
-        for (rung, measured) in self.record.rungs.iter_mut().zip(&all) {
-            if let Some(slice) = rung.slices.last_mut() {
-                slice.server_cpu_us_per_call = measured.server_cpu_us_per_call();
+        let measured = self.record.rungs.iter_mut().zip(&all).zip(&plans);
+        for ((rung, measured), plan) in measured {
+            let Some(slice) = rung.slices.last_mut() else {
+                continue;
+            };
+            match (turning.timed, &mut slice.volume) {
+                (Some((slot, _)), Some(volume)) => {
+                    let turns = Schedule::new(&plan.load, plan.seed).share(0, 1);
+                    let warm =
+                        turns.take_while(|turn| plan.load.stages[usize::from(turn.stage)].warmup);
+                    volume.take_turns(measured.carried(warm.count(), slot));
+                }
+                _ => slice.server_cpu_us_per_call = measured.server_cpu_us_per_call(),
             }
         }
         Ok(all)

@@ -1,7 +1,8 @@
-//! Ladders whose rungs are up together and take turns.
+//! Ladders whose rungs are up together and take turns, and sweeps.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod links;
 mod sittings;
 #[path = "../support/mod.rs"]
 mod support;

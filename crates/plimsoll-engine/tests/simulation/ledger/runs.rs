@@ -347,5 +347,6 @@ fn turns(index: u32, share: u32) -> Turns {
         calls: 10,
         seed: 5,
         read_cpu: false,
+        slot: None,
     }
 }

@@ -56,6 +56,7 @@ impl Machine<'_> {
                 calls: self.calls,
                 seed,
                 read_cpu: true,
+                slot: None,
             };
             let mut rungs: Vec<Measured> = (0..of)
                 .map(|index| Measured::new(turns(index), 2, vec![false]))
@@ -86,6 +87,7 @@ impl Machine<'_> {
                         turn: round,
                         client_ns: (spent[rung].0 * 1e3) as u64,
                         server_ns: Some((spent[rung].1 * 1e3) as u64),
+                        done: None,
                     });
                     for call in 0..self.calls {
                         elapsed += 1.0;
@@ -370,6 +372,7 @@ fn first_calls_warm_ups_failures_and_broken_rounds_do_not_count() {
         calls: 4,
         seed: 1,
         read_cpu: true,
+        slot: None,
     };
     let sample = |number, stage, outcome| Sample {
         number,
@@ -409,6 +412,7 @@ fn two(servers: [[u64; 4]; 2]) -> Vec<Measured> {
             calls: 1,
             seed: 1,
             read_cpu: true,
+            slot: None,
         };
         let mut measured = Measured::new(turns, 0, vec![false]);
         measured.rounds = vec![vec![1]; 4];
@@ -416,6 +420,7 @@ fn two(servers: [[u64; 4]; 2]) -> Vec<Measured> {
             turn,
             client_ns: 7_000 * turn,
             server_ns: Some(ns),
+            done: None,
         });
         measured.began = read.collect();
         measured

@@ -1,0 +1,104 @@
+//! Closed loops that take turns.
+
+use plimsoll_engine::resources::TurnMeter;
+use plimsoll_model::plan::{Turns, begins};
+use plimsoll_model::schedule::turns::order;
+
+use super::*;
+
+const SLOT: Duration = Duration::from_millis(110);
+const START: Time = Time(5_000_000_000);
+/// The first one is the warm-up.
+const ROUNDS: u32 = 9;
+
+fn in_turns(reuse: Reuse, index: u32) -> Load {
+    let clients = Arrivals::Closed {
+        clients: 4,
+        think: Duration::ZERO,
+    };
+    let mut load = load(clients, 0.0, 2);
+    load.reuse = reuse;
+    load.turns = Some(Turns {
+        of: 2,
+        index,
+        share: 1,
+        calls: 1,
+        seed: 3,
+        read_cpu: true,
+        slot: Some(SLOT),
+    });
+    let mut warmup = load.stages[0].clone();
+    load.stages[0].duration = Some(SLOT * 2 * (ROUNDS - 1));
+    warmup.warmup = true;
+    warmup.duration = Some(SLOT * 2);
+    load.stages.insert(0, warmup);
+    load
+}
+
+/// What one of two loads recorded, and the calls that its server has seen.
+fn taken(load: Load, pauses: Vec<(Time, Duration)>) -> (Interval, u64) {
+    let mut server = counting();
+    let mut control = alone(None);
+    {
+        let network =
+            SimulatedNetwork::new(&mut server, Weather::calm(1)).stopping_the_worker(pauses);
+        let mut worker = worker_that(load, network, 1, Ids::default(), |share| {
+            share.keep_requests = true;
+        });
+        worker.measure_turns(Some(TurnMeter::default()));
+        worker.establish(&mut control).unwrap();
+        control.start = Some(START);
+        worker.run(START, &mut control).unwrap();
+    }
+    (control.total, server.calls.iter().sum())
+}
+
+#[test]
+fn closed_loops_call_in_their_turns_alone_and_every_call_is_in_one() {
+    for reuse in [Reuse::Always, Reuse::Never] {
+        for index in 0..2 {
+            let (total, seen) = taken(in_turns(reuse, index), Vec::new());
+            let numbers: Vec<u64> = total.turns.iter().map(|turn| turn.turn).collect();
+            // The last one says what its predecessor came to.
+            assert_eq!(numbers, Vec::from_iter(0..=u64::from(ROUNDS)));
+            let done: Vec<_> = total.turns.iter().map(|turn| turn.done.unwrap()).collect();
+            let mut calls = 0;
+            for (round, two) in (0..).zip(done.windows(2)) {
+                let place = order(2, round, 3).iter().position(|turn| *turn == index);
+                let begun = START + SLOT * (2 * round as u32 + place.unwrap() as u32);
+                assert!(two[0].began_ns - begun.0 < MS, "round {round}: {two:?}");
+                assert!(two[1].ended_ns < (begun + SLOT).0, "round {round}: {two:?}");
+                let is_its = |request: &&plimsoll_model::record::RequestRecord| {
+                    let arrival = request.sample.arrival;
+                    arrival >= begun && arrival <= begun + begins(SLOT)
+                };
+                let of_turn: Vec<_> = total.requests.iter().filter(is_its).collect();
+                let ended = of_turn.iter().map(|request| request.sample.done.0).max();
+                assert!(
+                    two[1].ended_ns - ended.unwrap() < MS,
+                    "round {round}: {two:?}"
+                );
+                // Four at a time, each a millisecond and what the way takes; with its own connection, twice as long.
+                let ok = two[1].ok - two[0].ok;
+                assert_eq!(ok, of_turn.len() as u64);
+                assert!(ok > 150, "round {round}: {ok}");
+                calls += ok;
+            }
+            let recorded: u64 = total.recorded().map(|(_, stage)| stage.ok()).sum();
+            assert_eq!((calls, recorded), (seen, seen));
+            let warm = total.stages[0].as_ref().unwrap().ok();
+            assert_eq!(warm, done[1].ok, "the warm-up is one turn");
+        }
+    }
+}
+
+#[test]
+fn a_turn_that_is_slept_through_is_not_taken_and_no_call_is_lost() {
+    // Longer than any turn lasts, so that one of some round at least has no time left.
+    let pauses = vec![(START + SLOT * 4, SLOT * 3)];
+    let (total, seen) = taken(in_turns(Reuse::Always, 0), pauses);
+    let numbers: Vec<u64> = total.turns.iter().map(|turn| turn.turn).collect();
+    assert!(numbers.len() < ROUNDS as usize + 1, "{numbers:?}");
+    assert!(numbers.is_sorted() && numbers.last() == Some(&u64::from(ROUNDS)));
+    assert_eq!(total.turns.last().unwrap().done.unwrap().ok, seen);
+}

@@ -1,0 +1,71 @@
+//! Turns of a time, in which a closed loop has its server to itself: of links in a sweep.
+
+use std::fmt;
+use std::time::Duration;
+
+use plimsoll_model::ladder::pieces;
+use plimsoll_model::plan::begins;
+use plimsoll_model::spec::{LadderSpec, RungSpec, Spec};
+use plimsoll_model::units::Period;
+
+use super::{Asked, SLICE};
+
+/// From a turn's beginning to the next one's, and how many each rung has; or why they can't be taken.
+pub(super) fn turns(
+    spec: &Spec,
+    rungs: &[RungSpec],
+    asked: &Asked<'_>,
+    options: &LadderSpec,
+) -> Result<(Duration, u32), String> {
+    let no = |why: &str| Err(why.to_owned());
+    let any = |is: fn(&Spec) -> bool| rungs.iter().any(|rung| is(&rung.spec));
+    if any(|spec| spec.load.clients.is_none()) {
+        return no("turns at full load are those of a closed loop, and the load has a rate");
+    }
+    if options.serve.is_none() {
+        return no("the servers are not the sweep's own, whose CPU could be divided among turns");
+    }
+    if any(|spec| !spec.objective.is_empty() || spec.load.precision.is_some()) {
+        return no("objectives and load.precision are judged by whole slices");
+    }
+    let compares = !asked.gates.is_empty() || options.fail_if.is_some();
+    let resolves = asked.resolution.or(options.resolution).is_some();
+    let turns = asked.turn.or(options.turn).is_some() || resolves;
+    if compares || turns || asked.parts.is_some() || options.parts.is_some() {
+        return no(
+            "turns at full load are of a time: they have no calls, gates, resolution or parts",
+        );
+    }
+    let (mut bytes, mut handshakes) = (0, 0);
+    for rung in rungs {
+        let (load, size) = (&rung.spec.load, rung.spec.file().and_then(|(_, size)| size));
+        let Some(size) = size else {
+            return no(
+                "how long turns have to be is not known where the plan gives no size of the files",
+            );
+        };
+        let clients = load.clients.unwrap_or(1);
+        bytes = size.saturating_mul(clients.into()).max(bytes);
+        if load.reuse.as_deref() == Some("never") {
+            handshakes = clients.max(handshakes);
+        }
+    }
+    let length = (spec.load.duration).map_or(SLICE * rungs.len() as u32, |given| given.0);
+    pieces::turns(length, rungs.len(), bytes, handshakes)
+        .ok_or_else(|| format!("{} are too short for as many turns of every link as intervals need, with so much in flight (--duration)", Period(length)))
+}
+
+/// In a sentence.
+pub(super) fn show(
+    (slot, turns): (Duration, u32),
+    warmup: Duration,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    writeln!(
+        f,
+        "all up together, in {turns} turns of {} each, in random order within each round, one every {}, after a warm-up of {}",
+        Period(begins(slot)),
+        Period(slot),
+        Period(warmup)
+    )
+}
