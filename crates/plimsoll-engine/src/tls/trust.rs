@@ -423,6 +423,24 @@ impl Learned {
         why.clone().filter(|_| unknown)
     }
 
+    /// Keeps why a chain was refused, or until when one that was taken is valid.
+    fn judged(
+        &self,
+        verdict: Result<(), Error>,
+        anchors: &Anchors,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+    ) -> Result<(), Error> {
+        verdict.map_err(|e| self.explain(anchors.explained(e, end_entity, intermediates)))?;
+        // Nothing above a certificate that was given itself is looked at.
+        let above = match anchors.holds(end_entity) {
+            true => &[],
+            false => intermediates,
+        };
+        self.holds_until(std::iter::once(end_entity).chain(above));
+        Ok(())
+    }
+
     fn explain(&self, (error, why): (Error, Option<String>)) -> Error {
         if let Some(why) = &why {
             tracing::debug!("a peer's certificate is refused: {why}");
@@ -549,7 +567,6 @@ impl ServerCertVerifier for ServerCheck {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let alone = std::slice::from_ref(end_entity);
         match &self.trust {
             Trust::Unchecked => self.learned.take(CertificateTaken::Unchecked),
             Trust::Pinned(known) => {
@@ -559,19 +576,11 @@ impl ServerCertVerifier for ServerCheck {
                 }
                 check_in_time(&parse(end_entity)?, now)?;
                 self.learned.take(CertificateTaken::Pinned);
-                self.learned.holds_until(alone.iter());
+                self.learned.holds_until(std::iter::once(end_entity));
             }
             Trust::Anchors(anchors) => {
-                self.judge(anchors, end_entity, intermediates, server_name, now)
-                    .map_err(|e| {
-                        let explained = anchors.explained(e, end_entity, intermediates);
-                        self.learned.explain(explained)
-                    })?;
-                let above: &[CertificateDer<'_>] = match anchors.holds(end_entity) {
-                    true => &[],
-                    false => intermediates,
-                };
-                self.learned.holds_until(alone.iter().chain(above));
+                let verdict = self.judge(anchors, end_entity, intermediates, server_name, now);
+                (self.learned).judged(verdict, anchors, end_entity, intermediates)?;
             }
         }
         self.learned.saw(end_entity);
@@ -672,16 +681,8 @@ impl ClientCertVerifier for ClientCheck {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        self.judge(end_entity, intermediates, now).map_err(|e| {
-            let explained = self.anchors.explained(e, end_entity, intermediates);
-            self.learned.explain(explained)
-        })?;
-        let above: &[CertificateDer<'_>] = match self.anchors.holds(end_entity) {
-            true => &[],
-            false => intermediates,
-        };
-        let alone = std::slice::from_ref(end_entity);
-        self.learned.holds_until(alone.iter().chain(above));
+        let verdict = self.judge(end_entity, intermediates, now);
+        (self.learned).judged(verdict, &self.anchors, end_entity, intermediates)?;
         Ok(ClientCertVerified::assertion())
     }
 
