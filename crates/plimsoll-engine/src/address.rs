@@ -11,9 +11,12 @@ use plimsoll_model::plan::UnixSocket;
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
+/// Where connections lead to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
+    /// An IP address and a port.
     Tcp(SocketAddr),
+    /// A socket of this machine, by its path or abstract name.
     Unix(UnixSocket),
 }
 

@@ -14,6 +14,7 @@ pub struct Clock {
 }
 
 impl Clock {
+    /// A clock that begins now.
     pub fn new() -> Clock {
         Clock::of_origin(monotonic_ns())
     }
@@ -37,6 +38,7 @@ impl Clock {
             .saturating_sub(self.now().0)
     }
 
+    /// The time since the clock began.
     #[inline]
     pub fn now(&self) -> Time {
         Time(monotonic_ns().saturating_sub(self.origin_ns))

@@ -50,9 +50,19 @@ pub use sharing::{connections_at_once, connections_of_scripts, most_connections}
 #[derive(Debug)]
 pub enum Observation<'a> {
     /// Connections are coming up.
-    Connecting { open: u64, wanted: u64 },
+    Connecting {
+        /// Connections that have come up.
+        open: u64,
+        /// Those that the plan wants.
+        wanted: u64,
+    },
     /// The load begins.
-    Started { workers: u32, connections: u64 },
+    Started {
+        /// Threads of this process.
+        workers: u32,
+        /// Those that are up.
+        connections: u64,
+    },
     /// A second of the run is over. The calls it ended, one by one, where the plan keeps them.
     Interval(&'a IntervalRecord, &'a [RequestRecord]),
     /// The load is over: what each of its shards did, where it had some.
@@ -64,6 +74,7 @@ pub enum Observation<'a> {
 pub struct Finished {
     /// Stopped before its time.
     pub interrupted: bool,
+    /// Worker threads of this process.
     pub workers: u32,
     /// How the connecting went, over all workers.
     pub established: Established,
@@ -79,7 +90,9 @@ pub enum Place<'a> {
     Alone,
     /// One of several, on a clock that they share.
     Shard {
+        /// The place of this process.
         shard: Shard,
+        /// The one that all of them read.
         clock: Clock,
         /// Given how the connecting went and how many workers there are, it waits for the
         /// others and gives the moment at which all begin; `None`: not at all.
@@ -90,6 +103,7 @@ pub enum Place<'a> {
 /// What is explained of connections, while they are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trace {
+    /// No byte.
     Nothing,
     /// Every frame, a line each.
     Frames,

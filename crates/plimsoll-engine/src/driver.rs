@@ -23,12 +23,15 @@ pub struct CallId(pub u32);
 /// How a call ended, as the driver sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
+    /// The call that has ended.
     pub call: CallId,
+    /// How it ended, before the worker looks at its deadline.
     pub outcome: Outcome,
     /// When the first byte of the answer arrived; [`Time::NEVER`] if none did.
     pub first_byte: Time,
     /// Bytes of the protocol's messages (gRPC: message bytes with their 5-byte prefix).
     pub bytes_sent: u32,
+    /// The same of the answer.
     pub bytes_received: u32,
 }
 
@@ -37,7 +40,9 @@ pub struct Done {
 pub struct Exchanged {
     /// Where calls carry several messages.
     pub messages_sent: u32,
+    /// As [`Done::bytes_sent`].
     pub bytes_sent: u32,
+    /// As [`Done::bytes_received`].
     pub bytes_received: u32,
 }
 
@@ -52,24 +57,54 @@ pub enum Event {
     Token(CallId),
     /// What the service counts: the tokens of a call's prompt, and of its answer. Before the call's end; the last one counts.
     Usage {
+        /// The call in flight.
         call: CallId,
+        /// Tokens.
         prompt: u64,
+        /// Tokens.
         answer: u64,
     },
     /// The text of a call's answer, where it was asked for. Before the call's end.
-    Answer { call: CallId, text: String },
+    Answer {
+        /// The call in flight.
+        call: CallId,
+        /// All of it.
+        text: String,
+    },
     /// What the tokens of a call's answer say, or of one of several that it asked for, where they are to be
     /// counted. Before the call's end.
-    Text { call: CallId, text: String },
+    Text {
+        /// The call in flight.
+        call: CallId,
+        /// All of it.
+        text: String,
+    },
     /// What the protocol counts of a call besides.
-    Count { call: CallId, count: Count, n: u64 },
+    Count {
+        /// The call in flight.
+        call: CallId,
+        /// What is counted.
+        count: Count,
+        /// How often it happened.
+        n: u64,
+    },
     /// Messages sent on a stream that ends with the next event.
-    Sent { call: CallId, messages: u32 },
+    Sent {
+        /// The call in flight.
+        call: CallId,
+        /// Whole ones.
+        messages: u32,
+    },
     /// The answer to a cancelled call arrived after all.
     Late,
     /// The server's message about a failure (a gRPC status message, a GOAWAY's debug data):
     /// text for a person, kept for the first few failures of a kind.
-    Detail { outcome: Outcome, text: String },
+    Detail {
+        /// The kind of failure.
+        outcome: Outcome,
+        /// The message, and nothing around it.
+        text: String,
+    },
 }
 
 /// The peer broke the protocol, or the driver can't go on. The connection is closed
@@ -212,6 +247,7 @@ pub trait Driver {
 /// Everything that is the same on all connections (encoded requests, tables) belongs
 /// to the protocol and is shared by its drivers.
 pub trait Protocol: Send + Sync + 'static {
+    /// One connection of the protocol.
     type Driver: Driver;
 
     /// The ALPN protocol id to ask for over TLS (RFC 7301).
@@ -260,11 +296,14 @@ pub trait Protocol: Send + Sync + 'static {
 /// Which way bytes went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
+    /// From the driver to the peer.
     Sent,
+    /// From the peer.
     Received,
 }
 
 /// Turns a connection's bytes into lines for a person. Off the hot path.
 pub trait Tracer {
+    /// Adds the lines that explain `bytes`. What ends within a frame is kept for the next call.
     fn bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>);
 }

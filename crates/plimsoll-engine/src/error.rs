@@ -10,32 +10,47 @@ use crate::tls::TlsSetupError;
 /// Why a run could not begin, or had to end.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
+    /// TLS could not be set up.
     #[error(transparent)]
     Tls(#[from] TlsSetupError),
+    /// No address is known for the target.
     #[error("{url}: host name {host:?} not resolved: {source}")]
     Resolve {
+        /// As the plan has it.
         url: String,
+        /// The name that was looked up.
         host: String,
+        /// The resolver's error.
         source: io::Error,
     },
     /// Not one connection came up.
     #[error("{url}: {detail} [{}]{}", outcome.code(), explained(*outcome))]
     NoConnection {
+        /// As the plan has it.
         url: String,
+        /// Of the first failure.
         outcome: Outcome,
+        /// What was seen of it.
         detail: String,
     },
     #[error(
         "{needed} connections need {needed_descriptors} descriptors, and this process may have {limit} (ulimit -n): raise the limit, use more processes (--processes), or ask for at most {most} connections a process"
     )]
+    /// The limit of open files is below what the connections need.
     Descriptors {
+        /// Connections.
         needed: u64,
+        /// Those and what a process needs besides.
         needed_descriptors: u64,
+        /// Descriptors that a process may have.
         limit: u64,
+        /// Connections that it allows.
         most: u64,
     },
+    /// A system call on which the loop rests failed; no target can cause that.
     #[error("the event loop failed: {0}")]
     Loop(io::Error),
+    /// A signal came while connections were made.
     #[error("interrupted before the load began")]
     Interrupted,
     /// A thread of the load, or its observer, panicked.
@@ -47,8 +62,11 @@ pub enum EngineError {
     /// One of the processes that share a load failed.
     #[error("process {} of {of}: {problem}", index + 1)]
     Shard {
+        /// Its place among them, from 0.
         index: u32,
+        /// How many there are.
         of: u32,
+        /// What became of it.
         problem: String,
     },
 }

@@ -10,7 +10,7 @@
 /// allocator needs for itself beside a block is in it.
 ///
 /// `None`: another C library than glibc, or one older than 2.33.
-pub fn allocated() -> Option<u64> {
+pub(crate) fn allocated() -> Option<u64> {
     #[cfg(target_env = "gnu")]
     {
         // Looked up, since packages are linked for a glibc that has no such function.

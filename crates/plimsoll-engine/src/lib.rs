@@ -1,18 +1,20 @@
 //! The load generator: one event loop per core that starts calls when they are due,
 //! moves bytes between drivers and transports, and records what came of every call.
 
+#![warn(missing_docs)]
+
 pub mod address;
 mod addresses;
 pub mod awake;
 pub mod clock;
-pub mod conductor;
+mod conductor;
 pub mod cores;
 pub mod defect;
 pub mod driver;
 mod error;
 mod event_loop;
 pub mod fault;
-pub mod heap;
+mod heap;
 pub mod layout;
 mod loss;
 mod machine;
@@ -24,7 +26,7 @@ pub mod prefetch;
 mod racing;
 pub mod resources;
 pub mod script;
-pub mod stop;
+mod stop;
 pub mod tls;
 pub mod tunnel;
 pub mod worker;

@@ -34,6 +34,7 @@ impl Ready {
 /// Until when to wait, and how exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wake {
+    /// The end of the wait, if no socket is ready before.
     pub at: Time,
     /// An arrival is due then: wake to the microsecond, spinning for the last stretch.
     pub precise: bool,
@@ -60,14 +61,18 @@ pub enum Lookup {
 /// What a connection has carried since it came up. Bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
+    /// Bytes that the peer has acknowledged.
     pub sent: u64,
+    /// Bytes that came from it.
     pub received: u64,
 }
 
 /// Sockets, readiness and time.
 pub trait Network {
+    /// A connection, or one that is being made.
     type Socket;
 
+    /// The time on the clock of this network.
     fn now(&mut self) -> Time;
 
     /// Start a connection. It is up, or has failed, when the socket is writable:
@@ -105,6 +110,7 @@ pub trait Network {
         None
     }
 
+    /// Ends a connection, or the attempt to make it.
     fn close(&mut self, socket: Self::Socket);
 
     /// Wait until a socket is ready or `wake` has come (`None`: until a socket is ready

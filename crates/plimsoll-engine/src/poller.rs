@@ -20,8 +20,11 @@ pub struct Token(pub u64);
 /// A socket that can be read or written again. A hang-up or an error shows as both.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
+    /// What the socket was watched with.
     pub token: Token,
+    /// Bytes, connections or an end can be read.
     pub readable: bool,
+    /// It takes bytes, or its connection is up or has failed.
     pub writable: bool,
     /// The peer has closed, or the connection failed: read until the end is seen. Only of sockets that
     /// are watched for [`Interest::Changes`].
@@ -34,7 +37,12 @@ pub enum Interest {
     /// It is reported once that it can be read or written again.
     Changes,
     /// It is reported as long as it can.
-    State { reads: bool, writes: bool },
+    State {
+        /// Can be read.
+        reads: bool,
+        /// Can be written.
+        writes: bool,
+    },
     /// Connections wait to be accepted. Of several pollers that watch one listener a new connection
     /// wakes one.
     Accepting,
@@ -100,6 +108,7 @@ impl Events {
     }
 }
 
+/// Sockets that are watched for one thread.
 #[derive(Debug)]
 pub struct Poller {
     epoll: OwnedFd,
@@ -120,6 +129,7 @@ impl Poller {
         Ok(Poller { epoll, waker })
     }
 
+    /// Ends a wait of this poller, from any thread.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }

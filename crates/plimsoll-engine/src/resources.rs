@@ -29,10 +29,13 @@ pub struct Usage {
     /// The same in ticks, mostly of 10 ms: good for showing how it divides over a longer
     /// time, and for nothing else.
     pub user_ticks: u64,
+    /// The kernel's part of it.
     pub system_ticks: u64,
     /// Resident set size.
     pub rss_bytes: u64,
+    /// Open descriptors.
     pub descriptors: u64,
+    /// Threads at this moment.
     pub threads: u64,
 }
 
@@ -112,6 +115,7 @@ impl Watched {
         (!pids.is_empty()).then_some(Watched { pids })
     }
 
+    /// Those that are watched, whether or not they still run.
     pub fn pids(&self) -> &[i32] {
         &self.pids
     }
@@ -155,6 +159,7 @@ impl Meter {
         self.began = self.last.unwrap_or_default();
     }
 
+    /// As [`Watched::pids`].
     pub fn pids(&self) -> &[i32] {
         self.watched.pids()
     }

@@ -14,6 +14,7 @@ pub struct Stop {
 }
 
 impl Stop {
+    /// One that nobody has asked for.
     pub fn new() -> Stop {
         Stop::default()
     }
@@ -37,6 +38,7 @@ impl Stop {
             });
     }
 
+    /// What was asked for by now, of this run or of all.
     pub fn level(&self) -> StopLevel {
         let all = self
             .all

@@ -68,18 +68,26 @@ pub(crate) const CLOSED_IN_HANDSHAKE: &str =
 /// Why a TLS client can't be made from a plan.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsSetupError {
+    /// A file that the plan names.
     #[error(transparent)]
     File(#[from] FileError),
+    /// The plan trusts the system's certificates.
     #[error("no trusted certificates: the system's trust store is empty; give tls.ca (--ca)")]
     NoSystemRoots,
     #[error(
         "a Unix socket has no name for the server's certificate to be checked against; give the one that it is for with --server-name (tls.server_name)"
     )]
+    /// The target is a Unix socket.
     NoServerName,
     #[error(
         "server name {name:?} is neither a DNS name nor an IP address; set tls.server_name (--server-name)"
     )]
-    ServerName { name: String },
+    /// The name for the certificate can be none.
+    ServerName {
+        /// As it was given, or taken from the URL.
+        name: String,
+    },
+    /// The library has no use for the settings.
     #[error("tls: {0}")]
     Library(#[from] rustls::Error),
 }

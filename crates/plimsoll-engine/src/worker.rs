@@ -98,6 +98,7 @@ pub struct Drivers<P: Protocol> {
 }
 
 impl<P: Protocol, N: Network> Worker<P, N> {
+    /// One with the connections and calls of `share`. It connects in [`Worker::establish`].
     pub fn new(share: Share, network: N, protocol: Arc<P>, tls: Option<TlsClient>) -> Self {
         let lanes = match share.load.reuse {
             Reuse::Always => share.connections,

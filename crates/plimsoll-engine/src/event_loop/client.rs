@@ -49,6 +49,7 @@ pub trait Client {
 
 /// Whether a connection that is wanted can be begun.
 pub enum Grant {
+    /// It may begin.
     Now,
     /// The first of those that are wanted waits, and so do the others.
     Later,
@@ -77,8 +78,10 @@ pub trait Steps<W> {
     /// An answer to a question for addresses.
     fn resolved(&mut self, control: &mut impl Control, token: Token, found: io::Result<Found>);
 
+    /// Whether the connection that is wanted for `wish` can be begun.
     fn grant(&mut self, control: &mut impl Control, wish: W, now: Time) -> Grant;
 
+    /// Begins it.
     fn begin_connection(&mut self, control: &mut impl Control, wish: W, now: Time);
 
     /// The next moment at which one of the client's timers runs out.

@@ -7,7 +7,9 @@ use crate::error::EngineError;
 /// How the connecting went.
 #[derive(Clone, Debug, Default)]
 pub struct Established {
+    /// Connections that came up.
     pub open: u32,
+    /// Those whose first attempt failed.
     pub failed: u32,
     /// The first failure, for the error message.
     pub failure: Option<(Outcome, String)>,

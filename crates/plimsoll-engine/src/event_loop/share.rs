@@ -17,6 +17,7 @@ const FEWEST_CONNECTING: usize = 8;
 pub struct Share {
     /// This worker's place among all workers of all shards.
     pub index: u32,
+    /// How many workers all shards have.
     pub of: u32,
     /// Connections to keep.
     pub connections: u32,
@@ -24,9 +25,13 @@ pub struct Share {
     pub clients: u32,
     /// Closed loop: calls of this worker that are not warm-up.
     pub calls: Option<u64>,
+    /// The plan's load, of which this is a part.
     pub load: Arc<Load>,
+    /// All arrivals; this worker takes every [`Share::of`]th.
     pub schedule: Schedule,
+    /// Calls are handed over one by one, too.
     pub keep_requests: bool,
+    /// What connections carry is explained in the log.
     pub trace: bool,
 }
 

@@ -75,6 +75,7 @@ impl OsNetwork {
         })
     }
 
+    /// Ends a wait of this network, from any thread.
     pub fn waker(&self) -> Waker {
         self.poller.waker()
     }

@@ -25,6 +25,7 @@ use super::{Found, Lookup, Network, Ready, Token, Wake};
 /// What the network does to traffic. Chances are out of a million.
 #[derive(Clone, Debug)]
 pub struct Weather {
+    /// Of all chances: the same seed gives the same run.
     pub seed: u64,
     /// One way, for every piece, in microseconds.
     pub latency_us: RangeInclusive<u64>,
@@ -34,6 +35,7 @@ pub struct Weather {
     pub reset: u32,
     /// Per piece: the direction stands still for [`Weather::stall_ms`].
     pub stall: u32,
+    /// How long it does, in milliseconds.
     pub stall_ms: RangeInclusive<u64>,
     /// Per connect: refused at once.
     pub refuse: u32,
@@ -67,10 +69,13 @@ pub struct Peer(pub u64);
 /// What a server wants done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
+    /// Bytes for the client.
     Send(Vec<u8>),
     /// Call [`Server::timer`] with `tag` after a while.
     Timer {
+        /// From now.
         after: Duration,
+        /// Handed back.
         tag: u64,
     },
     /// Read nothing from now on: what the client sends stays on the way.
@@ -79,16 +84,21 @@ pub enum Action {
     Read,
     /// Close the connection in good order.
     Close,
+    /// End the connection by a reset.
     Reset,
 }
 
 /// The other side of the simulated network.
 pub trait Server {
+    /// A client has connected.
     fn opened(&mut self, peer: Peer, now: Time, actions: &mut Vec<Action>);
+    /// Bytes of a client have arrived.
     fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>);
+    /// The time has come that the server asked for with this tag.
     fn timer(&mut self, _peer: Peer, _tag: u64, _now: Time, _actions: &mut Vec<Action>) {}
     /// The client has read so many bytes of what was sent to it.
     fn taken(&mut self, _peer: Peer, _bytes: usize) {}
+    /// The client has closed the connection.
     fn closed(&mut self, _peer: Peer, _now: Time) {}
 }
 
@@ -178,6 +188,7 @@ pub struct SimulatedNetwork<S> {
 const MAX_IDLE_TURNS: u32 = 20_000;
 
 impl<S: Server> SimulatedNetwork<S> {
+    /// A network at time 0 with nothing but `server` in it.
     pub fn new(server: S, weather: Weather) -> SimulatedNetwork<S> {
         SimulatedNetwork {
             server,

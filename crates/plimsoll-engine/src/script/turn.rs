@@ -47,8 +47,10 @@ pub trait Script: Send {
 
 /// A kind of script with everything that its scripts share.
 pub trait Scripts: Send + Sync + 'static {
+    /// One user of the plan.
     type Script: Script;
 
+    /// A script for the user who begins now.
     fn script(&self, origin: Origin) -> Self::Script;
 
     /// Where a link leads.
@@ -155,12 +157,14 @@ impl Turn<'_> {
         (self.recorder).measured_call(&sample, counts, times, carried);
     }
 
+    /// Adds to what is counted besides calls.
     pub fn count(&mut self, count: Count, n: u64) {
         if n > 0 {
             self.recorder.count(self.stage, count, n);
         }
     }
 
+    /// Adds a time that is measured besides calls. Nanoseconds.
     #[inline]
     pub fn time(&mut self, measure: TimeMeasure, ns: u64) {
         self.recorder.time(self.stage, measure, ns);

@@ -29,10 +29,12 @@ const CALL: CallId = CallId(0);
 
 /// What users do.
 pub trait Course: Send + Sync + 'static {
+    /// What the user's calls are made with.
     type Protocol: Protocol;
     /// What a user remembers from call to call.
     type Memory: Default + Send;
 
+    /// It makes a driver for each connection.
     fn protocol(&self) -> &Self::Protocol;
 
     /// Calls of a user, at least 1.

@@ -85,6 +85,7 @@ pub struct Wanted {
 }
 
 impl<C: Scripts, N: Network> ScriptWorker<C, N> {
+    /// One whose users follow `scripts`. It connects to nothing before they do.
     pub fn new(mut share: Share, network: N, scripts: Arc<C>) -> Self {
         let calls = u64::from(scripts.calls().max(1));
         share.calls = share.calls.map(|n| n.div_ceil(calls));

@@ -34,15 +34,21 @@ pub(super) fn noted_signature() -> Option<SignatureScheme> {
 /// What one handshake agreed on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Agreement {
+    /// `None` before that is agreed, as for the next two.
     pub version: Option<ProtocolVersion>,
+    /// The cipher suite.
     pub suite: Option<CipherSuite>,
+    /// The group of the key exchange; `None` also where a resumed session has none.
     pub group: Option<NamedGroup>,
     /// By which the peer proved that it holds its certificate's key.
     pub signature: Option<SignatureScheme>,
     /// What the peer showed in this handshake.
     pub chain: Option<Chain>,
+    /// From a ticket, without certificates (RFC 8446 §2.2).
     pub resumed: bool,
+    /// There was a HelloRetryRequest (§4.1.4).
     pub retried: bool,
+    /// The server took what went out with the `ClientHello` (§2.3).
     pub early_data: bool,
     /// What the server chose by ALPN, where it had a choice.
     pub chosen: Option<&'static str>,
@@ -78,12 +84,14 @@ impl Agreement {
 pub struct Chain {
     /// Of the first.
     pub key: KeyKind,
+    /// How many there are.
     pub certificates: u32,
     /// All certificates (DER).
     pub bytes: u32,
 }
 
 impl Chain {
+    /// `None`: there are none.
     pub fn of(certificates: &[CertificateDer<'_>]) -> Option<Chain> {
         let bytes: usize = certificates.iter().map(|c| c.len()).sum();
         Some(Chain {
@@ -99,13 +107,21 @@ impl Chain {
 pub enum KeyKind {
     /// Bits of the modulus.
     Rsa(u32),
+    /// NIST P-256.
     EcdsaP256,
+    /// NIST P-384.
     EcdsaP384,
+    /// NIST P-521.
     EcdsaP521,
+    /// EdDSA on Curve25519 (RFC 8032).
     Ed25519,
+    /// FIPS 204, category 2.
     MlDsa44,
+    /// FIPS 204, category 3.
     MlDsa65,
+    /// FIPS 204, category 5.
     MlDsa87,
+    /// One that has no name here.
     Other,
 }
 
@@ -221,6 +237,7 @@ impl Tally {
 pub struct SharedTally(Arc<Mutex<Tally>>);
 
 impl SharedTally {
+    /// Counts a handshake.
     pub fn add(&self, agreement: Agreement) {
         let mut tally = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         tally.add(agreement);

@@ -20,23 +20,36 @@ use super::version_1::{self, is_version_1};
 /// Why a file is of no use.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
+    /// It could not be read.
     #[error("{what} {}: {source}", path.display())]
     Read {
+        /// What the file is to a person.
         what: &'static str,
+        /// Where it is.
         path: PathBuf,
+        /// The system's error.
         source: io::Error,
     },
+    /// It does not hold what it should.
     #[error("{what} {}: {problem}", path.display())]
     Content {
+        /// What the file is to a person.
         what: &'static str,
+        /// Where it is.
         path: PathBuf,
+        /// What was found, and what would be right.
         problem: String,
     },
+    /// Certificate and key do not belong together.
     #[error("{what} {} and key {}: {problem}", cert.display(), key.display())]
     Identity {
+        /// What the certificate is to a person.
         what: &'static str,
+        /// Where it is.
         cert: PathBuf,
+        /// Where its key is.
         key: PathBuf,
+        /// How they differ.
         problem: String,
     },
 }

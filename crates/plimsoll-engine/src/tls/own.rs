@@ -385,6 +385,7 @@ enum Served {
 }
 
 impl ServerSession {
+    /// Nothing can be sealed yet.
     pub fn is_handshaking(&self) -> bool {
         match &self.0 {
             Served::Own(session) => session.is_handshaking(),
@@ -444,6 +445,7 @@ impl ServerSession {
         })
     }
 
+    /// Seals plaintext, which then waits in [`ServerSession::outgoing`].
     pub fn seal(&mut self, plaintext: &[u8]) {
         match &mut self.0 {
             Served::Own(session) => session.seal(plaintext),

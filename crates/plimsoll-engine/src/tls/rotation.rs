@@ -81,6 +81,7 @@ impl<const N: usize> Looks<N> {
     }
 }
 
+/// A certificate with its key, as its files hold it at the time.
 #[derive(Debug)]
 pub struct Rotating {
     provider: Arc<CryptoProvider>,

@@ -35,7 +35,9 @@ pub use path::Choices;
 /// What both ends are set to.
 #[derive(Clone)]
 pub struct Setup {
+    /// Of either form of the client.
     pub client: ClientConfig,
+    /// Of either form of the server.
     pub server: ServerConfig,
     cipher: Cipher,
     name: ServerName<'static>,
@@ -44,7 +46,9 @@ pub struct Setup {
 /// Whose code the end under test is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
+    /// The TLS library's.
     Library,
+    /// Ours, with the library behind it.
     Own,
     /// The form that rests (of servers there is no other).
     Lean,
@@ -58,17 +62,22 @@ pub type Shape<'a> = [Choices<'a>; 2];
 pub struct Came {
     /// The client's outcome, or the error of the server's library.
     pub error: Option<String>,
+    /// The plaintext that it received.
     pub heard: Vec<u8>,
     /// The peer has closed its side.
     pub closed: bool,
+    /// It says that the session was resumed.
     pub resumed: bool,
+    /// It says that there was a HelloRetryRequest.
     pub retried: bool,
 }
 
 /// A conversation of two ends.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Conversation {
+    /// What the client came to.
     pub client: Came,
+    /// What the server came to.
     pub server: Came,
     /// The path left everything as it was, but for where it was cut.
     pub legal: bool,
@@ -79,6 +88,7 @@ pub fn client_text() -> Vec<u8> {
     b"GET / HTTP/1.1\r\n\r\n".repeat(20)
 }
 
+/// As [`client_text`]: more than one record.
 pub fn server_text() -> Vec<u8> {
     (0..17_000u32).map(|n| (n % 251) as u8).collect()
 }
@@ -184,6 +194,7 @@ impl Setup {
         })
     }
 
+    /// A client that no conversation has taught anything.
     pub fn client(&self, whose: Whose) -> Client {
         self.client_with(whose, None)
     }

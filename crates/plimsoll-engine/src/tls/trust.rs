@@ -453,8 +453,11 @@ impl Learned {
 /// What a server's certificate is held to.
 #[derive(Debug)]
 pub enum Trust {
+    /// Chains end with one of these.
     Anchors(Anchors),
+    /// Only these certificates, whoever issued them.
     Pinned(Vec<Fingerprint>),
+    /// Whatever is shown.
     Unchecked,
 }
 
@@ -484,6 +487,7 @@ pub struct ServerCheck {
 }
 
 impl ServerCheck {
+    /// What it finds is kept in `learned`.
     pub fn new(trust: Trust, provider: &CryptoProvider, learned: Arc<Learned>) -> ServerCheck {
         ServerCheck {
             trust,

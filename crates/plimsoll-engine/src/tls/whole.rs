@@ -13,10 +13,13 @@ use super::record::RecordError;
 /// What is wrong with a connection.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SessionError {
+    /// Before the handshake was over.
     #[error("tls handshake: {0}")]
     Handshake(rustls::Error),
+    /// After it, where the records are the library's.
     #[error("tls: {0}")]
     Library(rustls::Error),
+    /// After it, where they are our own.
     #[error("tls: {0}")]
     Record(#[from] RecordError),
 }

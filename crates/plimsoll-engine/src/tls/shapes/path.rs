@@ -29,6 +29,7 @@ pub struct Choices<'a> {
 }
 
 impl<'a> Choices<'a> {
+    /// Chooses by the numbers that `next` gives.
     pub fn new(next: impl FnMut() -> u16 + 'a) -> Choices<'a> {
         Choices {
             next: Box::new(next),
