@@ -2,6 +2,7 @@
 //! compared with. Measured in CPU time of this thread, so that a busy machine shows in the
 //! time it takes and hardly in the figures.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -65,15 +66,7 @@ pub fn measure(suites: &[Suite], groups: &[Group]) -> Result<Limits, TlsSetupErr
             .open_bytes_per_s
             .insert(suite.name().to_owned(), speed);
     }
-    for group in groups {
-        let Some(exchange) = provider(&[], &[*group]).kx_groups.first().copied() else {
-            continue;
-        };
-        let (client, server) = exchange_ns(exchange)?;
-        let name = group.name().to_owned();
-        limits.client_exchange_us.insert(name.clone(), us(client));
-        limits.server_exchange_us.insert(name, us(server));
-    }
+    (limits.client_exchange_us, limits.server_exchange_us) = exchanges_us(groups)?;
     let (sign, verify) = signature_ns().map_err(refused)?;
     (limits.sign_us, limits.verify_us) = (us(sign), us(verify));
     Ok(limits)
@@ -93,13 +86,8 @@ pub fn primitives(
     certificates: &[(String, Identity)],
 ) -> Result<Primitives, TlsSetupError> {
     let mut found = Primitives::default();
+    (found.client_exchange_us, found.server_exchange_us) = exchanges_us(groups)?;
     let provider = provider(&[], groups);
-    for (group, exchange) in groups.iter().zip(&provider.kx_groups) {
-        let (client, server) = exchange_ns(*exchange)?;
-        let name = group.name().to_owned();
-        found.client_exchange_us.insert(name.clone(), us(client));
-        found.server_exchange_us.insert(name, us(server));
-    }
     for (kind, identity) in certificates {
         let cert = Named("certificate", &identity.cert);
         let identity = files::identity(cert, Named("key", &identity.key), &provider)?;
@@ -167,6 +155,20 @@ fn open_ns(suite: Suite) -> Result<f64, Unspecified> {
         Ok::<(), Unspecified>(())
     })?;
     Ok((both - copy).max(1.0))
+}
+
+/// By name.
+type Costs = BTreeMap<String, f64>;
+
+/// [`exchange_ns`] of groups by their names, in microseconds.
+fn exchanges_us(groups: &[Group]) -> Result<(Costs, Costs), rustls::Error> {
+    let of_library = provider(&[], groups).kx_groups;
+    let both = groups.iter().zip(of_library).map(|(group, exchange)| {
+        let (client, server) = exchange_ns(exchange)?;
+        let name = || group.name().to_owned();
+        Ok(((name(), us(client)), (name(), us(server))))
+    });
+    both.collect()
 }
 
 /// A key exchange: the client's share of it and the server's.
