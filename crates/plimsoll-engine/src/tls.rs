@@ -11,7 +11,6 @@ use plimsoll_model::plan::{
     self, ChainCheck, Group, Identity, RecordLayer, Suite, Target, TlsPlan, TlsVersion,
 };
 use plimsoll_model::run::CertificateTaken;
-use rustls::client::danger::ServerCertVerifier;
 use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::crypto::aws_lc_rs::{ALL_CIPHER_SUITES, ALL_KX_GROUPS};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -41,7 +40,6 @@ pub mod validity;
 mod version_1;
 mod whole;
 
-use chain::CheckedOnce;
 use failures::{Shown, explained};
 use files::{FileError, Named};
 use key_log::KeyLogFile;
@@ -151,10 +149,10 @@ impl TlsClient {
             trust = trust.with_lists(Named("list of revoked certificates", path), &provider)?;
         }
         let check = ServerCheck::new(trust, &provider, Arc::clone(&learned));
-        let check: Arc<dyn ServerCertVerifier> = match plan.chain {
-            ChainCheck::Each => Arc::new(check),
-            ChainCheck::Once => Arc::new(CheckedOnce::new(check)),
-        };
+        let check = Arc::new(match plan.chain {
+            ChainCheck::Each => check,
+            ChainCheck::Once => check.once(),
+        });
         let provider = Arc::new(provider);
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&versions(&plan.versions))?

@@ -7,11 +7,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::Error;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
-use super::trust::ServerCheck;
 use super::validity::not_after;
 
 /// How long a verdict holds at most, in seconds.
@@ -27,18 +25,38 @@ struct Checked {
     until: u64,
 }
 
-#[derive(Debug)]
-pub(super) struct CheckedOnce {
-    verifier: ServerCheck,
-    last: Mutex<Option<Checked>>,
-}
+/// The last chain that was found good.
+#[derive(Debug, Default)]
+pub(super) struct CheckedOnce(Mutex<Option<Checked>>);
 
 impl CheckedOnce {
-    pub(super) fn new(verifier: ServerCheck) -> CheckedOnce {
-        CheckedOnce {
-            verifier,
-            last: Mutex::new(None),
+    /// The verdict on a chain, which `check` gives unless it is known.
+    pub(super) fn check(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        now: UnixTime,
+        check: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        // What is kept is whole between any two statements.
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let seconds = now.as_secs();
+        let is_it = |known: &Checked| known.is(end_entity, intermediates, name, seconds);
+        if last.as_ref().is_some_and(is_it) {
+            return Ok(());
         }
+        check()?;
+        let chain = std::iter::once(end_entity).chain(intermediates);
+        let ends = chain.clone().filter_map(|c| not_after(c)).min();
+        let until = ends.map_or(seconds, |last| (last + 1).min(seconds + HOLDS));
+        *last = Some(Checked {
+            chain: chain.map(|c| c.clone().into_owned()).collect(),
+            name: name.to_owned(),
+            at: seconds,
+            until,
+        });
+        Ok(())
     }
 }
 
@@ -59,68 +77,6 @@ impl Checked {
                 .iter()
                 .zip(chain)
                 .all(|(a, b)| a.as_ref() == b.as_ref())
-    }
-}
-
-impl ServerCertVerifier for CheckedOnce {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        // What is kept is whole between any two statements.
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let seconds = now.as_secs();
-        if last
-            .as_ref()
-            .is_some_and(|known| known.is(end_entity, intermediates, server_name, seconds))
-        {
-            return Ok(ServerCertVerified::assertion());
-        }
-        let verdict = self.verifier.verify_server_cert(
-            end_entity,
-            intermediates,
-            server_name,
-            ocsp_response,
-            now,
-        )?;
-        let chain = std::iter::once(end_entity).chain(intermediates);
-        let ends = chain.clone().filter_map(|c| not_after(c)).min();
-        let until = ends.map_or(seconds, |last| (last + 1).min(seconds + HOLDS));
-        *last = Some(Checked {
-            chain: chain.map(|c| c.clone().into_owned()).collect(),
-            name: server_name.to_owned(),
-            at: seconds,
-            until,
-        });
-        Ok(verdict)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verifier
-            .verify_tls12_signature(message, cert, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verifier
-            .verify_tls13_signature(message, cert, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.verifier.supported_verify_schemes()
     }
 }
 

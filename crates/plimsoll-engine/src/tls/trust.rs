@@ -30,6 +30,7 @@ use rustls::{
 use x509_parser::prelude::X509Certificate;
 
 use super::agreed::note_signature;
+use super::chain::CheckedOnce;
 use super::files::{self, FileError, Named};
 use super::validity::{not_after, now};
 use super::version_1::{
@@ -484,6 +485,8 @@ pub struct ServerCheck {
     trust: Trust,
     algorithms: WebPkiSupportedAlgorithms,
     learned: Arc<Learned>,
+    /// `None`: each chain is checked.
+    once: Option<CheckedOnce>,
 }
 
 impl ServerCheck {
@@ -493,7 +496,15 @@ impl ServerCheck {
             trust,
             algorithms: provider.signature_verification_algorithms,
             learned,
+            once: None,
         }
+    }
+
+    /// The same, but that a chain that was found good is not checked again for a while.
+    #[must_use]
+    pub(super) fn once(mut self) -> ServerCheck {
+        self.once = Some(CheckedOnce::default());
+        self
     }
 
     /// Whether the certificate is for `name`, once the chain is found good.
@@ -560,17 +571,14 @@ impl ServerCheck {
         }
         Ok(())
     }
-}
 
-impl ServerCertVerifier for ServerCheck {
-    fn verify_server_cert(
+    fn check(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
+        name: &ServerName<'_>,
         now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
+    ) -> Result<(), Error> {
         match &self.trust {
             Trust::Unchecked => self.learned.take(CertificateTaken::Unchecked),
             Trust::Pinned(known) => {
@@ -583,11 +591,29 @@ impl ServerCertVerifier for ServerCheck {
                 self.learned.holds_until(std::iter::once(end_entity));
             }
             Trust::Anchors(anchors) => {
-                let verdict = self.judge(anchors, end_entity, intermediates, server_name, now);
+                let verdict = self.judge(anchors, end_entity, intermediates, name, now);
                 (self.learned).judged(verdict, anchors, end_entity, intermediates)?;
             }
         }
         self.learned.saw(end_entity);
+        Ok(())
+    }
+}
+
+impl ServerCertVerifier for ServerCheck {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let check = || self.check(end_entity, intermediates, name, now);
+        match &self.once {
+            Some(once) => once.check(end_entity, intermediates, name, now, check)?,
+            None => check()?,
+        }
         Ok(ServerCertVerified::assertion())
     }
 
