@@ -21,8 +21,7 @@ use rustls::client::{
 };
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName, UnixTime};
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{ParsedCertificate, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::server::ParsedCertificate;
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, RootCertStore,
     SignatureScheme,
@@ -37,6 +36,10 @@ use super::version_1::{
     Matters, check_held, check_in_time, check_signed, common_name, constrains_names, is_version_1,
     parse,
 };
+
+mod client;
+
+pub use client::ClientCheck;
 
 /// Why a certificate is refused, where the TLS library has no words for it.
 #[derive(Debug, thiserror::Error)]
@@ -651,95 +654,6 @@ fn fingerprint(certificate: &CertificateDer<'_>) -> Fingerprint {
     let mut bytes = [0; 32];
     bytes.copy_from_slice(digest(&SHA256, certificate).as_ref());
     Fingerprint(bytes)
-}
-
-/// Judges clients' certificates.
-#[derive(Debug)]
-pub struct ClientCheck {
-    anchors: Anchors,
-    library: Arc<dyn ClientCertVerifier>,
-    algorithms: WebPkiSupportedAlgorithms,
-    learned: Arc<Learned>,
-}
-
-impl ClientCheck {
-    /// # Errors
-    /// When the library has no use for the certificates.
-    pub fn new(
-        anchors: Anchors,
-        provider: &Arc<CryptoProvider>,
-        learned: Arc<Learned>,
-    ) -> Result<ClientCheck, VerifierBuilderError> {
-        let roots = Arc::clone(&anchors.roots);
-        let library = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider))
-            .with_crls(anchors.lists().iter().cloned())
-            .enforce_revocation_expiration();
-        Ok(ClientCheck {
-            library: library.build()?,
-            algorithms: provider.signature_verification_algorithms,
-            anchors,
-            learned,
-        })
-    }
-
-    fn judge(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Result<(), Error> {
-        match self.anchors.taken(end_entity, now, &self.algorithms)? {
-            Some(Given::Itself) => self.learned.take(CertificateTaken::InCaFile),
-            Some(Given::Version1(_)) => self.learned.take(CertificateTaken::Version1),
-            None => {
-                self.library
-                    .verify_client_cert(end_entity, intermediates, now)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl ClientCertVerifier for ClientCheck {
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.library.root_hint_subjects()
-    }
-
-    fn verify_client_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Result<ClientCertVerified, Error> {
-        let verdict = self.judge(end_entity, intermediates, now);
-        (self.learned).judged(verdict, &self.anchors, end_entity, intermediates)?;
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        note_signature(signature.scheme);
-        verify_tls12_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let matters = Matters::of(self.anchors.holds(certificate));
-        note_signature(signature.scheme);
-        check_held(message, certificate, signature, &self.algorithms, matters)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
 }
 
 #[cfg(test)]

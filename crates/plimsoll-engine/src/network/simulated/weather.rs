@@ -1,0 +1,43 @@
+//! What a simulated network does to traffic.
+
+use std::ops::RangeInclusive;
+
+/// What the network does to traffic. Chances are out of a million.
+#[derive(Clone, Debug)]
+pub struct Weather {
+    /// Of all chances: the same seed gives the same run.
+    pub seed: u64,
+    /// One way, for every piece, in microseconds.
+    pub latency_us: RangeInclusive<u64>,
+    /// Bytes of a piece; a write longer than that arrives as several.
+    pub piece: RangeInclusive<usize>,
+    /// Per piece: the connection is reset.
+    pub reset: u32,
+    /// Per piece: the direction stands still for [`Weather::stall_ms`].
+    pub stall: u32,
+    /// How long it does, in milliseconds.
+    pub stall_ms: RangeInclusive<u64>,
+    /// Per connect: refused at once.
+    pub refuse: u32,
+    /// Per connect: never answered.
+    pub ignore: u32,
+    /// Bytes that may be on the way to the server before writes block.
+    pub send_buffer: usize,
+}
+
+impl Weather {
+    /// A quiet network: 50 µs one way, nothing split, nothing lost.
+    pub fn calm(seed: u64) -> Weather {
+        Weather {
+            seed,
+            latency_us: 50..=50,
+            piece: 1 << 20..=1 << 20,
+            reset: 0,
+            stall: 0,
+            stall_ms: 0..=0,
+            refuse: 0,
+            ignore: 0,
+            send_buffer: 1 << 20,
+        }
+    }
+}
