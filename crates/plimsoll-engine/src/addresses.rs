@@ -97,10 +97,8 @@ impl Addresses {
                 self.until = until;
             }
             Err(e) => {
-                return Err(Loss {
-                    outcome: Outcome::ResolveFailed,
-                    detail: format!("host name not resolved: {e}"),
-                });
+                let detail = format!("host name not resolved: {e}");
+                return Err(Loss::new(Outcome::ResolveFailed, detail));
             }
         }
         Ok(())

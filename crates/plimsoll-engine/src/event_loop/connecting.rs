@@ -269,10 +269,7 @@ where
                 self.transport_is_up(control, index, now);
             }
             Err(e) => {
-                let loss = Loss {
-                    outcome: Outcome::TlsFailed,
-                    detail: format!("tls: {e}"),
-                };
+                let loss = Loss::new(Outcome::TlsFailed, format!("tls: {e}"));
                 self.lost(control, index, &loss, now);
             }
         }
@@ -330,13 +327,9 @@ where
         let Some(waiting_for) = waits_for else {
             return;
         };
-        let loss = Loss {
-            outcome: Outcome::ConnectTimeout,
-            detail: format!(
-                "waited {:?} (load.connect_timeout) for {waiting_for}",
-                self.share.load.connect_timeout
-            ),
-        };
+        let timeout = self.share.load.connect_timeout;
+        let detail = format!("waited {timeout:?} (load.connect_timeout) for {waiting_for}");
+        let loss = Loss::new(Outcome::ConnectTimeout, detail);
         self.lost(control, index, &loss, now);
     }
 

@@ -361,3 +361,39 @@ impl<N: Network> io::Write for SocketWriter<'_, N> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::network::os::{OsNetwork, SocketOptions};
+
+    #[derive(Clone, Default)]
+    struct Explained(Arc<Mutex<Vec<u8>>>);
+
+    impl Tracer for Explained {
+        fn bytes(&mut self, _: Direction, bytes: &[u8], _: &mut Vec<String>) {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+        }
+    }
+
+    #[test]
+    fn each_byte_is_explained_once_though_tls_has_taken_some_early() {
+        let options = SocketOptions::default();
+        let mut network = OsNetwork::new(Clock::new(), &[], options, 0).unwrap();
+        let explained = Explained::default();
+        let mut connection = Connection::<(), TcpStream>::new(0, 0, (), Time::ZERO);
+        connection.trace(Box::new(explained.clone()));
+        connection.out.extend_from_slice(b"early");
+        // Without a socket all of it stays.
+        connection.flush(&mut network);
+        connection.forget_sealed(3);
+        connection.out.extend_from_slice(b" and late");
+        connection.flush(&mut network);
+        connection.flush(&mut network);
+        assert_eq!(*explained.0.lock().unwrap(), b"early and late");
+    }
+}

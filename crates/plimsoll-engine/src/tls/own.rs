@@ -401,17 +401,6 @@ impl ServerSession {
         }
     }
 
-    /// Whether the handshake was resumed; `None` until it is over, and at rest.
-    pub fn resumed(&self) -> Option<bool> {
-        self.agreement().map(|agreed| agreed.resumed)
-    }
-
-    /// Whether the client was asked for another `ClientHello` (HelloRetryRequest); `None` until
-    /// the handshake is over, and at rest.
-    pub fn retried(&self) -> Option<bool> {
-        self.agreement().map(|agreed| agreed.retried)
-    }
-
     /// Take what arrived, in place, and hand on what it holds. `Ok(true)`: the peer said
     /// goodbye.
     ///

@@ -384,7 +384,8 @@ impl Side for ServerSession {
     }
 
     fn kind(&self) -> (bool, bool) {
-        (self.resumed() == Some(true), self.retried() == Some(true))
+        let agreed = self.agreement().unwrap_or_default();
+        (agreed.resumed, agreed.retried)
     }
 }
 

@@ -157,11 +157,6 @@ impl Calls {
         &self.slots[id.0 as usize]
     }
 
-    /// The stage that a call in flight belongs to.
-    pub(crate) fn stage_of(&self, id: CallId) -> u8 {
-        self.slots[id.0 as usize].stage
-    }
-
     /// The call that was due first.
     #[inline]
     pub(crate) fn oldest(&self) -> Option<(CallId, &Call)> {

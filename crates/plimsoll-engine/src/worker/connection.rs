@@ -153,13 +153,9 @@ impl<D: Driver, S> Connection<D, S> {
         now: Time,
     ) -> Result<(), Loss> {
         if alpn.is_some() && session.alpn() != alpn {
-            return Err(Loss {
-                outcome: Outcome::TlsAlpn,
-                detail: format!(
-                    "tls: the server did not agree to protocol {:?} by ALPN",
-                    String::from_utf8_lossy(alpn.unwrap_or_default())
-                ),
-            });
+            let wanted = String::from_utf8_lossy(alpn.unwrap_or_default());
+            let detail = format!("tls: the server did not agree to protocol {wanted:?} by ALPN");
+            return Err(Loss::new(Outcome::TlsAlpn, detail));
         }
         self.own.driver.agreed(session.alpn());
         let agreement = session.agreement();
@@ -382,17 +378,13 @@ impl<D: Driver, S> Connection<D, S> {
     /// The peer closed its side in good order.
     fn ended(&mut self, now: Time, events: &mut Vec<Event>) -> Loss {
         match self.state {
-            State::Resolving | State::Connecting | State::Handshaking => Loss {
-                outcome: Outcome::TlsFailed,
-                detail: CLOSED_IN_HANDSHAKE.to_owned(),
-            },
+            State::Resolving | State::Connecting | State::Handshaking => {
+                Loss::new(Outcome::TlsFailed, CLOSED_IN_HANDSHAKE)
+            }
             State::Greeting | State::Open | State::Draining => {
                 match self.own.driver.receive_end(now, events) {
                     Err(e) => e.into(),
-                    Ok(()) => Loss {
-                        outcome: Outcome::ConnectionClosed,
-                        detail: "the server closed the connection".to_owned(),
-                    },
+                    Ok(()) => Loss::closed(),
                 }
             }
         }
@@ -404,10 +396,7 @@ impl<D: Driver, S> Connection<D, S> {
         let is_uninvited = self.state == State::Greeting
             && session.is_some_and(|session| session.lacks_certificate());
         match is_uninvited {
-            true => Loss {
-                outcome: Outcome::TlsClientCertificateRequired,
-                detail: UNINVITED.to_owned(),
-            },
+            true => Loss::new(Outcome::TlsClientCertificateRequired, UNINVITED),
             false => loss,
         }
     }
@@ -423,10 +412,7 @@ impl<D: Driver, S> Connection<D, S> {
             io::ErrorKind::TimedOut => Outcome::ConnectTimeout,
             _ => Outcome::ConnectionClosed,
         };
-        Loss {
-            outcome,
-            detail: format!("the connection was lost{during}: {e}"),
-        }
+        Loss::new(outcome, format!("the connection was lost{during}: {e}"))
     }
 
     /// With nothing in flight, keep no more than it takes to go on.
@@ -479,10 +465,8 @@ impl<D: Driver, S> Taker for Taking<'_, D, S> {
 /// TLS closes before TCP does (RFC 8446 §6.1): without close_notify the peer can't know whether what
 /// came is all that was sent.
 fn truncated() -> Loss {
-    Loss {
-        outcome: Outcome::Truncated,
-        detail: "tls: the server closed the connection without close_notify".to_owned(),
-    }
+    let detail = "tls: the server closed the connection without close_notify";
+    Loss::new(Outcome::Truncated, detail)
 }
 
 #[cfg(test)]

@@ -35,14 +35,14 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 } => self.client.tokens.usage(call, prompt, answer),
                 Event::Count { call, count, n } => {
                     self.recorder
-                        .count(self.client.calls.stage_of(call), count, n);
+                        .count(self.client.calls.get(call).stage, count, n);
                 }
                 Event::Sent { call, messages } => {
-                    let stage = self.client.calls.stage_of(call);
+                    let stage = self.client.calls.get(call).stage;
                     self.recorder.messages_sent(stage, u64::from(messages));
                 }
                 Event::Text { call, text } => {
-                    self.recorder.text(self.client.calls.stage_of(call), text);
+                    self.recorder.text(self.client.calls.get(call).stage, text);
                 }
                 // Only scripts ask for it.
                 Event::Answer { .. } => {}

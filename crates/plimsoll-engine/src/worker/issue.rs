@@ -418,13 +418,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         };
         self.recorder
             .expired_unsent(self.client.attempts[index as usize].stage);
-        let loss = Loss {
-            outcome: Outcome::DeadlineExceeded,
-            detail: format!(
-                "the call's deadline passed while it waited for {}",
-                state.waiting_for()
-            ),
-        };
+        let what = state.waiting_for();
+        let detail = format!("the call's deadline passed while it waited for {what}");
+        let loss = Loss::new(Outcome::DeadlineExceeded, detail);
         self.lost(control, index, &loss, now);
     }
 

@@ -76,12 +76,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.client.lanes[lane as usize].connection = None;
         self.open_connections -= 1;
         control.connections(-1);
-        let loss = Loss {
-            outcome: Outcome::Goaway,
-            detail: "the server went away before the connection's first call".to_owned(),
-        };
         let idle = true;
-        self.replace(lane, Gone { served, idle }, &loss, now);
+        self.replace(lane, Gone { served, idle }, &Loss::went_away(), now);
     }
 
     /// Whether a lane's connection that is about to end was of use: it carried a call, or

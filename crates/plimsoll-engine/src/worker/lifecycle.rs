@@ -196,12 +196,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                         return;
                     }
                 } else if connection.own.driver.is_draining() {
-                    let loss = Loss {
-                        outcome: Outcome::Goaway,
-                        detail: "the server went away before the connection's first call"
-                            .to_owned(),
-                    };
-                    return self.lost(control, index, &loss, now);
+                    return self.lost(control, index, &Loss::went_away(), now);
                 } else if connection.capacity() > 0 {
                     self.start_attempt(index, now);
                 }
@@ -287,10 +282,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             while let Ok(Received::More) = received {
                 (received, now) = connection.receive(&mut self.network, &mut reading);
             }
-            let loss = received.err().unwrap_or_else(|| Loss {
-                outcome: Outcome::Reset,
-                detail: "the connection was reset while writing".to_owned(),
-            });
+            let reset = || Loss::new(Outcome::Reset, "the connection was reset while writing");
+            let loss = received.err().unwrap_or_else(reset);
             self.received(control, index, Err(loss), now);
             return;
         }
@@ -463,11 +456,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         } else if let Role::Attempt = role
             && !connection.own.attempt_started
         {
-            let loss = Loss {
-                outcome,
-                detail: String::new(),
-            };
-            self.attempt_failed(index, phases, &loss, now);
+            self.attempt_failed(index, phases, &Loss::new(outcome, ""), now);
         }
         if let Some(mut connection) = self.remove(index) {
             connection.say_goodbye(&mut self.network);

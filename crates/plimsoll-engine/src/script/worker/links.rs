@@ -36,8 +36,7 @@ enum Read {
 
 impl Read {
     fn lost(outcome: Outcome, detail: impl Into<String>) -> Read {
-        let detail = detail.into();
-        Read::Lost(Loss { outcome, detail })
+        Read::Lost(Loss::new(outcome, detail))
     }
 }
 
@@ -75,7 +74,7 @@ impl<S> Connection<OnLink, S> {
             Some(Ok(0)) if self.state == State::Handshaking => {
                 Read::lost(Outcome::TlsFailed, CLOSED_IN_HANDSHAKE)
             }
-            Some(Ok(0)) => Read::Lost(closed()),
+            Some(Ok(0)) => Read::Lost(Loss::closed()),
             // A short read has emptied the socket; the next bytes make a new event.
             Some(Ok(got)) if got < buffer.len() && !ready.hangup => Read::All(got),
             Some(Ok(got)) => Read::More(got),
@@ -83,13 +82,6 @@ impl<S> Connection<OnLink, S> {
             Some(Err(e)) if e.kind() == io::ErrorKind::WouldBlock => Read::Nothing,
             Some(Err(e)) => Read::lost(Outcome::Reset, format!("the connection was lost: {e}")),
         }
-    }
-}
-
-fn closed() -> Loss {
-    Loss {
-        outcome: Outcome::ConnectionClosed,
-        detail: "the server closed the connection".to_owned(),
     }
 }
 
@@ -217,7 +209,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         self.client.plain = plain;
         let loss = match opened {
             Ok(false) => return,
-            Ok(true) => closed(),
+            Ok(true) => Loss::closed(),
             Err(loss) => loss,
         };
         if self.live(token).is_some() {

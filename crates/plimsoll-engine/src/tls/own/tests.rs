@@ -212,7 +212,7 @@ fn both_ends_go_on_after_every_rest_with_every_suite_and_certificate() {
     for suite in SUITES {
         for mutual in [false, true] {
             let (mut a, mut b) = pair(&settings(suite, mutual));
-            assert_eq!(b.resumed(), Some(false));
+            assert_eq!(b.agreement().map(|agreed| agreed.resumed), Some(false));
             for text in [b"one".as_slice(), b"two", &[7; 40_000]] {
                 a.rest();
                 b.rest();
@@ -319,7 +319,8 @@ fn tickets_resume_a_session_with_a_server_at_rest_and_leave_a_client_alone() {
         let mut theirs = ClientConnection::new(Arc::clone(&config), name()).unwrap();
         carry(&mut theirs, &mut ours, usize::MAX);
         assert_eq!(theirs.handshake_kind(), Some(kind));
-        assert_eq!(ours.resumed(), Some(kind == HandshakeKind::Resumed));
+        let resumed = ours.agreement().map(|agreed| agreed.resumed);
+        assert_eq!(resumed, Some(kind == HandshakeKind::Resumed));
         ours.rest();
         talk(&mut ours, &mut theirs, b"resumed or not");
     }
