@@ -1,4 +1,4 @@
-//! What may be wrong with records, and what the peer is told of it.
+//! What may be wrong with records, and the alert that reports it to the peer.
 
 use super::{MAX_EMPTY, MAX_KEY_UPDATES, MAX_WARNINGS};
 
