@@ -20,6 +20,7 @@ const FIXED: usize = 16;
 pub const MAX_HEADER: usize = 4096;
 
 /// Why a connection does not begin with a header.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyError {
     #[error("the connection does not begin with a PROXY header")]

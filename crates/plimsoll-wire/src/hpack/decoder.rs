@@ -6,7 +6,9 @@ use super::{HpackError, huffman, integer};
 /// One field of a decoded block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
+    /// Lower case, unless the peer broke RFC 9113, 8.2.1.
     pub name: &'a [u8],
+    /// Any octets: HPACK forbids none.
     pub value: &'a [u8],
     /// Sent as "never indexed": its value is sensitive (RFC 7541, 7.1.3).
     pub sensitive: bool,

@@ -27,11 +27,7 @@ impl Default for Encoder {
 impl Encoder {
     /// Encodes `fields`, putting those that are in no table into the dynamic one.
     pub fn encode<'a>(&mut self, fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
-        let mut block = Vec::new();
-        for (name, value) in fields {
-            self.field(plain(name, value), true, &mut block);
-        }
-        block
+        self.block(fields, true)
     }
 
     /// Appends one field, by its index where a table has it. Otherwise it goes into the
@@ -64,21 +60,24 @@ impl Encoder {
 
     /// Encodes `fields` without the dynamic table (RFC 7541, 6.2.2).
     pub fn encode_plain<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
-        let mut block = Vec::new();
-        for (name, value) in fields {
-            let (name, value) = (name.as_bytes(), value.as_bytes());
-            let (exact, by_name) = find_static(name, value);
-            match exact {
-                Some(index) => integer::encode(index, 7, 0x80, &mut block),
-                None => literal(by_name, 4, 0, name, value, &mut block),
-            }
-        }
-        block
+        Encoder::default().block(fields, false)
     }
 
     /// What everything inserted so far takes in a table that evicts nothing. Bytes.
     pub fn table_used(&self) -> usize {
         self.used
+    }
+
+    fn block<'a>(
+        &mut self,
+        fields: impl IntoIterator<Item = (&'a str, &'a str)>,
+        keep: bool,
+    ) -> Vec<u8> {
+        let mut block = Vec::new();
+        for (name, value) in fields {
+            self.field(plain(name, value), keep, &mut block);
+        }
+        block
     }
 
     /// The index of the field, and an index of its name.
@@ -175,8 +174,11 @@ fn string(text: &[u8], block: &mut Vec<u8>) {
 /// Which of a header list's three blocks to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockChoice {
+    /// The one that fills the peer's table.
     First,
+    /// The one of indices into it.
     Steady,
+    /// The one that needs no table.
     Plain,
 }
 

@@ -187,7 +187,7 @@ pub fn encode(input: &[u8], out: &mut Vec<u8>) {
 }
 
 /// How many octets [`encode`] appends.
-pub fn encoded_len(input: &[u8]) -> usize {
+pub(super) fn encoded_len(input: &[u8]) -> usize {
     let bits: usize = input
         .iter()
         .map(|&byte| LENGTHS[byte as usize] as usize)

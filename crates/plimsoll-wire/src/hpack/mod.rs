@@ -16,9 +16,7 @@ pub use decoder::{DecodedBlock, Decoder, Field};
 pub use encoder::{
     BlockChoice, Encoder, ListEncoder, PeerTable, begin_literal, prefix_with_length,
 };
-pub use huffman::{
-    decode as huffman_decode, encode as huffman_encode, encoded_len as huffman_encoded_len,
-};
+pub use huffman::{decode as huffman_decode, encode as huffman_encode};
 
 /// The dynamic table size that holds until SETTINGS say otherwise (RFC 9113, 6.5.2). Bytes.
 pub const DEFAULT_TABLE_SIZE: u32 = 4096;
@@ -27,6 +25,7 @@ pub const DEFAULT_TABLE_SIZE: u32 = 4096;
 pub const ENTRY_OVERHEAD: usize = 32;
 
 /// A header block that can't be decoded: the connection's compression state is lost.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HpackError {
     #[error("the header block ends inside a field (RFC 7541, 3.2)")]

@@ -187,6 +187,7 @@ impl Body {
         Ok(State::Trailers)
     }
 
+    /// Nothing of it is still to come.
     #[inline]
     pub fn is_over(&self) -> bool {
         self.state == State::Over

@@ -10,6 +10,7 @@ use super::{Http1Error, MAX_FIELDS};
 pub struct FieldSpace<'b>([MaybeUninit<Header<'b>>; MAX_FIELDS]);
 
 impl FieldSpace<'_> {
+    /// Room for 128 fields.
     pub fn new() -> Self {
         FieldSpace([const { MaybeUninit::uninit() }; MAX_FIELDS])
     }
@@ -26,6 +27,7 @@ impl Default for FieldSpace<'_> {
 pub enum Framing {
     /// By its length. Bytes.
     Length(u64),
+    /// As chunks, each with its length (RFC 9112, 7.1).
     Chunked,
     /// By the end of the connection. Answers only.
     UntilClose,
@@ -66,6 +68,7 @@ fn items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// A request's head.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestHead<'h, 'b> {
+    /// Case-sensitive, as it was sent (RFC 9110, 9.1).
     pub method: &'b str,
     /// The request target, as it was sent (RFC 9112, 3.2).
     pub target: &'b str,
@@ -73,9 +76,11 @@ pub struct RequestHead<'h, 'b> {
     pub is_1_1: bool,
     /// Bytes of the head.
     pub size: usize,
+    /// Length 0 where no field names one.
     pub body: Framing,
     /// The client wants no further answer over this connection (RFC 9112, 9.3).
     pub closes: bool,
+    /// In the order that they were sent.
     pub fields: Fields<'h, 'b>,
 }
 
@@ -115,7 +120,9 @@ impl<'h, 'b> RequestHead<'h, 'b> {
 /// An answer's head.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseHead<'h, 'b> {
+    /// Of three digits (RFC 9110, 15).
     pub status: u16,
+    /// Empty where the server sent none.
     pub reason: &'b str,
     /// Bytes of the head.
     pub size: usize,
@@ -123,6 +130,7 @@ pub struct ResponseHead<'h, 'b> {
     pub body: Framing,
     /// The server closes the connection behind this answer (RFC 9112, 9.3).
     pub closes: bool,
+    /// In the order that they were sent.
     pub fields: Fields<'h, 'b>,
 }
 

@@ -25,9 +25,10 @@ pub use write::{put_request, put_response};
 pub const MAX_HEAD: usize = 64 * 1024;
 
 /// Fields of a head, at most.
-pub const MAX_FIELDS: usize = 128;
+const MAX_FIELDS: usize = 128;
 
 /// Why a message can't be read. The connection is of no more use.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Http1Error {
     #[error("not HTTP/1.1: {0}")]

@@ -8,7 +8,9 @@ const MAX_UNSEEN: usize = 1024;
 /// An answer that has come whole. Its body went to the sink of [`Responses::take`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
+    /// Of three digits (RFC 9110, 15).
     pub status: u16,
+    /// Empty where the server sent none.
     pub reason: String,
     /// Bytes of the body, without framing.
     pub body: u64,

@@ -6,42 +6,51 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorCode(pub u32);
 
-impl ErrorCode {
-    pub const NO_ERROR: ErrorCode = ErrorCode(0x0);
-    pub const PROTOCOL_ERROR: ErrorCode = ErrorCode(0x1);
-    pub const INTERNAL_ERROR: ErrorCode = ErrorCode(0x2);
-    pub const FLOW_CONTROL_ERROR: ErrorCode = ErrorCode(0x3);
-    pub const SETTINGS_TIMEOUT: ErrorCode = ErrorCode(0x4);
-    pub const STREAM_CLOSED: ErrorCode = ErrorCode(0x5);
-    pub const FRAME_SIZE_ERROR: ErrorCode = ErrorCode(0x6);
-    pub const REFUSED_STREAM: ErrorCode = ErrorCode(0x7);
-    pub const CANCEL: ErrorCode = ErrorCode(0x8);
-    pub const COMPRESSION_ERROR: ErrorCode = ErrorCode(0x9);
-    pub const CONNECT_ERROR: ErrorCode = ErrorCode(0xa);
-    pub const ENHANCE_YOUR_CALM: ErrorCode = ErrorCode(0xb);
-    pub const INADEQUATE_SECURITY: ErrorCode = ErrorCode(0xc);
-    pub const HTTP_1_1_REQUIRED: ErrorCode = ErrorCode(0xd);
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $number:literal;)*) => {
+        impl ErrorCode {
+            $($(#[$doc])* pub const $name: ErrorCode = ErrorCode($number);)*
 
-    /// The name RFC 9113 gives the code.
-    pub fn name(self) -> Option<&'static str> {
-        const NAMES: [&str; 14] = [
-            "NO_ERROR",
-            "PROTOCOL_ERROR",
-            "INTERNAL_ERROR",
-            "FLOW_CONTROL_ERROR",
-            "SETTINGS_TIMEOUT",
-            "STREAM_CLOSED",
-            "FRAME_SIZE_ERROR",
-            "REFUSED_STREAM",
-            "CANCEL",
-            "COMPRESSION_ERROR",
-            "CONNECT_ERROR",
-            "ENHANCE_YOUR_CALM",
-            "INADEQUATE_SECURITY",
-            "HTTP_1_1_REQUIRED",
-        ];
-        NAMES.get(self.0 as usize).copied()
-    }
+            /// The name RFC 9113 gives the code.
+            pub fn name(self) -> Option<&'static str> {
+                Some(match self {
+                    $(ErrorCode::$name => stringify!($name),)*
+                    _ => return None,
+                })
+            }
+        }
+    };
+}
+
+codes! {
+    /// All is well: a graceful end.
+    NO_ERROR = 0x0;
+    /// A rule that no other code names.
+    PROTOCOL_ERROR = 0x1;
+    /// The sender's own fault.
+    INTERNAL_ERROR = 0x2;
+    /// More was sent than a window allows, or a window grew too large.
+    FLOW_CONTROL_ERROR = 0x3;
+    /// SETTINGS were not acknowledged in time.
+    SETTINGS_TIMEOUT = 0x4;
+    /// A frame came on a stream that its sender had ended.
+    STREAM_CLOSED = 0x5;
+    /// A frame of the wrong length.
+    FRAME_SIZE_ERROR = 0x6;
+    /// Nothing was done for the stream: the request may be sent again.
+    REFUSED_STREAM = 0x7;
+    /// The stream is not needed any more.
+    CANCEL = 0x8;
+    /// A header block that can't be decoded.
+    COMPRESSION_ERROR = 0x9;
+    /// The connection behind a CONNECT was lost.
+    CONNECT_ERROR = 0xa;
+    /// The peer causes too much work.
+    ENHANCE_YOUR_CALM = 0xb;
+    /// TLS below what RFC 9113, 9.2 demands.
+    INADEQUATE_SECURITY = 0xc;
+    /// The same over HTTP/1.1 would do.
+    HTTP_1_1_REQUIRED = 0xd;
 }
 
 impl fmt::Display for ErrorCode {

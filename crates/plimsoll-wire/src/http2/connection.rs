@@ -32,6 +32,7 @@ pub trait Streams {
 /// What a frame that is neither DATA nor a whole header block leaves to the user.
 #[derive(Debug)]
 pub enum Control<'a> {
+    /// It was answered here, or needs no answer.
     Nothing,
     /// A header block that came in several frames is whole.
     Block(Box<HeaderBlock>),
@@ -44,13 +45,18 @@ pub enum Control<'a> {
     Room,
     /// The peer has reset a stream that was opened before.
     Reset {
+        /// Its id.
         stream: u32,
+        /// Why.
         code: ErrorCode,
     },
     /// The peer takes no stream above `last_stream`.
     GoAway {
+        /// Never higher than in a GOAWAY before (RFC 9113, 6.8).
         last_stream: u32,
+        /// Why.
         code: ErrorCode,
+        /// For people.
         debug: &'a [u8],
     },
     /// The answer to a PING.
@@ -62,9 +68,11 @@ pub enum Control<'a> {
 pub enum Closed {
     /// This end reset it, or lets it be: what comes was under way.
     Reset,
+    /// By RST_STREAM: the peer sends nothing on it any more.
     ResetByPeer,
     /// The peer has ended it, this end has not.
     HalfEnded,
+    /// By both ends.
     Ended,
     /// The user does not remember.
     Forgotten,
@@ -75,6 +83,7 @@ pub enum Closed {
 pub enum Stage {
     /// The peer's SETTINGS have not arrived.
     Greeting,
+    /// SETTINGS have arrived.
     Open,
     /// The peer has sent GOAWAY.
     Leaving,
@@ -134,10 +143,12 @@ impl<P: Peer> Connection<P> {
         }
     }
 
+    /// Which end this is.
     pub fn peer(&self) -> P {
         self.peer
     }
 
+    /// [`Stage::Failed`] once it was closed here.
     #[inline]
     pub fn stage(&self) -> Stage {
         self.stage

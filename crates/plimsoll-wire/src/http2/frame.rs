@@ -1,47 +1,7 @@
 //! Frames (RFC 9113, 6): parsing with every check that needs the frame alone, and
 //! writing.
 
-use super::{ErrorCode, Settings, Violation};
-
-/// Frame types (RFC 9113, 6).
-pub mod kind {
-    pub const DATA: u8 = 0x0;
-    pub const HEADERS: u8 = 0x1;
-    pub const PRIORITY: u8 = 0x2;
-    pub const RST_STREAM: u8 = 0x3;
-    pub const SETTINGS: u8 = 0x4;
-    pub const PUSH_PROMISE: u8 = 0x5;
-    pub const PING: u8 = 0x6;
-    pub const GOAWAY: u8 = 0x7;
-    pub const WINDOW_UPDATE: u8 = 0x8;
-    pub const CONTINUATION: u8 = 0x9;
-
-    /// The type's name, as RFC 9113 writes it.
-    pub fn name(kind: u8) -> Option<&'static str> {
-        const NAMES: [&str; 10] = [
-            "DATA",
-            "HEADERS",
-            "PRIORITY",
-            "RST_STREAM",
-            "SETTINGS",
-            "PUSH_PROMISE",
-            "PING",
-            "GOAWAY",
-            "WINDOW_UPDATE",
-            "CONTINUATION",
-        ];
-        NAMES.get(kind as usize).copied()
-    }
-}
-
-/// Frame flags (RFC 9113, 6).
-pub mod flags {
-    pub const ACK: u8 = 0x1;
-    pub const END_STREAM: u8 = 0x1;
-    pub const END_HEADERS: u8 = 0x4;
-    pub const PADDED: u8 = 0x8;
-    pub const PRIORITY: u8 = 0x20;
-}
+use super::{ErrorCode, Settings, Violation, flags, kind};
 
 /// The nine bytes before every payload (RFC 9113, 4.1).
 ///
@@ -58,6 +18,7 @@ impl FrameHead {
     /// Bytes of a frame head.
     pub const LEN: usize = 9;
 
+    /// The reserved bit is left out.
     #[inline(always)]
     pub fn parse(bytes: &[u8; 9]) -> FrameHead {
         let [a, b, c, kind, flags, d, e, f, g] = *bytes;
@@ -73,11 +34,13 @@ impl FrameHead {
         (self.front >> 16) as u32
     }
 
+    /// One of [`kind`](mod@kind), or an unknown type.
     #[inline(always)]
     pub fn kind(self) -> u8 {
         (self.front >> 8) as u8
     }
 
+    /// Bits of [`flags`](mod@flags), and undefined ones.
     #[inline(always)]
     pub fn flags(self) -> u8 {
         self.front as u8
@@ -95,6 +58,7 @@ impl FrameHead {
         self.front as u16 == u16::from_be_bytes([kind, flags])
     }
 
+    /// Whether a bit of [`flags`](mod@flags) is set.
     #[inline(always)]
     pub fn has(self, flag: u8) -> bool {
         self.flags() & flag != 0
@@ -115,6 +79,7 @@ impl FrameHead {
 /// DATA, or a header block, on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
+    /// 0 in no frame that is right.
     pub stream: u32,
     /// Without padding.
     pub bytes: &'a [u8],
@@ -140,42 +105,69 @@ impl std::fmt::Debug for FrameHead {
 pub enum Frame<'a> {
     /// Flow control counts the payload with its padding: [`FrameHead::length`].
     Data {
+        /// Without padding.
         data: &'a [u8],
+        /// Nothing comes after it.
         end_stream: bool,
     },
+    /// The beginning of a header block, or all of it.
     Headers {
+        /// Without padding and priority.
         fragment: &'a [u8],
+        /// Nothing comes after it.
         end_stream: bool,
+        /// The last of its block.
         end_headers: bool,
     },
     /// Deprecated (RFC 9113, 5.3.2).
     Priority,
+    /// The stream is over, both ways.
     ResetStream {
+        /// Why.
         code: ErrorCode,
     },
+    /// What the peer takes from now on.
     Settings(Settings<'a>),
+    /// The peer keeps to our SETTINGS.
     SettingsAck,
+    /// Never allowed: we disable push.
     PushPromise {
+        /// The stream that is announced.
         promised: u32,
+        /// Without padding and priority.
         fragment: &'a [u8],
+        /// The last of its block.
         end_headers: bool,
     },
+    /// To be answered with its data.
     Ping {
+        /// The sender's own.
         data: [u8; 8],
     },
+    /// The answer to a PING of ours.
     PingAck {
+        /// The sender's own.
         data: [u8; 8],
     },
+    /// The peer takes no more streams.
     GoAway {
+        /// The highest that was or may be acted on.
         last_stream: u32,
+        /// Why.
         code: ErrorCode,
+        /// For people.
         debug: &'a [u8],
     },
+    /// More may be sent.
     WindowUpdate {
+        /// 1 to 2³¹−1. Bytes.
         increment: u32,
     },
+    /// More of a header block.
     Continuation {
+        /// Without padding and priority.
         fragment: &'a [u8],
+        /// The last of its block.
         end_headers: bool,
     },
     /// Of a type that RFC 9113 does not name: ignored (5.5).
@@ -410,6 +402,7 @@ pub mod write {
         out.extend_from_slice(&[a, b, c, kind, flags, d, e, f, g]);
     }
 
+    /// Identifiers of [`setting`](super::super::setting), and values (RFC 9113, 6.5.1).
     pub fn settings(out: &mut Vec<u8>, settings: &[(u16, u32)]) {
         head(out, settings.len() * 6, kind::SETTINGS, 0, 0);
         for (id, value) in settings {
@@ -418,10 +411,12 @@ pub mod write {
         }
     }
 
+    /// RFC 9113, 6.5.3.
     pub fn settings_ack(out: &mut Vec<u8>) {
         head(out, 0, kind::SETTINGS, flags::ACK, 0);
     }
 
+    /// With the data of the PING that it answers (RFC 9113, 6.7).
     pub fn ping_ack(out: &mut Vec<u8>, data: [u8; 8]) {
         head(out, 8, kind::PING, flags::ACK, 0);
         out.extend_from_slice(&data);
@@ -434,11 +429,13 @@ pub mod write {
         out.extend_from_slice(&increment.to_be_bytes());
     }
 
+    /// RFC 9113, 6.4.
     pub fn reset_stream(out: &mut Vec<u8>, stream: u32, code: ErrorCode) {
         head(out, 4, kind::RST_STREAM, 0, stream);
         out.extend_from_slice(&code.0.to_be_bytes());
     }
 
+    /// `debug`: for people, at most what a frame holds (RFC 9113, 6.8).
     pub fn goaway(out: &mut Vec<u8>, last_stream: u32, code: ErrorCode, debug: &[u8]) {
         head(out, 8 + debug.len(), kind::GOAWAY, 0, 0);
         out.extend_from_slice(&last_stream.to_be_bytes());

@@ -3,6 +3,22 @@
 //!
 //! Called by drivers, the canned server, the sidecar and the tracer.
 
+/// Numbers by their names in RFC 9113, and the names by the numbers.
+macro_rules! named {
+    ($number:ty: $($(#[$doc:meta])* $name:ident = $value:literal;)*) => {
+        $($(#[$doc])* pub const $name: $number = $value;)*
+
+        /// The name that RFC 9113 gives the number.
+        pub fn name(number: $number) -> Option<&'static str> {
+            Some(match number {
+                $($name => stringify!($name),)*
+                _ => return None,
+            })
+        }
+    };
+}
+use named;
+
 mod block;
 mod code;
 mod connection;
@@ -11,6 +27,7 @@ mod field;
 mod frame;
 mod peer;
 mod settings;
+mod types;
 mod violation;
 mod window;
 
@@ -21,9 +38,10 @@ use deframe::complete;
 pub use deframe::{each, split};
 pub use field::field_problem;
 pub use frame::write::End;
-pub use frame::{Frame, FrameHead, Piece, flags, kind, write};
+pub use frame::{Frame, FrameHead, Piece, write};
 pub use peer::{Client, Peer, Server, Side};
 pub use settings::{Settings, setting};
+pub use types::{flags, kind};
 pub use violation::{Fault, Violation};
 pub use window::{MAX_WINDOW, ReceiveWindow};
 

@@ -2,6 +2,7 @@
 
 /// Which end of a connection this is.
 pub trait Peer: Copy {
+    /// It connected, and opens streams.
     fn is_client(self) -> bool;
 }
 
@@ -16,7 +17,9 @@ pub struct Server;
 /// Either end, where one type stands for both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
+    /// It connected.
     Client,
+    /// It accepted.
     Server,
 }
 

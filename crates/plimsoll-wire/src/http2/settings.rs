@@ -4,24 +4,19 @@ use super::{DEFAULT_MAX_FRAME, ErrorCode, MAX_WINDOW, Violation};
 
 /// Setting identifiers (RFC 9113, 6.5.2).
 pub mod setting {
-    pub const HEADER_TABLE_SIZE: u16 = 0x1;
-    pub const ENABLE_PUSH: u16 = 0x2;
-    pub const MAX_CONCURRENT_STREAMS: u16 = 0x3;
-    pub const INITIAL_WINDOW_SIZE: u16 = 0x4;
-    pub const MAX_FRAME_SIZE: u16 = 0x5;
-    pub const MAX_HEADER_LIST_SIZE: u16 = 0x6;
-
-    /// The setting's name without its prefix.
-    pub fn name(id: u16) -> Option<&'static str> {
-        const NAMES: [&str; 6] = [
-            "HEADER_TABLE_SIZE",
-            "ENABLE_PUSH",
-            "MAX_CONCURRENT_STREAMS",
-            "INITIAL_WINDOW_SIZE",
-            "MAX_FRAME_SIZE",
-            "MAX_HEADER_LIST_SIZE",
-        ];
-        NAMES.get((id as usize).wrapping_sub(1)).copied()
+    super::super::named! { u16:
+        /// What the sender's decoder keeps at most. Bytes.
+        HEADER_TABLE_SIZE = 0x1;
+        /// 0: the sender takes no PUSH_PROMISE.
+        ENABLE_PUSH = 0x2;
+        /// What the peer may have open at once.
+        MAX_CONCURRENT_STREAMS = 0x3;
+        /// Of every stream. Bytes.
+        INITIAL_WINDOW_SIZE = 0x4;
+        /// The longest payload that the sender takes. Bytes.
+        MAX_FRAME_SIZE = 0x5;
+        /// The longest field list that the sender takes. Bytes, with 32 more a field.
+        MAX_HEADER_LIST_SIZE = 0x6;
     }
 }
 

@@ -15,6 +15,7 @@ pub struct Violation(Box<Fault>);
 pub struct Fault {
     /// 0: the whole connection is lost (5.4.1). Else the stream that is (5.4.2).
     pub stream: u32,
+    /// What to send in RST_STREAM or GOAWAY.
     pub code: ErrorCode,
     /// What was seen, and the rule.
     pub why: String,

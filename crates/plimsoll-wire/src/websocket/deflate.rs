@@ -8,10 +8,12 @@ use std::cell::RefCell;
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
-use super::frame::{put_compressed, put_masked_compressed};
+use super::frame::put_compressed;
 use super::{Opcode, Violation, code, put_frame, put_masked};
 
 const NAME: &str = "permessage-deflate";
+const OF_CLIENT: &str = "client_max_window_bits";
+const OF_SERVER: &str = "server_max_window_bits";
 /// What ends a flush, and is not sent (§7.2.1).
 const FLUSHED: [u8; 4] = [0, 0, 0xff, 0xff];
 /// Shorter ones grow.
@@ -48,43 +50,31 @@ impl Deflate {
     /// What a server has answered to [`Deflate::OFFER`] (`Sec-WebSocket-Extensions`); `None`: that is
     /// no answer to it (§7.1.1.1, §7.1.2.1).
     pub fn of_answer(answer: &str) -> Option<Deflate> {
-        let mut deflate = Deflate {
-            window_bits: WIDEST,
-            bounded: false,
-        };
-        let mut keeps_nothing = false;
-        for (name, value) in parameters(answer)? {
-            match (name, value) {
-                ("server_no_context_takeover", None) => keeps_nothing = true,
-                ("client_no_context_takeover", None) => {}
-                ("server_max_window_bits", Some(bits)) => {
-                    window_bits(bits)?;
-                }
-                ("client_max_window_bits", Some(bits)) => {
-                    deflate.window_bits = window_bits(bits)?;
-                    deflate.bounded = true;
-                }
-                _ => return None,
-            }
-        }
-        keeps_nothing.then_some(deflate)
+        let parameters = parameters(answer)?;
+        let keeps_nothing = parameters.contains(&("server_no_context_takeover", None));
+        let is_answer = !parameters.contains(&(OF_CLIENT, None));
+        Deflate::of(&parameters, OF_CLIENT).filter(|_| keeps_nothing && is_answer)
     }
 
     fn of_offer(offer: &str) -> Option<Deflate> {
+        Deflate::of(&parameters(offer)?, OF_SERVER)
+    }
+
+    /// `bounds`: the parameter that bounds the window of what this end sends.
+    fn of(parameters: &[(&str, Option<&str>)], bounds: &str) -> Option<Deflate> {
         let mut deflate = Deflate {
             window_bits: WIDEST,
             bounded: false,
         };
-        for (name, value) in parameters(offer)? {
-            match (name, value) {
-                ("server_no_context_takeover" | "client_no_context_takeover", None)
-                | ("client_max_window_bits", None) => {}
-                ("client_max_window_bits", Some(bits)) => {
-                    window_bits(bits)?;
+        for (name, value) in parameters {
+            match (*name, *value) {
+                ("server_no_context_takeover" | "client_no_context_takeover" | OF_CLIENT, None) => {
                 }
-                ("server_max_window_bits", Some(bits)) => {
-                    deflate.window_bits = window_bits(bits)?;
-                    deflate.bounded = true;
+                (OF_CLIENT | OF_SERVER, Some(bits)) => {
+                    let bits = window_bits(bits)?;
+                    if *name == bounds {
+                        (deflate.window_bits, deflate.bounded) = (bits, true);
+                    }
                 }
                 _ => return None,
             }
@@ -104,7 +94,7 @@ impl Deflate {
     /// Appends a whole, unmasked message: compressed, where that makes it shorter.
     pub fn put(&self, out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
         match self.compressed(payload) {
-            Some(compressed) => put_compressed(out, opcode, &compressed),
+            Some(compressed) => put_compressed(out, opcode, None, &compressed),
             None => put_frame(out, opcode, payload),
         }
     }
@@ -112,7 +102,7 @@ impl Deflate {
     /// The same, masked: what a client sends.
     pub fn put_masked(&self, out: &mut Vec<u8>, opcode: Opcode, mask: [u8; 4], payload: &[u8]) {
         match self.compressed(payload) {
-            Some(compressed) => put_masked_compressed(out, opcode, mask, &compressed),
+            Some(compressed) => put_compressed(out, opcode, Some(mask), &compressed),
             None => put_masked(out, opcode, mask, payload),
         }
     }

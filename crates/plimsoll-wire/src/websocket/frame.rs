@@ -3,16 +3,23 @@
 use super::is_sendable;
 
 /// The longest frame head: 2 bytes, 8 of length, 4 of mask.
-pub const MAX_HEAD: usize = 14;
+pub(super) const MAX_HEAD: usize = 14;
 
+/// What a frame is (RFC 6455 §5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opcode {
-    Continuation,
-    Text,
-    Binary,
-    Close,
-    Ping,
-    Pong,
+    /// More of the message that an earlier frame began.
+    Continuation = 0,
+    /// UTF-8, in all its fragments together.
+    Text = 1,
+    /// Any octets.
+    Binary = 2,
+    /// The sender sends nothing after it.
+    Close = 8,
+    /// To be answered with its payload.
+    Ping = 9,
+    /// The answer to a ping, or a sign of life.
+    Pong = 10,
 }
 
 impl Opcode {
@@ -28,19 +35,9 @@ impl Opcode {
         })
     }
 
-    fn bits(self) -> u8 {
-        match self {
-            Opcode::Continuation => 0,
-            Opcode::Text => 1,
-            Opcode::Binary => 2,
-            Opcode::Close => 8,
-            Opcode::Ping => 9,
-            Opcode::Pong => 10,
-        }
-    }
-
-    pub fn is_control(self) -> bool {
-        self.bits() >= 8
+    /// Close, Ping or Pong: never fragmented, at most 125 bytes (§5.5).
+    pub(super) fn is_control(self) -> bool {
+        self as u8 >= 8
     }
 }
 
@@ -50,11 +47,14 @@ pub(super) const RESERVED: &str = "a reserved bit is set, and no extension was a
 /// A frame's head, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHead {
+    /// The last fragment of its message.
     pub fin: bool,
     /// The first reserved bit: of a message that is compressed (RFC 7692 §6), where that was
     /// agreed to.
     pub rsv1: bool,
+    /// [`Opcode::Continuation`] in all but the first fragment.
     pub opcode: Opcode,
+    /// What a client's payload is masked with; `None`: a server's.
     pub mask: Option<[u8; 4]>,
     /// Bytes of payload.
     pub length: u64,
@@ -121,7 +121,7 @@ impl FrameHead {
     }
 
     fn put(&self, out: &mut Vec<u8>) {
-        out.push(u8::from(self.fin) << 7 | u8::from(self.rsv1) << 6 | self.opcode.bits());
+        out.push(u8::from(self.fin) << 7 | u8::from(self.rsv1) << 6 | self.opcode as u8);
         let masked = u8::from(self.mask.is_some()) << 7;
         match self.length {
             0..=125 => out.push(masked | self.length as u8),
@@ -146,28 +146,19 @@ pub fn put_frame(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
     put(out, opcode, false, None, payload);
 }
 
-/// The same of a message that is compressed.
-pub(super) fn put_compressed(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
-    put(out, opcode, true, None, payload);
-}
-
 /// Appends a whole, masked frame: what a client sends.
 pub fn put_masked(out: &mut Vec<u8>, opcode: Opcode, mask: [u8; 4], payload: &[u8]) {
     put(out, opcode, false, Some(mask), payload);
-    let begin = out.len() - payload.len();
-    apply_mask(&mut out[begin..], mask);
 }
 
-/// The same of a message that is compressed.
-pub(super) fn put_masked_compressed(
+/// Either of a message that is compressed.
+pub(super) fn put_compressed(
     out: &mut Vec<u8>,
     opcode: Opcode,
-    mask: [u8; 4],
+    mask: Option<[u8; 4]>,
     payload: &[u8],
 ) {
-    put(out, opcode, true, Some(mask), payload);
-    let begin = out.len() - payload.len();
-    apply_mask(&mut out[begin..], mask);
+    put(out, opcode, true, mask, payload);
 }
 
 #[inline]
@@ -182,7 +173,11 @@ fn put(out: &mut Vec<u8>, opcode: Opcode, rsv1: bool, mask: Option<[u8; 4]>, pay
         size: 0,
     }
     .put(out);
+    let begin = out.len();
     out.extend_from_slice(payload);
+    if let Some(mask) = mask {
+        apply_mask(&mut out[begin..], mask);
+    }
 }
 
 /// The payload of a Close frame: the code and a reason of at most 123 bytes (§5.5.1). A
@@ -272,7 +267,7 @@ mod tests {
     fn a_compressed_message_is_masked_behind_what_is_there() {
         let (mut plain, mut out) = (b"before".to_vec(), b"before".to_vec());
         put_masked(&mut plain, Opcode::Text, [1, 2, 3, 4], b"Hello");
-        put_masked_compressed(&mut out, Opcode::Text, [1, 2, 3, 4], b"Hello");
+        put_compressed(&mut out, Opcode::Text, Some([1, 2, 3, 4]), b"Hello");
         plain["before".len()] |= 1 << 6;
         assert_eq!(out, plain);
     }

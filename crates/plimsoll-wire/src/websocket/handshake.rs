@@ -34,6 +34,7 @@ pub fn is_client_key(key: &[u8]) -> bool {
 /// The answer to an upgrade.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpgradeAnswer {
+    /// 101 where a WebSocket is open.
     pub status: u16,
     /// Bytes of its head; what follows are frames, where there is no problem.
     pub size: usize,

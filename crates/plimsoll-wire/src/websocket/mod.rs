@@ -9,7 +9,7 @@ mod handshake;
 mod reader;
 
 pub use deflate::Deflate;
-pub use frame::{FrameHead, MAX_HEAD, Opcode, apply_mask, close_payload, put_frame, put_masked};
+pub use frame::{FrameHead, Opcode, apply_mask, close_payload, put_frame, put_masked};
 pub use handshake::{Offer, UpgradeAnswer, accept_key, client_key, is_client_key};
 pub use reader::{Message, Reader, Role};
 
@@ -18,20 +18,29 @@ pub use reader::{Message, Reader, Role};
 pub struct Violation {
     /// What to close with.
     pub code: u16,
+    /// At most 123 bytes, for the Close frame.
     pub reason: &'static str,
 }
 
 /// Close codes (RFC 6455 §7.4, IANA's registry, and 4000–4999 for private use).
 pub mod code {
+    /// The purpose of the connection is fulfilled.
     pub const NORMAL: u16 = 1000;
+    /// The peer broke RFC 6455.
     pub const PROTOCOL: u16 = 1002;
     /// Stands for "no code was given"; never sent.
     pub const NONE_GIVEN: u16 = 1005;
+    /// Data that does not fit its type, such as text that is no UTF-8.
     pub const INVALID_TEXT: u16 = 1007;
+    /// What no other code fits.
     pub const POLICY: u16 = 1008;
+    /// A message longer than this end takes.
     pub const TOO_BIG: u16 = 1009;
+    /// A condition that the server did not expect.
     pub const INTERNAL: u16 = 1011;
+    /// The server restarts: connect again.
     pub const RESTART: u16 = 1012;
+    /// The server is overloaded: connect later.
     pub const TRY_AGAIN: u16 = 1013;
     /// Another connection took the session over.
     pub const REPLACED: u16 = 4001;
@@ -42,6 +51,6 @@ pub mod code {
 }
 
 /// Whether a peer may send this code in a Close frame (RFC 6455 §7.4).
-pub fn is_sendable(close_code: u16) -> bool {
+fn is_sendable(close_code: u16) -> bool {
     matches!(close_code, 1000..=1003 | 1007..=1014 | 3000..=4999)
 }

@@ -13,20 +13,28 @@ use super::{Violation, code, is_sendable};
 /// Which end reads. A server demands masked frames, a client refuses them (§5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
+    /// It reads what a server sent.
     Client,
+    /// It reads what a client sent.
     Server,
 }
 
 /// What arrived whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
+    /// Known to be UTF-8.
     Text(&'a str),
+    /// Any octets.
     Binary(&'a [u8]),
+    /// To be answered with a pong of the same payload.
     Ping(&'a [u8]),
+    /// Of a ping, or unasked.
     Pong(&'a [u8]),
-    /// [`code::NONE_GIVEN`] when the frame was empty.
+    /// The peer sends nothing more.
     Close {
+        /// [`code::NONE_GIVEN`] when the frame was empty.
         code: u16,
+        /// Empty where none was given.
         reason: &'a str,
     },
 }
@@ -193,11 +201,7 @@ impl Reader {
             Opcode::Text | Opcode::Binary if head.rsv1 && head.fin => {
                 self.inflated(head.opcode, payload, sink)
             }
-            Opcode::Text if head.fin => {
-                let text = std::str::from_utf8(payload).map_err(|_| BAD_TEXT)?;
-                Ok(sink(Message::Text(text)))
-            }
-            Opcode::Binary if head.fin => Ok(sink(Message::Binary(payload))),
+            Opcode::Text | Opcode::Binary if head.fin => message(head.opcode, payload, sink),
             Opcode::Text | Opcode::Binary => {
                 self.fragments = Some((head.opcode, payload.to_vec()));
                 self.compressed = head.rsv1;
@@ -234,11 +238,7 @@ impl Reader {
         }
         match self.fragments.take() {
             Some((opcode, message)) if self.compressed => self.inflated(opcode, &message, sink),
-            Some((Opcode::Text, message)) => {
-                let text = std::str::from_utf8(&message).map_err(|_| BAD_TEXT)?;
-                Ok(sink(Message::Text(text)))
-            }
-            Some((_, message)) => Ok(sink(Message::Binary(&message))),
+            Some((opcode, whole)) => message(opcode, &whole, sink),
             None => Ok(ControlFlow::Continue(())),
         }
     }
@@ -249,12 +249,7 @@ impl Reader {
         payload: &[u8],
         sink: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, Violation> {
-        let message = inflated(payload, self.max_message)?;
-        if opcode == Opcode::Binary {
-            return Ok(sink(Message::Binary(&message)));
-        }
-        let text = std::str::from_utf8(&message).map_err(|_| BAD_TEXT)?;
-        Ok(sink(Message::Text(text)))
+        message(opcode, &inflated(payload, self.max_message)?, sink)
     }
 
     /// Wrong text is refused with the fragment that makes it wrong, not with the last.
@@ -272,6 +267,20 @@ impl Reader {
         }
         Ok(())
     }
+}
+
+/// Hands out a whole one.
+#[inline]
+fn message(
+    opcode: Opcode,
+    payload: &[u8],
+    sink: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>, Violation> {
+    if opcode == Opcode::Binary {
+        return Ok(sink(Message::Binary(payload)));
+    }
+    let text = std::str::from_utf8(payload).map_err(|_| BAD_TEXT)?;
+    Ok(sink(Message::Text(text)))
 }
 
 fn close(payload: &[u8]) -> Result<(u16, &str), Violation> {

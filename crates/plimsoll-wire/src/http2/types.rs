@@ -1,0 +1,41 @@
+//! The numbers of frames: what they are, and their flags.
+
+/// Frame types (RFC 9113, 6).
+pub mod kind {
+    super::super::named! { u8:
+        /// What a message carries (6.1).
+        DATA = 0x0;
+        /// Opens a stream, or ends one with trailers (6.2).
+        HEADERS = 0x1;
+        /// Deprecated (6.3).
+        PRIORITY = 0x2;
+        /// Ends a stream at once (6.4).
+        RST_STREAM = 0x3;
+        /// What the sender takes (6.5).
+        SETTINGS = 0x4;
+        /// Announces a stream of the server's (6.6).
+        PUSH_PROMISE = 0x5;
+        /// Asks for a sign of life, or gives it (6.7).
+        PING = 0x6;
+        /// Ends the connection (6.8).
+        GOAWAY = 0x7;
+        /// Lets the peer send more (6.9).
+        WINDOW_UPDATE = 0x8;
+        /// More of a header block (6.10).
+        CONTINUATION = 0x9;
+    }
+}
+
+/// Frame flags (RFC 9113, 6).
+pub mod flags {
+    /// Of SETTINGS and PING: the answer to one.
+    pub const ACK: u8 = 0x1;
+    /// Of DATA and HEADERS: the last frame on its stream.
+    pub const END_STREAM: u8 = 0x1;
+    /// Of HEADERS, PUSH_PROMISE and CONTINUATION: the last of its block.
+    pub const END_HEADERS: u8 = 0x4;
+    /// Of DATA, HEADERS and PUSH_PROMISE: begins with the length of its padding.
+    pub const PADDED: u8 = 0x8;
+    /// Of HEADERS: has five bytes of priority.
+    pub const PRIORITY: u8 = 0x20;
+}
