@@ -1,5 +1,6 @@
 //! `plimsoll_codec.h` in Rust: the same names, numbers and layouts. What they mean stands
 //! in the header.
+#![allow(missing_docs, reason = "plimsoll_codec.h has them")]
 
 use std::ffi::c_char;
 

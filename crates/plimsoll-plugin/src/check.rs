@@ -10,6 +10,7 @@ use crate::abi::{self, kind as kinds, result};
 use crate::frame::{Decoded, Frame, Kind, Match};
 
 /// Why the connection whose bytes were looked at can't go on.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     // The peer's.
@@ -59,8 +60,11 @@ pub enum Fault {
 /// What the plugin says of a frame that is not there as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
+    /// Not 0.
     pub id: u64,
+    /// The plugin's own, to be given back to it.
     pub note: u64,
+    /// What it is for.
     pub kind: Kind,
 }
 
@@ -68,6 +72,16 @@ impl Fault {
     /// Whether the plugin is to blame, and not the peer.
     pub fn is_the_plugins(self) -> bool {
         !matches!(self, Fault::Malformed | Fault::TooLong { .. })
+    }
+}
+
+/// Of a result that is no success.
+#[cold]
+fn fault(function: &'static str, result: i32) -> Fault {
+    match result {
+        result::MALFORMED => Fault::Malformed,
+        result::FAILED => Fault::Failed,
+        result => Fault::Result { function, result },
     }
 }
 
@@ -80,11 +94,7 @@ pub fn matched(result: i32) -> Result<Match, Fault> {
         result::OK => Ok(Match::Yes),
         result::MORE => Ok(Match::More),
         result::MALFORMED => Ok(Match::No),
-        result::FAILED => Err(Fault::Failed),
-        result => Err(Fault::Result {
-            function: "match",
-            result,
-        }),
+        result => Err(fault("match", result)),
     }
 }
 
@@ -102,12 +112,7 @@ pub fn decoded(
     match result {
         result::OK => whole(frame, given, limit).map(Decoded::Frame),
         result::MORE => more(frame, given, limit),
-        result::MALFORMED => Err(Fault::Malformed),
-        result::FAILED => Err(Fault::Failed),
-        result => Err(Fault::Result {
-            function: "decode",
-            result,
-        }),
+        result => Err(fault("decode", result)),
     }
 }
 
@@ -235,9 +240,7 @@ pub fn written(
         }),
         result::ROOM => Ok(Written::Again(length as usize)),
         result::NONE if function == "make" => Ok(Written::Nothing),
-        result::MALFORMED => Err(Fault::Malformed),
-        result::FAILED => Err(Fault::Failed),
-        result => Err(Fault::Result { function, result }),
+        result => Err(fault(function, result)),
     }
 }
 

@@ -58,7 +58,7 @@ impl Codec {
     /// # Errors
     /// When the plugin fails.
     pub fn matches(&self, bytes: &[u8], sender: Sender) -> Result<Match, Fault> {
-        check::matched(self.functions.matches(bytes, number(sender)))
+        check::matched(self.functions.matches(bytes, sender as u32))
     }
 
     /// The frame that `bytes` begin with, of at most `limit` bytes.
@@ -71,7 +71,7 @@ impl Codec {
             return Ok(Decoded::More(None));
         }
         let mut frame = abi::Frame::default();
-        let result = self.functions.decode(bytes, number(sender), &mut frame);
+        let result = self.functions.decode(bytes, sender as u32, &mut frame);
         check::decoded(result, &frame, bytes.len(), limit)
     }
 
@@ -102,27 +102,9 @@ impl Codec {
         payload: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<bool, Fault> {
-        let what = match what {
-            Make::Request => abi::make::REQUEST,
-            Make::Response => abi::make::RESPONSE,
-            Make::Heartbeat => abi::make::HEARTBEAT,
-            Make::HeartbeatAck => abi::make::HEARTBEAT_ACK,
-            Make::Busy => abi::make::BUSY,
-            Make::Unreachable => abi::make::UNREACHABLE,
-            Make::Timeout => abi::make::TIMEOUT,
-            Make::Closed => abi::make::CLOSED,
-        };
         append("make", payload.len(), out, |room| {
-            self.functions.make(what, id, note, payload, room)
+            self.functions.make(what as u32, id, note, payload, room)
         })
-    }
-}
-
-#[inline]
-fn number(sender: Sender) -> u32 {
-    match sender {
-        Sender::Client => abi::sender::CLIENT,
-        Sender::Server => abi::sender::SERVER,
     }
 }
 

@@ -3,36 +3,38 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use crate::abi;
+
+pub use crate::boundary::guest::Matches as Match;
+
 /// Who sent the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub enum Sender {
-    Client,
-    Server,
-}
-
-/// Whether a connection speaks the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Match {
-    Yes,
-    /// More bytes are needed to tell.
-    More,
-    No,
+    /// It connected, and asks.
+    Client = abi::sender::CLIENT,
+    /// It accepted, and answers.
+    Server = abi::sender::SERVER,
 }
 
 /// What a frame is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `timeout`: how long the client waits, where it says so.
+    /// A request that wants an answer.
     Request {
+        /// How long the client waits, where it says so.
         timeout: Option<Duration>,
     },
     /// A request that wants no answer.
     Oneway,
-    /// `status`: 0 for a success, else the protocol's own number.
+    /// An answer.
     Response {
+        /// 0 for a success, else the protocol's own number.
         status: u32,
     },
+    /// To be answered with a [`Kind::HeartbeatAck`].
     Heartbeat,
+    /// The answer to a heartbeat.
     HeartbeatAck,
     /// The sender takes no more requests on this connection.
     GoAway,
@@ -43,16 +45,20 @@ pub enum Kind {
 pub struct Frame {
     /// Bytes; above 0, and not more than there are.
     pub length: usize,
+    /// As the sender chose it.
     pub id: u64,
     /// The plugin's own, to be given back to it.
     pub note: u64,
+    /// What it is for.
     pub kind: Kind,
     /// Within the frame.
     pub payload: Range<usize>,
 }
 
+/// What bytes begin with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decoded {
+    /// A whole one.
     Frame(Frame),
     /// Not all of it is there: so many bytes are needed in all, where that is known; more
     /// than there are, and not more than the limit.
@@ -61,17 +67,22 @@ pub enum Decoded {
 
 /// What can be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub enum Make {
-    Request,
-    Response,
-    Heartbeat,
-    HeartbeatAck,
+    /// A request with a payload.
+    Request = abi::make::REQUEST,
+    /// A successful answer with a payload.
+    Response = abi::make::RESPONSE,
+    /// A sign of life.
+    Heartbeat = abi::make::HEARTBEAT,
+    /// The answer to one.
+    HeartbeatAck = abi::make::HEARTBEAT_ACK,
     /// No room for more requests.
-    Busy,
+    Busy = abi::make::BUSY,
     /// Nobody to take it.
-    Unreachable,
+    Unreachable = abi::make::UNREACHABLE,
     /// No answer in time.
-    Timeout,
+    Timeout = abi::make::TIMEOUT,
     /// The connection ended before the answer came.
-    Closed,
+    Closed = abi::make::CLOSED,
 }

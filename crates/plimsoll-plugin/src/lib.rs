@@ -10,6 +10,8 @@
 //! A plugin is trusted with the process: it can be wrong, and it is survived where it says
 //! so (results, lengths, panics of Rust); one that writes outside its memory is not.
 
+#![warn(missing_docs)]
+
 pub mod abi;
 mod boundary;
 #[cfg(feature = "host")]

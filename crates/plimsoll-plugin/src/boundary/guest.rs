@@ -15,11 +15,13 @@ pub use crate::abi::{kind, level, make, sender};
 
 /// A codec, as a plugin in Rust has it. See the header for what each part means.
 pub trait Plugin: 'static {
+    /// What people call the protocol: 1 to 63 bytes of UTF-8.
     const NAME: &'static CStr;
 
     /// Whether a connection that begins with `bytes` speaks the protocol.
     fn matches(bytes: &[u8], sender: u32) -> Matches;
 
+    /// What `bytes` begin with; at least one byte is there.
     fn decode(bytes: &[u8], sender: u32) -> Decoded;
 
     /// Writes `frame` with another id; `false`: it is no frame.
@@ -29,22 +31,28 @@ pub trait Plugin: 'static {
     fn make(what: u32, id: u64, note: u64, payload: &[u8], out: &mut Out<'_>) -> bool;
 }
 
+/// Whether a connection speaks the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Matches {
+    /// It does.
     Yes,
+    /// More bytes are needed to tell.
     More,
+    /// It does not: the connection is closed.
     No,
 }
 
 /// What the bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded {
+    /// A whole frame at their beginning.
     Frame(abi::Frame),
     /// So many bytes are needed in all; 0: not known yet.
     More(u64),
     /// As many as its length; what else is set is known already. With an id that is not 0, a frame
     /// that is longer than allowed is answered and skipped, where it would cost its connection.
     Head(abi::Frame),
+    /// No frame: the connection is closed.
     Malformed,
 }
 
@@ -56,6 +64,7 @@ pub struct Out<'a> {
 }
 
 impl Out<'_> {
+    /// Appends.
     pub fn put(&mut self, bytes: &[u8]) {
         let end = self.length.saturating_add(bytes.len());
         // What does not fit is counted, and the host comes again with more room.
@@ -200,11 +209,21 @@ unsafe extern "C" fn decode<P: Plugin>(
     result
 }
 
+/// What `write` makes of `length` bytes at `bytes`; `refused`: the result where it makes nothing.
+///
 /// # Safety
-/// `out` is null, or the host's buffer: `room` bytes that were written to before.
-unsafe fn writing(out: *mut Buffer, write: impl FnOnce(&mut Out<'_>) -> i32) -> i32 {
-    // SAFETY: null or the host's buffer, which nobody else has meanwhile.
-    let Some(buffer) = (unsafe { out.as_mut() }) else {
+/// `bytes` is as for [`view`]; `out` is null, or the host's buffer: `room` bytes that were written to
+/// before.
+unsafe fn writing(
+    bytes: *const u8,
+    length: u64,
+    out: *mut Buffer,
+    refused: i32,
+    write: impl FnOnce(&[u8], &mut Out<'_>) -> bool,
+) -> i32 {
+    // SAFETY: the caller's promise; null or the host's buffer, which nobody else has meanwhile.
+    let (bytes, buffer) = unsafe { (view(bytes, length), out.as_mut()) };
+    let (Some(bytes), Some(buffer)) = (bytes, buffer) else {
         return abi::result::FAILED;
     };
     let room = match usize::try_from(buffer.room) {
@@ -215,17 +234,10 @@ unsafe fn writing(out: *mut Buffer, write: impl FnOnce(&mut Out<'_>) -> i32) -> 
         _ => &mut [],
     };
     let mut out = Out { room, length: 0 };
-    let result = write(&mut out);
+    let written = catch_unwind(AssertUnwindSafe(|| write(bytes, &mut out)));
     buffer.length = out.length as u64;
-    if result == abi::result::OK && buffer.length > buffer.room {
-        return abi::result::ROOM;
-    }
-    result
-}
-
-/// The result of a function that writes.
-fn written(outcome: std::thread::Result<bool>, refused: i32) -> i32 {
-    match outcome {
+    match written {
+        Ok(true) if buffer.length > buffer.room => abi::result::ROOM,
         Ok(true) => abi::result::OK,
         Ok(false) => refused,
         Err(_) => abi::result::FAILED,
@@ -239,16 +251,9 @@ unsafe extern "C" fn encode<P: Plugin>(
     id: u64,
     out: *mut Buffer,
 ) -> i32 {
-    // SAFETY: the host's promise: `frame` is `length` bytes for the time of the call.
-    let Some(frame) = (unsafe { view(frame, length) }) else {
-        return abi::result::FAILED;
-    };
-    let write = |out: &mut Out<'_>| {
-        let outcome = catch_unwind(AssertUnwindSafe(|| P::encode(frame, note, id, out)));
-        written(outcome, abi::result::MALFORMED)
-    };
-    // SAFETY: the host's promise about `out`.
-    unsafe { writing(out, write) }
+    let write = |frame: &[u8], out: &mut Out<'_>| P::encode(frame, note, id, out);
+    // SAFETY: the host's promise: `frame` is `length` bytes for the time of the call, and `out` its own.
+    unsafe { writing(frame, length, out, abi::result::MALFORMED, write) }
 }
 
 unsafe extern "C" fn make_frame<P: Plugin>(
@@ -259,14 +264,7 @@ unsafe extern "C" fn make_frame<P: Plugin>(
     payload_length: u64,
     out: *mut Buffer,
 ) -> i32 {
-    // SAFETY: the host's promise: `payload` is so many bytes for the time of the call.
-    let Some(payload) = (unsafe { view(payload, payload_length) }) else {
-        return abi::result::FAILED;
-    };
-    let write = |out: &mut Out<'_>| {
-        let outcome = catch_unwind(AssertUnwindSafe(|| P::make(what, id, note, payload, out)));
-        written(outcome, abi::result::NONE)
-    };
-    // SAFETY: the host's promise about `out`.
-    unsafe { writing(out, write) }
+    let write = |payload: &[u8], out: &mut Out<'_>| P::make(what, id, note, payload, out);
+    // SAFETY: the host's promise: `payload` is so many bytes for the time of the call, and `out` its own.
+    unsafe { writing(payload, payload_length, out, abi::result::NONE, write) }
 }

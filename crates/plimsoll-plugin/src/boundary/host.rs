@@ -21,52 +21,40 @@ const LONGEST_MESSAGE: u64 = 1024;
 
 /// Why a plugin can't be used.
 #[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    #[error("plugin {}: can't be read: {source}", path.display())]
-    Read {
-        path: PathBuf,
-        source: std::io::Error,
-    },
-    #[error("plugin {}: can't be loaded: {problem}", path.display())]
-    Load { path: PathBuf, problem: String },
+#[error("plugin {}: {problem}", path.display())]
+pub struct LoadError {
+    path: PathBuf,
+    problem: Problem,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Problem {
+    #[error("can't be read: {0}")]
+    Read(std::io::Error),
+    #[error("can't be loaded: {0}")]
+    Load(String),
     #[error(
-        "plugin {}: exports no function `plimsoll_codec`: it is not a codec plugin (see plimsoll_codec.h)",
-        path.display()
+        "exports no function `plimsoll_codec`: it is not a codec plugin (see plimsoll_codec.h)"
     )]
-    Symbol { path: PathBuf },
+    Symbol,
     #[error(
-        "plugin {}: gave no table of functions: it can't work with version {ours} of the interface",
-        path.display()
+        "gave no table of functions: it can't work with version {} of the interface",
+        abi::VERSION
     )]
-    Refused { path: PathBuf, ours: u32 },
+    Refused,
     #[error(
-        "plugin {}: speaks version {theirs} of the interface, and this program version {ours}: build it with the plimsoll_codec.h of this program",
-        path.display()
+        "speaks version {theirs} of the interface, and this program version {}: build it with the plimsoll_codec.h of this program",
+        abi::VERSION
     )]
-    Version {
-        path: PathBuf,
-        theirs: u32,
-        ours: u32,
-    },
+    Version { theirs: u32 },
     #[error(
-        "plugin {}: its table has {theirs} bytes, expected {ours}: set size to sizeof(struct plimsoll_codec)",
-        path.display()
+        "its table has {theirs} bytes, expected {ours}: set size to sizeof(struct plimsoll_codec)"
     )]
-    Size {
-        path: PathBuf,
-        theirs: u32,
-        ours: u32,
-    },
-    #[error("plugin {}: its table lacks `{function}`: set all four functions", path.display())]
-    Function {
-        path: PathBuf,
-        function: &'static str,
-    },
-    #[error("plugin {}: its name {problem}: expected 1 to 63 bytes of UTF-8", path.display())]
-    Name {
-        path: PathBuf,
-        problem: &'static str,
-    },
+    Size { theirs: u32, ours: u32 },
+    #[error("its table lacks `{0}`: set all four functions")]
+    Function(&'static str),
+    #[error("its name {0}: expected 1 to 63 bytes of UTF-8")]
+    Name(&'static str),
 }
 
 /// A plugin's functions, and its name.
@@ -89,17 +77,27 @@ static HOST: Host = Host {
 impl Functions {
     /// Loads a shared object for the rest of the process's life.
     pub(crate) fn load(path: &Path) -> Result<Functions, LoadError> {
-        let name = || path.to_owned();
+        Functions::open(path).map_err(|problem| LoadError {
+            path: path.to_owned(),
+            problem,
+        })
+    }
+
+    /// Of a plugin that is part of this program.
+    pub(crate) fn of(table: &'static Table) -> Result<Functions, LoadError> {
+        // SAFETY: a reference is a table, and this one stays.
+        let read = unsafe { Functions::read(table) };
+        read.map_err(|problem| LoadError {
+            path: "(built in)".into(),
+            problem,
+        })
+    }
+
+    fn open(path: &Path) -> Result<Functions, Problem> {
         // Apart from what the loader reports, and in plain words.
-        let found = std::fs::metadata(path).map_err(|source| LoadError::Read {
-            path: name(),
-            source,
-        })?;
-        if !found.is_file() {
-            return Err(LoadError::Load {
-                path: name(),
-                problem: "not a file: name the shared object (.so)".to_owned(),
-            });
+        if !std::fs::metadata(path).map_err(Problem::Read)?.is_file() {
+            let problem = "not a file: name the shared object (.so)";
+            return Err(Problem::Load(problem.to_owned()));
         }
         // A bare name would be looked for where the system keeps its libraries.
         let place = if path.is_absolute() {
@@ -109,84 +107,54 @@ impl Functions {
         };
         // SAFETY: runs the library's initialisers: whoever names a plugin trusts its code
         // with this process. All its symbols are resolved now, not at a call.
-        let library =
-            unsafe { Library::open(Some(&place), RTLD_NOW | RTLD_LOCAL) }.map_err(|e| {
-                LoadError::Load {
-                    path: name(),
-                    problem: reason(&e, &place),
-                }
-            })?;
+        let library = unsafe { Library::open(Some(&place), RTLD_NOW | RTLD_LOCAL) };
+        let library = library.map_err(|e| Problem::Load(reason(&e, &place)))?;
         // SAFETY: the header declares the symbol with this type, and calls it the plugin's
         // promise.
         let entry = unsafe { library.get::<EntryFn>(abi::SYMBOL.as_bytes()) };
-        let entry: Symbol<EntryFn> = entry.map_err(|_| LoadError::Symbol { path: name() })?;
+        let entry: Symbol<EntryFn> = entry.map_err(|_| Problem::Symbol)?;
         // SAFETY: the library is loaded, and `HOST` is static.
         let table = unsafe { entry(&raw const HOST) };
         mem::forget(library);
         // SAFETY: the plugin's promise: null, or a table that stays for the process's life.
-        unsafe { Functions::read(table, path) }
-    }
-
-    /// Of a plugin that is part of this program.
-    pub(crate) fn of(table: &'static Table) -> Result<Functions, LoadError> {
-        // SAFETY: a reference is a table, and this one stays.
-        unsafe { Functions::read(table, Path::new("(built in)")) }
+        unsafe { Functions::read(table) }
     }
 
     /// # Safety
     /// `table` is null, or points to a table with the first two fields of every version
     /// and, where they say this version and size, with all fields of it.
-    unsafe fn read(table: *const Table, path: &Path) -> Result<Functions, LoadError> {
-        let path = || path.to_owned();
+    unsafe fn read(table: *const Table) -> Result<Functions, Problem> {
         if table.is_null() || !table.is_aligned() {
-            return Err(LoadError::Refused {
-                path: path(),
-                ours: abi::VERSION,
-            });
+            return Err(Problem::Refused);
         }
         // SAFETY: not null, aligned, and these fields are there in every version.
-        let (version, size) = unsafe { ((*table).abi, (*table).size) };
+        let (version, theirs) = unsafe { ((*table).abi, (*table).size) };
         if version != abi::VERSION {
-            return Err(LoadError::Version {
-                path: path(),
-                theirs: version,
-                ours: abi::VERSION,
-            });
+            return Err(Problem::Version { theirs: version });
         }
         let ours = size_of::<Table>() as u32;
-        if size != ours {
-            return Err(LoadError::Size {
-                path: path(),
-                theirs: size,
-                ours,
-            });
+        if theirs != ours {
+            return Err(Problem::Size { theirs, ours });
         }
         // SAFETY: of this version and size, so every field is there; null functions are
         // `None`.
         let table = unsafe { &*table };
-        let lacks = |function| LoadError::Function {
-            path: path(),
-            function,
-        };
-        let wrong = |problem| LoadError::Name {
-            path: path(),
-            problem,
-        };
         if table.name.is_null() {
-            return Err(wrong("is missing"));
+            return Err(Problem::Name("is missing"));
         }
         // SAFETY: not null, and the plugin's promise: text with a zero byte at its end.
         let name = unsafe { CStr::from_ptr(table.name) };
-        let name = name.to_str().map_err(|_| wrong("is not UTF-8"))?;
+        let name = name.to_str().map_err(|_| Problem::Name("is not UTF-8"))?;
         if name.is_empty() || name.len() > LONGEST_NAME {
-            return Err(wrong("is empty or too long"));
+            return Err(Problem::Name("is empty or too long"));
         }
+        let lacks = Problem::Function;
         Ok(Functions {
             name: name.to_owned(),
-            matches: table.matches.ok_or_else(|| lacks("match"))?,
-            decode: table.decode.ok_or_else(|| lacks("decode"))?,
-            encode: table.encode.ok_or_else(|| lacks("encode"))?,
-            make: table.make.ok_or_else(|| lacks("make"))?,
+            matches: table.matches.ok_or(lacks("match"))?,
+            decode: table.decode.ok_or(lacks("decode"))?,
+            encode: table.encode.ok_or(lacks("encode"))?,
+            make: table.make.ok_or(lacks("make"))?,
         })
     }
 
