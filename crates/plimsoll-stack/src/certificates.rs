@@ -27,6 +27,7 @@ pub struct Options {
     pub names: Vec<String>,
     /// So many more DNS names, which make the server's certificate large.
     pub more_names: u32,
+    /// Of every key, but for `client_algorithm`.
     pub algorithm: Algorithm,
     /// Of the client's certificate; `None`: the others'.
     pub client_algorithm: Option<Algorithm>,
@@ -58,7 +59,9 @@ impl Default for Options {
 /// A certificate that is no CA's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaf {
+    /// `server.crt`.
     Server,
+    /// `client.crt`.
     Client,
 }
 
@@ -85,7 +88,9 @@ pub enum Validity {
     For(Duration),
     /// Any stretch of time; one in the past makes expired certificates for tests.
     Between {
+        /// The first second; not before 1970.
         not_before: Timestamp,
+        /// The last second.
         not_after: Timestamp,
     },
 }
@@ -93,19 +98,28 @@ pub enum Validity {
 /// The kind of a certificate's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
+    /// RFC 8410.
     Ed25519,
+    /// Signs with SHA-256.
     EcdsaP256,
+    /// Signs with SHA-384.
     EcdsaP384,
+    /// Signs with SHA-256 (PKCS #1).
     Rsa2048,
+    /// Signs with SHA-256 (PKCS #1).
     Rsa3072,
+    /// Signs with SHA-256 (PKCS #1).
     Rsa4096,
     /// FIPS 204, in certificates as RFC 9881 has it.
     MlDsa44,
+    /// FIPS 204, in certificates as RFC 9881 has it.
     MlDsa65,
+    /// FIPS 204, in certificates as RFC 9881 has it.
     MlDsa87,
 }
 
 impl Algorithm {
+    /// In the order that messages list them.
     pub const ALL: [Algorithm; 9] = [
         Algorithm::Ed25519,
         Algorithm::EcdsaP256,
@@ -197,11 +211,17 @@ impl FromStr for Algorithm {
 /// Where a set is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateSet {
+    /// `ca.crt`.
     pub ca_cert: PathBuf,
+    /// `ca.key`.
     pub ca_key: PathBuf,
+    /// `server.crt`: the chain without the CA.
     pub server_cert: PathBuf,
+    /// `server.key`.
     pub server_key: PathBuf,
+    /// `client.crt`: the chain without the CA.
     pub client_cert: PathBuf,
+    /// `client.key`.
     pub client_key: PathBuf,
     /// There only where it was asked for.
     pub crl: PathBuf,
@@ -221,6 +241,7 @@ impl CertificateSet {
         }
     }
 
+    /// All but `crl`.
     pub fn paths(&self) -> [&Path; 6] {
         [
             &self.ca_cert,
@@ -240,6 +261,7 @@ impl CertificateSet {
 }
 
 /// Why a set of certificates could not be made. Nothing was left half-written.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     #[error("{} would be overwritten: {}; force it, or choose another directory", plural(files.len()), names(files))]

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// A namespace could not be made.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum NamespaceError {
     #[error("`ip` can't be run: {0}; it is in the package iproute2")]

@@ -33,7 +33,9 @@ const UP_LIMIT: Duration = Duration::from_secs(30);
 /// What is to be brought up.
 #[derive(Clone, Debug)]
 pub struct Topology {
+    /// Processes of `serve llm`.
     pub backends: u16,
+    /// Processes of `relay gateway`.
     pub gateways: u16,
     /// Balancers that share the ports of `api`, `sockets` and `stats`.
     pub balancers: u16,
@@ -41,10 +43,13 @@ pub struct Topology {
     pub workers: u16,
     /// Channels of Redis 7's cheaper kind.
     pub sharded: bool,
+    /// As `--token-delay` has it.
     pub token_delay: String,
-    /// The API, the sockets and the statistics of haproxy.
+    /// The port of the API.
     pub api: u16,
+    /// The port of the WebSockets.
     pub sockets: u16,
+    /// The port of haproxy's statistics.
     pub stats: u16,
     /// Redis takes this port; backends and gateways the ones after it.
     pub first_port: u16,
@@ -97,6 +102,7 @@ impl Topology {
 }
 
 /// Why a stack is not up, or not down.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum StackError {
     #[error("{0} is not installed; on Debian: apt-get install redis-server haproxy")]
@@ -135,7 +141,9 @@ fn file(path: &Path) -> impl FnOnce(io::Error) -> StackError + '_ {
 /// A stack, as its folder keeps it.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Stack {
+    /// Where sessions and runs are made.
     pub api: SocketAddr,
+    /// Where clients open their WebSockets.
     pub sockets: SocketAddr,
     /// `None`: there is no balancer.
     pub stats: Option<SocketAddr>,

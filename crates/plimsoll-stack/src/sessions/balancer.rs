@@ -8,10 +8,15 @@ const TEMPLATE: &str = include_str!("haproxy.cfg");
 pub struct Balancer {
     /// Connections from clients at once that it has to allow.
     pub connections: u64,
+    /// Where it takes requests to the API.
     pub api: String,
+    /// Where it takes WebSockets.
     pub sockets: String,
+    /// Where it shows its statistics.
     pub stats: String,
+    /// Requests to the API go to one after another.
     pub backends: Vec<String>,
+    /// WebSockets go to the one that their session's hash names.
     pub gateways: Vec<String>,
     /// The hosts of `backends` and `gateways` are names whose addresses come and go: they are
     /// looked up again and again.
