@@ -35,6 +35,7 @@ struct Checked {
 }
 
 /// Why a token is refused. Says nothing of the token itself.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("not a token signed with HS256 and a known secret")]
@@ -47,61 +48,28 @@ pub enum Refusal {
     WrongSession,
 }
 
-/// Signs tokens.
+/// The secrets in use. Replacing them replaces them for all who hold a clone.
 #[derive(Clone)]
-pub struct Signer(EncodingKey);
+pub struct Keys(Arc<RwLock<Arc<InUse>>>);
 
-impl fmt::Debug for Signer {
+impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Signer")
+        write!(f, "Keys({} secrets)", self.in_use().checking.len())
     }
 }
 
-impl Signer {
-    /// # Errors
-    /// For secrets of fewer than 32 bytes.
-    pub fn new(secret: &[u8]) -> Result<Signer, SecretTooShort> {
-        long_enough(secret)?;
-        Ok(Signer(EncodingKey::from_secret(secret)))
-    }
-
-    /// A token for a session, issued now, without an expiry.
-    ///
-    /// # Errors
-    /// When the crypto library fails.
-    pub fn sign(&self, session: &str) -> Result<String, jsonwebtoken::errors::Error> {
-        let iat = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |d| d.as_secs());
-        let claims = Claims {
-            session_id: session.to_owned(),
-            iat,
-        };
-        encode(&Header::new(Algorithm::HS256), &claims, &self.0)
-    }
-}
-
-/// Checks tokens.
-#[derive(Clone)]
-pub struct Verifier {
-    keys: Vec<DecodingKey>,
+struct InUse {
+    signing: EncodingKey,
+    checking: Vec<DecodingKey>,
     validation: Validation,
 }
 
-impl fmt::Debug for Verifier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Verifier({} secrets)", self.keys.len())
-    }
-}
-
-impl Verifier {
-    /// Accepts tokens of any of the secrets: the one in use, and while it is being
-    /// rotated the one before.
-    ///
-    /// # Errors
-    /// For secrets of fewer than 32 bytes.
-    pub fn new(secrets: &[Vec<u8>]) -> Result<Verifier, SecretTooShort> {
-        secrets.iter().try_for_each(|secret| long_enough(secret))?;
+impl InUse {
+    fn new(secrets: &[Vec<u8>]) -> Result<Arc<InUse>, SecretTooShort> {
+        let first = secrets.first().ok_or(SecretTooShort(0))?;
+        if let Some(short) = secrets.iter().find(|s| s.len() < SHORTEST_SECRET) {
+            return Err(SecretTooShort(short.len()));
+        }
         let mut validation = Validation::new(Algorithm::HS256);
         // `exp` is enforced where it is present; `iat` is not checked, clocks differ.
         validation.required_spec_claims.clear();
@@ -109,66 +77,18 @@ impl Verifier {
         validation.validate_nbf = true;
         validation.validate_aud = false;
         validation.leeway = 0;
-        Ok(Verifier {
-            keys: secrets
-                .iter()
-                .map(|s| DecodingKey::from_secret(s))
-                .collect(),
-            validation,
-        })
-    }
-
-    /// Whether the token opens this session.
-    ///
-    /// # Errors
-    /// Why it does not.
-    pub fn check(&self, token: &str, session: &str) -> Result<(), Refusal> {
-        use jsonwebtoken::errors::ErrorKind;
-        // A head that can't be read or names no algorithm of this library's (`none`).
-        if jsonwebtoken::decode_header(token).is_err() {
-            return Err(Refusal::NotGenuine);
-        }
-        let mut refusal = Refusal::NotGenuine;
-        for key in &self.keys {
-            match decode::<Checked>(token, key, &self.validation) {
-                Ok(checked) if checked.claims.session_id == session => return Ok(()),
-                Ok(_) => return Err(Refusal::WrongSession),
-                Err(e) => match e.kind() {
-                    ErrorKind::ExpiredSignature => refusal = Refusal::Expired,
-                    ErrorKind::Json(_)
-                    | ErrorKind::MissingRequiredClaim(_)
-                    | ErrorKind::InvalidClaimFormat(_)
-                    | ErrorKind::ImmatureSignature => refusal = Refusal::Claims,
-                    _ => {}
-                },
-            }
-        }
-        Err(refusal)
-    }
-}
-
-/// The secrets in use. Replacing them replaces them for all who hold a clone.
-#[derive(Clone, Debug)]
-pub struct Keys(Arc<RwLock<Arc<InUse>>>);
-
-#[derive(Debug)]
-struct InUse {
-    signer: Signer,
-    verifier: Verifier,
-}
-
-impl InUse {
-    fn new(secrets: &[Vec<u8>]) -> Result<Arc<InUse>, SecretTooShort> {
-        let first = secrets.first().ok_or(SecretTooShort(0))?;
+        let checking = secrets.iter().map(|s| DecodingKey::from_secret(s));
         Ok(Arc::new(InUse {
-            signer: Signer::new(first)?,
-            verifier: Verifier::new(secrets)?,
+            signing: EncodingKey::from_secret(first),
+            checking: checking.collect(),
+            validation,
         }))
     }
 }
 
 impl Keys {
-    /// Signs with the first secret, and accepts tokens of any.
+    /// Signs with the first secret, and accepts tokens of any: the one in use, and while it is
+    /// being rotated the one before.
     ///
     /// # Errors
     /// For secrets of fewer than 32 bytes, or none.
@@ -190,28 +110,50 @@ impl Keys {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// See [`Signer::sign`].
+    /// A token for a session, issued now, without an expiry.
     ///
     /// # Errors
     /// When the crypto library fails.
     pub fn sign(&self, session: &str) -> Result<String, jsonwebtoken::errors::Error> {
-        self.in_use().signer.sign(session)
+        let iat = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |d| d.as_secs());
+        let claims = Claims {
+            session_id: session.to_owned(),
+            iat,
+        };
+        let header = Header::new(Algorithm::HS256);
+        encode(&header, &claims, &self.in_use().signing)
     }
 
-    /// See [`Verifier::check`].
+    /// Whether the token opens this session.
     ///
     /// # Errors
-    /// Why the token does not open the session.
+    /// Why it does not.
     pub fn check(&self, token: &str, session: &str) -> Result<(), Refusal> {
-        self.in_use().verifier.check(token, session)
+        use jsonwebtoken::errors::ErrorKind;
+        // A head that can't be read or names no algorithm of this library's (`none`).
+        if jsonwebtoken::decode_header(token).is_err() {
+            return Err(Refusal::NotGenuine);
+        }
+        let mut refusal = Refusal::NotGenuine;
+        let in_use = self.in_use();
+        for key in &in_use.checking {
+            match decode::<Checked>(token, key, &in_use.validation) {
+                Ok(checked) if checked.claims.session_id == session => return Ok(()),
+                Ok(_) => return Err(Refusal::WrongSession),
+                Err(e) => match e.kind() {
+                    ErrorKind::ExpiredSignature => refusal = Refusal::Expired,
+                    ErrorKind::Json(_)
+                    | ErrorKind::MissingRequiredClaim(_)
+                    | ErrorKind::InvalidClaimFormat(_)
+                    | ErrorKind::ImmatureSignature => refusal = Refusal::Claims,
+                    _ => {}
+                },
+            }
+        }
+        Err(refusal)
     }
-}
-
-fn long_enough(secret: &[u8]) -> Result<(), SecretTooShort> {
-    if secret.len() < SHORTEST_SECRET {
-        return Err(SecretTooShort(secret.len()));
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -222,9 +164,9 @@ mod tests {
     const ONE: &[u8] = b"0123456789abcdef0123456789abcdef";
     const TWO: &[u8] = b"another secret of enough bytes, really";
 
-    fn verifier(secrets: &[&[u8]]) -> Verifier {
+    fn keys(secrets: &[&[u8]]) -> Keys {
         let secrets: Vec<Vec<u8>> = secrets.iter().map(|s| s.to_vec()).collect();
-        Verifier::new(&secrets).unwrap()
+        Keys::new(&secrets).unwrap()
     }
 
     fn token(algorithm: Algorithm, secret: &[u8], claims: &Value) -> String {
@@ -234,20 +176,20 @@ mod tests {
 
     #[test]
     fn a_token_opens_its_own_session_only() {
-        let token = Signer::new(ONE).unwrap().sign("s1").unwrap();
-        let verifier = verifier(&[ONE]);
-        assert_eq!(verifier.check(&token, "s1"), Ok(()));
-        assert_eq!(verifier.check(&token, "s2"), Err(Refusal::WrongSession));
+        let token = keys(&[ONE]).sign("s1").unwrap();
+        let keys = keys(&[ONE]);
+        assert_eq!(keys.check(&token, "s1"), Ok(()));
+        assert_eq!(keys.check(&token, "s2"), Err(Refusal::WrongSession));
     }
 
     #[test]
     fn both_secrets_of_a_rotation_are_good_and_others_are_not() {
-        let old = Signer::new(ONE).unwrap().sign("s").unwrap();
-        let new = Signer::new(TWO).unwrap().sign("s").unwrap();
-        let rotating = verifier(&[TWO, ONE]);
+        let old = keys(&[ONE]).sign("s").unwrap();
+        let new = keys(&[TWO]).sign("s").unwrap();
+        let rotating = keys(&[TWO, ONE]);
         assert_eq!(rotating.check(&old, "s"), Ok(()));
         assert_eq!(rotating.check(&new, "s"), Ok(()));
-        assert_eq!(verifier(&[TWO]).check(&old, "s"), Err(Refusal::NotGenuine));
+        assert_eq!(keys(&[TWO]).check(&old, "s"), Err(Refusal::NotGenuine));
     }
 
     #[test]
@@ -267,7 +209,7 @@ mod tests {
         let numbered = json!({ "session_id": 5, "iat": 1 });
         let strange = json!({ "session_id": "s", "iat": 1, "exp": "never" });
         let future = json!({ "session_id": "s", "iat": 1, "exp": 9_999_999_999u64 });
-        let verifier = verifier(&[ONE]);
+        let keys = keys(&[ONE]);
         for (name, token, expected) in [
             ("good", good.clone(), Ok(())),
             ("not expired", token(Algorithm::HS256, ONE, &future), Ok(())),
@@ -325,31 +267,29 @@ mod tests {
             ),
             ("empty", String::new(), Err(Refusal::NotGenuine)),
         ] {
-            assert_eq!(verifier.check(&token, "s"), expected, "{name}");
+            assert_eq!(keys.check(&token, "s"), expected, "{name}");
         }
     }
 
     #[test]
     fn secrets_that_are_replaced_are_replaced_for_all_and_bad_ones_change_nothing() {
-        let keys = Keys::new(&[ONE.to_vec()]).unwrap();
-        let (of_another, old) = (keys.clone(), keys.sign("s").unwrap());
-        keys.replace(&[TWO.to_vec(), ONE.to_vec()]).unwrap();
+        let ours = keys(&[ONE]);
+        let (of_another, old) = (ours.clone(), ours.sign("s").unwrap());
+        ours.replace(&[TWO.to_vec(), ONE.to_vec()]).unwrap();
         let new = of_another.sign("s").unwrap();
-        assert_eq!(verifier(&[TWO]).check(&new, "s"), Ok(()));
+        assert_eq!(keys(&[TWO]).check(&new, "s"), Ok(()));
         for token in [&old, &new] {
             assert_eq!(of_another.check(token, "s"), Ok(()));
         }
-        assert_eq!(keys.replace(&[vec![1; 3]]), Err(SecretTooShort(3)));
-        assert_eq!(keys.replace(&[]), Err(SecretTooShort(0)));
-        assert_eq!(keys.check(&new, "s"), Ok(()));
+        assert_eq!(ours.replace(&[vec![1; 3]]), Err(SecretTooShort(3)));
+        assert_eq!(ours.replace(&[]), Err(SecretTooShort(0)));
+        assert_eq!(ours.check(&new, "s"), Ok(()));
     }
 
     #[test]
     fn short_secrets_are_refused() {
-        assert_eq!(Signer::new(&ONE[..31]).unwrap_err(), SecretTooShort(31));
-        assert_eq!(
-            Verifier::new(&[ONE.to_vec(), vec![1; 3]]).unwrap_err(),
-            SecretTooShort(3)
-        );
+        let refused = |secrets: &[Vec<u8>]| Keys::new(secrets).unwrap_err();
+        assert_eq!(refused(&[ONE[..31].to_vec()]), SecretTooShort(31));
+        assert_eq!(refused(&[ONE.to_vec(), vec![1; 3]]), SecretTooShort(3));
     }
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use plimsoll_relays::bus::{Bus, Part};
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_relays::llm::LlmOptions;
-use plimsoll_relays::token::Signer;
+use plimsoll_relays::token::Keys;
 use plimsoll_wire::websocket::Opcode;
 
 use crate::client::{Came, Client, LIMIT, http, numbers};
@@ -117,7 +117,10 @@ async fn what_no_log_has_is_passed_on_and_what_is_gone_is_counted() {
     let bus = Bus::embedded(Duration::from_secs(60));
     let stack = Stack::on(bus, quick(), GatewayOptions::default());
     // A backend that only publishes: the bus knows nothing of its sessions.
-    let token = Signer::new(SECRET).unwrap().sign("foreign").unwrap();
+    let token = Keys::new(&[SECRET.to_vec()])
+        .unwrap()
+        .sign("foreign")
+        .unwrap();
     let publish = |text: String| stack.bus.post("foreign", &Bytes::from(text), Part::Middle);
     let mut client = open(stack.gateway.address, "foreign", &token).await;
     // Numbered for each query anew.

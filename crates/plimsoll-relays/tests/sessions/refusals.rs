@@ -1,7 +1,7 @@
 //! Bad tokens, bad upgrades, bad frames: each its status or its close code.
 
 use plimsoll_relays::gateway::GatewayOptions;
-use plimsoll_relays::token::Signer;
+use plimsoll_relays::token::Keys;
 use plimsoll_wire::websocket::Opcode;
 use tokio::io::AsyncWriteExt;
 
@@ -13,8 +13,11 @@ async fn tokens_are_checked_before_the_upgrade() {
     let stack = Stack::start(quick(), GatewayOptions::default());
     let (session, token) = stack.session().await;
     let gateway = stack.gateway.address;
-    let foreign = Signer::new(&[7; 40]).unwrap().sign(&session).unwrap();
-    let other = Signer::new(SECRET).unwrap().sign("another").unwrap();
+    let foreign = Keys::new(&[vec![7; 40]]).unwrap().sign(&session).unwrap();
+    let other = Keys::new(&[SECRET.to_vec()])
+        .unwrap()
+        .sign("another")
+        .unwrap();
     let (_, body) = token.split_once('.').unwrap();
     let unsigned = format!(
         "eyJhbGciOiJub25lIiwidHlwIjoiSldUIn0.{}.",

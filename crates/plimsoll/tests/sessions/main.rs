@@ -213,7 +213,7 @@ fn certificates_and_secrets_are_read_again_at_a_hangup() {
     let secret = |byte: u8| vec![byte; 40];
     let signed_with = |api: &str, byte: u8| {
         let (session, token) = session_token(api);
-        let verifier = plimsoll_relays::token::Verifier::new(&[secret(byte)]).expect("a secret");
+        let verifier = plimsoll_relays::token::Keys::new(&[secret(byte)]).expect("a secret");
         verifier.check(&token, &session).is_ok()
     };
     let until = |what: &str, is_so: &dyn Fn() -> bool| {
