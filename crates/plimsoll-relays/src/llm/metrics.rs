@@ -10,8 +10,8 @@ use crate::metrics::{
 };
 
 counters! {
-    /// Counters since the start. Clones share what they count.
-    pub(super) struct Metrics {
+    /// What became of sessions and runs, since the start. Clones share what they count.
+    pub struct LlmStats {
         sessions: "sessions", "Sessions made";
         runs: "runs", "Runs begun";
         tokens: "tokens", "Tokens sent";
@@ -37,7 +37,7 @@ pub(super) fn kind(path: &str) -> &'static str {
     }
 }
 
-impl Metrics {
+impl LlmStats {
     pub(super) fn answered(&self, kind: &str, status: u16, took: Duration) {
         let status = status.to_string();
         let by_status = labels([("kind", kind), ("status", &status)]);

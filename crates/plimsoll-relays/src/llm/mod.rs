@@ -35,7 +35,7 @@ use crate::refusals::Refusals;
 use crate::token::Keys;
 use connection::Connection;
 use frames::Text;
-use metrics::Metrics;
+pub use metrics::LlmStats;
 
 /// The longest body of a request. Bytes.
 const MAX_BODY: usize = 2 << 20;
@@ -87,19 +87,6 @@ impl Default for LlmOptions {
     }
 }
 
-/// What became of the runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LlmStats {
-    pub sessions: u64,
-    pub runs: u64,
-    pub tokens: u64,
-    /// Runs that another instance has carried on.
-    pub handed_over: u64,
-    /// Runs that ended before their last token, with `"finish":"error"`, or whose end could not
-    /// be brought to the bus.
-    pub unfinished: u64,
-}
-
 /// The service, ready to be served.
 pub struct Llm {
     bus: Bus,
@@ -107,7 +94,7 @@ pub struct Llm {
     text: Text,
     options: LlmOptions,
     slots: Option<Arc<Semaphore>>,
-    metrics: Metrics,
+    metrics: LlmStats,
     shown: Registry,
     refusals: Refusals,
     /// Runs that have begun; stopping waits for them.
@@ -119,8 +106,9 @@ pub struct Llm {
 }
 
 impl Llm {
+    /// `keys`: of the tokens that open sessions.
     pub fn new(bus: Bus, keys: Keys, options: LlmOptions) -> Llm {
-        let (metrics, running) = (Metrics::default(), watch::Sender::new(0));
+        let (metrics, running) = (LlmStats::default(), watch::Sender::new(0));
         Llm {
             shown: metrics.registry(&running, &bus),
             metrics,
@@ -199,17 +187,7 @@ impl Llm {
         }
         let left = *llm.running.borrow() as u64;
         llm.metrics.unfinished.inc_by(left);
-        Ok(llm.stats())
-    }
-
-    fn stats(&self) -> LlmStats {
-        LlmStats {
-            sessions: self.metrics.sessions.get(),
-            runs: self.metrics.runs.get(),
-            tokens: self.metrics.tokens.get(),
-            handed_over: self.metrics.handed_over.get(),
-            unfinished: self.metrics.unfinished.get(),
-        }
+        Ok(llm.metrics.clone())
     }
 }
 

@@ -124,9 +124,10 @@ async fn runs_that_outlast_their_backend_are_carried_on_by_another() {
     assert_eq!(status(second.address, "/ready").await.0, 200);
     let clients = running(first.address, gateway.address).await;
     let stats = first.stop().await;
-    let all = (stats.runs, stats.handed_over, stats.unfinished);
-    assert_eq!(all, (SESSIONS as u64, SESSIONS as u64, 0));
-    let begun = stats.tokens;
+    let counted = [&stats.runs, &stats.handed_over, &stats.unfinished];
+    let all = counted.map(|counter| counter.get());
+    assert_eq!(all, [SESSIONS as u64, SESSIONS as u64, 0]);
+    let begun = stats.tokens.get();
     for (session, mut client) in clients {
         let frames = client.until_done().await;
         assert_eq!(numbers(&frames), (2..=61).collect::<Vec<u64>>());
@@ -163,7 +164,8 @@ async fn runs_that_no_backend_can_carry_on_end_with_an_error_and_leave_no_lock()
         .unwrap();
     assert!((1..=60).contains(&lasts), "a lock for {lasts} s");
     let stats = only.stop().await;
-    assert_eq!((stats.handed_over, stats.unfinished), (0, SESSIONS as u64));
+    let counted = (stats.handed_over.get(), stats.unfinished.get());
+    assert_eq!(counted, (0, SESSIONS as u64));
     for (session, mut client) in clients {
         let frames = client.until_done().await;
         assert_eq!(finish(&frames), "error");

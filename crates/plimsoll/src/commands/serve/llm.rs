@@ -243,11 +243,11 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
 
 fn counts(stats: &LlmStats, relayed: Option<&Metrics>) -> Vec<(&'static str, u64)> {
     let mut counts = vec![
-        ("sessions", stats.sessions),
-        ("runs", stats.runs),
-        ("tokens", stats.tokens),
-        ("handed over", stats.handed_over),
-        ("unfinished", stats.unfinished),
+        ("sessions", stats.sessions.get()),
+        ("runs", stats.runs.get()),
+        ("tokens", stats.tokens.get()),
+        ("handed over", stats.handed_over.get()),
+        ("unfinished", stats.unfinished.get()),
     ];
     if let Some(metrics) = relayed {
         counts.extend(gateway_counts(metrics));
