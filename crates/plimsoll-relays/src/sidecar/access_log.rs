@@ -25,7 +25,7 @@ const MAX_WAITING: usize = 16_384;
 const FLUSH_EVERY: Duration = Duration::from_millis(500);
 
 /// One line. What is not known, or means nothing for the protocol, is left out.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct Line {
     pub(super) time: Timestamp,
     pub(super) route: String,

@@ -26,6 +26,7 @@ const MAX_FRAME: u64 = 16 << 20;
 const LARGEST_MAX_FRAME: u64 = 1 << 30;
 const SHORTEST_LOOKUP: Duration = Duration::from_millis(100);
 
+/// What the file holds; see docs/sidecar.md.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -42,6 +43,7 @@ pub struct Config {
     pub busy_poll: Option<Period>,
     /// How often upstreams' names are looked up. Default 30s.
     pub lookup: Option<Period>,
+    /// At least one.
     #[serde(default)]
     pub route: Vec<Route>,
 }
@@ -50,7 +52,9 @@ pub struct Config {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Route {
+    /// Its own, in messages and metrics.
     pub name: String,
+    /// How its connections are carried.
     #[serde(deserialize_with = "protocol")]
     pub protocol: &'static Relayed<Codec>,
     /// `IP:PORT`, or `unix:/PATH`.
@@ -159,7 +163,9 @@ fn protocol<'de, D: Deserializer<'de>>(
 pub struct TlsFiles {
     /// What the clients' certificates must be signed by.
     pub ca: PathBuf,
+    /// What they are shown: the certificate, and those between it and the CA.
     pub cert: PathBuf,
+    /// Of `cert`.
     pub key: PathBuf,
     /// Known to be refused with a reason: clients' names are not checked.
     server_name: Option<String>,
@@ -178,6 +184,7 @@ pub struct UpstreamTls {
     pub insecure: Option<bool>,
     /// What is shown to an upstream that asks. Default: nothing.
     pub cert: Option<PathBuf>,
+    /// Of `cert`.
     pub key: Option<PathBuf>,
     /// The name its certificate must be for. Default: the upstream's name, or IP address.
     pub server_name: Option<String>,
@@ -201,7 +208,18 @@ impl UpstreamTls {
     }
 }
 
+/// What keys that are times mean, with the seconds where they are not given.
+macro_rules! times {
+    ($($key:ident = $seconds:literal,)*) => {
+        $(pub(super) fn $key(&self) -> Duration {
+            self.$key.map_or(Duration::from_secs($seconds), |given| given.0)
+        })*
+    };
+}
+
 impl Config {
+    times! { busy_poll = 0, drain = 10, lookup = 30, }
+
     /// Reads a file's text.
     ///
     /// # Errors
@@ -238,18 +256,6 @@ impl Config {
 
     pub(super) fn workers(&self) -> usize {
         self.workers.unwrap_or(1)
-    }
-
-    pub(super) fn busy_poll(&self) -> Duration {
-        self.busy_poll.map_or(Duration::ZERO, |p| p.0)
-    }
-
-    pub(super) fn drain(&self) -> Duration {
-        self.drain.map_or(Duration::from_secs(10), |p| p.0)
-    }
-
-    pub(super) fn lookup(&self) -> Duration {
-        self.lookup.map_or(Duration::from_secs(30), |p| p.0)
     }
 
     /// Who listens already where the route does, by its place.
@@ -316,6 +322,8 @@ fn overlap(one: &Address, other: &Address) -> bool {
 }
 
 impl Route {
+    times! { timeout = 60, request_timeout = 30, heartbeat = 15, eject_for = 10, codec_timeout = 10, }
+
     pub(super) fn codec_options<'a>(&'a self, watchdog: &'a Watchdog) -> CodecOptions<'a> {
         CodecOptions {
             route: &self.name,
@@ -338,15 +346,6 @@ impl Route {
         self.max_streams.unwrap_or(1000)
     }
 
-    pub(super) fn request_timeout(&self) -> Duration {
-        self.request_timeout
-            .map_or(Duration::from_secs(30), |p| p.0)
-    }
-
-    pub(super) fn timeout(&self) -> Duration {
-        self.timeout.map_or(Duration::from_secs(60), |p| p.0)
-    }
-
     /// As it was given: streams of gRPC may go on for ever.
     pub(super) fn call_timeout(&self) -> Option<Duration> {
         self.timeout.map(|p| p.0)
@@ -358,20 +357,8 @@ impl Route {
         usize::try_from(given).unwrap_or(usize::MAX)
     }
 
-    fn codec_timeout(&self) -> Duration {
-        self.codec_timeout.map_or(Duration::from_secs(10), |p| p.0)
-    }
-
     pub(super) fn eject_after(&self) -> u32 {
         self.eject_after.unwrap_or(5)
-    }
-
-    pub(super) fn eject_for(&self) -> Duration {
-        self.eject_for.map_or(Duration::from_secs(10), |p| p.0)
-    }
-
-    pub(super) fn heartbeat(&self) -> Duration {
-        self.heartbeat.map_or(Duration::from_secs(15), |p| p.0)
     }
 }
 

@@ -3,15 +3,15 @@
 
 use std::convert::Infallible;
 
-/// A place in the low half of a key, and in the high half how often it was taken: the highest bit is 0.
+/// A place in the low `PLACE` bits of a key, and in the `GENERATION` bits above how often it was taken.
 #[derive(Debug)]
-pub(super) struct Keyed<T> {
+pub(super) struct Keyed<T, const PLACE: u32 = 32, const GENERATION: u32 = 31> {
     places: Vec<(u32, Option<T>)>,
     free: Vec<u32>,
 }
 
-impl<T> Default for Keyed<T> {
-    fn default() -> Keyed<T> {
+impl<T, const PLACE: u32, const GENERATION: u32> Default for Keyed<T, PLACE, GENERATION> {
+    fn default() -> Self {
         Keyed {
             places: Vec::new(),
             free: Vec::new(),
@@ -19,7 +19,7 @@ impl<T> Default for Keyed<T> {
     }
 }
 
-impl<T> Keyed<T> {
+impl<T, const PLACE: u32, const GENERATION: u32> Keyed<T, PLACE, GENERATION> {
     pub(super) fn insert(&mut self, thing: T) -> u64 {
         let inserted: Result<u64, Infallible> = self.insert_made(|_| Ok(thing));
         match inserted {
@@ -41,8 +41,8 @@ impl<T> Keyed<T> {
             (self.places.len() - 1) as u32
         });
         let (generation, slot) = &mut self.places[place as usize];
-        *generation = (*generation + 1) & 0x7fff_ffff;
-        let key = u64::from(*generation) << 32 | u64::from(place);
+        *generation = (*generation + 1) & ((1 << GENERATION) - 1);
+        let key = u64::from(*generation) << PLACE | u64::from(place);
         match make(key) {
             Ok(thing) => *slot = Some(thing),
             Err(e) => {
@@ -53,22 +53,34 @@ impl<T> Keyed<T> {
         Ok(key)
     }
 
+    /// How many there are.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    #[inline]
+    fn place(key: u64) -> usize {
+        (key & ((1 << PLACE) - 1)) as usize
+    }
+
     #[inline]
     pub(super) fn get(&self, key: u64) -> Option<&T> {
-        match self.places.get(key as u32 as usize) {
-            Some((generation, slot)) if u64::from(*generation) == key >> 32 => slot.as_ref(),
+        match self.places.get(Self::place(key)) {
+            Some((generation, slot)) if u64::from(*generation) == key >> PLACE => slot.as_ref(),
             _ => None,
         }
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, key: u64) -> Option<&mut T> {
-        match self.places.get_mut(key as u32 as usize) {
-            Some((generation, slot)) if u64::from(*generation) == key >> 32 => slot.as_mut(),
+        match self.places.get_mut(Self::place(key)) {
+            Some((generation, slot)) if u64::from(*generation) == key >> PLACE => slot.as_mut(),
             _ => None,
         }
     }
 
+    #[inline]
     pub(super) fn remove(&mut self, key: u64) -> Option<T> {
         let removed = self.lift(key)?;
         self.release(key);
@@ -80,16 +92,17 @@ impl<T> Keyed<T> {
     #[inline]
     pub(super) fn lift(&mut self, key: u64) -> Option<T> {
         self.get(key)?;
-        self.places[key as u32 as usize].1.take()
+        self.places[Self::place(key)].1.take()
     }
 
     #[inline]
     pub(super) fn put_back(&mut self, key: u64, lifted: T) {
-        self.places[key as u32 as usize].1 = Some(lifted);
+        self.places[Self::place(key)].1 = Some(lifted);
     }
 
+    #[inline]
     pub(super) fn release(&mut self, key: u64) {
-        self.free.push(key as u32);
+        self.free.push(Self::place(key) as u32);
     }
 
     /// Of those that there are.
@@ -97,7 +110,7 @@ impl<T> Keyed<T> {
         let places = self.places.iter().enumerate();
         let taken = places.filter(|(_, (_, slot))| slot.is_some());
         taken
-            .map(|(place, (generation, _))| u64::from(*generation) << 32 | place as u64)
+            .map(|(place, (generation, _))| u64::from(*generation) << PLACE | place as u64)
             .collect()
     }
 
@@ -116,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_key_finds_its_own_thing_and_no_later_one() {
-        let mut keyed = Keyed::default();
+        let mut keyed = Keyed::<char>::default();
         let a = keyed.insert('a');
         assert_eq!(keyed.get(a), Some(&'a'));
         let lifted = keyed.lift(a).unwrap();

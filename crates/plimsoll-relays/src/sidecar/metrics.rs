@@ -9,30 +9,6 @@ use plimsoll_protocols::relayed::Why;
 
 use crate::metrics::{self, Counter, Family, Gauge, Labels, Latencies, Registry, Unit, labels};
 
-/// A counter's value, or a gauge's.
-trait Value {
-    /// What is appended to its name in the text.
-    const SUFFIX: &'static str;
-
-    fn value(&self) -> u64;
-}
-
-impl Value for Counter {
-    const SUFFIX: &'static str = "_total";
-
-    fn value(&self) -> u64 {
-        self.get()
-    }
-}
-
-impl Value for Gauge {
-    const SUFFIX: &'static str = "";
-
-    fn value(&self) -> u64 {
-        u64::try_from(self.get()).unwrap_or(0)
-    }
-}
-
 /// A struct of handles, and one of the families that they are members of.
 macro_rules! counted {
     ($(#[$meta:meta])* $one:ident of $all:ident { $($field:ident: $kind:ident, $name:literal, $help:literal;)* }) => {
@@ -54,17 +30,6 @@ macro_rules! counted {
 
             fn forget(&self, labels: &Labels) {
                 $(self.$field.remove(labels);)*
-            }
-        }
-
-        impl $one {
-            /// By the name that the text has, without its prefix.
-            #[allow(dead_code, reason = "of some, the text alone is read")]
-            pub(crate) fn named(&self, name: &str) -> Option<u64> {
-                $(if name.strip_suffix(<$kind as Value>::SUFFIX) == Some($name) {
-                    return Some(self.$field.value());
-                })*
-                None
             }
         }
     };
@@ -317,8 +282,7 @@ mod tests {
         let text = metrics.text();
         assert!(!text.contains("route=\"a\""), "{text}");
         assert!(text.contains("route=\"b\",status=\"63\"} 2\n"), "{text}");
-        assert_eq!(metrics.route("b").named("requests_total"), Some(1));
-        assert_eq!(metrics.route("b").named("calls_in_flight"), Some(0));
-        assert_eq!(metrics.route("b").named("requests"), None);
+        assert!(text.contains("_requests_total{route=\"b\"} 1\n"), "{text}");
+        assert!(text.contains("_calls_in_flight{route=\"b\"} 0\n"), "{text}");
     }
 }

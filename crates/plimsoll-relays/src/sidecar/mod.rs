@@ -27,10 +27,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use plimsoll_engine::poller::Waker;
+use plimsoll_engine::tls::TlsSetupError;
 use plimsoll_engine::{Address, Clock};
 use plimsoll_protocols::relayed::{Unusable, Watchdog};
 
@@ -39,10 +41,11 @@ pub use config::{Config, Fault, Route, TlsFiles, UpstreamTls};
 use metrics::{Metrics, count};
 use names::Names;
 pub use names::Upstream;
-use setup::Running;
-use worker::{Mailbox, Shared, Worker};
+use setup::{Running, Setup};
+use worker::{Shared, Worker};
 
 /// Why a sidecar can't start, or could not go on.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum SidecarError {
     #[error("{key}: {problem}")]
@@ -59,12 +62,10 @@ pub enum SidecarError {
         address: SocketAddr,
         source: io::Error,
     },
-    #[error("route {route}: {what} {}: {problem}", path.display())]
+    #[error("route {route}: {source}")]
     Tls {
         route: String,
-        what: &'static str,
-        path: PathBuf,
-        problem: String,
+        source: TlsSetupError,
     },
     #[error("access_log {}: {source}", path.display())]
     AccessLog { path: PathBuf, source: io::Error },
@@ -81,7 +82,7 @@ pub enum SidecarError {
 pub struct Sidecar {
     stop: Arc<AtomicBool>,
     workers: Vec<JoinHandle<()>>,
-    mailboxes: Vec<(Mailbox, Waker)>,
+    mailboxes: Vec<(Sender<Setup>, Waker)>,
     admin: Option<SocketAddr>,
     metrics: Arc<Metrics>,
     names: Arc<Names>,
@@ -195,7 +196,8 @@ impl Sidecar {
         self.names
             .keep(upstreams.collect(), config.lookup(), &self.stop);
         for ((mailbox, waker), setup) in self.mailboxes.iter().zip(setups) {
-            mailbox.put(setup);
+            // A worker that is gone has reported why.
+            let _ = mailbox.send(setup);
             waker.wake();
         }
         let old = now.routes.iter().map(|route| route.route.name.as_str());
@@ -230,16 +232,17 @@ impl Sidecar {
             .collect()
     }
 
+    /// Where the admin page is served, with the port that it was given; `None`: nowhere.
     pub fn admin(&self) -> Option<SocketAddr> {
         self.admin
     }
 
     /// One counter of a route, by the name that the admin page shows.
     pub fn counter(&self, route: &str, name: &str) -> Option<u64> {
-        let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut routes = now.routes.iter();
-        let running = routes.find(|running| running.route.name == route)?;
-        running.counters.named(name)
+        let labelled = format!("plimsoll_sidecar_{name}{{route=\"{route}\"}} ");
+        let text = self.metrics.text();
+        let mut values = text.lines().filter_map(|line| line.strip_prefix(&labelled));
+        values.next()?.parse().ok()
     }
 
     /// Takes no more connections, lets calls in flight end for at most the drain time,

@@ -23,8 +23,16 @@ const NAP: Duration = Duration::from_millis(200);
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Upstream {
+    /// `IP:PORT`.
     Address(SocketAddr),
-    Name { host: String, port: u16 },
+    /// `HOST:PORT`, looked up again and again.
+    Name {
+        /// A DNS name, or one that the system knows.
+        host: String,
+        /// Not 0.
+        port: u16,
+    },
+    /// `unix:/PATH`, or `unix:@NAME`.
     Socket(UnixSocket),
 }
 

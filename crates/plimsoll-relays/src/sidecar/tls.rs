@@ -52,7 +52,7 @@ impl Settings {
         }
     }
 
-    fn make(&self, alpn: Alpn) -> Result<Made, Bad> {
+    fn make(&self, alpn: Alpn) -> Result<Made, TlsSetupError> {
         match self {
             Settings::Listen(tls) => server(tls, alpn),
             Settings::Upstream(tls) => client(tls, alpn),
@@ -107,7 +107,10 @@ impl Identity {
         let stamp = settings.stamp();
         Ok(Identity {
             route: route.to_owned(),
-            made: settings.make(alpn).map_err(|bad| bad.of_route(route))?,
+            made: settings.make(alpn).map_err(|source| SidecarError::Tls {
+                route: route.to_owned(),
+                source,
+            })?,
             settings,
             alpn,
             stamp,
@@ -130,10 +133,8 @@ impl Identity {
                 Some(true)
             }
             Err(bad) => {
-                tracing::warn!(
-                    "{}; the certificates from before stay in use",
-                    bad.of_route(&self.route)
-                );
+                let route = &self.route;
+                tracing::warn!("route {route}: {bad}; the certificates from before stay in use");
                 Some(false)
             }
         }
@@ -195,61 +196,12 @@ impl Identity {
 /// The protocol that TLS agrees on (RFC 7301), where it is asked for.
 pub(super) type Alpn = Option<&'static [u8]>;
 
-/// What of the files can't be used.
-struct Bad {
-    what: &'static str,
-    path: std::path::PathBuf,
-    problem: String,
-}
-
-impl Bad {
-    fn new(what: &'static str, path: &Path, problem: impl ToString) -> Bad {
-        Bad {
-            what,
-            path: path.to_owned(),
-            problem: problem.to_string(),
-        }
-    }
-
-    fn of_route(self, route: &str) -> SidecarError {
-        SidecarError::Tls {
-            route: route.to_owned(),
-            what: self.what,
-            path: self.path,
-            problem: self.problem,
-        }
-    }
-}
-
-impl From<TlsSetupError> for Bad {
-    fn from(error: TlsSetupError) -> Bad {
-        match error {
-            TlsSetupError::File(error) => error.into(),
-            other => Bad::new("trust in", Path::new("the upstream"), other),
-        }
-    }
-}
-
-impl From<FileError> for Bad {
-    fn from(error: FileError) -> Bad {
-        match error {
-            FileError::Read { what, path, source } => Bad::new(what, &path, source),
-            FileError::Content {
-                what,
-                path,
-                problem,
-            } => Bad::new(what, &path, problem),
-            FileError::Identity { key, problem, .. } => Bad::new("key", &key, problem),
-        }
-    }
-}
-
 /// The chain to show with its key, and when the first of it ends.
 fn shown(
     cert: &Path,
     key: &Path,
     provider: &CryptoProvider,
-) -> Result<(Arc<SingleCertAndKey>, Option<u64>), Bad> {
+) -> Result<(Arc<SingleCertAndKey>, Option<u64>), FileError> {
     let cert = Named("certificate", cert);
     let identity = files::identity(cert, Named("key", key), provider)?;
     let chain = identity.cert.iter();
@@ -257,16 +209,15 @@ fn shown(
     Ok((Arc::new(SingleCertAndKey::from(identity)), not_after))
 }
 
-fn server(files: &TlsFiles, alpn: Alpn) -> Result<Made, Bad> {
+fn server(files: &TlsFiles, alpn: Alpn) -> Result<Made, TlsSetupError> {
     let provider = Arc::new(plimsoll_engine::tls::provider(&[], &[]));
     let learned = Arc::<Learned>::default();
-    let anchors = Anchors::read(Named("CA", &files.ca))?;
-    let check = ClientCheck::new(anchors, &provider, Arc::clone(&learned))
-        .map_err(|e| Bad::new("CA", &files.ca, e))?;
+    let ca = Named("CA", &files.ca);
+    let check = ClientCheck::new(Anchors::read(ca)?, &provider, Arc::clone(&learned))
+        .map_err(|e| ca.bad(e.to_string()))?;
     let (shown, not_after) = shown(&files.cert, &files.key, &provider)?;
     let mut config = ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(|e| Bad::new("certificate", &files.cert, e))?
+        .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_client_cert_verifier(Arc::new(check))
         .with_cert_resolver(shown);
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
@@ -280,19 +231,18 @@ fn server(files: &TlsFiles, alpn: Alpn) -> Result<Made, Bad> {
     })
 }
 
-fn client(tls: &UpstreamTls, alpn: Alpn) -> Result<Made, Bad> {
-    let wrong = |problem: String| Bad::new("trust in", Path::new("the upstream"), problem);
+fn client(tls: &UpstreamTls, alpn: Alpn) -> Result<Made, TlsSetupError> {
     let provider = Arc::new(plimsoll_engine::tls::provider(&[], &[]));
     let shown = match (&tls.cert, &tls.key) {
         (Some(cert), Some(key)) => Some(shown(cert, key, &provider)?),
         _ => None,
     };
     let learned = Arc::<Learned>::default();
-    let trust = tls.trust().map_err(|(_, problem)| wrong(problem))?;
+    let upstream = Named("trust in", Path::new("the upstream"));
+    let trust = (tls.trust()).map_err(|(_, problem)| upstream.bad(problem))?;
     let check = ServerCheck::new(tls::trust(&trust)?, &provider, Arc::clone(&learned));
     let builder = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(|e| wrong(e.to_string()))?
+        .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(check));
     let not_after = shown.as_ref().and_then(|(_, not_after)| *not_after);

@@ -20,6 +20,7 @@ mod upstream;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use plimsoll_engine::poller::{Events, Interest, Poller, Waker};
@@ -39,7 +40,6 @@ use super::transport::Transport;
 use super::{SidecarError, count};
 use faults::Delayed;
 use http2::Http2;
-pub(super) use routes::Mailbox;
 use routes::RouteState;
 use troubles::Peer;
 
@@ -231,7 +231,8 @@ pub(super) struct Shared {
 pub(super) struct Worker {
     poller: Poller,
     shared: Shared,
-    mailbox: Mailbox,
+    /// What it is to take up, from another thread, which wakes it.
+    mailbox: (Sender<Setup>, Receiver<Setup>),
     routes: Vec<RouteState>,
     access_log: Option<AccessLog>,
     connections: Connections,
@@ -262,7 +263,7 @@ impl Worker {
         let mut worker = Worker {
             poller: Poller::new().map_err(failed)?,
             shared,
-            mailbox: Mailbox::default(),
+            mailbox: channel(),
             routes: Vec::new(),
             access_log: None,
             connections: Connections::default(),
@@ -283,8 +284,8 @@ impl Worker {
     }
 
     /// Where what changes is put, while the worker runs.
-    pub(super) fn mailbox(&self) -> Mailbox {
-        self.mailbox.clone()
+    pub(super) fn mailbox(&self) -> Sender<Setup> {
+        self.mailbox.0.clone()
     }
 
     pub(super) fn waker(&self) -> Waker {
@@ -318,7 +319,7 @@ impl Worker {
                 }
             }
             if let Role::Up { calls, .. } = &connection.role {
-                counters.in_flight.dec_by(calls.open() as i64);
+                counters.in_flight.dec_by(calls.len() as i64);
             }
         }
         for state in &mut self.routes {
@@ -339,7 +340,7 @@ impl Worker {
 
     fn relay(&mut self) {
         let mut events = Events::default();
-        self.learn_names();
+        self.read_mail(self.shared.clock.now());
         let mut next_tick = self.shared.clock.now() + TICK;
         self.reload();
         let mut next_reload = self.shared.clock.now() + RELOAD_EVERY;
@@ -374,7 +375,7 @@ impl Worker {
             if events.sockets().next().is_some() {
                 awake_until = now + self.busy_poll;
             }
-            if self.mailbox.has_some() && drain_until.is_none() {
+            if events.are_of_waker() && drain_until.is_none() {
                 self.read_mail(now);
             }
             for event in events.sockets() {

@@ -8,25 +8,25 @@ use super::{Fields, Queue};
 
 /// Where a call goes at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::sidecar) enum Way {
+pub(crate) enum Way {
     Up,
     Down,
 }
 
 /// One side's stream.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::sidecar) struct End {
+pub(crate) struct End {
     /// The token of its connection.
-    pub(in crate::sidecar) token: u64,
+    pub(crate) token: u64,
     /// 0: not opened yet, or over.
-    pub(in crate::sidecar) stream: u32,
+    pub(crate) stream: u32,
 }
 
 /// No connection has this token.
 const NOBODY: u64 = u64::MAX;
 
 impl End {
-    pub(in crate::sidecar) const NONE: End = End {
+    pub(crate) const NONE: End = End {
         token: NOBODY,
         stream: 0,
     };
@@ -34,39 +34,39 @@ impl End {
 
 /// One call.
 #[derive(Debug)]
-pub(in crate::sidecar) struct Exchange {
-    pub(in crate::sidecar) route: usize,
-    pub(in crate::sidecar) down: End,
-    pub(in crate::sidecar) up: End,
-    pub(in crate::sidecar) to_up: Queue,
-    pub(in crate::sidecar) to_down: Queue,
-    pub(in crate::sidecar) request: Arc<Fields>,
+pub(crate) struct Exchange {
+    pub(crate) route: usize,
+    pub(crate) down: End,
+    pub(crate) up: End,
+    pub(crate) to_up: Queue,
+    pub(crate) to_down: Queue,
+    pub(crate) request: Arc<Fields>,
     /// The answer's headers have been passed on.
-    pub(in crate::sidecar) begun: bool,
+    pub(crate) begun: bool,
     /// How often an upstream was looked for.
-    pub(in crate::sidecar) tries: u8,
-    pub(in crate::sidecar) began: Time,
-    pub(in crate::sidecar) deadline: Time,
+    pub(crate) tries: u8,
+    pub(crate) began: Time,
+    pub(crate) deadline: Time,
     /// Until when more than header fields must have come, from either side.
-    pub(in crate::sidecar) request_until: Time,
+    pub(crate) request_until: Time,
     /// No upstream was looked for yet.
-    pub(in crate::sidecar) is_fresh: bool,
+    pub(crate) is_fresh: bool,
     /// The upstream that it went to, by its place.
-    pub(in crate::sidecar) endpoint: Option<usize>,
+    pub(crate) endpoint: Option<usize>,
     /// How it ended, in a word, where that is known.
-    pub(in crate::sidecar) status: Option<String>,
+    pub(crate) status: Option<String>,
     /// The same as a number: see [`Fields::code`].
-    pub(in crate::sidecar) code: Option<u32>,
+    pub(crate) code: Option<u32>,
     /// The sidecar answered it.
-    pub(in crate::sidecar) by_sidecar: bool,
+    pub(crate) by_sidecar: bool,
     /// Of data.
-    pub(in crate::sidecar) bytes_up: u64,
-    pub(in crate::sidecar) bytes_down: u64,
+    pub(crate) bytes_up: u64,
+    pub(crate) bytes_down: u64,
 }
 
 impl Exchange {
     /// From where, to where, and what waits in between.
-    pub(in crate::sidecar) fn parts(&mut self, way: Way) -> (End, End, &mut Queue) {
+    pub(crate) fn parts(&mut self, way: Way) -> (End, End, &mut Queue) {
         match way {
             Way::Up => (self.down, self.up, &mut self.to_up),
             Way::Down => (self.up, self.down, &mut self.to_down),
@@ -74,12 +74,12 @@ impl Exchange {
     }
 
     /// Its client has sent header fields, and nothing else so far.
-    pub(in crate::sidecar) fn is_bare(&self) -> bool {
+    pub(crate) fn is_bare(&self) -> bool {
         self.request_until != Time::NEVER
     }
 
     /// Which way goes what comes from the connection `token`.
-    pub(in crate::sidecar) fn way_from(&self, token: u64) -> Way {
+    pub(crate) fn way_from(&self, token: u64) -> Way {
         if self.down.token == token {
             Way::Up
         } else {

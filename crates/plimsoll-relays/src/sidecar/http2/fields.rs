@@ -36,15 +36,15 @@ const CHANGING: [&[u8]; 6] = [
 
 /// A field list, and what of it matters to a relay.
 #[derive(Clone, Debug, Default)]
-pub(in crate::sidecar) struct Fields {
+pub(crate) struct Fields {
     /// Each field: its name's length, its value's, whether it is sensitive; name; value.
     packed: Vec<u8>,
     /// A rule of RFC 9113, 8.2 and 8.3, that the list breaks.
-    pub(in crate::sidecar) malformed: Option<&'static str>,
-    /// What the protocol says.
-    pub(in crate::sidecar) said: Streams,
+    pub(crate) malformed: Option<&'static str>,
+    /// The fields of the protocol above HTTP/2.
+    pub(crate) metadata: Streams,
     /// `:status` begins with 1: more will follow.
-    pub(in crate::sidecar) is_informational: bool,
+    pub(crate) is_informational: bool,
     has_method: bool,
     has_status: bool,
     has_regular: bool,
@@ -52,10 +52,10 @@ pub(in crate::sidecar) struct Fields {
 
 /// How the sidecar itself answers a call: in the terms of the protocol, and in those of plain HTTP.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::sidecar) struct Verdict {
-    pub(in crate::sidecar) outcome: Outcome,
-    pub(in crate::sidecar) http_status: &'static str,
-    pub(in crate::sidecar) why: &'static str,
+pub(crate) struct Verdict {
+    pub(crate) outcome: Outcome,
+    pub(crate) http_status: &'static str,
+    pub(crate) why: &'static str,
 }
 
 /// Added to the statuses of HTTP, so that they are none of the protocol's.
@@ -64,7 +64,7 @@ const HTTP: u32 = 1000;
 const HEAD: usize = 9;
 
 impl Fields {
-    pub(in crate::sidecar) fn iter(&self) -> impl Iterator<Item = Field<'_>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Field<'_>> {
         let mut rest = &self.packed[..];
         std::iter::from_fn(move || {
             let (head, after) = rest.split_first_chunk::<HEAD>()?;
@@ -81,23 +81,23 @@ impl Fields {
     }
 
     /// A field's value.
-    pub(in crate::sidecar) fn find(&self, name: &[u8]) -> Option<&[u8]> {
+    pub(crate) fn find(&self, name: &[u8]) -> Option<&[u8]> {
         self.iter()
             .find(|field| field.name == name)
             .map(|f| f.value)
     }
 
     /// How a call ended whose answer these are, or are the trailers of.
-    pub(in crate::sidecar) fn status(&self) -> Option<String> {
-        match self.said.status() {
+    pub(crate) fn status(&self) -> Option<String> {
+        match self.metadata.status() {
             Some(status) => Some(Streams::status_name(status)),
             None => Some(String::from_utf8_lossy(self.http_status()?).into_owned()),
         }
     }
 
     /// The same as a number: that of the protocol, or 1000 and that of HTTP.
-    pub(in crate::sidecar) fn code(&self) -> Option<u32> {
-        self.said.status().or_else(|| {
+    pub(crate) fn code(&self) -> Option<u32> {
+        self.metadata.status().or_else(|| {
             let status = std::str::from_utf8(self.http_status()?).ok()?;
             Some(HTTP + u32::from(status.parse::<u16>().ok()?))
         })
@@ -106,11 +106,11 @@ impl Fields {
     /// Where the protocol has none of its own.
     fn http_status(&self) -> Option<&[u8]> {
         self.find(b":status")
-            .filter(|_| !self.said.are_of_protocol())
+            .filter(|_| !self.metadata.are_of_protocol())
     }
 
     /// What people call it; `None`: an answer without a status.
-    pub(in crate::sidecar) fn code_name(code: Option<u32>) -> String {
+    pub(crate) fn code_name(code: Option<u32>) -> String {
         match code {
             None => "none".to_owned(),
             Some(code) => match code.checked_sub(HTTP) {
@@ -121,7 +121,7 @@ impl Fields {
     }
 
     /// Whether it can begin a request.
-    pub(in crate::sidecar) fn request_problem(&self) -> Option<&'static str> {
+    pub(crate) fn request_problem(&self) -> Option<&'static str> {
         match self.malformed {
             None if !self.has_method || self.has_status => {
                 Some("a request without :method, or with :status (RFC 9113, 8.3.1)")
@@ -131,7 +131,7 @@ impl Fields {
     }
 
     /// Whether it can begin an answer; `trailers`: whether it can end one, or a request.
-    pub(in crate::sidecar) fn answer_problem(&self, trailers: bool) -> Option<&'static str> {
+    pub(crate) fn answer_problem(&self, trailers: bool) -> Option<&'static str> {
         match self.malformed {
             None if self.has_method || self.has_status == trailers => {
                 Some(":status is missing, or out of place (RFC 9113, 8.1)")
@@ -141,9 +141,9 @@ impl Fields {
     }
 
     /// The answer that the sidecar gives itself to the request that begins with these.
-    pub(in crate::sidecar) fn answer(&self, verdict: Verdict) -> Fields {
+    pub(crate) fn answer(&self, verdict: Verdict) -> Fields {
         let mut fields = Fields::default();
-        if self.said.are_of_protocol() {
+        if self.metadata.are_of_protocol() {
             Streams::begin_answer(fields.pusher());
             Streams::end_answer(verdict.outcome, verdict.why, fields.pusher());
         } else {
@@ -153,15 +153,15 @@ impl Fields {
     }
 
     /// The end that the sidecar gives an answer of the protocol that has begun.
-    pub(in crate::sidecar) fn end(verdict: Verdict) -> Fields {
+    pub(crate) fn end(verdict: Verdict) -> Fields {
         let mut fields = Fields::default();
         Streams::end_answer(verdict.outcome, verdict.why, fields.pusher());
         fields
     }
 
     /// As the access log has the verdict on the request that begins with these.
-    pub(in crate::sidecar) fn status_of(&self, verdict: Verdict) -> String {
-        match self.said.are_of_protocol() {
+    pub(crate) fn status_of(&self, verdict: Verdict) -> String {
+        match self.metadata.are_of_protocol() {
             true => verdict.outcome.code().to_owned(),
             false => verdict.http_status.to_owned(),
         }
@@ -201,7 +201,7 @@ impl Fields {
             field_problem(name, value)
         };
         self.malformed = self.malformed.or(problem);
-        self.said.note(name, value);
+        self.metadata.note(name, value);
     }
 
     fn pseudo(&mut self, name: &[u8], value: &[u8]) -> Option<&'static str> {
@@ -221,52 +221,33 @@ impl Fields {
     }
 }
 
-/// A ring of the last few things remembered.
-#[derive(Debug)]
-struct Memo<T> {
-    places: Vec<T>,
-    next: usize,
-}
-
-impl<T> Default for Memo<T> {
-    fn default() -> Memo<T> {
-        Memo {
-            places: Vec::new(),
-            next: 0,
-        }
+/// Remembers one more, and forgets the oldest of many.
+fn remember<T>(memo: &mut Vec<T>, thing: T) {
+    if memo.len() == REMEMBERED {
+        memo.remove(0);
     }
-}
-
-impl<T> Memo<T> {
-    fn remember(&mut self, thing: T) {
-        if self.places.len() < REMEMBERED {
-            self.places.push(thing);
-        } else {
-            self.places[self.next % REMEMBERED] = thing;
-            self.next += 1;
-        }
-    }
+    memo.push(thing);
 }
 
 /// Reads a connection's header blocks.
 #[derive(Debug)]
 pub(super) struct FieldReader {
     decoder: Decoder,
-    memo: Memo<(Vec<u8>, Arc<Fields>)>,
+    memo: Vec<(Vec<u8>, Arc<Fields>)>,
 }
 
 impl FieldReader {
     pub(super) fn new() -> FieldReader {
         FieldReader {
             decoder: Decoder::new(TABLE_SIZE, MAX_HEADER_LIST),
-            memo: Memo::default(),
+            memo: Vec::new(),
         }
     }
 
     /// # Errors
     /// The block breaks RFC 7541, and the connection with it.
     pub(super) fn read(&mut self, block: &[u8]) -> Result<Arc<Fields>, HpackError> {
-        if let Some((_, fields)) = self.memo.places.iter().find(|(known, _)| known == block) {
+        if let Some((_, fields)) = self.memo.iter().find(|(known, _)| known == block) {
             return Ok(Arc::clone(fields));
         }
         let mut fields = Fields::default();
@@ -276,10 +257,10 @@ impl FieldReader {
         }
         let fields = Arc::new(fields);
         if decoded.changed_table {
-            self.memo = Memo::default();
+            self.memo.clear();
         }
         if decoded.is_steady && block.len() <= LONGEST_REMEMBERED {
-            self.memo.remember((block.to_vec(), Arc::clone(&fields)));
+            remember(&mut self.memo, (block.to_vec(), Arc::clone(&fields)));
         }
         Ok(fields)
     }
@@ -289,7 +270,7 @@ impl FieldReader {
 #[derive(Debug, Default)]
 pub(super) struct FieldWriter {
     encoder: ListEncoder,
-    memo: Memo<(Vec<u8>, Vec<u8>)>,
+    memo: Vec<(Vec<u8>, Vec<u8>)>,
     block: Vec<u8>,
 }
 
@@ -297,17 +278,14 @@ impl FieldWriter {
     /// The peer's SETTINGS_HEADER_TABLE_SIZE. Bytes.
     pub(super) fn allow(&mut self, size: u32) {
         self.encoder.allow(size);
-        self.memo = Memo::default();
+        self.memo.clear();
     }
 
     /// The block that encodes `fields` now; it must be sent.
     pub(super) fn block(&mut self, fields: &Fields) -> &[u8] {
-        let known = self.memo.places.iter();
-        if let Some(place) = known
-            .into_iter()
-            .position(|(known, _)| *known == fields.packed)
-        {
-            return &self.memo.places[place].1;
+        let mut known = self.memo.iter();
+        if let Some(place) = known.position(|(known, _)| *known == fields.packed) {
+            return &self.memo[place].1;
         }
         self.block.clear();
         let keep = |field: &Field<'_>| {
@@ -315,10 +293,10 @@ impl FieldWriter {
         };
         let changed = self.encoder.encode(fields.iter(), keep, &mut self.block);
         if changed {
-            self.memo = Memo::default();
+            self.memo.clear();
         } else if fields.packed.len() <= LONGEST_REMEMBERED {
             let block = self.block.clone();
-            self.memo.remember((fields.packed.clone(), block));
+            remember(&mut self.memo, (fields.packed.clone(), block));
         }
         &self.block
     }
@@ -384,8 +362,8 @@ mod tests {
             ("grpc-timeout", "250m"),
         ]);
         assert_eq!(good.request_problem(), None);
-        assert!(good.said.are_of_protocol());
-        assert_eq!(good.said.timeout(), Some(Duration::from_millis(250)));
+        assert!(good.metadata.are_of_protocol());
+        assert_eq!(good.metadata.timeout(), Some(Duration::from_millis(250)));
         assert_eq!(good.find(b":path"), Some(&b"/x"[..]));
         for bad in [
             &[(":path", "/")][..],
@@ -402,7 +380,7 @@ mod tests {
         let answer = list(&[(":status", "200")]);
         assert_eq!(answer.answer_problem(false), None);
         assert!(answer.answer_problem(true).is_some());
-        assert_eq!(list(&[("grpc-status", "14")]).said.status(), Some(14));
+        assert_eq!(list(&[("grpc-status", "14")]).metadata.status(), Some(14));
         assert_eq!(list(&[("grpc-status", "14")]).answer_problem(true), None);
     }
 }

@@ -11,52 +11,52 @@ const KEPT: usize = 4 << 10;
 
 /// Bounded by the stream's receive window on the side that it comes from.
 #[derive(Debug, Default)]
-pub(in crate::sidecar) struct Queue {
+pub(crate) struct Queue {
     data: Vec<u8>,
     sent: usize,
     trailers: Option<Arc<Fields>>,
     /// END_STREAM comes after the data.
     ends: bool,
     /// It was sent.
-    pub(in crate::sidecar) ended: bool,
+    pub(crate) ended: bool,
     /// Its stream is in the list of those that wait.
-    pub(in crate::sidecar) listed: bool,
+    pub(crate) listed: bool,
 }
 
 impl Queue {
-    pub(in crate::sidecar) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.waiting() == 0 && (self.ended || !self.ends)
     }
 
     /// Bytes of data.
-    pub(in crate::sidecar) fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.data.len() - self.sent
     }
 
     /// Nothing is to be sent but the end.
-    pub(in crate::sidecar) fn is_bare_end(&self) -> bool {
+    pub(crate) fn is_bare_end(&self) -> bool {
         self.ends && self.waiting() == 0 && self.trailers.is_none()
     }
 
     /// The source has sent all that it will.
-    pub(in crate::sidecar) fn ends(&self) -> bool {
+    pub(crate) fn ends(&self) -> bool {
         self.ends
     }
 
-    pub(in crate::sidecar) fn push(&mut self, data: &[u8], end: End) {
+    pub(crate) fn push(&mut self, data: &[u8], end: End) {
         self.data.extend_from_slice(data);
         self.ends |= end.0;
     }
 
     /// Nothing comes after these.
-    pub(in crate::sidecar) fn finish(&mut self, trailers: Arc<Fields>) {
+    pub(crate) fn finish(&mut self, trailers: Arc<Fields>) {
         self.trailers = Some(trailers);
         self.ends = true;
     }
 
     /// Writes what the windows let, while `out` is shorter than `limit`; the bytes of
     /// data that went.
-    pub(in crate::sidecar) fn send(
+    pub(crate) fn send(
         &mut self,
         session: &mut Session,
         stream: u32,

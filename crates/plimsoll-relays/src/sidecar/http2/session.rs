@@ -33,7 +33,7 @@ const BEAT: [u8; 8] = *b"sidecar\0";
 
 /// What a frame was for; `key` is the call's.
 #[derive(Debug)]
-pub(in crate::sidecar) enum Event<'a> {
+pub(crate) enum Event<'a> {
     /// A client's new stream: [`Session::adopt`] it, or [`Session::reset`] it.
     Opened {
         stream: u32,
@@ -82,18 +82,18 @@ impl http2::Streams for Streams {
 }
 
 #[derive(Debug)]
-pub(in crate::sidecar) struct Session {
-    pub(in crate::sidecar) http2: Connection<Side>,
+pub(crate) struct Session {
+    pub(crate) http2: Connection<Side>,
     reader: FieldReader,
     writer: FieldWriter,
     streams: Streams,
     /// A PING of ours has not been answered.
-    pub(in crate::sidecar) is_beating: bool,
+    pub(crate) is_beating: bool,
 }
 
 impl Session {
     /// [`Side::Server`]: the client is at the other end; else the service is, or the next sidecar.
-    pub(in crate::sidecar) fn new(side: Side) -> Session {
+    pub(crate) fn new(side: Side) -> Session {
         Session {
             http2: Connection::new(side, CONNECTION_WINDOW),
             reader: FieldReader::new(),
@@ -103,12 +103,12 @@ impl Session {
         }
     }
 
-    pub(in crate::sidecar) fn side(&self) -> Side {
+    pub(crate) fn side(&self) -> Side {
         self.http2.peer()
     }
 
     /// The greeting. `max_streams`: what a client may have open at once.
-    pub(in crate::sidecar) fn open(&self, max_streams: u32, out: &mut Vec<u8>) {
+    pub(crate) fn open(&self, max_streams: u32, out: &mut Vec<u8>) {
         let first = match self.side() {
             Side::Server => (setting::MAX_CONCURRENT_STREAMS, max_streams),
             Side::Client => (setting::ENABLE_PUSH, 0),
@@ -118,17 +118,17 @@ impl Session {
     }
 
     /// The peer has sent its SETTINGS.
-    pub(in crate::sidecar) fn is_greeted(&self) -> bool {
+    pub(crate) fn is_greeted(&self) -> bool {
         self.http2.stage() != Stage::Greeting
     }
 
     /// Streams open.
-    pub(in crate::sidecar) fn open_streams(&self) -> usize {
+    pub(crate) fn open_streams(&self) -> usize {
         self.streams.0.len()
     }
 
     /// Streams that may be open at once, here as the client.
-    pub(in crate::sidecar) fn places(&self) -> usize {
+    pub(crate) fn places(&self) -> usize {
         match self.is_greeted() {
             true => self.http2.max_streams() as usize,
             false => STREAMS_BEFORE_SETTINGS,
@@ -136,17 +136,17 @@ impl Session {
     }
 
     /// Whether another stream may be opened now, here as the client.
-    pub(in crate::sidecar) fn has_place(&self) -> bool {
+    pub(crate) fn has_place(&self) -> bool {
         self.is_greeted() && self.open_streams() < self.places() && !self.is_used_up()
     }
 
     /// Every stream id was used.
-    pub(in crate::sidecar) fn is_used_up(&self) -> bool {
+    pub(crate) fn is_used_up(&self) -> bool {
         self.http2.ids_left() == 0
     }
 
     /// The calls of the open streams that are above `last`.
-    pub(in crate::sidecar) fn keys_above(&self, last: u32) -> Vec<u64> {
+    pub(crate) fn keys_above(&self, last: u32) -> Vec<u64> {
         let above = self.streams.0.iter().filter(|(id, _)| **id > last);
         above.map(|(_, stream)| stream.key).collect()
     }
@@ -154,13 +154,7 @@ impl Session {
     // ---- sending ----
 
     /// Opens a stream, here as the client.
-    pub(in crate::sidecar) fn begin(
-        &mut self,
-        key: u64,
-        fields: &Fields,
-        end: End,
-        out: &mut Vec<u8>,
-    ) -> u32 {
+    pub(crate) fn begin(&mut self, key: u64, fields: &Fields, end: End, out: &mut Vec<u8>) -> u32 {
         let stream = self.http2.begin();
         self.adopt(stream, key, End(false));
         self.headers(stream, fields, end, out);
@@ -168,7 +162,7 @@ impl Session {
     }
 
     /// Takes a stream in whose peer has ended its side, or not.
-    pub(in crate::sidecar) fn adopt(&mut self, stream: u32, key: u64, ended: End) {
+    pub(crate) fn adopt(&mut self, stream: u32, key: u64, ended: End) {
         let entry = Stream {
             key,
             // At most 2³¹−1.
@@ -179,30 +173,18 @@ impl Session {
         self.streams.0.insert(stream, entry);
     }
 
-    pub(in crate::sidecar) fn headers(
-        &mut self,
-        stream: u32,
-        fields: &Fields,
-        end: End,
-        out: &mut Vec<u8>,
-    ) {
+    pub(crate) fn headers(&mut self, stream: u32, fields: &Fields, end: End, out: &mut Vec<u8>) {
         write::header_block(out, stream, self.writer.block(fields), end);
     }
 
     /// What may be sent on a stream now. Bytes.
-    pub(in crate::sidecar) fn room(&self, stream: u32) -> usize {
+    pub(crate) fn room(&self, stream: u32) -> usize {
         let window = self.streams.0.get(&stream).map_or(0, |s| s.send_window);
         self.http2.send_window().min(window.max(0) as u32) as usize
     }
 
     /// `data`: within the [`Session::room`] and one frame.
-    pub(in crate::sidecar) fn data(
-        &mut self,
-        stream: u32,
-        data: &[u8],
-        end: End,
-        out: &mut Vec<u8>,
-    ) {
+    pub(crate) fn data(&mut self, stream: u32, data: &[u8], end: End, out: &mut Vec<u8>) {
         self.http2.sent(data.len() as u32);
         if let Some(stream) = self.streams.0.get_mut(&stream) {
             stream.send_window -= data.len() as i32;
@@ -211,7 +193,7 @@ impl Session {
     }
 
     /// The bytes that came last on `stream` were passed on at once.
-    pub(in crate::sidecar) fn flows(&mut self, stream: u32) {
+    pub(crate) fn flows(&mut self, stream: u32) {
         if let Some(entry) = self.streams.0.get_mut(&stream)
             && entry.receive_window.is_half_used()
         {
@@ -221,7 +203,7 @@ impl Session {
 
     /// Bytes that came on `stream` have been passed on, or never will be: as many may
     /// come again.
-    pub(in crate::sidecar) fn give_back(&mut self, stream: u32, length: usize, out: &mut Vec<u8>) {
+    pub(crate) fn give_back(&mut self, stream: u32, length: usize, out: &mut Vec<u8>) {
         let length = length as u32;
         self.http2.give_back(length, out);
         if let Some(entry) = self.streams.0.get_mut(&stream)
@@ -233,18 +215,18 @@ impl Session {
     }
 
     /// Ends a stream at once; what still comes on it is ignored.
-    pub(in crate::sidecar) fn reset(&mut self, stream: u32, code: ErrorCode, out: &mut Vec<u8>) {
+    pub(crate) fn reset(&mut self, stream: u32, code: ErrorCode, out: &mut Vec<u8>) {
         self.http2.reset(stream, code, out);
         self.streams.0.remove(&stream);
     }
 
     /// Both sides have ended it, or one has reset it. Whether the peer has ended it.
-    pub(in crate::sidecar) fn forget(&mut self, stream: u32) -> bool {
+    pub(crate) fn forget(&mut self, stream: u32) -> bool {
         let entry = self.streams.0.remove(&stream);
         entry.is_none_or(|entry| entry.ended)
     }
 
-    pub(in crate::sidecar) fn beat(&mut self, out: &mut Vec<u8>) {
+    pub(crate) fn beat(&mut self, out: &mut Vec<u8>) {
         write::head(out, BEAT.len(), kind::PING, 0, 0);
         out.extend_from_slice(&BEAT);
         self.is_beating = true;
@@ -257,7 +239,7 @@ impl Session {
     ///
     /// # Errors
     /// The peer broke the protocol: the connection is of no more use.
-    pub(in crate::sidecar) fn next<'a>(
+    pub(crate) fn next<'a>(
         &mut self,
         input: &mut &'a [u8],
         out: &mut Vec<u8>,

@@ -28,7 +28,7 @@ impl Connection {
     /// Calls in flight on a connection to an upstream.
     fn calls(&self) -> usize {
         match &self.role {
-            Role::Up { calls, .. } => calls.open(),
+            Role::Up { calls, .. } => calls.len(),
             Role::Http2(http2) => http2.calls(),
             Role::Down { .. } | Role::Pipe { .. } => 0,
         }

@@ -7,12 +7,11 @@ use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::relayed::StreamFields;
 use plimsoll_wire::http2::{ErrorCode, Side, Violation, write};
 
+use super::super::access_log::Line;
 use super::super::count;
 use super::super::http2::{End, Exchange, Fields, Queue, Verdict, Way};
 use super::Worker;
 use super::http2::http2_of;
-use super::lines::Ended;
-use super::troubles::Peer;
 
 const RESETS_COUNTED: Duration = Duration::from_secs(1);
 
@@ -86,13 +85,11 @@ impl Worker {
             http2
                 .session
                 .reset(stream, ErrorCode::PROTOCOL_ERROR, &mut transport.out);
-            if let Some(peer) = self.live(token).map(|connection| Peer::of(connection)) {
-                self.report_garbage(route, peer, &problem, now);
-            }
+            self.report_garbage_of(token, &problem, now);
             return;
         }
         let limits = [
-            fields.said.timeout(),
+            fields.metadata.timeout(),
             self.routes[route].route.call_timeout(),
         ];
         let timeout = limits.into_iter().flatten().min();
@@ -169,11 +166,8 @@ impl Worker {
                     self.send_queued(key, way, now);
                 }
             } else {
-                let route = exchange.route;
-                if let Some(peer) = self.live(token).map(|connection| Peer::of(connection)) {
-                    let why = "trailers that can't end a request (RFC 9113, 8.1)";
-                    self.report_garbage(route, peer, &why, now);
-                }
+                let why = "trailers that can't end a request (RFC 9113, 8.1)";
+                self.report_garbage_of(token, &why, now);
                 self.give_up(key, ErrorCode::PROTOCOL_ERROR, now);
             }
             return;
@@ -213,10 +207,8 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
-        let (route, up) = (exchange.route, exchange.up.token);
-        if let Some(peer) = self.live(up).map(|connection| Peer::of(connection)) {
-            self.report_garbage(route, peer, &problem, now);
-        }
+        let up = exchange.up.token;
+        self.report_garbage_of(up, &problem, now);
         self.refuse_call(key, BAD_ANSWER, now);
     }
 
@@ -230,7 +222,7 @@ impl Worker {
         exchange.status = Some(exchange.request.status_of(verdict));
         let fields = match exchange.begun {
             false => exchange.request.answer(verdict),
-            true if exchange.request.said.are_of_protocol() => Fields::end(verdict),
+            true if exchange.request.metadata.are_of_protocol() => Fields::end(verdict),
             true => {
                 self.drop_stream(up, ErrorCode::CANCEL, now);
                 self.give_up(key, ErrorCode::INTERNAL_ERROR, now);
@@ -370,16 +362,16 @@ impl Worker {
     fn log_exchange(&mut self, exchange: &Exchange) {
         let client = self.live(exchange.down.token);
         let path = exchange.request.find(b":path").unwrap_or_default();
-        let ended = Ended {
+        let line = Line {
             client: client.and_then(|client| client.client()),
-            endpoint: exchange.endpoint,
             call: Some(String::from_utf8_lossy(path).into_owned()),
             status: exchange.status.clone(),
             by_sidecar: exchange.by_sidecar,
             bytes_up: exchange.bytes_up,
             bytes_down: exchange.bytes_down,
+            ..Line::default()
         };
-        self.log(exchange.route, exchange.began, ended);
+        self.log(exchange.route, exchange.endpoint, exchange.began, line);
     }
 
     /// Resets a stream that its call has let go of.

@@ -15,7 +15,6 @@ use plimsoll_wire::http2::{Side, Violation, write};
 use super::super::count;
 use super::super::http2::{End, Event, Session, Way};
 use super::super::transport::Transport;
-use super::troubles::Peer;
 use super::{Connections, HIGH_WATER, Role, Worker};
 
 /// An HTTP/2 connection, either side.
@@ -145,10 +144,8 @@ impl Worker {
             Side::Client => &counters.bytes_up,
         };
         count(counter, used as u64);
-        if let Some(violation) = &violation
-            && let Some(peer) = self.live(token).map(|connection| Peer::of(connection))
-        {
-            self.report_garbage(route, peer, violation, now);
+        if let Some(violation) = &violation {
+            self.report_garbage_of(token, violation, now);
         }
         let Some(connection) = self.live(token) else {
             return;

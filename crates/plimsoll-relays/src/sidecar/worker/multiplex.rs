@@ -10,11 +10,11 @@ use plimsoll_model::Time;
 use plimsoll_protocols::registry::Codec;
 use plimsoll_protocols::relayed::{Broken, Kind, Sender, Why};
 
+use super::super::access_log::Line;
 use super::super::calls::Call;
 use super::super::count;
 
 use super::faults::Fate;
-use super::lines::Ended;
 use super::troubles::Peer;
 use super::{CONNECT_LIMIT, Connection, Found, Frame, HIGH_WATER, Role, Taken, Worker};
 
@@ -132,7 +132,7 @@ impl Worker {
                 Kind::Response { .. },
             ) => {
                 let endpoint = *endpoint;
-                match calls.take(seen.id) {
+                match calls.remove(seen.id) {
                     Some(call) => {
                         self.call_answered(route, endpoint);
                         self.counters(route).in_flight.dec();
@@ -253,16 +253,16 @@ impl Worker {
         }
         if self.logs() {
             let answer = &from.transport.out[before..];
-            let ended = Ended {
+            let line = Line {
                 client: from.client(),
                 call: Some(seen.id.to_string()),
                 status: codec.status(answer),
                 by_sidecar: true,
                 bytes_up: bytes.len() as u64,
                 bytes_down: answer.len() as u64,
-                ..Ended::default()
+                ..Line::default()
             };
-            self.log(route, now, ended);
+            self.log(route, None, now, line);
         }
         Ok(Taken::Over)
     }
@@ -288,12 +288,10 @@ impl Worker {
         else {
             return Ok(false);
         };
-        let Some(id) = calls.insert(call) else {
-            return Ok(false);
-        };
+        let id = calls.insert(call);
         let written = codec.renumber(bytes, call.manner, id, &mut connection.transport.out);
         if !wants_answer || written.is_err() {
-            calls.take(id);
+            calls.remove(id);
         }
         written?;
         self.routes[route].endpoints[endpoint].counters.calls.inc();
@@ -328,7 +326,7 @@ impl Worker {
                     *beat = None;
                 }
             }
-            Kind::Response { status } => match calls.take(seen.id) {
+            Kind::Response { status } => match calls.remove(seen.id) {
                 Some(call) => {
                     self.call_answered(up.route, endpoint);
                     self.counters(up.route).in_flight.dec();
@@ -391,20 +389,20 @@ impl Worker {
         }
         // A client that does not read gets no more taken from it.
         client.paused |= client.transport.unsent() > HIGH_WATER;
-        let ended = codec.map(|codec| {
+        let line = codec.map(|codec| {
             let answer = &client.transport.out[before..];
-            Ended {
+            Line {
                 client: client.client(),
-                endpoint,
                 call: Some(call.id.to_string()),
                 status: codec.status(answer),
                 by_sidecar,
                 bytes_up: call.bytes.into(),
                 bytes_down: answer.len() as u64,
+                ..Line::default()
             }
         });
-        if let Some(ended) = ended {
-            self.log(route, call.began, ended);
+        if let Some(line) = line {
+            self.log(route, endpoint, call.began, line);
         }
         self.mark(call.from);
         count(&self.counters(route).answers, 1);
@@ -465,7 +463,7 @@ impl Worker {
         let endpoint = *endpoint;
         let due = calls.take_due(now);
         let (lane, layout) = (*lane, *layout);
-        let (state, is_idle) = (&self.routes[route], calls.open() == 0);
+        let (state, is_idle) = (&self.routes[route], calls.len() == 0);
         let idle_since = connection.last_active + state.route.heartbeat();
         let is_current = state.endpoints[endpoint].lanes.get(lane) == Some(&Some(token));
         let mut keep = is_current || !is_idle || !due.is_empty();

@@ -6,8 +6,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::TcpListener;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use plimsoll_engine::poller::{Interest, Token};
 use plimsoll_model::Time;
@@ -129,33 +128,9 @@ fn split(listener: Option<Listener>) -> (Option<TcpListener>, Option<SocketFile>
     }
 }
 
-/// What a worker is to take up, from another thread. It is woken for it.
-#[derive(Clone, Default)]
-pub(in crate::sidecar) struct Mailbox(Arc<(AtomicBool, Mutex<Vec<Setup>>)>);
-
-impl Mailbox {
-    pub(in crate::sidecar) fn put(&self, setup: Setup) {
-        let (has_some, setups) = &*self.0;
-        let mut setups = setups.lock().unwrap_or_else(PoisonError::into_inner);
-        setups.push(setup);
-        has_some.store(true, Ordering::Release);
-    }
-
-    pub(super) fn has_some(&self) -> bool {
-        self.0.0.load(Ordering::Relaxed)
-    }
-
-    fn take(&self) -> Vec<Setup> {
-        let (has_some, setups) = &*self.0;
-        let mut setups = setups.lock().unwrap_or_else(PoisonError::into_inner);
-        has_some.store(false, Ordering::Release);
-        std::mem::take(&mut setups)
-    }
-}
-
 impl Worker {
     pub(super) fn read_mail(&mut self, now: Time) {
-        for setup in self.mailbox.take() {
+        while let Ok(setup) = self.mailbox.1.try_recv() {
             if let Err(e) = self.take_up(setup, now) {
                 tracing::error!("watching a socket that listens: {e}");
             }
@@ -236,7 +211,7 @@ impl Worker {
                 }
                 let is_busy = match &connection.role {
                     Role::Down { in_flight } => *in_flight > 0 || connection.held,
-                    Role::Up { calls, .. } => calls.open() > 0,
+                    Role::Up { calls, .. } => calls.len() > 0,
                     Role::Http2(http2) => http2.is_busy(),
                     Role::Pipe { .. } => true,
                 };

@@ -6,9 +6,9 @@ use plimsoll_engine::poller::{Interest, Token};
 use plimsoll_model::Time;
 use plimsoll_protocols::relayed::Why;
 
+use super::super::access_log::Line;
 use super::super::count;
 use super::super::transport::Transport;
-use super::lines::Ended;
 use super::{Connection, Role, Worker};
 
 impl Worker {
@@ -131,14 +131,14 @@ impl Worker {
                     None => {
                         self.counters(route).open.dec();
                         if self.logs() {
-                            let ended = Ended {
+                            let line = Line {
                                 client: connection.client(),
-                                endpoint: self.live(peer).and_then(|other| other.endpoint()),
                                 bytes_up: connection.came,
                                 bytes_down: connection.went,
-                                ..Ended::default()
+                                ..Line::default()
                             };
-                            self.log(route, connection.began, ended);
+                            let endpoint = self.live(peer).and_then(|other| other.endpoint());
+                            self.log(route, endpoint, connection.began, line);
                         }
                     }
                 }

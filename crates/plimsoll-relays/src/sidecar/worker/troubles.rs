@@ -140,19 +140,17 @@ impl Worker {
     }
 
     /// What a connection carried is not its protocol.
-    pub(super) fn report_garbage(
-        &mut self,
-        route: usize,
-        peer: Peer,
-        why: &dyn fmt::Display,
-        now: Time,
-    ) {
+    fn report_garbage(&mut self, route: usize, peer: Peer, why: &dyn fmt::Display, now: Time) {
         count(&self.counters(route).malformed, 1);
-        self.warn(
-            route,
-            Trouble::Garbage,
-            format_args!("garbage from {peer}: {why}"),
-            now,
-        );
+        let what = format_args!("garbage from {peer}: {why}");
+        self.warn(route, Trouble::Garbage, what, now);
+    }
+
+    /// As [`Worker::report_garbage`], of a connection in the table.
+    pub(super) fn report_garbage_of(&mut self, token: u64, why: &dyn fmt::Display, now: Time) {
+        if let Some(connection) = self.live(token) {
+            let (route, peer) = (connection.route, Peer::of(connection));
+            self.report_garbage(route, peer, why, now);
+        }
     }
 }
