@@ -1,11 +1,13 @@
 //! What stands between a client and a service and carries its traffic, and the service
 //! simulator that feeds it.
 
+#![warn(missing_docs)]
+
 mod asker;
 pub mod bus;
 pub mod gateway;
 pub mod llm;
-pub mod metrics;
+mod metrics;
 mod refusals;
 pub mod sidecar;
 pub mod token;

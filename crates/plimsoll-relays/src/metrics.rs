@@ -12,20 +12,20 @@ use std::time::Duration;
 use plimsoll_engine::defect;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
-pub use prometheus_client::metrics::counter::Counter;
-pub use prometheus_client::metrics::family::Family;
-pub use prometheus_client::metrics::gauge::Gauge;
+pub(crate) use prometheus_client::metrics::counter::Counter;
+pub(crate) use prometheus_client::metrics::family::Family;
+pub(crate) use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::{MetricType, TypedMetric};
-pub use prometheus_client::registry::{Registry, Unit};
+pub(crate) use prometheus_client::registry::{Registry, Unit};
 
 /// Of [`text`].
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// What distinguishes the members of a [`Family`].
-pub type Labels = Vec<(&'static str, String)>;
+pub(crate) type Labels = Vec<(&'static str, String)>;
 
 /// A registry whose names begin with `plimsoll_` and `of`. It counts the process's panics.
-pub fn registry(of: &str) -> Registry {
+pub(crate) fn registry(of: &str) -> Registry {
     let mut registry = Registry::with_prefix(format!("plimsoll_{of}"));
     registry.register(
         "panics",
@@ -36,7 +36,7 @@ pub fn registry(of: &str) -> Registry {
 }
 
 /// Everything that was registered, in OpenMetrics text.
-pub fn text(registry: &Registry) -> String {
+pub(crate) fn text(registry: &Registry) -> String {
     let mut text = String::new();
     if let Err(e) = encode(&mut text, registry) {
         tracing::error!("metrics: a value can't be written: {e}");
@@ -44,7 +44,7 @@ pub fn text(registry: &Registry) -> String {
     text
 }
 
-pub fn labels<const N: usize>(pairs: [(&'static str, &str); N]) -> Labels {
+pub(crate) fn labels<const N: usize>(pairs: [(&'static str, &str); N]) -> Labels {
     pairs.map(|(name, value)| (name, value.to_owned())).into()
 }
 
@@ -73,20 +73,20 @@ macro_rules! counters {
 pub(crate) use counters;
 
 /// A value that is asked for when the text is written.
-pub struct Computed {
+pub(crate) struct Computed {
     kind: MetricType,
     read: Box<dyn Fn() -> u64 + Send + Sync>,
 }
 
 impl Computed {
-    pub fn counter(read: impl Fn() -> u64 + Send + Sync + 'static) -> Computed {
+    pub(crate) fn counter(read: impl Fn() -> u64 + Send + Sync + 'static) -> Computed {
         Computed {
             kind: MetricType::Counter,
             read: Box::new(read),
         }
     }
 
-    pub fn gauge(read: impl Fn() -> u64 + Send + Sync + 'static) -> Computed {
+    pub(crate) fn gauge(read: impl Fn() -> u64 + Send + Sync + 'static) -> Computed {
         Computed {
             kind: MetricType::Gauge,
             read: Box::new(read),
@@ -122,7 +122,7 @@ const BOUNDS: [u64; 20] = [
 
 /// A histogram of times, in seconds. Clones share what they count.
 #[derive(Clone, Debug, Default)]
-pub struct Latencies(Arc<Buckets>);
+pub(crate) struct Latencies(Arc<Buckets>);
 
 #[derive(Debug, Default)]
 struct Buckets {
@@ -131,17 +131,11 @@ struct Buckets {
 }
 
 impl Latencies {
-    pub fn observe(&self, took: Duration) {
+    pub(crate) fn observe(&self, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let place = BOUNDS.partition_point(|bound| bound * 1_000 < nanos);
         self.0.counts[place].fetch_add(1, Ordering::Relaxed);
         self.0.nanos.fetch_add(nanos, Ordering::Relaxed);
-    }
-
-    /// Values so far.
-    pub fn count(&self) -> u64 {
-        let counts = self.0.counts.iter();
-        counts.map(|count| count.load(Ordering::Relaxed)).sum()
     }
 }
 

@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 /// Where a channel's messages go. Called while the channels are locked: quick, never
 /// waiting, never calling the bus.
 pub trait Sink: Send + Sync {
+    /// A frame, as it was posted.
     fn message(&self, payload: &Bytes);
 
     /// Messages may have been lost, and are not any more: read the log.

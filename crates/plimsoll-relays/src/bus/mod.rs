@@ -19,25 +19,25 @@ use std::time::Duration;
 use bytes::Bytes;
 
 pub use channels::{Listening, Sink};
-pub use offers::Offer;
+pub(crate) use offers::Offer;
 pub use redis::{RedisAddress, RedisOptions};
-pub(crate) use sessions::new_epoch;
-pub use sessions::{
-    BeginError, Begun, BusError, Part, Run, Stamp, Standing, Stopped, Way, channel,
-};
+pub use sessions::{BeginError, Begun, BusError, Part, Way};
+pub(crate) use sessions::{Run, Stamp, Standing, Stopped, channel, new_epoch};
 
 use embedded::Embedded;
 use redis::Redis;
 
 /// Frames read from a log at once.
-pub const HISTORY_PAGE: usize = 256;
+pub(crate) const HISTORY_PAGE: usize = 256;
 /// A run's lock lasts three times as long; the owner of the run renews it.
-pub const RENEW_EVERY: Duration = Duration::from_secs(20);
+pub(crate) const RENEW_EVERY: Duration = Duration::from_secs(20);
 
 /// Either bus. Cheap to clone.
 #[derive(Clone)]
 pub enum Bus {
+    /// See [`Bus::embedded`].
     Embedded(Arc<Embedded>),
+    /// See [`Bus::redis`].
     Redis(Arc<Redis>),
 }
 
@@ -62,6 +62,14 @@ impl Bus {
         Bus::Redis(Redis::start(address, options))
     }
 
+    /// What other processes share; `None`: nothing.
+    fn shared(&self) -> Option<&Redis> {
+        match self {
+            Bus::Embedded(_) => None,
+            Bus::Redis(redis) => Some(redis),
+        }
+    }
+
     /// Waits until the bus can be used.
     ///
     /// # Errors
@@ -74,29 +82,20 @@ impl Bus {
     }
 
     /// Whether the bus can be used now.
-    pub fn is_up(&self) -> bool {
-        match self {
-            Bus::Embedded(_) => true,
-            Bus::Redis(redis) => redis.is_up(),
-        }
+    pub(crate) fn is_up(&self) -> bool {
+        self.shared().is_none_or(Redis::is_up)
     }
 
     /// Grows by one whenever posts may have been lost: the owner of frames of a run that
     /// goes on posts them all again (readers drop what they have).
     pub fn generation(&self) -> u64 {
-        match self {
-            Bus::Embedded(_) => 0,
-            Bus::Redis(redis) => redis.generation(),
-        }
+        self.shared().map_or(0, Redis::generation)
     }
 
     /// Grows by one whenever the bus was found to have lost what it held: an instance that knows a
     /// session restores it with [`Bus::restore`].
-    pub fn losses(&self) -> u64 {
-        match self {
-            Bus::Embedded(_) => 0,
-            Bus::Redis(redis) => redis.losses(),
-        }
+    pub(crate) fn losses(&self) -> u64 {
+        self.shared().map_or(0, Redis::losses)
     }
 
     /// Restores a session on a bus that has lost it; its numbers go on after `begun.last`. The
@@ -104,7 +103,12 @@ impl Bus {
     ///
     /// # Errors
     /// When that is not known to have reached the bus; it is then to be restored again.
-    pub async fn restore(&self, session: &str, begun: Begun, run: Run) -> Result<(), BusError> {
+    pub(crate) async fn restore(
+        &self,
+        session: &str,
+        begun: Begun,
+        run: Run,
+    ) -> Result<(), BusError> {
         match self {
             Bus::Embedded(_) => Ok(()),
             Bus::Redis(redis) => redis.restore(session, begun, run).await,
@@ -159,10 +163,9 @@ impl Bus {
     }
 
     /// Renews the lock of a run that goes on; it ends a minute after the last renewal.
-    pub fn renew(&self, session: &str) {
-        match self {
-            Bus::Embedded(_) => {}
-            Bus::Redis(redis) => redis.renew(session),
+    pub(crate) fn renew(&self, session: &str) {
+        if let Some(redis) = self.shared() {
+            redis.renew(session);
         }
     }
 
@@ -170,7 +173,10 @@ impl Bus {
     ///
     /// # Errors
     /// When the bus can't be reached.
-    pub async fn hear_offers(&self, sink: Arc<dyn Sink>) -> Result<Option<Listening>, BusError> {
+    pub(crate) async fn hear_offers(
+        &self,
+        sink: Arc<dyn Sink>,
+    ) -> Result<Option<Listening>, BusError> {
         match self {
             Bus::Embedded(_) => Ok(None),
             Bus::Redis(redis) => redis.hear_offers(sink).await.map(Some),
@@ -182,7 +188,7 @@ impl Bus {
     ///
     /// # Errors
     /// When the bus can't be reached.
-    pub async fn offer(
+    pub(crate) async fn offer(
         &self,
         session: &str,
         begun: Begun,
@@ -198,7 +204,7 @@ impl Bus {
     ///
     /// # Errors
     /// When the bus can't be reached.
-    pub async fn take(&self, offer: &Offer) -> Result<bool, BusError> {
+    pub(crate) async fn take(&self, offer: &Offer) -> Result<bool, BusError> {
         match self {
             Bus::Embedded(_) => Ok(false),
             Bus::Redis(redis) => redis.take(offer).await,
@@ -238,7 +244,7 @@ impl Bus {
     ///
     /// # Errors
     /// When the bus can't be reached.
-    pub async fn send_up(&self, session: &str, payload: &[u8]) -> Result<u64, BusError> {
+    pub(crate) async fn send_up(&self, session: &str, payload: &[u8]) -> Result<u64, BusError> {
         match self {
             Bus::Embedded(bus) => {
                 let name = channel(session, Way::Up);
@@ -257,7 +263,11 @@ impl Bus {
     ///
     /// # Errors
     /// When the bus can't be reached.
-    pub async fn history(&self, session: &str, position: u64) -> Result<Vec<Bytes>, BusError> {
+    pub(crate) async fn history(
+        &self,
+        session: &str,
+        position: u64,
+    ) -> Result<Vec<Bytes>, BusError> {
         match self {
             Bus::Embedded(bus) => Ok(bus.history(session, position)),
             Bus::Redis(redis) => redis.history(session, position).await,
@@ -269,7 +279,7 @@ impl Bus {
     ///
     /// # Errors
     /// When the bus can't be reached.
-    pub async fn note_stopped(&self, session: &str, at: Stopped) -> Result<(), BusError> {
+    pub(crate) async fn note_stopped(&self, session: &str, at: Stopped) -> Result<(), BusError> {
         match self {
             Bus::Embedded(bus) => {
                 bus.note_stopped(session, at);
@@ -283,7 +293,7 @@ impl Bus {
     ///
     /// # Errors
     /// When the bus can't be reached.
-    pub async fn standing(&self, session: &str) -> Result<Standing, BusError> {
+    pub(crate) async fn standing(&self, session: &str) -> Result<Standing, BusError> {
         match self {
             Bus::Embedded(bus) => Ok(bus.standing(session)),
             Bus::Redis(redis) => redis.standing(session).await,

@@ -6,10 +6,11 @@ use super::Begun;
 
 /// A run that another instance is to carry on after the last frame that its log has.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Offer {
-    pub session: String,
+pub(crate) struct Offer {
+    /// Whose run it is.
+    pub(crate) session: String,
     /// Of its answer, in all.
-    pub tokens: usize,
+    pub(crate) tokens: usize,
     epoch: u64,
     /// The number before the run's first.
     last: u64,
@@ -29,7 +30,7 @@ impl Offer {
     }
 
     /// As the run was begun.
-    pub fn begun(&self) -> Begun {
+    pub(crate) fn begun(&self) -> Begun {
         Begun {
             epoch: self.epoch,
             last: self.last,

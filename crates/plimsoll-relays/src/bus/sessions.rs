@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::Deserialize;
 
 /// What went wrong on the bus.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum BusError {
     #[error("redis at {0} is not reachable at the moment")]
@@ -18,6 +19,7 @@ pub enum BusError {
 }
 
 /// Why a run can't begin.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum BeginError {
     #[error("no such session: it was never created, was closed, or has expired")]
@@ -39,45 +41,53 @@ pub struct Begun {
 
 /// Whether a session's run goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Run {
+pub(crate) enum Run {
+    /// Its lock is taken again.
     GoesOn,
+    /// Its last frame is posted.
     Over,
 }
 
 /// What the bus knows of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub(crate) struct Standing {
     /// It was made, and neither closed nor forgotten.
-    pub open: bool,
+    pub(crate) open: bool,
     /// Its newest frame, where there was one.
-    pub newest: Stamp,
+    pub(crate) newest: Stamp,
     /// The log was lost, and that frame with it.
-    pub gone: bool,
+    pub(crate) gone: bool,
     /// The last frame that was sent to a socket of the session; `None`: no socket of its has
     /// ended yet, or none had a frame.
-    pub stopped: Option<Stopped>,
+    pub(crate) stopped: Option<Stopped>,
 }
 
 /// Where a session's socket stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stopped {
+pub(crate) struct Stopped {
     /// 0: of a backend that names none.
-    pub epoch: u64,
-    pub seq: u64,
+    pub(crate) epoch: u64,
+    /// Its number in the log.
+    pub(crate) seq: u64,
 }
 
 /// Which frame of a run it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
+    /// It begins the log's lifetime anew.
     First,
+    /// Neither.
     Middle,
+    /// It lets the next run begin.
     Last,
 }
 
 /// Which way a channel goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
+    /// To the client.
     Down,
+    /// From the client.
     Up,
 }
 
@@ -91,7 +101,7 @@ impl Way {
 }
 
 /// The channel's name: `session:{id}:down` or `session:{id}:up`.
-pub fn channel(session: &str, way: Way) -> String {
+pub(crate) fn channel(session: &str, way: Way) -> String {
     format!("session:{session}:{}", way.name())
 }
 
@@ -105,16 +115,18 @@ pub(crate) fn new_epoch() -> u64 {
 /// A frame's place in the session, as its fields give it. Frames of backends that stamp nothing
 /// have neither.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Stamp {
+pub(crate) struct Stamp {
+    /// Its number in the log, from 1 on.
     #[serde(default)]
-    pub seq: Option<u64>,
+    pub(crate) seq: Option<u64>,
+    /// Which log the number belongs to.
     #[serde(default)]
-    pub epoch: Option<u64>,
+    pub(crate) epoch: Option<u64>,
 }
 
 impl Stamp {
     /// The stamp of a JSON frame; an empty one where there is none.
-    pub fn of(frame: &[u8]) -> Stamp {
+    pub(crate) fn of(frame: &[u8]) -> Stamp {
         serde_json::from_slice(frame).unwrap_or_default()
     }
 }

@@ -106,6 +106,7 @@ pub struct Gateway {
 }
 
 impl Gateway {
+    /// `keys`: of the tokens that open sessions.
     pub fn new(bus: Bus, keys: Keys, options: GatewayOptions) -> Gateway {
         let (metrics, open) = (Metrics::default(), Arc::default());
         Gateway {
