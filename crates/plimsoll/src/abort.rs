@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use plimsoll_engine::Observation;
 use plimsoll_model::Plan;
 use plimsoll_model::objective::{self, LOST, SoFar};
 use plimsoll_model::run::IntervalRecord;
@@ -30,7 +29,7 @@ impl<'a> Abort<'a> {
     }
 
     /// Why the run ends here, where it does.
-    fn interval(&mut self, interval: &IntervalRecord) -> Option<String> {
+    fn lost_in(&mut self, interval: &IntervalRecord) -> Option<String> {
         self.so_far.add(interval);
         let end = interval.end_offset();
         if end < self.after {
@@ -47,15 +46,12 @@ impl<'a> Abort<'a> {
 }
 
 impl Reporter for Abort<'_> {
-    fn observe(&mut self, event: &Observation<'_>) -> Option<String> {
-        let Observation::Interval(interval, _) = event else {
+    fn interval(&mut self, interval: &IntervalRecord) -> Option<String> {
+        if self.lost.is_some() {
             return None;
-        };
-        if self.lost.is_none() {
-            self.lost = self.interval(interval);
-            return self.lost.clone();
         }
-        None
+        self.lost = self.lost_in(interval);
+        self.lost.clone()
     }
 }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use plimsoll_engine::worker::{Established, StopLevel};
 use plimsoll_engine::{Clock, EngineError, Finished, Observation, Place, Stop};
 use plimsoll_model::Time;
-use plimsoll_model::plan::{Plan, Reuse, Shard};
+use plimsoll_model::plan::{Plan, Shard};
 
-use crate::protocols::Load;
+use crate::protocols::{Load, connections_beforehand};
 
 /// How often a load that waits looks whether it is to end.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
@@ -63,10 +63,7 @@ impl Barrier {
         stop: &Stop,
         observe: &mut dyn FnMut(Observation<'_>),
     ) -> Result<Finished, EngineError> {
-        let wanted = match plan.load.reuse {
-            Reuse::Always => u64::from(plan.load.connections),
-            Reuse::Never => 0,
-        };
+        let wanted = connections_beforehand(plan);
         let mut problem = None;
         let mut start = |established: &Established, _workers| match established
             .check(&plan.target.url, wanted)

@@ -34,7 +34,7 @@ const JOB_SUMMARY: &str = "GITHUB_STEP_SUMMARY";
 pub(crate) struct DocumentFlags {
     /// Print the result as JSON.
     #[arg(long, help_heading = "Output")]
-    json: bool,
+    pub(crate) json: bool,
 
     /// Write objectives, gates and validity as JUnit XML ("-": stdout).
     #[arg(long, value_name = "FILE", help_heading = "Output")]
@@ -131,10 +131,6 @@ pub(crate) fn named(typed: &Path) -> PathBuf {
 }
 
 impl DocumentFlags {
-    pub(crate) fn json(&self) -> bool {
-        self.json
-    }
-
     pub(crate) fn screen(&self) -> Screen {
         match self.json || self.files().any(|(_, file)| is_stdout(file)) {
             true => Screen::Document,

@@ -56,7 +56,7 @@ pub(crate) fn execute(
         }
         return Ok(Exit::Done);
     }
-    let dir = directory(output.out(), &plan.name);
+    let dir = directory(output.out.as_deref(), &plan.name);
     let progress = Progress::new(plan, process.progress, output.progress_every);
     let job = Job {
         spec,
@@ -68,7 +68,7 @@ pub(crate) fn execute(
     let run = match carry_out(job, process, by) {
         // What was measured is shown all the same.
         Err(ExecutionError::Unsaved(run, failure)) => {
-            match output.documents.json() {
+            match output.documents.json {
                 true => documents::print_json(&json::runs([&*run], None))?,
                 false => presentation::show(&run, output.screen())?,
             }

@@ -66,7 +66,7 @@ impl Lanes {
     /// # Errors
     /// Where one of them can't begin, or results can't be kept.
     pub(crate) fn execute(&self, output: &OutputFlags, process: &Process) -> Result<Exit, Failure> {
-        let dir = execution::directory(output.out(), &self.name);
+        let dir = execution::directory(output.out.as_deref(), &self.name);
         let directory = |lane: &LaneSpec| format!("lane-{}", lane.name);
         let record = LanesRecord {
             schema_version: SCHEMA_VERSION,

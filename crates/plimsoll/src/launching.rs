@@ -15,8 +15,8 @@ use crate::failure::Failure;
 use crate::planning;
 
 pub(crate) use apply::{Job, LAST_LINES};
-pub(crate) use kubernetes::{Meeting, Objects};
-pub(crate) use slurm::Script;
+pub(crate) use kubernetes::{Meeting, Objects, PodFlags};
+pub(crate) use slurm::ScriptFlags;
 
 /// A plan that shards can carry out.
 pub(crate) struct Load {

@@ -12,7 +12,7 @@ pub(crate) enum Strength {
 }
 
 /// Where the values of the chosen command came from, by argument id.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Origins(pub(crate) BTreeMap<String, (Strength, String)>);
 
 impl Origins {

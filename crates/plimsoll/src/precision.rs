@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use plimsoll_engine::Observation;
 use plimsoll_model::Plan;
 use plimsoll_model::run::IntervalRecord;
 use plimsoll_model::statistics::rate::relative_half_width;
@@ -35,7 +34,7 @@ impl PrecisionMonitor {
     }
 
     /// Why the run may end here, where it may.
-    fn interval(&mut self, interval: &IntervalRecord) -> Option<String> {
+    fn known_after(&mut self, interval: &IntervalRecord) -> Option<String> {
         let warming = interval
             .stages
             .iter()
@@ -70,15 +69,12 @@ impl PrecisionMonitor {
 }
 
 impl Reporter for PrecisionMonitor {
-    fn observe(&mut self, event: &Observation<'_>) -> Option<String> {
-        let Observation::Interval(interval, _) = event else {
+    fn interval(&mut self, interval: &IntervalRecord) -> Option<String> {
+        if self.ended.is_some() {
             return None;
-        };
-        if self.ended.is_none() {
-            self.ended = self.interval(interval);
-            return self.ended.clone();
         }
-        None
+        self.ended = self.known_after(interval);
+        self.ended.clone()
     }
 }
 
@@ -114,17 +110,17 @@ mod tests {
             ended: None,
         };
         // Warm-up is another rate.
-        assert_eq!(precision.interval(&interval(0, 5)), None);
+        assert_eq!(precision.known_after(&interval(0, 5)), None);
         for second in 0..9 {
             assert_eq!(
-                precision.interval(&interval(1, 990 + 20 * (second % 2))),
+                precision.known_after(&interval(1, 990 + 20 * (second % 2))),
                 None
             );
         }
-        let text = precision.interval(&interval(1, 1000)).unwrap();
+        let text = precision.known_after(&interval(1, 1000)).unwrap();
         assert!(text.starts_with("the rate is known to ±0."), "{text}");
         precision.wanted = 0.0001;
-        assert_eq!(precision.interval(&interval(1, 1000)), None);
+        assert_eq!(precision.known_after(&interval(1, 1000)), None);
         assert!(
             precision
                 .not_reached()

@@ -36,7 +36,7 @@ pub(crate) fn show_plan(
     outline: &str,
     documents: &DocumentFlags,
 ) -> Result<(), Failure> {
-    if documents.json() {
+    if documents.json {
         return print_json(spec);
     }
     let toml = spec.to_toml().map_err(Failure::error)?;

@@ -5,7 +5,9 @@ use plimsoll_model::Plan;
 
 use crate::descriptors;
 use crate::documents::Made;
+use crate::environment::Environment;
 use crate::failure::Failure;
+use crate::origins::Origins;
 use crate::progress::Style;
 use crate::protocols;
 use crate::stopping;
@@ -20,6 +22,9 @@ pub(crate) struct Process {
     pub(crate) stop: Stop,
     /// What is to be reported when the command ends.
     pub(crate) made: Made,
+    /// Where the flags' values came from.
+    pub(crate) origins: Origins,
+    pub(crate) environment: Environment,
 }
 
 /// What signals pull. `loads`: the command makes a load, which it stops.

@@ -45,6 +45,14 @@ pub(crate) struct Needs {
     pub(crate) parts: u32,
 }
 
+/// Connections that are made before the load: calls that have one each have none beforehand.
+pub(crate) fn connections_beforehand(plan: &Plan) -> u64 {
+    match plan.load.reuse {
+        Reuse::Always => u64::from(plan.load.connections),
+        Reuse::Never => 0,
+    }
+}
+
 impl Needs {
     pub(crate) fn of(plan: &Plan) -> Needs {
         let clients = plan.load.arrivals.clients().unwrap_or(u32::MAX);

@@ -2,11 +2,22 @@
 //! [`Reporter`]s, which read that stream; `execution` lists those of a run.
 
 use plimsoll_engine::{Observation, Stop};
+use plimsoll_model::run::IntervalRecord;
 
 /// Reads the events of one run.
 pub(crate) trait Reporter {
     /// The next event. Returns the reason where the run is to end here.
-    fn observe(&mut self, event: &Observation<'_>) -> Option<String>;
+    fn observe(&mut self, event: &Observation<'_>) -> Option<String> {
+        match event {
+            Observation::Interval(interval, _) => self.interval(interval),
+            _ => None,
+        }
+    }
+
+    /// The same of an interval, for those that read nothing else.
+    fn interval(&mut self, _interval: &IntervalRecord) -> Option<String> {
+        None
+    }
 
     /// One of the reporters ends the run.
     fn ending(&mut self, _reason: &str) {}

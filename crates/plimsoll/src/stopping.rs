@@ -7,7 +7,6 @@ use std::io;
 use std::pin::Pin;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 
 use plimsoll_protocols::serving::runtime;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -16,6 +15,7 @@ use signal_hook::iterator::Signals;
 use crate::console;
 use crate::failure::{Exit, Failure};
 use crate::live;
+use crate::threads;
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,11 +40,7 @@ pub(crate) fn end_with_us(child: &mut Command) -> &mut Command {
 pub(crate) fn on_hangup(mut renew: impl FnMut() + Send + 'static) -> Result<(), Failure> {
     let failed = |e| Failure::error(format_args!("can't listen for signals: {e}"));
     let mut signals = Signals::new([SIGHUP]).map_err(failed)?;
-    thread::Builder::new()
-        .name("hangups".into())
-        .spawn(move || signals.forever().for_each(|_| renew()))
-        .map_err(failed)?;
-    Ok(())
+    threads::start("hangups", move || signals.forever().for_each(|_| renew())).map(drop)
 }
 
 fn make(wished: &Mutex<impl FnMut(Wish)>, wish: Wish) {
@@ -111,34 +107,28 @@ pub(crate) fn on_signal_reported(
     }));
     if std::env::var_os(END_WITH_INPUT).as_deref() == Some(OsStr::new("true")) {
         let wished = Arc::clone(&wished);
-        thread::Builder::new()
-            .name("input".into())
-            .spawn(move || {
-                // An input that can't be read has ended.
-                let _ = io::copy(&mut io::stdin(), &mut io::sink());
-                make(&wished, Wish::Gracefully);
-            })
-            .map_err(failed)?;
+        threads::start("input", move || {
+            // An input that can't be read has ended.
+            let _ = io::copy(&mut io::stdin(), &mut io::sink());
+            make(&wished, Wish::Gracefully);
+        })?;
     }
-    thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || {
-            for (count, _) in signals.forever().enumerate() {
-                match count {
-                    0 => {
-                        if !report.is_empty() {
-                            console::notice(report);
-                        }
-                        make(&wished, Wish::Gracefully);
+    threads::start("signals", move || {
+        for (count, _) in signals.forever().enumerate() {
+            match count {
+                0 => {
+                    if !report.is_empty() {
+                        console::notice(report);
                     }
-                    1 => make(&wished, Wish::AtOnce),
-                    _ => {
-                        live::restore();
-                        std::process::exit(i32::from(Exit::Interrupted.code()));
-                    }
+                    make(&wished, Wish::Gracefully);
+                }
+                1 => make(&wished, Wish::AtOnce),
+                _ => {
+                    live::restore();
+                    std::process::exit(i32::from(Exit::Interrupted.code()));
                 }
             }
-        })
-        .map_err(failed)?;
-    Ok(())
+        }
+    })
+    .map(drop)
 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::{TcpListener, ToSocketAddrs};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::Router;
@@ -15,7 +15,6 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use jiff::Timestamp;
-use plimsoll_engine::Observation;
 use plimsoll_model::Plan;
 use plimsoll_model::run::IntervalRecord;
 use plimsoll_protocols::serving::runtime;
@@ -27,6 +26,7 @@ use tokio::sync::watch;
 use crate::console;
 use crate::failure::{Failure, chain};
 use crate::reporter::Reporter;
+use crate::threads;
 
 /// Of the thread, on the scale of nice(2).
 const PRIORITY: i32 = 10;
@@ -78,10 +78,8 @@ impl OneRun<'_> {
 }
 
 impl Reporter for OneRun<'_> {
-    fn observe(&mut self, event: &Observation<'_>) -> Option<String> {
-        if let Observation::Interval(interval, _) = event {
-            current().iter().for_each(|t| t.interval(self.0, interval));
-        }
+    fn interval(&mut self, interval: &IntervalRecord) -> Option<String> {
+        current().iter().for_each(|t| t.interval(self.0, interval));
         None
     }
 }
@@ -107,10 +105,7 @@ impl Telemetry {
         let runs = Runs::default();
         let (news, seen) = watch::channel(0);
         let told = Arc::clone(&runs);
-        let thread = thread::Builder::new()
-            .name("telemetry".into())
-            .spawn(move || tell(wanted, &told, seen))
-            .map_err(|e| Failure::error(format_args!("--telemetry: {e}")))?;
+        let thread = threads::start("telemetry", move || tell(wanted, &told, seen))?;
         Ok(Telemetry {
             runs,
             news: Some(news),

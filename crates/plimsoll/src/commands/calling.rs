@@ -7,11 +7,10 @@ use plimsoll_protocols::registry::{ENTRIES, Entry};
 use super::picked::{Listed, Picked};
 use crate::commands::{asking, report, sweep};
 use crate::console;
-use crate::environment::{self, Environment};
+use crate::environment;
 use crate::execution::{self, By, OutputFlags};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
-use crate::origins::Origins;
 use crate::planning;
 use crate::problems::Source;
 use crate::process::Process;
@@ -52,12 +51,8 @@ impl Listed for Entry {
     }
 }
 
-pub(crate) fn execute(
-    arguments: &Picked<Entry>,
-    origins: &Origins,
-    environment: &Environment,
-    process: &Process,
-) -> Result<Exit, Failure> {
+pub(crate) fn execute(arguments: &Picked<Entry>, process: &Process) -> Result<Exit, Failure> {
+    let environment = &process.environment;
     let (entry, CallFlags { load, output }) = (arguments.of, &arguments.shared);
     if let Some((name, typed)) = arguments.typed.subcommand()
         && let Some(question) = entry.questions.iter().find(|known| known.name == name)
@@ -66,9 +61,12 @@ pub(crate) fn execute(
         console::result(answer.text)?;
         return Ok(Exit::Done);
     }
-    let target = arguments.typed.get_one::<String>("target");
-    let target = target.map(String::as_str);
-    let mut spec = load.spec(target, CallSpec::default(), origins)?;
+    let target: Option<&String> = arguments.typed.get_one("target");
+    let mut spec = load.spec(
+        target.map(String::as_str),
+        CallSpec::default(),
+        &process.origins,
+    )?;
     let export = entry.apply(&arguments.typed, &mut spec, &|name: &str| {
         environment.value(name)
     })?;

@@ -118,15 +118,11 @@ const SETTLE: Duration = Duration::from_millis(300);
 /// A trial that is lost goes on as long, so that its curve point means something.
 const LOST_AFTER: Duration = Duration::from_secs(1);
 
-pub(crate) fn execute(
-    arguments: &Arguments,
-    origins: &Origins,
-    environment: &Environment,
-    process: &Process,
-) -> Result<Exit, Failure> {
+pub(crate) fn execute(arguments: &Arguments, process: &Process) -> Result<Exit, Failure> {
+    let environment = &process.environment;
     let (mut spec, text) = read(&arguments.plan)?;
     let source = Source::of(&arguments.plan, &text);
-    arguments.apply(&mut spec, origins)?;
+    arguments.apply(&mut spec, &process.origins)?;
     let start_per_s = begin(&mut spec);
     let plan = planning::plan(&spec, environment, &source)?;
     check(&plan)?;
@@ -353,16 +349,16 @@ impl Hunt<'_> {
                     rate_per_s,
                     length,
                 } => {
-                    let spent_s = (clock.now().0 - began.0) as f64 / 1e9;
-                    let context = self.standing(purpose, rate_per_s, spent_s);
-                    let progress = |plan: &Plan| series.one(plan, vec![context.clone()]);
-                    let trial = self.attempt(purpose, rate_per_s, length, &progress)?;
+                    let spent = clock.now().duration_since(began);
+                    let context = self.standing(purpose, rate_per_s, spent);
+                    let attempt = Attempt { rate_per_s, length };
+                    let trial =
+                        self.attempt(purpose, attempt, |plan| series.one(plan, vec![context]))?;
                     if self.stopped() {
                         self.record.interrupted = true;
-                        let found = search::finding(&self.record.goal, &self.record.trials);
                         self.record.finding = Some(search::Finding {
                             budget_spent: true,
-                            ..found
+                            ..search::finding(&self.record.goal, &self.record.trials)
                         });
                         return Ok(());
                     }
@@ -378,24 +374,21 @@ impl Hunt<'_> {
     fn attempt(
         &self,
         purpose: Purpose,
-        rate_per_s: f64,
-        length: Duration,
-        progress: &dyn Fn(&Plan) -> Progress,
+        attempt: Attempt,
+        progress: impl FnOnce(&Plan) -> Progress,
     ) -> Result<Trial, Failure> {
         let clock = Clock::new();
         let began = clock.now();
         let number = self.record.trials.len() + 1;
-        let attempt = Attempt { rate_per_s, length };
+        let rate_per_s = attempt.rate_per_s;
         let (spec, plan) = self.setting.trial(attempt)?;
         let name = format!("{number:03}-{}-{rate_per_s}", purpose.name());
-        let (dir, progress) = (self.dir.join(&name), progress(&plan));
-        let abort_after = Some(plan.load.warmup() + LOST_AFTER);
         let job = execution::Job {
             spec: &spec,
             plan: &plan,
-            dir: &dir,
-            progress,
-            abort_after,
+            dir: &self.dir.join(&name),
+            progress: progress(&plan),
+            abort_after: Some(plan.load.warmup() + LOST_AFTER),
         };
         let run = match self.team {
             None => execution::carry_out(job, self.process, By::Machine)?,
@@ -404,27 +397,21 @@ impl Hunt<'_> {
         if !self.stopped() {
             thread::sleep(SETTLE);
         }
-        let took = clock.now().0 - began.0;
+        let took = clock.now().duration_since(began);
         let growth = growth(&plan, &run)?;
         let growing = growth.filter(|g| g.is_clear(rate_per_s, self.record.goal.precision));
-        let total = &run.summary.total;
+        let (total, response) = (&run.summary.total, run.summary.total.response);
         Ok(Trial {
             purpose,
             rate_per_s,
-            length_s: length.as_secs_f64(),
-            took_s: took as f64 / 1e9,
-            verdict: judge(
-                &plan.objectives,
-                self.record.implied_errors_share,
-                &plan,
-                growing,
-                &run,
-            ),
+            length_s: attempt.length.as_secs_f64(),
+            took_s: took.as_secs_f64(),
+            verdict: judge(&plan, self.record.implied_errors_share, growing, &run),
             achieved_per_s: total.achieved_per_s,
-            p50_us: total.response.and_then(|r| r.p50_us),
-            p99_us: total.response.and_then(|r| r.p99_us),
-            p99_9_us: total.response.and_then(|r| r.p99_9_us),
-            mean_us: total.response.map(|r| r.mean_us),
+            p50_us: response.and_then(|r| r.p50_us),
+            p99_us: response.and_then(|r| r.p99_us),
+            p99_9_us: response.and_then(|r| r.p99_9_us),
+            mean_us: response.map(|r| r.mean_us),
             limited_us: limited_us(&plan, &run),
             errors_share: errors_share(&run),
             growth,
@@ -433,7 +420,7 @@ impl Hunt<'_> {
     }
 
     /// Where the search stands when its next trial begins.
-    fn standing(&self, purpose: Purpose, rate_per_s: f64, spent_s: f64) -> String {
+    fn standing(&self, purpose: Purpose, rate_per_s: f64, spent: Duration) -> String {
         let known = search::finding(&self.record.goal, &self.record.trials);
         let bounds = match (known.low_per_s, known.high_per_s) {
             (Some(low), Some(high)) => {
@@ -444,10 +431,11 @@ impl Hunt<'_> {
             (None, None) => "the line is not known yet".to_owned(),
         };
         format!(
-            "trial {}, {}, at {} · {bounds} · {spent_s:.0} of at most {} s",
+            "trial {}, {}, at {} · {bounds} · {:.0} of at most {} s",
             self.record.trials.len() + 1,
             purpose.name(),
             rate(rate_per_s),
+            spent.as_secs_f64(),
             self.record.goal.budget_s
         )
     }

@@ -61,15 +61,10 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
 fn from_stdin(arguments: &Arguments) -> Result<Exit, Failure> {
     let failed = |e: std::io::Error| Failure::error(format_args!("can't read stdin: {e}"));
     let content = input::stdin().map_err(failed)?;
-    let folder = std::env::temp_dir().join(format!("plimsoll-{}", uuid::Uuid::new_v4()));
-    std::fs::create_dir(&folder).map_err(failed)?;
-    let file = folder.join("stdin");
-    let imported = std::fs::write(&file, content)
-        .map_err(failed)
-        .and_then(|()| import(&file, arguments));
-    // What is left of it is in a folder that is cleaned by others.
-    let _ = std::fs::remove_dir_all(&folder);
-    imported
+    let folder = tempfile::tempdir().map_err(failed)?;
+    let file = folder.path().join("stdin");
+    std::fs::write(&file, content).map_err(failed)?;
+    import(&file, arguments)
 }
 
 fn import(file: &Path, arguments: &Arguments) -> Result<Exit, Failure> {

@@ -8,10 +8,10 @@ use plimsoll_engine::worker::StopLevel;
 use crate::console;
 use crate::documents::{Made, Screen};
 use crate::failure::{Exit, Failure};
-use crate::launching::{Job, LAST_LINES, Load, Meeting, Objects};
+use crate::launching::{Job, LAST_LINES, Load, Meeting, Objects, PodFlags};
 use crate::process::Process;
-use crate::shards;
-use crate::shards::identity::{AccessFlags, check_run_id};
+use crate::shards::identity::check_run_id;
+use crate::shards::{self, RunFlags};
 
 /// Print the objects of Kubernetes that carry out a plan on several nodes, or apply them.
 #[derive(Debug, Args)]
@@ -32,14 +32,13 @@ pub(crate) struct Arguments {
     plan: PathBuf,
 
     /// How many shards: pods of the Job.
-    #[arg(long, env = "PLIMSOLL_SHARDS", value_name = "N",
+    #[arg(long, value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=10_000))]
     shards: u32,
 
     /// Where the shards meet: s3://, gs:// or az://.
     #[arg(
         long,
-        env = "PLIMSOLL_RENDEZVOUS",
         value_name = "URL",
         required_unless_present = "claim",
         conflicts_with = "claim"
@@ -48,59 +47,23 @@ pub(crate) struct Arguments {
 
     /// A PersistentVolumeClaim that all nodes can write (ReadWriteMany), for the shards to meet on and the
     /// run directory to be kept.
-    #[arg(long, env = "PLIMSOLL_CLAIM", value_name = "NAME")]
+    #[arg(long, value_name = "NAME")]
     claim: Option<String>,
 
     /// The run's name, different for each run [default: <name>-<UTC time>].
-    #[arg(long, env = "PLIMSOLL_RUN_ID", value_name = "ID")]
+    #[arg(long, value_name = "ID")]
     run_id: Option<String>,
 
-    /// The image, with Plimsoll as its entrypoint.
-    #[arg(
-        long,
-        env = "PLIMSOLL_IMAGE",
-        value_name = "IMAGE",
-        default_value = "plimsoll"
-    )]
-    image: String,
-
-    /// The namespace [default: that of kubectl].
-    #[arg(long, env = "PLIMSOLL_NAMESPACE", value_name = "NAME")]
-    namespace: Option<String>,
-
-    /// A service account that may use the bucket [default: a new one without rights].
-    #[arg(long, env = "PLIMSOLL_SERVICE_ACCOUNT", value_name = "NAME")]
-    service_account: Option<String>,
-
-    /// A secret whose keys become variables of the pods, such as AWS_ACCESS_KEY_ID.
-    #[arg(long, env = "PLIMSOLL_SECRET", value_name = "NAME")]
-    secret: Vec<String>,
-
-    /// Cores that a pod asks for.
-    #[arg(
-        long,
-        env = "PLIMSOLL_CPU",
-        value_name = "QUANTITY",
-        default_value = "1"
-    )]
-    cpu: String,
-
-    /// Memory that a pod asks for, and may use at most.
-    #[arg(
-        long,
-        env = "PLIMSOLL_MEMORY",
-        value_name = "QUANTITY",
-        default_value = "512Mi"
-    )]
-    memory: String,
+    #[command(flatten)]
+    pods: PodFlags,
 
     /// Hand the objects to kubectl, wait for the job, write the run directory from the bucket, and exit as the
     /// run does.
-    #[arg(long, env = "PLIMSOLL_APPLY")]
+    #[arg(long)]
     apply: bool,
 
     /// With --apply: the run directory [default: runs/<UTC time>-<name>].
-    #[arg(long, env = "PLIMSOLL_OUT", value_name = "DIR", requires = "apply")]
+    #[arg(long, value_name = "DIR", requires = "apply")]
     out: Option<PathBuf>,
 }
 
@@ -134,12 +97,7 @@ pub(crate) fn execute(
         shards: arguments.shards,
         run_id: &run_id,
         meeting,
-        image: &arguments.image,
-        namespace: arguments.namespace.as_deref(),
-        service_account: arguments.service_account.as_deref(),
-        secrets: &arguments.secret,
-        cpu: &arguments.cpu,
-        memory: &arguments.memory,
+        pods: &arguments.pods,
     };
     let yaml = objects.yaml()?;
     if !arguments.apply {
@@ -148,7 +106,7 @@ pub(crate) fn execute(
     }
     let name = objects.name();
     let job = Job {
-        namespace: arguments.namespace.as_deref(),
+        namespace: arguments.pods.namespace.as_deref(),
         name: &name,
         shards: arguments.shards,
     };
@@ -164,12 +122,10 @@ pub(crate) fn execute(
             }
             Ok(())
         }
-        _ => Err(Failure::new(
+        _ => Err(Failure::helped(
             Exit::Interrupted,
-            miette::miette!(
-                help = format!("kubectl delete job {name} ends it"),
-                "no longer waiting: the job {name} goes on"
-            ),
+            format_args!("no longer waiting: the job {name} goes on"),
+            &format!("kubectl delete job {name} ends it"),
         )),
     };
     let outcome = job.wait(&mut interrupted)?;
@@ -180,9 +136,12 @@ pub(crate) fn execute(
     }
     match meeting {
         Meeting::Url(url) => {
-            let access = AccessFlags::default().access();
-            let out = arguments.out.as_deref();
-            let merged = shards::merge(url, &access, Some(&run_id), out, Screen::Tables, made)?;
+            let run = RunFlags {
+                rendezvous: url.to_owned(),
+                run_id: Some(run_id.clone()),
+                access: Default::default(),
+            };
+            let merged = shards::merge(&run, arguments.out.as_deref(), Screen::Tables, made)?;
             Ok(exit.unwrap_or(merged))
         }
         Meeting::Claim(claim) => {

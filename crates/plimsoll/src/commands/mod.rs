@@ -164,11 +164,11 @@ impl Chosen {
     /// What a command that measures leaves for other programs.
     pub(crate) fn documents(&self) -> Option<&DocumentFlags> {
         match self {
-            Chosen::Run(arguments) => Some(arguments.output.documents()),
+            Chosen::Run(arguments) => Some(&arguments.output.documents),
             Chosen::Find(arguments) => Some(&arguments.documents),
             Chosen::Ladder(arguments) => Some(&arguments.climb.documents),
             Chosen::Sweep(arguments) => Some(&arguments.climb.documents),
-            Chosen::Call(arguments) => Some(arguments.shared.output.documents()),
+            Chosen::Call(arguments) => Some(&arguments.shared.output.documents),
             Chosen::Merge(arguments) => Some(&arguments.documents),
             Chosen::Stack(arguments) => arguments.documents(),
             _ => None,
@@ -232,16 +232,18 @@ fn carry_out(
             trace: cli.trace,
             stop: stopped_by_signals(loads)?,
             made: made.clone(),
+            origins: origins.clone(),
+            environment: environment.clone(),
         })
     };
     match cli.command {
-        Chosen::Run(arguments) => run::execute(&arguments, origins, environment, &process()?),
-        Chosen::Find(arguments) => find::execute(&arguments, origins, environment, &process()?),
+        Chosen::Run(arguments) => run::execute(&arguments, &process()?),
+        Chosen::Find(arguments) => find::execute(&arguments, &process()?),
         Chosen::Ladder(arguments) => ladder::execute(&arguments, origins, environment, &process()?),
         Chosen::Sweep(arguments) => sweep::execute(&arguments, origins, environment, &process()?),
-        Chosen::Shard(arguments) => shard::execute(&arguments, environment, &process()?),
-        Chosen::Stack(arguments) => stack::execute(&arguments, origins, environment, process),
-        Chosen::Call(arguments) => calling::execute(&arguments, origins, environment, &process()?),
+        Chosen::Shard(arguments) => shard::execute(&arguments, &process()?),
+        Chosen::Stack(arguments) => stack::execute(&arguments, process),
+        Chosen::Call(arguments) => calling::execute(&arguments, &process()?),
         Chosen::Report(arguments) => report::execute(&arguments),
         Chosen::Compare(arguments) => compare::execute(&arguments),
         Chosen::Import(arguments) => import::execute(&arguments),

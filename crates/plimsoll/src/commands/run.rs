@@ -6,12 +6,10 @@ use clap::Args;
 use plimsoll_model::Plan;
 use plimsoll_protocols::flags::RowFlags;
 
-use crate::environment::Environment;
 use crate::execution::{self, By, OutputFlags};
 use crate::failure::{Exit, Failure};
 use crate::lanes::Lanes;
 use crate::load_flags::{LoadFlags, lay};
-use crate::origins::Origins;
 use crate::planning;
 use crate::problems::Source;
 use crate::process::Process;
@@ -49,12 +47,8 @@ pub(crate) struct Arguments {
     pub(crate) output: OutputFlags,
 }
 
-pub(crate) fn execute(
-    arguments: &Arguments,
-    origins: &Origins,
-    environment: &Environment,
-    process: &Process,
-) -> Result<Exit, Failure> {
+pub(crate) fn execute(arguments: &Arguments, process: &Process) -> Result<Exit, Failure> {
+    let environment = &process.environment;
     if arguments.plans.len() > 1 {
         arguments.output.check_for_several()?;
     }
@@ -64,7 +58,7 @@ pub(crate) fn execute(
         let (mut spec, text) = planning::read(path)?;
         lay!(arguments over spec: target);
         arguments.rows.apply(&mut spec);
-        arguments.load.apply(&mut spec, origins)?;
+        arguments.load.apply(&mut spec, &process.origins)?;
         let source = Source::of(path, &text);
         let asked = match Lanes::of(&spec, environment, &source)? {
             Some(lanes) => Asked::Lanes(lanes),

@@ -15,7 +15,6 @@ use plimsoll_engine::worker::Established;
 use plimsoll_engine::{Clock, Place};
 use plimsoll_model::plan::{Shard, Watch};
 
-use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 use crate::planning;
 use crate::planning::read;
@@ -23,6 +22,7 @@ use crate::problems::Source;
 use crate::process::Process;
 use crate::protocols;
 use crate::spread::wire::{End, HEARTBEAT, Message, Order, Ready, messages};
+use crate::threads;
 
 /// One of several processes that share a load. Other commands start it where they need it.
 #[derive(Debug, Args)]
@@ -59,11 +59,7 @@ pub(crate) struct Arguments {
     source: Vec<IpAddr>,
 }
 
-pub(crate) fn execute(
-    arguments: &Arguments,
-    environment: &Environment,
-    process: &Process,
-) -> Result<Exit, Failure> {
+pub(crate) fn execute(arguments: &Arguments, process: &Process) -> Result<Exit, Failure> {
     if arguments.index >= arguments.of {
         return Err(Failure::usage(
             format_args!("--index {} --of {}", arguments.index, arguments.of),
@@ -71,7 +67,7 @@ pub(crate) fn execute(
         ));
     }
     send_heartbeats()?;
-    match carry(arguments, environment, process) {
+    match carry(arguments, process) {
         Ok(end) => send(&Message::Finished(end)),
         Err(failure) if failure.exit() == Exit::Defect => {
             send(&Message::Defect(failure.to_string()))
@@ -82,15 +78,11 @@ pub(crate) fn execute(
     Ok(Exit::Done)
 }
 
-fn carry(
-    arguments: &Arguments,
-    environment: &Environment,
-    process: &Process,
-) -> Result<End, Failure> {
+fn carry(arguments: &Arguments, process: &Process) -> Result<End, Failure> {
     let orders = listen(process)?;
     let (spec, text) = read(&arguments.plan)?;
     let source = Source::of(&arguments.plan, &text);
-    let mut plan = planning::plan(&spec, environment, &source)?;
+    let mut plan = planning::plan(&spec, &process.environment, &source)?;
     plan.watch = Watch::Nothing;
     plan.load.processes = None;
     plan.load.workers = Some(arguments.workers);
@@ -115,51 +107,42 @@ fn carry(
         messages(&event, |message| send(&message));
     })
     .map_err(|e| protocols::could_not_begin(e, &plan))?;
-    Ok(End {
-        interrupted: finished.interrupted,
-        negotiated: finished.negotiated,
-    })
+    Ok(End::of(finished))
 }
 
 /// Reads the orders of the other process on a thread of its own.
 fn listen(process: &Process) -> Result<mpsc::Receiver<Order>, Failure> {
     let (sender, orders) = mpsc::channel();
     let stop = process.stop.clone();
-    thread::Builder::new()
-        .name("orders".into())
-        .spawn(move || {
-            for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-                let Some(order) = Order::from_line(&line) else {
-                    tracing::warn!("not understood: {line:?}");
-                    continue;
-                };
-                if order == Order::Stop {
-                    stop.request();
-                }
-                // The load may be past its beginning, or over.
-                let _ = sender.send(order);
+    threads::start("orders", move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            let Some(order) = Order::from_line(&line) else {
+                tracing::warn!("not understood: {line:?}");
+                continue;
+            };
+            if order == Order::Stop {
+                stop.request();
             }
-            // Nobody is left who could want what is measured.
-            stop.request();
-            stop.request();
-        })
-        .map_err(|e| Failure::error(format_args!("can't listen to the standard input: {e}")))?;
+            // The load may be past its beginning, or over.
+            let _ = sender.send(order);
+        }
+        // Nobody is left who could want what is measured.
+        stop.request();
+        stop.request();
+    })?;
     Ok(orders)
 }
 
 /// Sends heartbeats from a thread of its own: the others can't
 /// wait for one that stands still.
 fn send_heartbeats() -> Result<(), Failure> {
-    thread::Builder::new()
-        .name("heartbeat".into())
-        .spawn(|| {
-            loop {
-                send(&Message::Alive);
-                thread::sleep(HEARTBEAT);
-            }
-        })
-        .map_err(|e| Failure::error(format_args!("can't start a thread: {e}")))?;
-    Ok(())
+    threads::start("heartbeat", || {
+        loop {
+            send(&Message::Alive);
+            thread::sleep(HEARTBEAT);
+        }
+    })
+    .map(drop)
 }
 
 /// Where nobody reads it, the input ends, too, and with it this process.

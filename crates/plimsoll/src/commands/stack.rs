@@ -12,18 +12,14 @@ use plimsoll_model::units::Period;
 use plimsoll_protocols::registry::QueryFlags;
 use plimsoll_stack::sessions::{Limits, Stack, Topology, is_healthy};
 
-use serde_json::Value;
-
 use crate::commands::report;
 use crate::console;
 use crate::descriptors;
 use crate::documents::DocumentFlags;
 use crate::documents::Json;
-use crate::environment::Environment;
 use crate::execution::{self, By, OutputFlags};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
-use crate::origins::Origins;
 use crate::planning;
 use crate::problems::{self, Source};
 use crate::process::Process;
@@ -54,7 +50,9 @@ enum Action {
     Up(UpArguments),
     Status(StatusArguments),
     Logs(LogsArguments),
-    Down(DownArguments),
+    /// Stop the processes that were started, and no others.
+    #[command(before_help = "Example: plimsoll stack down sessions")]
+    Down(Place),
     Run(Box<RunArguments>),
 }
 
@@ -183,14 +181,6 @@ struct LogsArguments {
     follow: bool,
 }
 
-/// Stop the processes that were started, and no others.
-#[derive(Debug, Args)]
-#[command(before_help = "Example: plimsoll stack down sessions")]
-struct DownArguments {
-    #[command(flatten)]
-    place: Place,
-}
-
 /// Start a stack, load it, print the report, and stop it.
 #[derive(Debug, Args)]
 #[command(before_help = "Example: plimsoll stack run sessions --clients 1000 --queries 10",
@@ -235,7 +225,7 @@ impl Arguments {
     /// Of a load, where the command puts one.
     pub(crate) fn documents(&self) -> Option<&DocumentFlags> {
         match &self.action {
-            Action::Run(arguments) => Some(arguments.output.documents()),
+            Action::Run(arguments) => Some(&arguments.output.documents),
             _ => None,
         }
     }
@@ -243,8 +233,6 @@ impl Arguments {
 
 pub(crate) fn execute(
     arguments: &Arguments,
-    origins: &Origins,
-    environment: &Environment,
     process: impl FnOnce() -> Result<Process, Failure>,
 ) -> Result<Exit, Failure> {
     match &arguments.action {
@@ -256,14 +244,14 @@ pub(crate) fn execute(
         ),
         Action::Status(arguments) => status(arguments),
         Action::Logs(arguments) => logs(&arguments.place.dir, arguments.follow),
-        Action::Down(arguments) => take_down(&arguments.place.dir),
+        Action::Down(place) => take_down(&place.dir),
         Action::Run(arguments) if arguments.up_only => {
             let (flags, workers) = (&arguments.topology, arguments.server_workers);
             bring_up(&arguments.place, flags, workers, arguments.clients())
         }
         Action::Run(arguments) if arguments.logs => logs(&arguments.place.dir, false),
         Action::Run(arguments) if arguments.down => take_down(&arguments.place.dir),
-        Action::Run(arguments) => run(arguments, origins, environment, &process()?),
+        Action::Run(arguments) => run(arguments, &process()?),
     }
 }
 
@@ -336,33 +324,22 @@ fn up(
     Stack::up(&place.dir, &plimsoll, &topology).map_err(Failure::error)
 }
 
-fn run(
-    arguments: &RunArguments,
-    origins: &Origins,
-    environment: &Environment,
-    process: &Process,
-) -> Result<Exit, Failure> {
+fn run(arguments: &RunArguments, process: &Process) -> Result<Exit, Failure> {
     let (flags, workers) = (&arguments.topology, arguments.server_workers);
     let mut stack = up(&arguments.place, flags, workers, arguments.clients())?;
-    let carried_out = load(arguments, &stack, origins, environment, process);
+    let carried_out = load(arguments, &stack, process);
     let ended = stack.down(&arguments.place.dir).map_err(Failure::error);
     let exit = carried_out?;
     ended?;
     Ok(exit)
 }
 
-fn load(
-    arguments: &RunArguments,
-    stack: &Stack,
-    origins: &Origins,
-    environment: &Environment,
-    process: &Process,
-) -> Result<Exit, Failure> {
+fn load(arguments: &RunArguments, stack: &Stack, process: &Process) -> Result<Exit, Failure> {
     let mut spec = Spec::default();
     let applied = arguments.queries.apply(&mut spec, stack.api, stack.sockets);
     applied.map_err(|problem| problems::failure(vec![problem], &Source::Flags))?;
-    arguments.load.apply(&mut spec, origins)?;
-    let mut plan = planning::plan(&spec, environment, &Source::Flags)?;
+    arguments.load.apply(&mut spec, &process.origins)?;
+    let mut plan = planning::plan(&spec, &process.environment, &Source::Flags)?;
     if spec.watch.is_none() {
         // Not the balancers alone, which listen on the target's port.
         plan.watch = Watch::Started;
@@ -380,37 +357,25 @@ fn load(
 fn status(arguments: &StatusArguments) -> Result<Exit, Failure> {
     let stack = Stack::load(&arguments.place.dir).map_err(Failure::error)?;
     let mut all_well = true;
-    let mut lines = Vec::new();
-    for process in &stack.processes {
-        let path = (process.name != "redis").then_some("/health");
-        let word = match (process.is_alive(), is_healthy(process.address, path)) {
+    let (mut list, mut lines) = (Vec::new(), Vec::new());
+    for p in &stack.processes {
+        let path = (p.name != "redis").then_some("/health");
+        let word = match (p.is_alive(), is_healthy(p.address, path)) {
             (true, true) => "healthy",
             (true, false) => "unhealthy",
             (false, _) => "gone",
         };
         all_well &= word == "healthy";
-        lines.push((process, word));
+        let (address, log) = (p.address.to_string(), p.log.display());
+        lines.push(format!(
+            "{:<12} {word:<10} pid {:<8} {address:<22} {log}",
+            p.name, p.pid
+        ));
+        list.push(serde_json::json!({
+            "name": p.name, "state": word, "pid": p.pid, "address": address, "log": p.log,
+        }));
     }
-    let list: Vec<Value> = lines
-        .iter()
-        .map(|(p, word)| {
-            serde_json::json!({
-                "name": p.name, "state": word, "pid": p.pid,
-                "address": p.address.to_string(), "log": p.log,
-            })
-        })
-        .collect();
-    let lines = lines.iter().map(|(p, word)| {
-        format!(
-            "{:<12} {word:<10} pid {:<8} {:<22} {}",
-            p.name,
-            p.pid,
-            p.address.to_string(),
-            p.log.display()
-        )
-    });
-    let text = lines.collect::<Vec<String>>().join("\n");
-    arguments.json.result(&list.into(), text)?;
+    arguments.json.result(&list.into(), lines.join("\n"))?;
     Ok(if all_well { Exit::Done } else { Exit::Error })
 }
 

@@ -90,7 +90,7 @@ pub(crate) fn typed(
     }
     let untyped = ClimbFlags::default();
     let asked = Asked {
-        out: output.out(),
+        out: output.out.as_deref(),
         ..untyped.asked("both", |_| 1, |_| String::new())
     };
     let screen = output.screen();

@@ -1,6 +1,6 @@
 //! Where the results of a load go.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use plimsoll_model::spec::Spec;
@@ -14,10 +14,10 @@ use crate::failure::Failure;
 pub(crate) struct OutputFlags {
     /// The run directory [default: runs/<UTC time>-<name>].
     #[arg(long, value_name = "DIR", help_heading = "Output")]
-    out: Option<PathBuf>,
+    pub(crate) out: Option<PathBuf>,
 
     #[command(flatten)]
-    pub(super) documents: DocumentFlags,
+    pub(crate) documents: DocumentFlags,
 
     /// A progress line every so many calls.
     #[arg(
@@ -32,23 +32,10 @@ pub(crate) struct OutputFlags {
 
     /// Show the plan with every default filled in, and don't run it.
     #[arg(long, help_heading = "Output")]
-    pub(super) dry_run: bool,
+    pub(crate) dry_run: bool,
 }
 
 impl OutputFlags {
-    pub(crate) fn out(&self) -> Option<&Path> {
-        self.out.as_deref()
-    }
-
-    /// No load is to be put on the target.
-    pub(crate) fn is_dry_run(&self) -> bool {
-        self.dry_run
-    }
-
-    pub(crate) fn documents(&self) -> &DocumentFlags {
-        &self.documents
-    }
-
     pub(crate) fn screen(&self) -> Screen {
         match self.saves_to_stdout() {
             true => Screen::Document,

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write as _};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -106,14 +106,28 @@ impl Outcome {
 }
 
 impl Job<'_> {
-    fn kubectl(&self, words: &[&str]) -> Command {
+    /// What `kubectl` prints that is given these words, and `input`.
+    fn kubectl(&self, words: &[&str], input: &str) -> Result<String, Failure> {
         let mut command = Command::new("kubectl");
         if let Some(namespace) = self.namespace {
             command.args(["--namespace", namespace]);
         }
-        command.args(words);
+        command.args(words).stdin(Stdio::piped());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
+        let mut child = command.spawn().map_err(|e| unstarted(&e))?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // One that did not read to its end says why.
+            let _ = stdin.write_all(input.as_bytes());
+        }
+        let output = child.wait_with_output().map_err(|e| unstarted(&e))?;
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            false => Err(Failure::error(format_args!(
+                "kubectl {}: {}",
+                words.join(" "),
+                String::from_utf8_lossy(&output.stderr).trim()
+            ))),
+        }
     }
 
     /// Hands the objects over.
@@ -121,21 +135,8 @@ impl Job<'_> {
     /// # Errors
     /// Where there is no `kubectl`, or the cluster refuses them.
     pub(crate) fn apply(&self, objects: &str) -> Result<(), Failure> {
-        let words = ["apply", "-f", "-"];
-        let mut child = self
-            .kubectl(&words)
-            .stdin(Stdio::piped())
-            .spawn()
-            .map_err(|e| unstarted(&e))?;
-        if let Some(mut input) = child.stdin.take() {
-            // One that did not read to its end says why.
-            let _ = input.write_all(objects.as_bytes());
-        }
-        let output = child.wait_with_output().map_err(|e| unstarted(&e))?;
-        check(&words, &output)?;
-        for line in String::from_utf8_lossy(&output.stdout).lines() {
-            console::confirmation(line);
-        }
+        let printed = self.kubectl(&["apply", "-f", "-"], objects)?;
+        printed.lines().for_each(console::confirmation);
         Ok(())
     }
 
@@ -153,10 +154,9 @@ impl Job<'_> {
         let (mut failed, mut running) = (0, usize::MAX);
         let mut reported = BTreeSet::new();
         loop {
-            let output = self.kubectl(&words).output().map_err(|e| unstarted(&e))?;
-            let found = check(&words, &output).and_then(|()| {
-                Outcome::read(&output.stdout)
-                    .map_err(|e| Failure::error(format_args!("kubectl get: {e}")))
+            let found = self.kubectl(&words, "").and_then(|printed| {
+                let unread = |e| Failure::error(format_args!("kubectl get: {e}"));
+                Outcome::read(printed.as_bytes()).map_err(unread)
             });
             match found {
                 Ok(outcome) => {
@@ -193,10 +193,7 @@ impl Job<'_> {
     /// # Errors
     /// Where the cluster does not answer.
     pub(crate) fn log(&self, pod: &str, options: &[&str]) -> Result<String, Failure> {
-        let words = &[&["logs", pod], options].concat();
-        let output = self.kubectl(words).output().map_err(|e| unstarted(&e))?;
-        check(words, &output)?;
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        self.kubectl(&[&["logs", pod], options].concat(), "")
     }
 }
 
@@ -205,17 +202,6 @@ fn unstarted(error: &io::Error) -> Failure {
         format_args!("can't start kubectl: {error}"),
         "install kubectl, or leave --apply out and give the objects to the cluster yourself",
     )
-}
-
-fn check(words: &[&str], output: &Output) -> Result<(), Failure> {
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(Failure::error(format_args!(
-            "kubectl {}: {}",
-            words.join(" "),
-            String::from_utf8_lossy(&output.stderr).trim()
-        ))),
-    }
 }
 
 #[cfg(test)]

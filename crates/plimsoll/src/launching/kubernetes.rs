@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use clap::Args;
 use plimsoll_model::input;
 use plimsoll_protocols::registry;
 
@@ -32,14 +33,35 @@ pub(crate) struct Objects<'a> {
     pub(crate) shards: u32,
     pub(crate) run_id: &'a str,
     pub(crate) meeting: Meeting<'a>,
-    pub(crate) image: &'a str,
-    pub(crate) namespace: Option<&'a str>,
-    /// `None`: one of their own, without rights.
-    pub(crate) service_account: Option<&'a str>,
-    /// Secrets whose keys are variables of the pods.
-    pub(crate) secrets: &'a [String],
-    pub(crate) cpu: &'a str,
-    pub(crate) memory: &'a str,
+    pub(crate) pods: &'a PodFlags,
+}
+
+/// What pods are made of.
+#[derive(Debug, Args)]
+pub(crate) struct PodFlags {
+    /// The image, with Plimsoll as its entrypoint.
+    #[arg(long, value_name = "IMAGE", default_value = "plimsoll")]
+    pub(crate) image: String,
+
+    /// The namespace [default: that of kubectl].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
+
+    /// A service account that may use the bucket [default: a new one without rights].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) service_account: Option<String>,
+
+    /// A secret whose keys become variables of the pods, such as AWS_ACCESS_KEY_ID.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) secret: Vec<String>,
+
+    /// Cores that a pod asks for.
+    #[arg(long, value_name = "QUANTITY", default_value = "1")]
+    pub(crate) cpu: String,
+
+    /// Memory that a pod asks for, and may use at most.
+    #[arg(long, value_name = "QUANTITY", default_value = "512Mi")]
+    pub(crate) memory: String,
 }
 
 /// Where the shards meet.
@@ -67,7 +89,7 @@ impl Objects<'_> {
         if !secret.is_empty() {
             documents.push(self.secret(&name, &secret)?);
         }
-        if self.service_account.is_none() {
+        if self.pods.service_account.is_none() {
             documents.push(format!(
                 "apiVersion: v1\nkind: ServiceAccount\n{}automountServiceAccountToken: false\n",
                 self.metadata(&name)
@@ -104,9 +126,8 @@ impl Objects<'_> {
     }
 
     fn heading(&self, name: &str) -> String {
-        let space = self
-            .namespace
-            .map_or_else(String::new, |space| format!(" -n {space}"));
+        let space = self.pods.namespace.iter();
+        let space: String = space.map(|space| format!(" -n {space}")).collect();
         let result = match self.meeting {
             Meeting::Url(url) => format!(
                 "#   plimsoll watch {url} --run-id {id}\n#   plimsoll merge {url} --run-id {id} --out runs/{id}\n",
@@ -147,7 +168,7 @@ impl Objects<'_> {
     /// Of the object `name`; the label that all objects of the run have is the run's.
     fn metadata(&self, name: &str) -> String {
         let mut text = format!("metadata:\n  name: {name}\n");
-        if let Some(space) = self.namespace {
+        if let Some(space) = &self.pods.namespace {
             let _ = writeln!(text, "  namespace: {}", json(space));
         }
         let _ = writeln!(
@@ -168,10 +189,7 @@ impl Objects<'_> {
             };
         }
         check_length("data files", texts.len() + others.len())?;
-        let mut text = format!(
-            "apiVersion: v1\nkind: ConfigMap\n{}immutable: true\n",
-            self.metadata(name)
-        );
+        let mut text = self.immutable("ConfigMap", name);
         for (section, entries) in [("data", texts), ("binaryData", others)] {
             if !entries.is_empty() {
                 let _ = write!(text, "{section}:\n{entries}");
@@ -180,21 +198,20 @@ impl Objects<'_> {
         Ok(text)
     }
 
+    fn immutable(&self, kind: &str, name: &str) -> String {
+        let metadata = self.metadata(name);
+        format!("apiVersion: v1\nkind: {kind}\n{metadata}immutable: true\n")
+    }
+
     fn secret(&self, name: &str, files: &Files) -> Result<String, Failure> {
         let mut entries = String::new();
         for (index, (path, content)) in files.iter().enumerate() {
-            let _ = writeln!(
-                entries,
-                "  {}: {}",
-                key(index, path),
-                STANDARD.encode(content)
-            );
+            let (key, content) = (key(index, path), STANDARD.encode(content));
+            let _ = writeln!(entries, "  {key}: {content}");
         }
         check_length("certificates and keys", entries.len())?;
-        Ok(format!(
-            "apiVersion: v1\nkind: Secret\n{}immutable: true\ntype: Opaque\ndata:\n{entries}",
-            self.metadata(&format!("{name}-tls"))
-        ))
+        let object = self.immutable("Secret", &format!("{name}-tls"));
+        Ok(format!("{object}type: Opaque\ndata:\n{entries}"))
     }
 
     /// The volumes, and how the one is mounted in which the shards meet.
@@ -227,42 +244,38 @@ impl Objects<'_> {
 
     /// Where a shard takes secrets from.
     fn variables(&self) -> String {
-        match self.secrets {
-            [] => String::new(),
-            secrets => {
-                let each = secrets.iter().map(|secret| {
-                    format!(
-                        "            - secretRef:\n                name: {}\n",
-                        json(secret)
-                    )
-                });
-                format!("          envFrom:\n{}", each.collect::<String>())
+        let mut text = String::new();
+        for secret in &self.pods.secret {
+            if text.is_empty() {
+                text += "          envFrom:\n";
             }
+            let name = json(secret);
+            let _ = write!(
+                text,
+                "            - secretRef:\n                name: {name}\n"
+            );
         }
+        text
     }
 
     fn job(&self, name: &str, plan: &str, data: &Files, secret: &Files) -> String {
         let shards = self.shards.to_string();
         let (url, out) = (self.url(), self.out());
-        let words = [
-            "run",
-            plan,
-            "--rendezvous",
-            &url,
-            "--run-id",
-            self.run_id,
-            "--shards",
-            &shards,
-            "--out",
-            &out,
+        let flags = [
+            ("--rendezvous", &*url),
+            ("--run-id", self.run_id),
+            ("--shards", &*shards),
+            ("--out", &*out),
         ];
+        let flags = flags.into_iter().flat_map(|(flag, value)| [flag, value]);
+        let words = ["run", plan].into_iter().chain(flags);
         let arguments: String = words
-            .iter()
             .map(|word| format!("            - {}\n", json(word)))
             .collect();
         let variables = self.variables();
         let (mount, volumes) = self.volumes(name, data, secret);
-        let account = self.service_account.map_or_else(|| name.to_owned(), json);
+        let account = self.pods.service_account.as_deref();
+        let account = account.map_or_else(|| name.to_owned(), json);
         format!(
             "apiVersion: batch/v1
 kind: Job
@@ -327,9 +340,9 @@ kind: Job
               mountPath: /tmp
 {mount}{volumes}",
             metadata = self.metadata(name),
-            image = json(self.image),
-            cpu = json(self.cpu),
-            memory = json(self.memory),
+            image = json(&self.pods.image),
+            cpu = json(&self.pods.cpu),
+            memory = json(&self.pods.memory),
         )
     }
 }

@@ -1,27 +1,60 @@
 //! A batch script for Slurm.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::PathBuf;
+
+use clap::Args;
 
 use super::Load;
 
 /// What a job asks for.
-pub(crate) struct Script<'a> {
-    pub(crate) load: &'a Load,
-    pub(crate) shards: u32,
-    pub(crate) per_node: u32,
-    pub(crate) cores: u32,
-    pub(crate) time: Option<&'a str>,
-    pub(crate) partition: Option<&'a str>,
-    /// `None`: a folder where the job was submitted.
-    pub(crate) rendezvous: Option<&'a str>,
-    pub(crate) program: &'a Path,
+#[derive(Debug, Args)]
+pub(crate) struct ScriptFlags {
+    /// How many shards: tasks of the job.
+    #[arg(long, value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    shards: u32,
+
+    /// Where the shards meet [default: the folder rendezvous where the job is submitted].
+    #[arg(long, value_name = "URL")]
+    rendezvous: Option<String>,
+
+    /// Shards on a node.
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=1024))]
+    per_node: u32,
+
+    /// Cores of a shard.
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=1024))]
+    cores: u32,
+
+    /// The job's time limit, in Slurm's format: 10:00 is ten minutes [default: the partition's].
+    #[arg(long, value_name = "TIME", value_parser = word)]
+    time: Option<String>,
+
+    /// The partition [default: the cluster's].
+    #[arg(long, value_name = "NAME", value_parser = word)]
+    partition: Option<String>,
+
+    /// This program on the nodes.
+    #[arg(long, value_name = "FILE", default_value = "plimsoll")]
+    program: PathBuf,
 }
 
-impl Script<'_> {
+/// What a line of options may hold.
+fn word(text: &str) -> Result<String, String> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || "-_:.,".contains(c);
+    match !text.is_empty() && text.chars().all(legal) {
+        true => Ok(text.to_owned()),
+        false => Err("expected letters, digits and -_:., only".to_owned()),
+    }
+}
+
+impl ScriptFlags {
     /// For `sbatch`.
-    pub(crate) fn text(&self) -> String {
-        let name = &self.load.name;
+    pub(crate) fn text(&self, load: &Load) -> String {
+        let name = &load.name;
         let mut text = format!(
             "#!/bin/bash\n\
              #SBATCH --job-name={name}\n\
@@ -30,18 +63,18 @@ impl Script<'_> {
              #SBATCH --cpus-per-task={}\n",
             self.shards, self.per_node, self.cores
         );
-        for (option, value) in [("time", self.time), ("partition", self.partition)] {
+        for (option, value) in [("time", &self.time), ("partition", &self.partition)] {
             if let Some(value) = value {
                 let _ = writeln!(text, "#SBATCH --{option}={value}");
             }
         }
-        let rendezvous = self.rendezvous.map_or_else(
+        let rendezvous = self.rendezvous.as_deref().map_or_else(
             || "\"file://${SLURM_SUBMIT_DIR:-$PWD}/rendezvous\"".to_owned(),
             quoted,
         );
         let (program, plan) = (
             quoted(&self.program.to_string_lossy()),
-            quoted(&self.load.path.to_string_lossy()),
+            quoted(&load.path.to_string_lossy()),
         );
         let _ = write!(
             text,

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use plimsoll_engine::worker::StopLevel;
@@ -16,6 +16,7 @@ use super::store::{Answer, Store};
 use crate::console;
 use crate::failure::Failure;
 use crate::spread::wire::Message;
+use crate::threads;
 
 /// How often it is looked what is due.
 const TURN: Duration = Duration::from_millis(50);
@@ -53,10 +54,7 @@ impl Rendezvous {
             heard,
             sender,
         };
-        thread::Builder::new()
-            .name("shard".into())
-            .spawn(move || serving.serve(member))
-            .map_err(|e| Failure::error(format_args!("can't start a thread: {e}")))?;
+        threads::start("shard", move || serving.serve(member))?;
         Ok(Rendezvous { inputs, events })
     }
 
@@ -223,7 +221,7 @@ impl Leading {
 /// Keeps giving signs of the leader, from a thread of its own, until the end is announced and written.
 pub(super) struct Closing {
     end: Sender<u8>,
-    thread: thread::JoinHandle<()>,
+    thread: JoinHandle<()>,
 }
 
 impl Closing {
@@ -231,28 +229,25 @@ impl Closing {
     /// When no thread can be started.
     pub(super) fn start(mut leading: Leading) -> Result<Closing, Failure> {
         let (end, ended) = mpsc::channel();
-        let thread = thread::Builder::new()
-            .name("leader".into())
-            .spawn(move || {
-                let mut patience = None;
-                while !leading.leader.has_ended() {
-                    leading.turn();
-                    let now = leading.clock.now();
-                    match ended.try_recv() {
-                        Ok(exit) => {
-                            leading.leader.end(exit, now);
-                            patience = Some(now + super::member::STORE_PATIENCE);
-                        }
-                        // The command has ended without saying how.
-                        Err(mpsc::TryRecvError::Disconnected) if patience.is_none() => break,
-                        Err(_) => {}
+        let thread = threads::start("leader", move || {
+            let mut patience = None;
+            while !leading.leader.has_ended() {
+                leading.turn();
+                let now = leading.clock.now();
+                match ended.try_recv() {
+                    Ok(exit) => {
+                        leading.leader.end(exit, now);
+                        patience = Some(now + super::member::STORE_PATIENCE);
                     }
-                    if patience.is_some_and(|until| now > until) {
-                        break;
-                    }
+                    // The command has ended without saying how.
+                    Err(mpsc::TryRecvError::Disconnected) if patience.is_none() => break,
+                    Err(_) => {}
                 }
-            })
-            .map_err(|e| Failure::error(format_args!("can't start a thread: {e}")))?;
+                if patience.is_some_and(|until| now > until) {
+                    break;
+                }
+            }
+        })?;
         Ok(Closing { end, thread })
     }
 

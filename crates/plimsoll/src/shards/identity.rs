@@ -1,7 +1,6 @@
 //! Which shard this is, of how many, in which run: from flags, or from what an engine that starts
 //! many processes puts into the environment of each.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -21,82 +20,29 @@ const BARRIER: Duration = Duration::from_secs(300);
 pub(crate) struct ShardFlags {
     /// Where the shards of a run on several machines meet: file:///FOLDER, s3://, gs://, az://, or
     /// tcp://HOST:PORT, where shard 0 listens.
-    #[arg(
-        long,
-        env = "PLIMSOLL_RENDEZVOUS",
-        value_name = "URL",
-        help_heading = "Shards"
-    )]
+    #[arg(long, value_name = "URL", help_heading = "Shards")]
     rendezvous: Option<String>,
 
     /// How many shards there are [default: from Slurm, MPI or AWS Batch].
-    #[arg(long, env = "PLIMSOLL_SHARDS", value_name = "N", help_heading = "Shards",
+    #[arg(long, value_name = "N", help_heading = "Shards",
         value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SHARDS)))]
     shards: Option<u32>,
 
     /// Which of them this is, from 0 [default: from Kubernetes, Slurm, MPI, Nomad or AWS Batch].
-    #[arg(
-        long,
-        env = "PLIMSOLL_SHARD",
-        value_name = "K",
-        help_heading = "Shards"
-    )]
+    #[arg(long, value_name = "K", help_heading = "Shards")]
     shard: Option<u32>,
 
     /// The run's name in the rendezvous, different for each run [default: from Slurm, Open
     /// MPI or AWS Batch].
-    #[arg(
-        long,
-        env = "PLIMSOLL_RUN_ID",
-        value_name = "ID",
-        help_heading = "Shards"
-    )]
+    #[arg(long, value_name = "ID", help_heading = "Shards")]
     run_id: Option<String>,
 
     /// How long shards wait for each other before the load [default: 5min].
-    #[arg(
-        long,
-        env = "PLIMSOLL_BARRIER",
-        value_name = "TIME",
-        help_heading = "Shards"
-    )]
+    #[arg(long, value_name = "TIME", help_heading = "Shards")]
     barrier: Option<Period>,
 
     #[command(flatten)]
-    access: AccessFlags,
-}
-
-/// What whoever asks a tcp:// rendezvous has to show.
-#[derive(Clone, Debug, Default, Args)]
-pub(crate) struct AccessFlags {
-    /// The secret of a tcp:// rendezvous, 16 characters or more. Other users of the machine can read a command line,
-    /// but not a variable.
-    #[arg(
-        long,
-        env = "PLIMSOLL_RENDEZVOUS_TOKEN",
-        hide_env_values = true,
-        value_name = "TOKEN",
-        help_heading = "Shards"
-    )]
-    rendezvous_token: Option<String>,
-
-    /// Mutual TLS for a tcp:// rendezvous: a folder of plimsoll certs, whose server is HOST.
-    #[arg(
-        long,
-        env = "PLIMSOLL_RENDEZVOUS_CERTS",
-        value_name = "DIR",
-        help_heading = "Shards"
-    )]
-    rendezvous_certs: Option<PathBuf>,
-}
-
-impl AccessFlags {
-    pub(crate) fn access(&self) -> Access {
-        Access {
-            token: self.rendezvous_token.clone(),
-            certs: self.rendezvous_certs.clone(),
-        }
-    }
+    access: Access,
 }
 
 /// One shard of a run.
@@ -259,7 +205,7 @@ impl ShardFlags {
             shard: Shard { index, of },
             run_id,
             barrier: self.barrier.map_or(BARRIER, |p| p.0),
-            access: self.access.access(),
+            access: self.access.clone(),
         }))
     }
 }

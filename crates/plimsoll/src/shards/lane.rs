@@ -69,6 +69,17 @@ impl Lane {
     }
 }
 
+/// Why a store is given up that has been `failing`.
+pub(super) fn unusable(problem: &str, for_good: bool, failing: Duration) -> String {
+    match for_good {
+        true => format!("the rendezvous can't be used: {problem}"),
+        false => {
+            let seconds = failing.as_secs();
+            format!("the rendezvous has not answered for {seconds} s: {problem}")
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

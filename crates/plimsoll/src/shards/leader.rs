@@ -14,15 +14,13 @@ use plimsoll_model::Time;
 use plimsoll_model::record::RequestRecord;
 use plimsoll_model::run::{IntervalRecord, NegotiatedTls, RunHeader, ShardFigures};
 
-use super::lane::Lane;
+use super::lane::{Lane, unusable};
 use super::member::{EVERY, LISTENED, STORE_PATIENCE};
 use super::merging::Merging;
 use super::objects::{
     self, ARRIVALS, Arrival, Ended, HEAD, Head, Line, ORDERS, Orders, WISH, Wish, from_json,
-    to_json,
 };
 use super::store::{Answer, Ask};
-use crate::spread::wire::Message;
 
 /// A shard that writes nothing for so long, while the store answers, is gone.
 pub(super) const SILENCE: Duration = Duration::from_secs(30);
@@ -223,27 +221,13 @@ impl Leader {
                 header: self.charge.header.clone(),
                 plan_toml: self.charge.plan_toml.clone(),
             };
-            asks.push((
-                Which::Head,
-                Ask::Put {
-                    name: HEAD.to_owned(),
-                    bytes: to_json(&head),
-                    create: false,
-                },
-            ));
+            asks.push((Which::Head, Ask::write(HEAD, &head)));
         }
         if self.write.is_due(now) && !self.has_ended() {
             self.write.send(now);
             self.orders.beat += 1;
             self.being_written = self.orders.clone();
-            asks.push((
-                Which::Orders,
-                Ask::Put {
-                    name: ORDERS.to_owned(),
-                    bytes: to_json(&self.orders),
-                    create: false,
-                },
-            ));
+            asks.push((Which::Orders, Ask::write(ORDERS, &self.orders)));
         }
         if self.phase == Phase::Over {
             return asks;
@@ -279,13 +263,10 @@ impl Leader {
                     .zip(&self.shards)
                     .filter_map(|(shard, remote)| (remote.arrived == Arrived::No).then_some(shard))
                     .collect();
-                let missing = ranges(&missing);
-                let of = self.charge.own.of;
+                let (missing, of) = (ranges(&missing), self.charge.own.of);
                 let seconds = self.charge.barrier.as_secs();
-                self.fail(
-                    format!("{missing} of {of} did not come within {seconds} s (--barrier)"),
-                    now,
-                );
+                let text = format!("{missing} of {of} did not come within {seconds} s (--barrier)");
+                self.fail(text, now);
             }
             Phase::Mustering if now.duration_since(self.told_at) >= EVERY => {
                 self.told_at = now;
@@ -325,14 +306,7 @@ impl Leader {
                 _ => STORE_PATIENCE,
             };
             if (for_good && self.phase == Phase::Arriving) || failing >= patience {
-                let reason = match for_good {
-                    true => format!("the rendezvous can't be used: {problem}"),
-                    false => format!(
-                        "the rendezvous has not answered for {} s: {problem}",
-                        failing.as_secs()
-                    ),
-                };
-                self.lose_store(reason, now);
+                self.lose_store(unusable(&problem, for_good, failing), now);
             }
             return;
         }
@@ -452,13 +426,8 @@ impl Leader {
         remote.silence = Duration::ZERO;
         remote.next += 1;
         remote.lane.answered(now + BEHIND);
-        match objects::open(&bytes) {
-            Ok(lines) => {
-                for line in lines {
-                    self.take(shard, line, now);
-                }
-            }
-            Err(problem) => self.take(shard, Line::Message(Message::Failed(problem)), now),
+        for line in objects::lines(&bytes) {
+            self.take(shard, line, now);
         }
         self.emit(now);
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use plimsoll_model::Time;
 
-use super::lane::Lane;
+use super::lane::{Lane, unusable};
 use super::objects::{
     self, Arrival, Ended, Line, ORDERS, Offset, Orders, from_json, part, seal, to_json,
 };
@@ -213,13 +213,9 @@ impl Member {
                 Step::Log | Step::Over => STORE_PATIENCE,
                 Step::Look | Step::Arrive | Step::Verify => self.patience,
             };
-            if for_good && self.step != Step::Log {
-                self.lose(format!("the rendezvous can't be used: {problem}"));
-            } else if failing >= patience {
-                self.lose(format!(
-                    "the rendezvous has not answered for {} s: {problem}",
-                    failing.as_secs()
-                ));
+            let for_good = for_good && self.step != Step::Log;
+            if for_good || failing >= patience {
+                self.lose(unusable(&problem, for_good, failing));
             } else if failing >= REPORT_AFTER && !std::mem::replace(&mut self.reported, true) {
                 self.events.push_back(Event::Notice(format!(
                     "the rendezvous does not answer, and is asked again for {} s: {problem}",

@@ -25,7 +25,6 @@ mod team;
 mod tests;
 
 use std::cell::{Cell, RefCell};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::thread;
@@ -34,7 +33,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use plimsoll_engine::worker::{Established, StopLevel};
 use plimsoll_engine::{Clock, EngineError, Finished, Observation, Place, Stop};
-use plimsoll_model::plan::{Reuse, Watch};
+use plimsoll_model::plan::Watch;
 use plimsoll_model::record::RequestRecord;
 use plimsoll_model::run::RunHeader;
 use plimsoll_model::spec::Spec;
@@ -44,6 +43,7 @@ use crate::console;
 use crate::execution::{self, By, Carry, OutputFlags};
 use crate::failure::{Exit, Failure};
 use crate::process::Process;
+use crate::protocols::connections_beforehand;
 use crate::spread::wire::{End, Message, Ready, messages};
 use crate::spread::{self, Spread, SpreadLoad};
 use exchange::{Closing, Leading, Rendezvous};
@@ -53,7 +53,7 @@ use member::{Event, Member};
 use objects::Arrival;
 use store::{Role, Store};
 
-pub(crate) use reading::{Watching, ask_to_end, merge, watch};
+pub(crate) use reading::{RunFlags, Watching, ask_to_end, merge, watch};
 pub(crate) use team::Team;
 
 /// How often a shard that waits for the others looks whether it is to stop.
@@ -71,7 +71,7 @@ pub(crate) fn execute(
     process: &Process,
     identity: &Identity,
 ) -> Result<Exit, Failure> {
-    if output.is_dry_run() {
+    if output.dry_run {
         return execution::execute(spec, plan, output, process, By::Machine, |_| Ok(()));
     }
     // A plan that can't be carried out fails before anybody waits.
@@ -194,11 +194,7 @@ impl Part<'_> {
             url: self.plan.target.url.clone(),
             barrier: self.identity.barrier,
         };
-        // Calls that have a connection each make none beforehand.
-        let wanted = match self.plan.load.reuse {
-            Reuse::Always => u64::from(self.plan.load.connections),
-            Reuse::Never => 0,
-        };
+        let wanted = connections_beforehand(&self.plan);
         let (now, unix) = (self.clock.now(), self.clock.unix_zero());
         // Shard 0's own load ends as all others' do: when it is ordered.
         let stop = Stop::new();
@@ -231,11 +227,8 @@ impl Part<'_> {
                     abort: Some(format!("shard 0, which leads the run: {failure}")),
                     ..objects::Orders::default()
                 };
-                self.store.ask_now(&store::Ask::Put {
-                    name: objects::ORDERS.to_owned(),
-                    bytes: objects::to_json(&orders),
-                    create: false,
-                })?;
+                self.store
+                    .ask_now(&store::Ask::write(objects::ORDERS, &orders))?;
             }
             (None, Ok(_)) => {}
         }
@@ -251,10 +244,7 @@ impl Part<'_> {
                 Ok(over @ (Event::Ended(_) | Event::Lost(_))) => return Some(over),
                 Ok(_) => {}
                 Err(()) => {
-                    rendezvous.send(Message::Finished(End {
-                        interrupted: true,
-                        negotiated: None,
-                    }));
+                    rendezvous.send(Message::Finished(End::interrupted()));
                     rendezvous.close();
                     return None;
                 }
@@ -287,14 +277,8 @@ impl Part<'_> {
         }
         rendezvous.send(match (result, problem.into_inner()) {
             (_, Some(problem)) => Message::Failed(problem),
-            (Ok(finished), None) => Message::Finished(End {
-                interrupted: finished.interrupted,
-                negotiated: finished.negotiated,
-            }),
-            (Err(EngineError::Interrupted), None) => Message::Finished(End {
-                interrupted: true,
-                negotiated: None,
-            }),
+            (Ok(finished), None) => Message::Finished(End::of(finished)),
+            (Err(EngineError::Interrupted), None) => Message::Finished(End::interrupted()),
             (Err(e @ EngineError::Defect(_)), None) => Message::Defect(e.to_string()),
             (Err(e), None) => Message::Failed(e.to_string()),
         });
@@ -321,8 +305,8 @@ impl Part<'_> {
                 "can't write the plan for this shard's processes: {e}"
             ))
         };
-        let folder = PlanFolder::new(&self.arrival.token).map_err(unwritten)?;
-        let plan_file = folder.0.join(plimsoll_model::run::file::PLAN);
+        let folder = tempfile::tempdir().map_err(unwritten)?;
+        let plan_file = folder.path().join(plimsoll_model::run::file::PLAN);
         std::fs::write(&plan_file, &self.plan_toml).map_err(unwritten)?;
         let load = SpreadLoad {
             plan,
@@ -417,23 +401,5 @@ fn wait_for_end(rendezvous: &Rendezvous) -> Event {
             Ok(_) => {}
             Err(_) => return gone(),
         }
-    }
-}
-
-/// A folder for a file, taken away again.
-struct PlanFolder(PathBuf);
-
-impl PlanFolder {
-    fn new(token: &str) -> std::io::Result<PlanFolder> {
-        let folder = std::env::temp_dir().join(format!("plimsoll-shard-{token}"));
-        std::fs::create_dir(&folder)?;
-        Ok(PlanFolder(folder))
-    }
-}
-
-impl Drop for PlanFolder {
-    fn drop(&mut self) {
-        // What is left in a temporary folder does no harm.
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -205,13 +205,18 @@ pub(super) fn seal(lines: &[String]) -> Vec<u8> {
 ///
 /// # Errors
 /// Where it is none.
-pub(super) fn open(bytes: &[u8]) -> Result<Vec<Line>, String> {
+fn open(bytes: &[u8]) -> Result<Vec<Line>, String> {
     use std::io::Read as _;
     let mut text = String::new();
     zstd::Decoder::new(bytes)
         .and_then(|d| d.take(MAX_PART).read_to_string(&mut text))
         .map_err(|e| format!("part of a log: {e}"))?;
     text.lines().map(Line::from_text).collect()
+}
+
+/// The same; what is no part of a log is the message of a shard that failed.
+pub(super) fn lines(bytes: &[u8]) -> Vec<Line> {
+    open(bytes).unwrap_or_else(|problem| vec![Line::Message(Message::Failed(problem))])
 }
 
 #[cfg(test)]

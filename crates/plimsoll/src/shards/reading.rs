@@ -5,14 +5,15 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use clap::Args;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::record::RequestRecord;
-use plimsoll_model::run::{Ending, IntervalRecord, RunWriter};
+use plimsoll_model::run::{Ending, IntervalRecord, RunError, RunWriter};
 
 use super::leader::ranges;
 use super::member::LEADER_PATIENCE;
 use super::merging::Merging;
-use super::objects::{self, HEAD, Head, Line, ORDERS, Orders, WISH, Wish, from_json, to_json};
+use super::objects::{self, HEAD, Head, ORDERS, Orders, WISH, Wish, from_json};
 use super::store::{Access, Answer, Ask, Role, Store};
 use crate::console;
 use crate::documents::{Made, Screen};
@@ -20,7 +21,7 @@ use crate::execution;
 use crate::failure::{Exit, Failure};
 use crate::process::Process;
 use crate::progress::Progress;
-use crate::spread::wire::Message;
+use crate::threads;
 use std::io::IsTerminal as _;
 use std::path::Path;
 
@@ -29,6 +30,21 @@ const AT_ONCE: usize = 64;
 
 /// How often it is looked for more.
 const EVERY: Duration = Duration::from_secs(1);
+
+/// Which run of which rendezvous.
+#[derive(Debug, Args)]
+pub(crate) struct RunFlags {
+    /// The --rendezvous that the shards have.
+    #[arg(value_name = "URL")]
+    pub(crate) rendezvous: String,
+
+    /// The run's name there [default: the only one].
+    #[arg(long, value_name = "ID")]
+    pub(crate) run_id: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
 
 /// The only run in the rendezvous, where none is named.
 ///
@@ -77,9 +93,10 @@ struct Reading {
 impl Reading {
     /// # Errors
     /// Where there is no such run.
-    fn open(url: &str, access: &Access, given: Option<&str>) -> Result<Reading, Failure> {
-        let store = Store::open(url, access, Role::Member)?;
-        let id = run_id(&store, url, given)?;
+    fn open(run: &RunFlags) -> Result<Reading, Failure> {
+        let url = &run.rendezvous;
+        let store = Store::open(url, &run.access, Role::Member)?;
+        let id = run_id(&store, url, run.run_id.as_deref())?;
         let store = store.folder(&id);
         let Answer::Bytes { bytes, .. } = store.ask_now(&Ask::Get(HEAD.to_owned()))? else {
             let help = match store.ask_now(&Ask::List(String::new()))? {
@@ -144,14 +161,8 @@ impl Reading {
                     Answer::Bytes { bytes, .. } => {
                         parts += 1;
                         self.next[shard as usize] += 1;
-                        match objects::open(&bytes) {
-                            Ok(lines) => lines
-                                .into_iter()
-                                .for_each(|line| self.merging.take(shard, line, &self.orders)),
-                            Err(problem) => {
-                                let line = Line::Message(Message::Failed(problem));
-                                self.merging.take(shard, line, &self.orders);
-                            }
+                        for line in objects::lines(&bytes) {
+                            self.merging.take(shard, line, &self.orders);
                         }
                     }
                     Answer::Failed { problem, for_good } if for_good => {
@@ -170,6 +181,14 @@ impl Reading {
         self.merging.gathering.next(None)
     }
 
+    /// Writes what is whole.
+    fn pass_on(&mut self, writer: &mut RunWriter) -> Result<(), RunError> {
+        while let Some((interval, requests)) = self.next() {
+            writer.interval(&interval, &requests)?;
+        }
+        Ok(())
+    }
+
     /// Those of whose end nothing was read.
     fn without_end(&self) -> Vec<u32> {
         let shards = 0..self.head.of;
@@ -182,48 +201,35 @@ impl Reading {
 /// # Errors
 /// Where there is no such run, or it can't be written.
 pub(crate) fn merge(
-    url: &str,
-    access: &Access,
-    id: Option<&str>,
+    run: &RunFlags,
     out: Option<&Path>,
     screen: Screen,
     made: &Made,
 ) -> Result<Exit, Failure> {
-    let mut reading = Reading::open(url, access, id)?;
+    let mut reading = Reading::open(run)?;
     reading.look_for_orders()?;
-    let dir = out.map_or_else(
-        || execution::default_dir(&reading.head.header.name),
-        Path::to_owned,
-    );
+    let dir = execution::directory(out, &reading.head.header.name);
     let Head {
         header,
         plan_toml,
         keep_requests,
         ..
     } = reading.head.clone();
-    let unsaved = |e: &plimsoll_model::run::RunError| execution::cannot_keep(e, &dir);
+    let unsaved = |e: &RunError| execution::cannot_keep(e, &dir);
     let mut writer = RunWriter::create(&dir, header, &plan_toml)
         .and_then(|writer| writer.keeping_requests(keep_requests))
         .map_err(|e| unsaved(&e))?;
     let mut more = true;
     while more {
         more = reading.read_on()? > 0;
-        while let Some((interval, requests)) = reading.next() {
-            writer
-                .interval(&interval, &requests)
-                .map_err(|e| unsaved(&e))?;
-        }
+        reading.pass_on(&mut writer).map_err(|e| unsaved(&e))?;
     }
     let missing = reading.without_end();
     for &shard in &missing {
         let why = "its log has no end; what it did after its last word is not known";
         reading.merging.lose(shard, why.to_owned());
     }
-    while let Some((interval, requests)) = reading.next() {
-        writer
-            .interval(&interval, &requests)
-            .map_err(|e| unsaved(&e))?;
-    }
+    reading.pass_on(&mut writer).map_err(|e| unsaved(&e))?;
     let problem = (0..reading.head.of).find_map(|shard| {
         let problem = reading.merging.problem(shard)?;
         Some(format!("shard {shard} of {}: {problem}", reading.head.of))
@@ -242,8 +248,8 @@ pub(crate) fn merge(
     if let Some(tls) = reading.merging.gathering.negotiated() {
         writer.negotiated(tls);
     }
-    let run = writer.finish(ending).map_err(|e| unsaved(&e.error))?;
-    execution::conclude(&run, &dir, screen, made)
+    let merged = writer.finish(ending).map_err(|e| unsaved(&e.error))?;
+    execution::conclude(&merged, &dir, screen, made)
 }
 
 /// What a run is watched for.
@@ -259,13 +265,11 @@ pub(crate) enum Watching {
 /// # Errors
 /// Where there is no such run, or it has no leader any more.
 pub(crate) fn watch(
-    url: &str,
-    access: &Access,
-    id: Option<&str>,
+    run: &RunFlags,
     watching: Watching,
     process: &Process,
 ) -> Result<Exit, Failure> {
-    let mut reading = Reading::open(url, access, id)?;
+    let mut reading = Reading::open(run)?;
     let mut progress = Progress::of_run(&reading.head.header, process.progress);
     let mut silence = Duration::ZERO;
     if watching == Watching::ToItsEnd {
@@ -324,7 +328,7 @@ fn wants_to_stop(process: &Process) -> bool {
     }
     console::notice("stop the run? y: stop it; anything else: only stop watching");
     let (sender, answered) = mpsc::channel();
-    let asking = thread::Builder::new().name("answer".into()).spawn(move || {
+    let asking = threads::start("answer", move || {
         let mut line = String::new();
         let read = std::io::stdin().read_line(&mut line);
         let _ = sender.send(read.is_ok() && matches!(line.trim(), "y" | "yes"));
@@ -350,10 +354,6 @@ pub(crate) fn ask_to_end(url: &str, id: &str) -> Result<(), Failure> {
 }
 
 fn wish(store: &Store) -> Result<(), Failure> {
-    store.ask_now(&Ask::Put {
-        name: WISH.to_owned(),
-        bytes: to_json(&Wish { stop: 1 }),
-        create: false,
-    })?;
-    Ok(())
+    let ask = Ask::write(WISH, &Wish { stop: 1 });
+    store.ask_now(&ask).map(drop)
 }

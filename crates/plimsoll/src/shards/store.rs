@@ -19,8 +19,10 @@ use object_store::path::Path;
 use object_store::{
     ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, RetryConfig,
 };
+use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 
+use super::objects::to_json;
 use crate::failure::{Failure, chain};
 use host::Host;
 pub(crate) use link::Access;
@@ -32,11 +34,13 @@ const LONGEST: Duration = Duration::from_secs(15);
 const HELP: &str = "give a folder that all shards share (file:///shared/rendezvous), a bucket (s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX), or where shard 0 listens: tcp://HOST:PORT";
 
 /// A request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Ask {
     /// `create`: only if there is none of that name.
     Put {
         name: String,
+        #[serde(skip)]
         bytes: Vec<u8>,
         create: bool,
     },
@@ -45,12 +49,14 @@ pub(super) enum Ask {
     List(String),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
     Done,
     /// What was to be created is there.
     Exists,
     Bytes {
+        #[serde(skip)]
         bytes: Vec<u8>,
         /// When it was written, on the store's clock: nanoseconds since 1970.
         modified_unix_ns: u64,
@@ -209,6 +215,15 @@ impl Way {
 }
 
 impl Ask {
+    /// Writes `value` as JSON over what is there.
+    pub(super) fn write(name: impl Into<String>, value: &impl Serialize) -> Ask {
+        Ask::Put {
+            name: name.into(),
+            bytes: to_json(value),
+            create: false,
+        }
+    }
+
     /// The same from the root.
     fn below(mut self, base: &Path) -> Ask {
         let (Ask::Put { name, .. } | Ask::Get(name) | Ask::List(name)) = &mut self;
@@ -237,6 +252,13 @@ fn objects(url: &str) -> Result<(Arc<dyn ObjectStore>, String), Failure> {
         max_retries: 0,
         ..RetryConfig::default()
     };
+    // Builders of the library share no trait.
+    macro_rules! bucket {
+        ($builder:ident) => {{
+            let builder = $builder::from_env().with_url(url).with_retry(retry);
+            Arc::new(builder.build().map_err(failed)?)
+        }};
+    }
     Ok(match scheme {
         "file" => {
             let Some(path) = rest.strip_prefix('/').map(|_| rest) else {
@@ -249,30 +271,9 @@ fn objects(url: &str) -> Result<(Arc<dyn ObjectStore>, String), Failure> {
             let store = LocalFileSystem::new_with_prefix(path).map_err(failed)?;
             (Arc::new(store), String::new())
         }
-        "s3" | "s3a" => {
-            let store = AmazonS3Builder::from_env()
-                .with_url(url)
-                .with_retry(retry)
-                .build()
-                .map_err(failed)?;
-            (Arc::new(store), path)
-        }
-        "gs" => {
-            let store = GoogleCloudStorageBuilder::from_env()
-                .with_url(url)
-                .with_retry(retry)
-                .build()
-                .map_err(failed)?;
-            (Arc::new(store), path)
-        }
-        "az" | "abfs" | "abfss" => {
-            let store = MicrosoftAzureBuilder::from_env()
-                .with_url(url)
-                .with_retry(retry)
-                .build()
-                .map_err(failed)?;
-            (Arc::new(store), path)
-        }
+        "s3" | "s3a" => (bucket!(AmazonS3Builder), path),
+        "gs" => (bucket!(GoogleCloudStorageBuilder), path),
+        "az" | "abfs" | "abfss" => (bucket!(MicrosoftAzureBuilder), path),
         other => {
             return Err(wrong(format!(
                 "{other}:// is no kind of rendezvous that is known"

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::Part;
 use super::identity::Identity;
 use super::member::LEADER_PATIENCE;
-use super::objects::{self, from_json, to_json};
+use super::objects::{self, from_json};
 use super::store::{Answer, Ask, Role, Store};
 use crate::execution::{self, By, Job};
 use crate::failure::{Exit, Failure};
@@ -76,11 +76,7 @@ impl<'a> Team<'a> {
 
     /// Announces what comes next, with its number in the series.
     fn announce(&self, number: u32, next: &Next<impl Serialize>) -> Result<(), Failure> {
-        let ask = Ask::Put {
-            name: objects::step(number),
-            bytes: to_json(next),
-            create: false,
-        };
+        let ask = Ask::write(objects::step(number), next);
         self.store.ask_now(&ask).map(drop)
     }
 

@@ -8,20 +8,19 @@
 //! passed on, and what comes late is added to a later interval. None outlives this one: at the
 //! end of its input each stops by itself.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread;
 use std::time::Duration;
 
 use plimsoll_engine::resources::{Meter, Watched, server_of};
 use plimsoll_engine::worker::{Established, StopLevel};
 use plimsoll_engine::{Clock, EngineError, Finished, Observation, Place, Stop, defect};
-use plimsoll_model::plan::{Reuse, Shard};
+use plimsoll_model::plan::Shard;
 use plimsoll_model::spec::secrets;
 use plimsoll_model::{Plan, Time};
 
@@ -29,9 +28,11 @@ use super::gathering::Gathering;
 use super::server_memory::ServerMemory;
 use super::wire::{Message, Order};
 use super::{Spread, SpreadLoad};
+use crate::child::Child;
 use crate::console;
 use crate::failure::Exit;
 use crate::process::Process;
+use crate::protocols::connections_beforehand;
 
 /// How often connecting is reported, and signals are passed on.
 const TURN: Duration = Duration::from_millis(100);
@@ -51,9 +52,6 @@ const SILENCE_AT_THE_END: Duration = Duration::from_secs(1);
 
 /// So many seconds after its end an interval is passed on with what there is of it.
 const LATE: u64 = 2;
-
-/// How long a process that was killed may take to be gone.
-const REAPING: Duration = Duration::from_secs(2);
 
 /// Carries a plan, or one shard's part of it, out with several processes.
 ///
@@ -158,22 +156,15 @@ fn command(
     if process.trace {
         command.arg("--trace");
     }
-    command
-        // The plan in the run directory has none of them.
-        .envs(secrets(plan))
-        // Ctrl-C reaches this process alone, which passes on what it means.
-        .process_group(0)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped());
+    // The plan in the run directory has none of them.
+    command.envs(secrets(plan));
     Ok(command)
 }
 
-/// One of the processes. Killed when dropped, unless it has ended.
+/// One of the processes.
 struct Member {
     shard: Shard,
     child: Child,
-    /// `None` once nothing can be sent to it any more.
-    stdin: Option<ChildStdin>,
     /// Messages that it has sent, counted where they are read.
     pulse: Arc<AtomicU64>,
     beats: u64,
@@ -197,33 +188,23 @@ impl Member {
             of: shard.of,
             problem: format!("can't be started: {e}"),
         };
-        let mut child = command.and_then(|mut c| c.spawn()).map_err(failed)?;
-        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let index = shard.index as usize;
         let pulse = Arc::new(AtomicU64::new(0));
         let beat = Arc::clone(&pulse);
-        thread::spawn(move || {
-            for line in stdout
-                .map(BufReader::new)
-                .into_iter()
-                .flat_map(BufRead::lines)
-            {
-                beat.fetch_add(1, Ordering::Relaxed);
-                let message = line
-                    .map_err(|e| e.to_string())
-                    .and_then(|line| Message::from_line(&line));
-                let wrong = message.is_err();
-                // The receiver is gone once the run is given up.
-                if sender.send((index, Some(message))).is_err() || wrong {
-                    break;
-                }
-            }
-            let _ = sender.send((index, None));
-        });
+        let heard = move |line: Option<std::io::Result<String>>| {
+            beat.fetch_add(u64::from(line.is_some()), Ordering::Relaxed);
+            let message = line.map(|line| {
+                let line = line.map_err(|e| e.to_string());
+                line.and_then(|line| Message::from_line(&line))
+            });
+            let wrong = message.as_ref().is_some_and(Result::is_err);
+            // The receiver is gone once the run is given up.
+            sender.send((index, message)).is_ok() && !wrong
+        };
+        let child = command.and_then(|mut command| Child::start(&mut command, heard));
         Ok(Member {
             shard,
-            child,
-            stdin,
+            child: child.map_err(failed)?,
             pulse,
             beats: 0,
             silent: Duration::ZERO,
@@ -233,25 +214,17 @@ impl Member {
     }
 
     fn send(&mut self, order: Order) {
-        if let Some(stdin) = &mut self.stdin
+        if let Some(stdin) = &mut self.child.stdin
             && writeln!(stdin, "{}", order.to_line()).is_err()
         {
             // It has ended, which shows on the other pipe.
-            self.stdin = None;
+            self.child.stdin = None;
         }
     }
 
-    /// How it ended. A process that the kernel does not let go is not waited for.
-    fn reap(&mut self) -> std::io::Result<Option<ExitStatus>> {
-        const NAP: Duration = Duration::from_millis(5);
-        let mut waited = Duration::ZERO;
-        loop {
-            match self.child.try_wait() {
-                Ok(None) if waited < REAPING => thread::sleep(NAP),
-                ended => return ended,
-            }
-            waited += NAP;
-        }
+    /// Nothing is heard of it any more.
+    fn leave(&mut self) {
+        (self.gone, self.child.stdin) = (true, None);
     }
 
     fn failed(&self, problem: String) -> EngineError {
@@ -260,14 +233,6 @@ impl Member {
             of: self.shard.of,
             problem,
         }
-    }
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        // It may have ended by itself: a failure here changes nothing.
-        let _ = self.child.kill();
-        let _ = self.reap();
     }
 }
 
@@ -303,10 +268,7 @@ enum Fate {
 impl Crew<'_, '_> {
     /// Waits until every process is ready to begin.
     fn muster(&mut self, plan: &Plan, stop: &Stop) -> Result<(Established, u32), EngineError> {
-        let wanted = match plan.load.reuse {
-            Reuse::Always => u64::from(plan.load.connections),
-            Reuse::Never => 0,
-        };
+        let wanted = connections_beforehand(plan);
         let mut shown = self.clock.now();
         while self.gathering.sources().any(|s| s.ready.is_none()) {
             match self.turn(stop) {
@@ -381,7 +343,7 @@ impl Crew<'_, '_> {
         self.order_stop(stop.level());
         if self.ordered == StopLevel::Now && self.clock.now() > self.ordered_at + PATIENCE {
             for member in self.members.iter_mut().filter(|m| !m.gone) {
-                let _ = member.child.kill();
+                member.child.kill();
             }
         }
         if let Some(index) = self.stands_still() {
@@ -449,9 +411,8 @@ impl Crew<'_, '_> {
     /// Were it to wake up, it would send all at once what it has missed: it is killed.
     fn give_up(&mut self, index: usize) -> Fate {
         let member = &mut self.members[index];
-        (member.gone, member.stdin) = (true, None);
-        // It may be gone already, which is as good.
-        let _ = member.child.kill();
+        member.leave();
+        member.child.kill();
         Fate::Stands(member.failed(format!(
             "stands still: it has sent nothing for {} s (stopped, swapped out, or without a core); what it did after its last whole second is not known",
             member.silent.as_secs()
@@ -475,7 +436,7 @@ impl Crew<'_, '_> {
         if member.gone {
             return Fate::Goes;
         }
-        (member.gone, member.stdin) = (true, None);
+        member.leave();
         Fate::Fails(member.failed(problem))
     }
 
@@ -485,11 +446,11 @@ impl Crew<'_, '_> {
         if member.gone {
             return Fate::Goes;
         }
-        (member.gone, member.stdin) = (true, None);
+        member.leave();
         if member.finished {
             return Fate::Ends;
         }
-        let how = match member.reap() {
+        let how = match member.child.reap() {
             Ok(Some(status)) => {
                 if status.code() == Some(i32::from(Exit::Defect.code())) {
                     defect::note();

@@ -6,15 +6,20 @@
 
 use std::time::Duration;
 
-use plimsoll_engine::Observation;
 use plimsoll_engine::worker::Established;
+use plimsoll_engine::{Finished, Observation};
 use plimsoll_model::record::RequestRecord;
 use plimsoll_model::run::{IntervalRecord, NegotiatedTls};
 use plimsoll_model::{Outcome, Time};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("keys are strings and numbers whole")
+}
+
+fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_json::from_str(text).map_err(|e| e.to_string())
 }
 
 /// How often a process sends a sign of life, from its first moment on.
@@ -87,6 +92,22 @@ pub(crate) struct End {
     pub(crate) negotiated: Option<NegotiatedTls>,
 }
 
+impl End {
+    pub(crate) fn of(finished: Finished) -> End {
+        End {
+            interrupted: finished.interrupted,
+            negotiated: finished.negotiated,
+        }
+    }
+
+    pub(crate) fn interrupted() -> End {
+        End {
+            interrupted: true,
+            negotiated: None,
+        }
+    }
+}
+
 impl Message {
     pub(crate) fn to_line(&self) -> String {
         match self {
@@ -106,30 +127,19 @@ impl Message {
     pub(crate) fn from_line(line: &str) -> Result<Message, String> {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let message = match word {
-            "connecting" => rest
-                .parse()
-                .map(Message::Connecting)
-                .map_err(|e| e.to_string()),
-            "ready" => serde_json::from_str(rest)
-                .map(Message::Ready)
-                .map_err(|e| e.to_string()),
+            "connecting" => read(rest).map(Message::Connecting),
+            "ready" => read(rest).map(Message::Ready),
             "request" => RequestRecord::from_line(rest).map(Message::Request),
             "interval" => IntervalRecord::from_line(rest).map(|i| Message::Interval(Box::new(i))),
-            "finished" => serde_json::from_str(rest)
-                .map(Message::Finished)
-                .map_err(|e| e.to_string()),
-            "failed" => serde_json::from_str(rest)
-                .map(Message::Failed)
-                .map_err(|e| e.to_string()),
-            "defect" => serde_json::from_str(rest)
-                .map(Message::Defect)
-                .map_err(|e| e.to_string()),
+            "finished" => read(rest).map(Message::Finished),
+            "failed" => read(rest).map(Message::Failed),
+            "defect" => read(rest).map(Message::Defect),
             "alive" if rest.is_empty() => Ok(Message::Alive),
             _ => Err("no such message".to_owned()),
         };
         message.map_err(|problem| {
             let begin: String = line.chars().take(80).collect();
-            format!("it said {begin:?}: {problem}")
+            format!("it sent {begin:?}: {problem}")
         })
     }
 }
@@ -208,7 +218,7 @@ mod tests {
             "alive still",
         ] {
             let problem = Message::from_line(line).unwrap_err();
-            assert!(problem.starts_with("it said"), "{problem}");
+            assert!(problem.starts_with("it sent"), "{problem}");
         }
         for line in ["", "begin", "begin soon", "stop now"] {
             assert_eq!(Order::from_line(line), None);

@@ -52,9 +52,8 @@ pub(super) fn growth(plan: &Plan, run: &Run) -> Result<Option<Growth>, RunError>
 /// What a trial says of its rate. Without an objective on errors, `implied_errors_share` of the
 /// calls may fail. `growing`: how calls piled up in it, where they clearly did.
 pub(super) fn judge(
-    objectives: &[Objective],
-    implied_errors_share: Option<f64>,
     plan: &Plan,
+    implied_errors_share: Option<f64>,
     growing: Option<Growth>,
     run: &Run,
 ) -> Verdict {
@@ -75,7 +74,7 @@ pub(super) fn judge(
         limit: share,
         text: format!("errors < {}% (implied)", share * 100.0),
     });
-    let promised: Vec<Objective> = objectives.iter().cloned().chain(implied).collect();
+    let promised: Vec<Objective> = plan.objectives.iter().cloned().chain(implied).collect();
     let mut measured = Measured::of(run, plan.load.deadline);
     let judged = objective::judge(&promised, &measured, standing);
     let unmet = |verdict| judged.iter().filter(move |j| j.verdict == verdict);
@@ -109,7 +108,7 @@ pub(super) fn judge(
     let without = &mut measured.all.record;
     without.outcomes = Counts::default();
     without.outcomes.add(Outcome::Ok, record.ok());
-    let but_for_errors = objective::judge(objectives, &measured, standing);
+    let but_for_errors = objective::judge(&plan.objectives, &measured, standing);
     Verdict::Missed {
         objectives: missed,
         errors: failed > slow && but_for_errors.iter().all(|j| j.verdict != Missed),

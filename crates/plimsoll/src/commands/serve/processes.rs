@@ -7,17 +7,16 @@
 //! would be measured as if it were whole.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Write as _};
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::mpsc::{self, Sender};
-use std::thread;
 
 use plimsoll_engine::defect;
 use plimsoll_protocols::serving::TicketSeed;
 
 use super::listen::ListenFlags;
+use crate::child::Child;
 use crate::defects;
 use crate::failure::{Exit, Failure};
 use crate::stopping::{self, Wish};
@@ -52,7 +51,7 @@ pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
     // The first alone: what keeps it from listening is reported once.
     while processes.len() < of {
         let index = processes.len();
-        processes.push(Process::start(&words, &tickets, index, &sender)?);
+        processes.push(start(&words, &tickets, index, &sender)?);
         match heard.recv() {
             Ok(Heard::Line(_)) => {}
             Ok(Heard::Gone(which)) => return Err(ended(which, of, "did not start")),
@@ -76,7 +75,7 @@ pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
             Ok(Heard::Wish(Wish::Gracefully)) => {
                 stopping = true;
                 for process in &mut processes {
-                    drop(process.child.stdin.take());
+                    drop(process.stdin.take());
                 }
             }
             Ok(Heard::Wish(Wish::AtOnce)) | Err(_) => return Ok(Exit::Interrupted),
@@ -166,57 +165,30 @@ fn add(counts: &mut Vec<(String, u64)>, line: &str) {
     }
 }
 
-/// Killed when dropped, unless it has ended.
-struct Process {
-    child: Child,
-}
-
-impl Process {
-    fn start(
-        words: &[OsString],
-        tickets: &TicketSeed,
-        index: usize,
-        sender: &Sender<Heard>,
-    ) -> Result<Process, Failure> {
-        let failed =
-            |e: std::io::Error| Failure::error(format_args!("--processes: can't start one: {e}"));
-        let program = std::env::current_exe().map_err(failed)?;
-        let mut child = stopping::end_with_us(&mut Command::new(program))
-            .args(words)
-            // Their lines are read here.
-            .env("PLIMSOLL_JSON", "false")
-            // Ctrl-C reaches this process alone, which passes on what it means.
-            .process_group(0)
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(failed)?;
-        if let Some(stdin) = &mut child.stdin {
-            // One that has ended already is heard to be gone.
-            let _ = stdin.write_all(tickets.bytes());
-        }
-        let stdout = child.stdout.take();
-        let sender = sender.clone();
-        thread::spawn(move || {
-            let lines = stdout
-                .map(BufReader::new)
-                .into_iter()
-                .flat_map(BufRead::lines);
-            for line in lines.map_while(Result::ok) {
-                // Nobody listens once the server is given up.
-                let _ = sender.send(Heard::Line(line));
-            }
-            let _ = sender.send(Heard::Gone(index));
-        });
-        Ok(Process { child })
+/// Starts one of the processes. It stops at the end of its standard input.
+fn start(
+    words: &[OsString],
+    tickets: &TicketSeed,
+    index: usize,
+    sender: &Sender<Heard>,
+) -> Result<Child, Failure> {
+    let failed = |e: io::Error| Failure::error(format_args!("--processes: can't start one: {e}"));
+    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    // Their lines are read here.
+    let command = stopping::end_with_us(&mut command).env("PLIMSOLL_JSON", "false");
+    let sender = sender.clone();
+    // Nobody listens once the server is given up.
+    let heard = move |line| match line {
+        Some(Ok(line)) => sender.send(Heard::Line(line)).is_ok(),
+        Some(Err(_)) => false,
+        None => sender.send(Heard::Gone(index)).is_ok(),
+    };
+    let mut child = Child::start(command.args(words), heard).map_err(failed)?;
+    if let Some(stdin) = &mut child.stdin {
+        // One that has ended already is heard to be gone.
+        let _ = stdin.write_all(tickets.bytes());
     }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended by itself: a failure here changes nothing.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    Ok(child)
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 //! file://FOLDER` puts it together. It is removed once the run is written.
 
 use std::net::TcpListener;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,8 +16,10 @@ use plimsoll_stack::certificates::CertificateSet;
 use tokio::runtime::Handle;
 use tokio_rustls::TlsAcceptor;
 
-use super::link::{Access, Address, FIRST_FRAME, FRAME, Head, Stream, admit, read, server, write};
-use super::{LONGEST, answer};
+use super::link::{
+    Access, Address, FIRST_FRAME, FRAME, Request, Stream, admit, read, server, write,
+};
+use super::{Answer, LONGEST, answer};
 use crate::console;
 
 /// How long shard 0 stays for the others to learn of the end.
@@ -46,10 +47,10 @@ impl Host {
     /// # Errors
     /// When it can't be made.
     pub(super) fn folder() -> std::io::Result<PathBuf> {
-        let name = format!("plimsoll-rendezvous-{}", uuid::Uuid::new_v4());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
-        Ok(folder)
+        Ok(tempfile::Builder::new()
+            .prefix("plimsoll-rendezvous-")
+            .tempdir()?
+            .keep())
     }
 
     /// Serves `store`, which is in `folder`, from now on.
@@ -151,24 +152,24 @@ async fn enter(
         None => Box::new(stream),
         Some(tls) => Box::new(tls.accept(stream).await?),
     };
-    let Some((head, _)) = read(&mut *stream, FIRST_FRAME).await? else {
+    let Some(first) = read(&mut *stream, FIRST_FRAME).await? else {
         return Ok(None);
     };
-    if let Err(problem) = admit(&head, &serving.token) {
-        let refused = Head::Failed {
+    if let Err(problem) = admit(&first, &serving.token) {
+        let refused = Answer::Failed {
             problem,
             for_good: true,
         };
-        write(&mut *stream, &refused, &[]).await?;
+        write(&mut *stream, refused).await?;
         return Ok(None);
     }
-    write(&mut *stream, &Head::Done, &[]).await?;
+    write(&mut *stream, Answer::Done).await?;
     Ok(Some(stream))
 }
 
 async fn converse(stream: &mut dyn Stream, serving: &Serving) -> std::io::Result<()> {
-    while let Some((head, body)) = read(stream, FRAME).await? {
-        let Some(ask) = head.into_ask(body) else {
+    while let Some(request) = read(stream, FRAME).await? {
+        let Request::Ask(ask) = request else {
             return Err(std::io::ErrorKind::InvalidData.into());
         };
         let root = Path::default();
@@ -176,8 +177,7 @@ async fn converse(stream: &mut dyn Stream, serving: &Serving) -> std::io::Result
         let Ok(answered) = tokio::time::timeout(LONGEST, answered).await else {
             return Err(std::io::ErrorKind::TimedOut.into());
         };
-        let (head, body) = Head::of_answer(answered);
-        write(stream, &head, &body).await?;
+        write(stream, answered).await?;
     }
     Ok(())
 }

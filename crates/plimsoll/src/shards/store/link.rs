@@ -10,12 +10,14 @@ use std::net::ToSocketAddrs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use clap::Args;
 use plimsoll_engine::tls::files::{self, FileError, Named};
 use plimsoll_engine::tls::trust::{Anchors, ClientCheck, ServerCheck, Trust};
 use plimsoll_stack::certificates::CertificateSet;
 use rustls::pki_types::ServerName;
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, ServerConfig};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -25,7 +27,7 @@ use tokio_rustls::TlsConnector;
 use super::{Answer, Ask};
 
 /// Changes when one side can't understand the other any more.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Bytes of a head: the names of 10,000 shards are a third of it.
 const MAX_HEAD: u32 = 1 << 20;
@@ -41,89 +43,56 @@ pub(super) const FIRST_FRAME: (u32, u32) = (MAX_HELLO, 0);
 /// The same of all others.
 pub(super) const FRAME: (u32, u32) = (MAX_HEAD, MAX_BODY);
 
-/// What is written to `tcp://` besides its address.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What whoever asks a tcp:// rendezvous has to show.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct Access {
-    pub(crate) token: Option<String>,
-    /// A folder of `plimsoll certs`.
-    pub(crate) certs: Option<PathBuf>,
+    /// The secret of a tcp:// rendezvous, 16 characters or more. Other users of the machine can read a command line,
+    /// but not a variable.
+    #[arg(
+        id = "rendezvous_token",
+        long = "rendezvous-token",
+        hide_env_values = true
+    )]
+    #[arg(value_name = "TOKEN", help_heading = "Shards")]
+    token: Option<String>,
+
+    /// Mutual TLS for a tcp:// rendezvous: a folder of plimsoll certs, whose server is HOST.
+    #[arg(id = "rendezvous_certs", long = "rendezvous-certs")]
+    #[arg(value_name = "DIR", help_heading = "Shards")]
+    pub(super) certs: Option<PathBuf>,
 }
 
+/// What a connection carries to shard 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Head {
-    Hello { version: u32, token: String },
-    Put { name: String, create: bool },
-    Get { name: String },
-    List { folder: String },
-    Done,
-    Exists,
-    Bytes { modified_unix_ns: u64 },
-    Missing,
-    Names { names: Vec<String> },
-    Failed { problem: String, for_good: bool },
+pub(super) enum Request {
+    Hello {
+        version: u32,
+        token: String,
+    },
+    #[serde(untagged)]
+    Ask(Ask),
 }
 
-impl Head {
-    pub(super) fn of_ask(ask: Ask) -> (Head, Vec<u8>) {
-        match ask {
-            Ask::Put {
-                name,
-                bytes,
-                create,
-            } => (Head::Put { name, create }, bytes),
-            Ask::Get(name) => (Head::Get { name }, Vec::new()),
-            Ask::List(folder) => (Head::List { folder }, Vec::new()),
-        }
-    }
+/// What a frame's head is. Its body is apart from that.
+pub(super) trait Head: Serialize + DeserializeOwned {
+    fn body(&mut self) -> Option<&mut Vec<u8>>;
+}
 
-    /// `None`: it is no request.
-    pub(super) fn into_ask(self, bytes: Vec<u8>) -> Option<Ask> {
+impl Head for Request {
+    fn body(&mut self) -> Option<&mut Vec<u8>> {
         match self {
-            Head::Put { name, create } => Some(Ask::Put {
-                name,
-                bytes,
-                create,
-            }),
-            Head::Get { name } => Some(Ask::Get(name)),
-            Head::List { folder } => Some(Ask::List(folder)),
+            Request::Ask(Ask::Put { bytes, .. }) => Some(bytes),
             _ => None,
         }
     }
+}
 
-    pub(super) fn of_answer(answer: Answer) -> (Head, Vec<u8>) {
-        match answer {
-            Answer::Done => (Head::Done, Vec::new()),
-            Answer::Exists => (Head::Exists, Vec::new()),
-            Answer::Bytes {
-                bytes,
-                modified_unix_ns,
-            } => (Head::Bytes { modified_unix_ns }, bytes),
-            Answer::Missing => (Head::Missing, Vec::new()),
-            Answer::Names(names) => (Head::Names { names }, Vec::new()),
-            Answer::Failed { problem, for_good } => {
-                (Head::Failed { problem, for_good }, Vec::new())
-            }
-        }
-    }
-
-    fn into_answer(self, bytes: Vec<u8>) -> Answer {
+impl Head for Answer {
+    fn body(&mut self) -> Option<&mut Vec<u8>> {
         match self {
-            Head::Done => Answer::Done,
-            Head::Exists => Answer::Exists,
-            Head::Bytes { modified_unix_ns } => Answer::Bytes {
-                bytes,
-                modified_unix_ns,
-            },
-            Head::Missing => Answer::Missing,
-            Head::Names { names } => Answer::Names(names),
-            Head::Failed { problem, for_good } => Answer::Failed { problem, for_good },
-            Head::Hello { .. } | Head::Put { .. } | Head::Get { .. } | Head::List { .. } => {
-                Answer::Failed {
-                    problem: "the rendezvous answers with a request".to_owned(),
-                    for_good: true,
-                }
-            }
+            Answer::Bytes { bytes, .. } => Some(bytes),
+            _ => None,
         }
     }
 }
@@ -136,17 +105,17 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 /// When the connection fails.
 pub(super) async fn write(
     stream: &mut (impl AsyncWrite + Unpin + ?Sized),
-    head: &Head,
-    body: &[u8],
+    mut head: impl Head,
 ) -> std::io::Result<()> {
-    let head = super::super::objects::to_json(head);
+    let body = head.body().map(std::mem::take).unwrap_or_default();
+    let head = super::super::objects::to_json(&head);
     let mut bytes = Vec::with_capacity(8 + head.len() + body.len());
     for length in [head.len(), body.len()] {
         let length = u32::try_from(length).map_err(|_| invalid("more than 4 GB"))?;
         bytes.extend(length.to_be_bytes());
     }
     bytes.extend(&head);
-    bytes.extend(body);
+    bytes.extend(&body);
     stream.write_all(&bytes).await?;
     stream.flush().await
 }
@@ -156,10 +125,10 @@ pub(super) async fn write(
 ///
 /// # Errors
 /// When the connection fails, or carries something else.
-pub(super) async fn read(
+pub(super) async fn read<T: Head>(
     stream: &mut (impl AsyncRead + Unpin + ?Sized),
     (max_head, max_body): (u32, u32),
-) -> std::io::Result<Option<(Head, Vec<u8>)>> {
+) -> std::io::Result<Option<T>> {
     let mut lengths = [0; 8];
     let begun = stream.read(&mut lengths).await?;
     if begun == 0 {
@@ -182,8 +151,11 @@ pub(super) async fn read(
     if found as u64 != wanted {
         return Err(std::io::ErrorKind::UnexpectedEof.into());
     }
-    let head = serde_json::from_slice(&head).map_err(|e| invalid(e.to_string()))?;
-    Ok(Some((head, body)))
+    let mut head: T = serde_json::from_slice(&head).map_err(|e| invalid(e.to_string()))?;
+    if let Some(place) = head.body() {
+        *place = body;
+    }
+    Ok(Some(head))
 }
 
 fn invalid(problem: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> std::io::Error {
@@ -191,11 +163,11 @@ fn invalid(problem: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> std:
 }
 
 /// What the first frame says, and whether it is `token`'s; what is answered otherwise.
-pub(super) fn admit(head: &Head, token: &str) -> Result<(), String> {
-    let Head::Hello {
+pub(super) fn admit(first: &Request, token: &str) -> Result<(), String> {
+    let Request::Hello {
         version,
         token: shown,
-    } = head
+    } = first
     else {
         return Err("a connection begins with the token".to_owned());
     };
@@ -249,10 +221,10 @@ impl Link {
                 Err(e) => return failed(&e),
             },
         };
-        match exchange(&mut *connection, Head::of_ask(ask)).await {
-            Ok((head, body)) => {
+        match exchange(&mut *connection, Request::Ask(ask)).await {
+            Ok(answer) => {
                 *place = Some(connection);
-                head.into_answer(body)
+                answer
             }
             Err(e) => failed(&e),
         }
@@ -266,23 +238,19 @@ impl Link {
             None => Box::new(stream),
             Some((tls, name)) => Box::new(tls.connect(name.clone(), stream).await?),
         };
-        let hello = Head::Hello {
+        let hello = Request::Hello {
             version: VERSION,
             token: self.token.clone(),
         };
-        let (head, body) = exchange(&mut *stream, (hello, Vec::new())).await?;
-        Ok(match head {
-            Head::Done => Ok(stream),
-            other => Err(other.into_answer(body)),
+        Ok(match exchange(&mut *stream, hello).await? {
+            Answer::Done => Ok(stream),
+            other => Err(other),
         })
     }
 }
 
-async fn exchange(
-    stream: &mut dyn Stream,
-    (head, body): (Head, Vec<u8>),
-) -> std::io::Result<(Head, Vec<u8>)> {
-    write(stream, &head, &body).await?;
+async fn exchange(stream: &mut dyn Stream, request: Request) -> std::io::Result<Answer> {
+    write(stream, request).await?;
     read(stream, FRAME).await?.ok_or_else(|| {
         std::io::Error::new(
             std::io::ErrorKind::ConnectionReset,
@@ -410,43 +378,48 @@ mod tests {
             .block_on(future)
     }
 
-    fn frame(head: &Head, body: &[u8]) -> Vec<u8> {
+    fn frame(request: &Request) -> Vec<u8> {
         let mut bytes = Vec::new();
-        on_a_runtime(write(&mut bytes, head, body)).unwrap();
+        on_a_runtime(write(&mut bytes, request.clone())).unwrap();
         bytes
+    }
+
+    fn read(mut bytes: &[u8], limits: (u32, u32)) -> std::io::Result<Option<Request>> {
+        on_a_runtime(super::read(&mut bytes, limits))
     }
 
     #[test]
     fn a_frame_is_read_as_it_was_written_and_not_in_part() {
-        let head = Head::Put {
+        let put = Request::Ask(Ask::Put {
             name: "r1/logs/00003/00000001.zst".into(),
+            bytes: b"body".to_vec(),
             create: true,
-        };
-        let bytes = frame(&head, b"body");
-        let found = on_a_runtime(read(&mut &bytes[..], FRAME)).unwrap();
-        assert_eq!(found, Some((head, b"body".to_vec())));
-        assert_eq!(on_a_runtime(read(&mut &bytes[..0], FRAME)).unwrap(), None);
+        });
+        let bytes = frame(&put);
+        assert_eq!(read(&bytes, FRAME).unwrap(), Some(put));
+        assert_eq!(read(&bytes[..0], FRAME).unwrap(), None);
         for end in 1..bytes.len() {
-            assert!(
-                on_a_runtime(read(&mut &bytes[..end], FRAME)).is_err(),
-                "cut at {end}"
-            );
+            assert!(read(&bytes[..end], FRAME).is_err(), "cut at {end}");
         }
         // Whoever has not shown the token sends no body, and a short head.
-        assert!(on_a_runtime(read(&mut &bytes[..], FIRST_FRAME)).is_err());
-        let long = Head::Hello {
+        assert!(read(&bytes, FIRST_FRAME).is_err());
+        let long = Request::Hello {
             version: VERSION,
             token: "x".repeat(MAX_HELLO as usize),
         };
-        let bytes = frame(&long, b"");
-        assert!(on_a_runtime(read(&mut &bytes[..], FIRST_FRAME)).is_err());
+        assert!(read(&frame(&long), FIRST_FRAME).is_err());
         let lengths = [[0xff; 4], [0; 4]].concat();
-        assert!(on_a_runtime(read(&mut &lengths[..], FRAME)).is_err());
+        assert!(read(&lengths, FRAME).is_err());
+        for ask in [Ask::Get("a".into()), Ask::List("b".into())] {
+            let request = Request::Ask(ask);
+            let found = read(&frame(&request), FRAME).unwrap();
+            assert_eq!(found, Some(request));
+        }
     }
 
     #[test]
     fn who_has_not_the_token_is_not_let_in() {
-        let hello = |version, token: &str| Head::Hello {
+        let hello = |version, token: &str| Request::Hello {
             version,
             token: token.into(),
         };
@@ -456,7 +429,7 @@ mod tests {
             (hello(VERSION, "0123456789abcdeF"), "another token"),
             (hello(VERSION, ""), "another token"),
             (hello(VERSION + 1, token), "another version"),
-            (Head::Get { name: "x".into() }, "begins with the token"),
+            (Request::Ask(Ask::Get("x".into())), "begins with the token"),
         ] {
             let refused = admit(&head, token).unwrap_err();
             assert!(refused.contains(words), "{refused}");

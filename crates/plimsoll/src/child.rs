@@ -1,0 +1,71 @@
+//! A process of this program that another of its processes starts, and whose lines it reads.
+//!
+//! Invariant: none outlives the one that started it. It is killed when this is dropped, and stops by itself at
+//! the end of its input.
+
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{ChildStdin, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
+
+/// How long a process that was killed may take to be gone.
+const REAPING: Duration = Duration::from_secs(2);
+
+pub(crate) struct Child {
+    child: std::process::Child,
+    /// `None` once nothing can be sent to it any more.
+    pub(crate) stdin: Option<ChildStdin>,
+}
+
+impl Child {
+    /// Starts it. `heard` is called on a thread of its own, with each line that it prints until that returns
+    /// false, and with `None` where there will be no more.
+    ///
+    /// # Errors
+    /// When it can't be started.
+    pub(crate) fn start(
+        command: &mut Command,
+        mut heard: impl FnMut(Option<io::Result<String>>) -> bool + Send + 'static,
+    ) -> io::Result<Child> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // Ctrl-C reaches this process alone, which passes on what it means.
+        let mut child = command.process_group(0).spawn()?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        thread::spawn(move || {
+            let lines = stdout.map(BufReader::new).into_iter();
+            let mut lines = lines.flat_map(BufRead::lines);
+            while lines.next().is_some_and(|line| heard(Some(line))) {}
+            heard(None);
+        });
+        Ok(Child { child, stdin })
+    }
+
+    pub(crate) fn kill(&mut self) {
+        // It may have ended by itself, which is as good.
+        let _ = self.child.kill();
+    }
+
+    /// How it ended. A process that the kernel does not let go is not waited for.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub(crate) fn reap(&mut self) -> io::Result<Option<ExitStatus>> {
+        const NAP: Duration = Duration::from_millis(5);
+        let mut waited = Duration::ZERO;
+        loop {
+            match self.child.try_wait() {
+                Ok(None) if waited < REAPING => thread::sleep(NAP),
+                ended => return ended,
+            }
+            waited += NAP;
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = self.reap();
+    }
+}

@@ -1,0 +1,15 @@
+//! Threads with names, which `top -H` and a debugger show.
+
+use std::thread::{Builder, JoinHandle};
+
+use crate::failure::Failure;
+
+/// # Errors
+/// When the system starts no more threads.
+pub(crate) fn start(
+    name: &str,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, Failure> {
+    let started = Builder::new().name(name.to_owned()).spawn(work);
+    started.map_err(|e| Failure::error(format_args!("can't start the thread `{name}`: {e}")))
+}
