@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use plimsoll_model::input;
 use plimsoll_model::units::{Period, Size};
-use plimsoll_protocols::serving::{Bound, Listen, Proxies, runtime};
+use plimsoll_protocols::serving::{Bound, Listen, Proxies};
 use plimsoll_relays::bus::{Bus, RedisAddress, RedisOptions};
 use plimsoll_relays::gateway::{Gateway, GatewayOptions, Metrics};
 use plimsoll_relays::sidecar::{Config, Sidecar};
@@ -26,10 +26,10 @@ use crate::documents::Json;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 use crate::processor;
-use crate::stopping::{self, Wish};
+use crate::stopping::{self, CALLS_MAY_END, Wish, until_stopped};
 
 /// How long a process waits for its Redis at the start.
-pub(super) const WAIT_FOR_BUS: Duration = Duration::from_secs(10);
+const WAIT_FOR_BUS: Duration = Duration::from_secs(10);
 
 /// Carry a service's traffic.
 #[derive(Debug, Args)]
@@ -85,15 +85,6 @@ struct GatewayArguments {
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:4040")]
     listen: String,
 
-    #[command(flatten)]
-    secret: SecretFlags,
-
-    #[command(flatten)]
-    bus: BusFlags,
-
-    #[command(flatten)]
-    tls: ServerTlsFlags,
-
     /// Send a ping this often.
     #[arg(long, value_name = "TIME", default_value = "15s")]
     ping_interval: Period,
@@ -119,14 +110,6 @@ struct GatewayArguments {
     #[arg(long)]
     echo: bool,
 
-    /// Threads [default: one a core].
-    #[arg(long, value_name = "N")]
-    workers: Option<usize>,
-
-    /// Share the port with other processes (SO_REUSEPORT).
-    #[arg(long)]
-    reuse_port: bool,
-
     /// Compress messages with clients that offer it (permessage-deflate); each costs CPU.
     #[arg(long)]
     compression: bool,
@@ -137,14 +120,29 @@ struct GatewayArguments {
     /// At the end, close all sessions with 1012 within this time.
     #[arg(long, value_name = "TIME", default_value = "10s")]
     drain: Period,
-
-    #[command(flatten)]
-    json: Json,
 }
 
-/// How a service treats those who connect, and those who ask whether it is well.
+/// What a gateway and the service behind it have in common: the tokens of sessions, the bus, and how they treat
+/// those who connect, and those who ask whether they are well.
 #[derive(Debug, Args)]
 pub(super) struct ServiceFlags {
+    #[command(flatten)]
+    pub(super) secret: SecretFlags,
+
+    #[command(flatten)]
+    pub(super) bus: BusFlags,
+
+    #[command(flatten)]
+    tls: ServerTlsFlags,
+
+    /// Threads [default: one a core].
+    #[arg(long, value_name = "N")]
+    pub(super) workers: Option<usize>,
+
+    /// Share the port with other processes (SO_REUSEPORT).
+    #[arg(long)]
+    reuse_port: bool,
+
     /// How long a client may take to send its request.
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub(super) request_timeout: Period,
@@ -161,6 +159,9 @@ pub(super) struct ServiceFlags {
     /// Connections of trusted proxies begin with a PROXY header, version 1 or 2, that names the client.
     #[arg(long, requires = "trusted_proxy")]
     proxy_protocol: bool,
+
+    #[command(flatten)]
+    pub(super) json: Json,
 }
 
 impl ServiceFlags {
@@ -168,12 +169,49 @@ impl ServiceFlags {
         Proxies::new(&self.trusted_proxy)
     }
 
-    /// Those whose connections begin with a PROXY header.
-    pub(super) fn proxies_with_header(&self) -> Proxies {
-        match self.proxy_protocol {
-            true => self.trusted_proxies(),
-            false => Proxies::default(),
+    /// The keys of sessions' tokens.
+    ///
+    /// # Errors
+    /// Where a secret can't be read or used.
+    pub(super) fn keys(
+        &self,
+        environment: &Environment,
+        without: Without,
+    ) -> Result<Keys, Failure> {
+        let secrets = self.secret.read(environment, without)?;
+        Keys::new(&secrets).map_err(Failure::error)
+    }
+
+    /// Listens where `flag` says.
+    ///
+    /// # Errors
+    /// When it says no address, or that can't be had.
+    pub(super) fn bind(&self, flag: &str, listen: &str, drain: Period) -> Result<Bound, Failure> {
+        Listen {
+            address: listening_address(flag, listen)?,
+            reuse_port: self.reuse_port,
+            tls: self.tls.tls(),
+            drain: drain.0,
+            proxies: match self.proxy_protocol {
+                true => self.trusted_proxies(),
+                false => Proxies::default(),
+            },
+            ..Listen::default()
         }
+        .bind()
+        .map_err(Failure::error)
+    }
+
+    /// Says where `name` listens.
+    ///
+    /// # Errors
+    /// When stdout can't be written to.
+    pub(super) fn announce(&self, name: &str, bound: &Bound) -> Result<(), Failure> {
+        let address = bound.address();
+        self.json.result(
+            &serde_json::json!({ "server": name, "address": address.to_string() }),
+            format_args!("{name}: listening on {address}"),
+        )
     }
 }
 
@@ -219,9 +257,9 @@ pub(super) struct BusFlags {
 
 impl BusFlags {
     /// The bus over Redis, where one is named.
-    pub(super) fn connect(&self) -> Result<Option<Bus>, Failure> {
+    pub(super) async fn connect(&self) -> Result<Bus, Failure> {
         let Some(url) = &self.redis else {
-            return Ok(None);
+            return Ok(Bus::embedded(self.session_ttl.0));
         };
         // Not by the parser of the arguments, whose errors would repeat the password.
         let address = url.parse().map_err(|e: String| {
@@ -235,7 +273,9 @@ impl BusFlags {
             ttl: self.session_ttl.0,
             sharded: self.sharded,
         };
-        Ok(Some(Bus::redis(self.trusting(address)?, options)))
+        let bus = Bus::redis(self.trusting(address)?, options);
+        bus.ready(WAIT_FOR_BUS).await.map_err(Failure::error)?;
+        Ok(bus)
     }
 
     /// The address with what TLS needs.
@@ -364,30 +404,19 @@ fn announce_routes(sidecar: &Sidecar, config: &Config) -> Result<(), Failure> {
 
 fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Exit, Failure> {
     descriptors::raise_limit()?;
-    if arguments.bus.redis.is_none() && !arguments.echo {
+    let service = &arguments.service;
+    if service.bus.redis.is_none() && !arguments.echo {
         return Err(Failure::usage(
             "--redis is missing: a gateway of its own receives from its backends over Redis",
             "give --redis redis://HOST:PORT; for one process without Redis: plimsoll serve llm --with-gateway HOST:PORT",
         ));
     }
-    let secrets = arguments.secret.read(
-        environment,
-        match arguments.echo {
-            true => Without::Random,
-            false => Without::Fails,
-        },
-    )?;
-    let keys = Keys::new(&secrets).map_err(Failure::error)?;
-    let bound = Listen {
-        address: listening_address("--listen", &arguments.listen)?,
-        reuse_port: arguments.reuse_port,
-        tls: arguments.tls.tls(),
-        drain: arguments.drain.0,
-        proxies: arguments.service.proxies_with_header(),
-        ..Listen::default()
-    }
-    .bind()
-    .map_err(Failure::error)?;
+    let without = match arguments.echo {
+        true => Without::Random,
+        false => Without::Fails,
+    };
+    let keys = service.keys(environment, without)?;
+    let bound = service.bind("--listen", &arguments.listen, arguments.drain)?;
     let size = |size: Size| usize::try_from(size.0).unwrap_or(usize::MAX);
     let options = GatewayOptions {
         ping_interval: arguments.ping_interval.0.max(Duration::from_millis(10)),
@@ -395,50 +424,22 @@ fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Ex
         max_sessions: arguments.max_sessions,
         max_message: size(arguments.max_message),
         max_queue: size(arguments.max_queue),
-        request_timeout: arguments.service.request_timeout.0,
+        request_timeout: service.request_timeout.0,
         compression: arguments.compression,
-        trusted_proxies: arguments.service.trusted_proxies(),
-        lame_duck: arguments.service.lame_duck.0,
+        trusted_proxies: service.trusted_proxies(),
+        lame_duck: service.lame_duck.0,
         echo: arguments.echo,
     };
     let renewals = bound.renewal().into_iter().collect();
-    renewing::at_hangup(&arguments.secret, environment, &keys, renewals)?;
-    let (stop, stopped) = tokio::sync::oneshot::channel();
-    let mut stop = Some(stop);
-    stopping::on_signal(move |wish| match (wish, stop.take()) {
-        (Wish::Gracefully, Some(stop)) => {
-            let _ = stop.send(());
-        }
-        _ => std::process::exit(i32::from(Exit::Interrupted.code())),
+    renewing::at_hangup(&service.secret, environment, &keys, renewals)?;
+    let metrics = until_stopped(service.workers, CALLS_MAY_END, async |stopped| {
+        let bus = service.bus.connect().await?;
+        service.announce("gateway", &bound)?;
+        let gateway = Gateway::new(bus, keys, options);
+        gateway.serve(bound, stopped).await.map_err(Failure::error)
     })?;
-    let metrics = runtime(arguments.workers)
-        .map_err(Failure::error)?
-        .block_on(async {
-            let bus = match arguments.bus.connect()? {
-                Some(bus) => bus,
-                None => Bus::embedded(arguments.bus.session_ttl.0),
-            };
-            bus.ready(WAIT_FOR_BUS).await.map_err(Failure::error)?;
-            announce(&arguments.json, "gateway", &bound)?;
-            let stopped = async {
-                let _ = stopped.await;
-            };
-            Gateway::new(bus, keys, options)
-                .serve(bound, stopped)
-                .await
-                .map_err(Failure::error)
-        })?;
-    conclude(&arguments.json, &gateway_counts(&metrics))?;
+    conclude(&service.json, &gateway_counts(&metrics))?;
     Ok(Exit::Done)
-}
-
-/// Prints, on stdout and before the first connection, where the server can be reached.
-pub(super) fn announce(json: &Json, name: &str, bound: &Bound) -> Result<(), Failure> {
-    let address = bound.address();
-    json.result(
-        &serde_json::json!({ "server": name, "address": address.to_string() }),
-        format_args!("{name}: listening on {address}"),
-    )
 }
 
 pub(super) fn gateway_counts(metrics: &Metrics) -> [(&'static str, u64); 5] {

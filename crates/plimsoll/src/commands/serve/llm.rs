@@ -5,24 +5,19 @@ use std::time::Duration;
 
 use clap::Args;
 use plimsoll_model::units::Period;
-use plimsoll_protocols::serving::{Bound, Listen, runtime};
-use plimsoll_relays::bus::Bus;
+use plimsoll_protocols::serving::Bound;
 use plimsoll_relays::gateway::{Gateway, GatewayOptions, Metrics};
 use plimsoll_relays::llm::{Llm, LlmOptions, LlmStats, RESPONSE_TEXT};
-use plimsoll_relays::token::Keys;
 use tokio::time::Instant;
 
 use crate::commands::conclusion::conclude;
-use crate::commands::listening::listening_address;
-use crate::commands::relay::{self, BusFlags, ServiceFlags, WAIT_FOR_BUS, gateway_counts};
+use crate::commands::relay::{ServiceFlags, gateway_counts};
 use crate::commands::renewing;
-use crate::commands::secret::{SecretFlags, Without};
-use crate::commands::tls_flags::ServerTlsFlags;
+use crate::commands::secret::Without;
 use crate::descriptors;
-use crate::documents::Json;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
-use crate::stopping;
+use crate::stopping::{CALLS_MAY_END, until_stopped};
 
 /// What sockets have at the end even where the runs took all the drain time.
 const SHORTEST_GOODBYE: Duration = Duration::from_secs(1);
@@ -81,47 +76,14 @@ pub(crate) struct Arguments {
     slots: Option<u32>,
 
     #[command(flatten)]
-    secret: SecretFlags,
-
-    #[command(flatten)]
-    bus: BusFlags,
-
-    #[command(flatten)]
-    tls: ServerTlsFlags,
-
-    /// Threads [default: one a core].
-    #[arg(long, value_name = "N")]
-    workers: Option<usize>,
-
-    /// Share the port with other processes (SO_REUSEPORT).
-    #[arg(long)]
-    reuse_port: bool,
-
-    #[command(flatten)]
     service: ServiceFlags,
 
     /// How long runs in progress may take at the end; then another backend continues them.
     #[arg(long, value_name = "TIME", default_value = "10s")]
     drain: Period,
-
-    #[command(flatten)]
-    json: Json,
 }
 
 impl Arguments {
-    fn bind(&self, flag: &str, listen: &str) -> Result<Bound, Failure> {
-        Listen {
-            address: listening_address(flag, listen)?,
-            reuse_port: self.reuse_port,
-            tls: self.tls.tls(),
-            drain: self.drain.0,
-            proxies: self.service.proxies_with_header(),
-            ..Listen::default()
-        }
-        .bind()
-        .map_err(Failure::error)
-    }
-
     fn options(&self) -> LlmOptions {
         LlmOptions {
             token_delay: self.token_delay.0,
@@ -129,7 +91,7 @@ impl Arguments {
             text: self.text.clone(),
             tokens: self.tokens.map(|n| n as usize),
             slots: self.slots.map(|n| n as usize),
-            has_sessions: self.with_gateway.is_some() || self.bus.redis.is_some(),
+            has_sessions: self.with_gateway.is_some() || self.service.bus.redis.is_some(),
             request_timeout: self.service.request_timeout.0,
             trusted_proxies: self.service.trusted_proxies(),
             lame_duck: self.service.lame_duck.0,
@@ -148,96 +110,87 @@ impl Arguments {
 
 pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Result<Exit, Failure> {
     descriptors::raise_limit()?;
-    let without = match arguments.bus.redis {
+    let service = &arguments.service;
+    let without = match service.bus.redis {
         Some(_) => Without::Fails,
         None => Without::Random,
     };
-    let secrets = arguments.secret.read(environment, without)?;
-    let keys = Keys::new(&secrets).map_err(Failure::error)?;
-    let bound = arguments.bind("--listen", &arguments.listen)?;
-    let gateway_bound = arguments
-        .with_gateway
-        .as_deref()
-        .map(|listen| arguments.bind("--with-gateway", listen))
+    let keys = service.keys(environment, without)?;
+    let bound = service.bind("--listen", &arguments.listen, arguments.drain)?;
+    let with_gateway = arguments.with_gateway.as_ref();
+    let gateway_bound = with_gateway
+        .map(|listen| service.bind("--with-gateway", listen, arguments.drain))
         .transpose()?;
     let options = arguments.options();
     let renewals = [Some(&bound), gateway_bound.as_ref()];
     let renewals = renewals.into_iter().flatten().filter_map(Bound::renewal);
-    renewing::at_hangup(&arguments.secret, environment, &keys, renewals.collect())?;
+    renewing::at_hangup(&service.secret, environment, &keys, renewals.collect())?;
 
     let stop = tokio::sync::watch::Sender::new(false);
     let (mut stopped, mut gateway_stopped) = (stop.subscribe(), stop.subscribe());
-    let (drain, lame_duck) = (arguments.drain.0, arguments.service.lame_duck.0);
-    stopping::on_signal(move |wish| match wish {
-        stopping::Wish::Gracefully => {
+    let (drain, lame_duck) = (arguments.drain.0, service.lame_duck.0);
+    let (stats, relayed) = until_stopped(service.workers, CALLS_MAY_END, async |asked| {
+        tokio::spawn(async move {
+            asked.await;
             stop.send_replace(true);
+        });
+        let bus = service.bus.connect().await?;
+        service.announce("llm", &bound)?;
+        let gateway = gateway_bound.map(|bound| {
+            let options = arguments.gateway_options();
+            let gateway = Gateway::new(bus.clone(), keys.clone(), options);
+            (gateway, bound)
+        });
+        if let Some((_, bound)) = &gateway {
+            service.announce("gateway", bound)?;
         }
-        stopping::Wish::AtOnce => std::process::exit(i32::from(Exit::Interrupted.code())),
-    })?;
-    let (stats, relayed) = runtime(arguments.workers)
-        .map_err(Failure::error)?
-        .block_on(async move {
-            let bus = match arguments.bus.connect()? {
-                Some(bus) => bus,
-                None => Bus::embedded(arguments.bus.session_ttl.0),
-            };
-            bus.ready(WAIT_FOR_BUS).await.map_err(Failure::error)?;
-            relay::announce(&arguments.json, "llm", &bound)?;
-            let gateway = gateway_bound.map(|bound| {
-                let options = arguments.gateway_options();
-                let gateway = Gateway::new(bus.clone(), keys.clone(), options);
-                (gateway, bound)
-            });
-            if let Some((_, bound)) = &gateway {
-                relay::announce(&arguments.json, "gateway", bound)?;
+        // The gateway outlives the runs: their tokens are to arrive.
+        let ended = tokio::sync::watch::Sender::new(false);
+        let (mut told_end, mut service_ended) = (ended.subscribe(), ended.subscribe());
+        let stop_began = Arc::new(OnceLock::new());
+        let stopping = Arc::clone(&stop_began);
+        let relaying = async {
+            match gateway {
+                None => Ok(None),
+                Some((gateway, bound)) => gateway
+                    .serve_until(
+                        bound,
+                        async move {
+                            // A service that has failed is its gateway's end, too.
+                            tokio::select! {
+                                _ = gateway_stopped.wait_for(|stopped| *stopped) => {}
+                                _ = service_ended.wait_for(|ended| *ended) => {}
+                            }
+                        },
+                        async move {
+                            let _ = told_end.wait_for(|ended| *ended).await;
+                            let all = lame_duck + drain;
+                            let spent = stop_began.get().map_or(all, Instant::elapsed);
+                            let shortest = SHORTEST_GOODBYE.min(drain);
+                            all.saturating_sub(spent).max(shortest)
+                        },
+                    )
+                    .await
+                    .map(Some),
             }
-            // The gateway outlives the runs: their tokens are to arrive.
-            let ended = tokio::sync::watch::Sender::new(false);
-            let (mut told_end, mut service_ended) = (ended.subscribe(), ended.subscribe());
-            let stop_began = Arc::new(OnceLock::new());
-            let stopping = Arc::clone(&stop_began);
-            let relaying = async {
-                match gateway {
-                    None => Ok(None),
-                    Some((gateway, bound)) => gateway
-                        .serve_until(
-                            bound,
-                            async move {
-                                // A service that has failed is its gateway's end, too.
-                                tokio::select! {
-                                    _ = gateway_stopped.wait_for(|stopped| *stopped) => {}
-                                    _ = service_ended.wait_for(|ended| *ended) => {}
-                                }
-                            },
-                            async move {
-                                let _ = told_end.wait_for(|ended| *ended).await;
-                                let all = lame_duck + drain;
-                                let spent = stop_began.get().map_or(all, Instant::elapsed);
-                                let shortest = SHORTEST_GOODBYE.min(drain);
-                                all.saturating_sub(spent).max(shortest)
-                            },
-                        )
-                        .await
-                        .map(Some),
-                }
-            };
-            let serving = async {
-                let llm = Llm::new(bus, keys, options);
-                let served = llm.serve(bound, async move {
-                    let _ = stopped.wait_for(|stopped| *stopped).await;
-                    let _ = stopping.set(Instant::now());
-                });
-                let served = served.await;
-                ended.send_replace(true);
-                served
-            };
-            let (served, relayed) = tokio::join!(serving, relaying);
-            Ok::<_, Failure>((
-                served.map_err(Failure::error)?,
-                relayed.map_err(Failure::error)?,
-            ))
-        })?;
-    conclude(&arguments.json, &counts(&stats, relayed.as_ref()))?;
+        };
+        let serving = async {
+            let llm = Llm::new(bus, keys, options);
+            let served = llm.serve(bound, async move {
+                let _ = stopped.wait_for(|stopped| *stopped).await;
+                let _ = stopping.set(Instant::now());
+            });
+            let served = served.await;
+            ended.send_replace(true);
+            served
+        };
+        let (served, relayed) = tokio::join!(serving, relaying);
+        Ok::<_, Failure>((
+            served.map_err(Failure::error)?,
+            relayed.map_err(Failure::error)?,
+        ))
+    })?;
+    conclude(&service.json, &counts(&stats, relayed.as_ref()))?;
     Ok(Exit::Done)
 }
 
