@@ -97,10 +97,6 @@ fn with_stand_ins(
     environment: &Environment,
     found: &mut StandIns,
 ) -> Command {
-    let names: Vec<String> = command
-        .get_subcommands()
-        .map(|sub| sub.get_name().to_owned())
-        .collect();
     let command = command.mut_args(|arg| {
         // A variable has one value; of a flag that is given several times, one a line.
         let several = matches!(arg.get_action(), ArgAction::Append);
@@ -121,11 +117,9 @@ fn with_stand_ins(
         found.insert(arg.get_id().to_string(), (strength, stand_in.variable));
         arg.default_value(stand_in.value)
     });
-    names.into_iter().fold(command, |command, name| {
-        let path = format!("{path} {name}");
-        command.mut_subcommand(name, |sub| {
-            with_stand_ins(sub, path.trim_start(), environment, found)
-        })
+    command.mut_subcommands(|sub| {
+        let path = format!("{path} {}", sub.get_name());
+        with_stand_ins(sub, path.trim_start(), environment, found)
     })
 }
 

@@ -59,70 +59,50 @@ pub(crate) fn filled_in_with(text: &str, has: impl Fn(&str) -> bool) -> String {
 
 /// Keys and flags of protocols, and those that all have.
 pub(crate) fn all() -> &'static [(String, String)] {
-    static ALL: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
-        let known = FLAGS.iter();
-        let known = known.map(|(key, flag)| ((*key).to_owned(), (*flag).to_owned()));
-        known.chain(registry::flags()).collect()
-    });
+    static ALL: LazyLock<Vec<(String, String)>> =
+        LazyLock::new(|| plans().chain(registry::flags()).collect());
     &ALL
 }
 
-/// Keys of a plan and the flags that mean the same; a key that begins another comes after it.
-const FLAGS: &[(&str, &str)] = &[
+/// Keys of a plan and the flags that mean the same.
+fn plans() -> impl Iterator<Item = (String, String)> {
+    let alike = ALIKE.iter().flat_map(|(section, keys)| {
+        let flag = |key: &str| format!("--{}", key.replace('_', "-"));
+        keys.split(' ')
+            .map(move |key| (format!("{section}{key}"), flag(key)))
+    });
+    let others = OTHERS.map(|(key, flag)| (key.to_owned(), flag.to_owned()));
+    alike.chain(others)
+}
+
+/// Keys of a plan whose flags have their names, by section; a key that begins another comes after it.
+const ALIKE: [(&str, &str); 4] = [
+    (
+        "load.",
+        "connect_timeout abort_after connect_rate connection_lifetime calls_per_connection resolve_interval resolve \
+         proxy connections read_buffer arrivals duration deadline clients processes workers warmup calls think drain \
+         rate spin tick",
+    ),
+    (
+        "tls.",
+        "server_name key_log records resume full early_data chain cert key ca crl pin insecure",
+    ),
+    ("watch.", "pid"),
+    ("", "rows objective watch seed name requests traceparent"),
+];
+
+/// Those whose flags have other names.
+const OTHERS: [(&str, &str); 10] = [
     ("load.source_addresses", "--source"),
-    ("load.connect_timeout", "--connect-timeout"),
-    ("load.abort_after", "--abort-after"),
-    ("load.connect_rate", "--connect-rate"),
-    ("load.connection_lifetime", "--connection-lifetime"),
-    ("load.calls_per_connection", "--calls-per-connection"),
-    ("load.resolve_interval", "--resolve-interval"),
-    ("load.resolve", "--resolve"),
-    ("load.proxy", "--proxy"),
-    ("load.connections", "--connections"),
-    ("load.read_buffer", "--read-buffer"),
-    ("load.arrivals", "--arrivals"),
-    ("load.duration", "--duration"),
-    ("load.deadline", "--deadline"),
-    ("load.clients", "--clients"),
-    ("load.processes", "--processes"),
     ("load.precision", "--rate-precision"),
-    ("load.workers", "--workers"),
-    ("load.warmup", "--warmup"),
-    ("load.calls", "--calls"),
-    ("load.think", "--think"),
-    ("load.drain", "--drain"),
     ("load.reuse", "--cold"),
-    ("load.rate", "--rate"),
-    ("load.spin", "--spin"),
-    ("load.tick", "--tick"),
-    ("load", "--rate or --clients"),
-    ("tls.server_name", "--server-name"),
     ("tls.versions", "--tls-version"),
     ("tls.compressed", "--compressed-certificates"),
-    ("tls.key_log", "--key-log"),
     ("tls.suites", "--suite"),
     ("tls.groups", "--group"),
-    ("tls.records", "--records"),
-    ("tls.resume", "--resume"),
-    ("tls.full", "--full"),
-    ("tls.early_data", "--early-data"),
-    ("tls.chain", "--chain"),
-    ("tls.cert", "--cert"),
-    ("tls.key", "--key"),
-    ("tls.ca", "--ca"),
-    ("tls.crl", "--crl"),
-    ("tls.pin", "--pin"),
-    ("tls.insecure", "--insecure"),
     ("rows.order", "--rows-order"),
-    ("rows", "--rows"),
-    ("objective", "--objective"),
-    ("watch.pid", "--pid"),
-    ("watch", "--watch"),
+    ("load", "--rate or --clients"),
     ("target", "URL"),
-    ("seed", "--seed"),
-    ("name", "--name"),
-    ("requests", "--requests"),
-    ("traceparent", "--traceparent"),
 ];
 
 /// Whether `command` has `flag`.
@@ -161,9 +141,9 @@ mod tests {
     #[test]
     fn every_key_has_a_flag_of_a_command() {
         let command = commands::command();
-        for (key, words) in FLAGS {
+        for (key, words) in plans() {
             let mut subs = command.get_subcommands();
-            let found = subs.any(|sub| named_in(words).all(|flag| is_of(sub, flag)));
+            let found = subs.any(|sub| named_in(&words).all(|flag| is_of(sub, flag)));
             assert!(found, "{key}: no command has {words}");
         }
     }

@@ -5,88 +5,36 @@
 use clap::Command;
 
 /// The flags, by their ids, that most lines need of commands that put load and have dozens.
-const COMMON: [&str; 38] = [
+const COMMON: [&str; 5] = [
     // What is called, in one command or another.
-    "method",
-    "grpc_message",
-    "proto",
-    "codec",
-    "service",
-    "mode",
-    "socket",
-    "queries",
-    "query",
-    "rows",
-    "model",
-    "body",
-    "max_tokens",
-    "goodput",
-    "for",
-    "target",
+    "method grpc_message proto codec service mode socket queries query rows model body max_tokens goodput for target",
     // How much of it.
-    "rate",
-    "clients",
-    "connections",
-    "duration",
-    "calls",
-    "warmup",
-    "objective",
-    "trial",
-    "budget",
-    "rounds",
-    "fail_if",
+    "rate clients connections duration calls warmup objective trial budget rounds fail_if",
     // Over which link.
-    "ca",
-    "cert",
-    "key",
-    "insecure",
+    "ca cert key insecure",
     // What is left of it.
-    "out",
-    "json",
-    "junit",
-    "dry_run",
+    "out json junit dry_run",
     // Of the program.
-    "help",
-    "version",
-    "quiet",
+    "help version quiet",
 ];
 
 /// Flags of servers and relays that few lines need.
-const RARE: [&str; 23] = [
-    "spin",
-    "seed",
-    "reuse_port",
-    "processes",
-    "max_streams",
-    "drain",
-    "tls_version",
-    "compressed_certificates",
-    "suite",
-    "group",
-    "lame_duck",
-    "request_timeout",
-    "trusted_proxy",
-    "proxy_protocol",
-    "max_queue",
-    "queue",
-    "compression",
-    "redis_ca",
-    "redis_cert",
-    "redis_key",
-    "api_port",
-    "stats_port",
-    "socket_port",
+const RARE: [&str; 3] = [
+    "spin seed reuse_port processes max_streams drain tls_version compressed_certificates suite group lame_duck",
+    "request_timeout trusted_proxy proxy_protocol max_queue queue compression redis_ca redis_cert redis_key",
+    "api_port stats_port socket_port",
 ];
+
+fn has(list: &[&str], id: &str) -> bool {
+    list.iter()
+        .any(|ids| ids.split(' ').any(|known| known == id))
+}
 
 const MORE: &str =
     "--help prints every flag, with the variable that stands for it, and all examples.";
 
 /// `command` and those below it, with what `-h` prints.
 pub(crate) fn short(command: Command) -> Command {
-    let names: Vec<String> = command
-        .get_subcommands()
-        .map(|sub| sub.get_name().to_owned())
-        .collect();
     let puts_load = command.get_arguments().any(|a| a.get_id() == "connections");
     let example = command
         .get_before_help()
@@ -95,8 +43,8 @@ pub(crate) fn short(command: Command) -> Command {
         let id = arg.get_id().as_str();
         let hidden = match puts_load {
             _ if arg.is_positional() => false,
-            true => !COMMON.contains(&id),
-            false => RARE.contains(&id) || arg.get_help_heading() == Some("Messages"),
+            true => !has(&COMMON, id),
+            false => has(&RARE, id) || arg.get_help_heading() == Some("Messages"),
         };
         arg.hide_env(true).hide_short_help(hidden)
     });
@@ -104,11 +52,7 @@ pub(crate) fn short(command: Command) -> Command {
         Some(example) => command.before_help(example),
         None => command,
     };
-    names
-        .into_iter()
-        .fold(command.after_help(MORE), |command, name| {
-            command.mut_subcommand(name, short)
-        })
+    command.after_help(MORE).mut_subcommands(short)
 }
 
 /// The first of several examples.

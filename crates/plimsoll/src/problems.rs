@@ -6,64 +6,32 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use miette::{Diagnostic, LabeledSpan, NamedSource, Report, SourceCode};
+use miette::{Diagnostic, NamedSource, Report, SourceSpan};
 use plimsoll_model::spec::Problem;
 
 use crate::failure::{Exit, Failure};
 use crate::flag_names;
 
 /// One problem, in miette's terms.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error, Diagnostic)]
+#[error("{message}")]
 struct Shown {
     message: String,
+    #[help]
     help: Option<String>,
-    span: Option<Range<usize>>,
-    source: Option<NamedSource<String>>,
-}
-
-impl std::fmt::Display for Shown {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Shown {}
-
-impl Diagnostic for Shown {
-    fn help<'a>(&'a self) -> Option<Box<dyn std::fmt::Display + 'a>> {
-        self.help.as_ref().map(|help| Box::new(help) as Box<_>)
-    }
-    fn source_code(&self) -> Option<&dyn SourceCode> {
-        self.source.as_ref().map(|source| source as _)
-    }
-    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        let span = self.span.clone()?;
-        Some(Box::new(std::iter::once(LabeledSpan::new_with_span(
-            Some("here".into()),
-            span,
-        ))))
-    }
+    #[label("here")]
+    span: Option<SourceSpan>,
+    #[source_code]
+    text: Option<NamedSource<String>>,
 }
 
 /// Several problems: the first one's words are the error's, the others follow.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error, Diagnostic)]
+#[error("{title}")]
 struct All {
     title: String,
+    #[related]
     problems: Vec<Shown>,
-}
-
-impl std::fmt::Display for All {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.title)
-    }
-}
-
-impl std::error::Error for All {}
-
-impl Diagnostic for All {
-    fn related<'a>(&'a self) -> Option<Box<dyn Iterator<Item = &'a dyn Diagnostic> + 'a>> {
-        Some(Box::new(self.problems.iter().map(|p| p as &dyn Diagnostic)))
-    }
 }
 
 /// What the problems were found in.
@@ -98,18 +66,15 @@ pub(crate) fn failure(problems: Vec<Problem>, source: &Source<'_>) -> Failure {
         0 => String::new(),
         n => format!("; the first {MAX_SHOWN} kinds of them, and not {n} more"),
     };
-    let report = match (shown.len(), source) {
-        (1, _) => Report::new(shown.remove(0)),
-        (_, Source::File { name, .. }) => Report::new(All {
-            title: format!("{name} can't be run: {n} problems{more}"),
-            problems: shown,
-        }),
-        (_, Source::Flags) => Report::new(All {
-            title: format!("the command line has {n} problems{more}"),
-            problems: shown,
-        }),
+    if shown.len() == 1 {
+        return Failure::new(Exit::Usage, Report::new(shown.remove(0)));
+    }
+    let title = match source {
+        Source::File { name, .. } => format!("{name} can't be run: {n} problems{more}"),
+        Source::Flags => format!("the command line has {n} problems{more}"),
     };
-    Failure::new(Exit::Usage, report)
+    let problems = shown;
+    Failure::new(Exit::Usage, Report::new(All { title, problems }))
 }
 
 /// More kinds of problems than these are not shown: whoever generated them mends the first ones.
@@ -156,15 +121,15 @@ fn show_one(problem: Problem, source: &Source<'_>) -> Shown {
             Shown {
                 message,
                 help: problem.help,
-                span: problem.span.map(|span| shortened(span, text)),
-                source: Some(NamedSource::new(name, (*text).to_owned()).with_language("TOML")),
+                span: problem.span.map(|span| shortened(span, text).into()),
+                text: Some(NamedSource::new(name, (*text).to_owned()).with_language("TOML")),
             }
         }
         Source::Flags => Shown {
             message: as_flags(&problem.to_string()),
             help: problem.help.as_deref().map(as_flags),
             span: None,
-            source: None,
+            text: None,
         },
     }
 }

@@ -129,14 +129,9 @@ pub(crate) fn run(parts: &[Part<'_>], what: &str, process: &Process) -> Result<V
             .map(|outcome| outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     });
-    let mut runs = Vec::new();
     let mut failures = Vec::new();
-    for outcome in outcomes {
-        match outcome {
-            Ok(run) => runs.push(run),
-            Err(failure) => failures.push(failure),
-        }
-    }
+    let run = |outcome: Result<Run, Failure>| outcome.map_err(|why| failures.push(why)).ok();
+    let runs = outcomes.into_iter().filter_map(run).collect();
     // Where one could not begin, the others were only interrupted.
     failures.sort_by_key(|failure| failure.exit() == Exit::Interrupted);
     match failures.into_iter().next() {

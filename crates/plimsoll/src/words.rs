@@ -131,11 +131,8 @@ fn check_signs(words: &[OsString]) -> Result<(), Failure> {
 }
 
 fn starts_as_number(text: &str) -> bool {
-    let mut chars = text.chars();
-    match chars.next() {
-        Some('.') => chars.next().is_some_and(|c| c.is_ascii_digit()),
-        first => first.is_some_and(|c| c.is_ascii_digit()),
-    }
+    let text = text.strip_prefix('.').unwrap_or(text);
+    text.starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// Flags whose bare numbers have a unit by their name, with ours and that unit.

@@ -6,7 +6,6 @@ use clap::Args;
 use plimsoll_model::units::Period;
 use plimsoll_stack::certificates::{Algorithm, Leaf, Options, Validity, make_certificates};
 
-use crate::console;
 use crate::documents::Json;
 use crate::failure::{Exit, Failure};
 
@@ -82,31 +81,22 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
         force: arguments.force,
     };
     let set = make_certificates(&arguments.dir, &options).map_err(Failure::error)?;
-    if arguments.json.json {
-        let files: Vec<_> = set
-            .files(&options)
-            .iter()
-            .map(|p| p.display().to_string())
-            .collect();
-        console::result(format_args!("{}\n", serde_json::json!({ "files": files })))?;
-    } else {
-        let list = options.revoked.is_some().then(|| {
-            format!(
-                "\n  revoked: --crl {0}, --tls-client-crl {0}",
-                set.crl.display()
-            )
-        });
-        console::result(format_args!(
-            "certificates in {}\n  server: --tls-cert {} --tls-key {} [--tls-client-ca {}]\n  client: --ca {} [--cert {} --key {}]{}\n",
+    let (crl, files) = (set.crl.display(), set.files(&options));
+    let files: Vec<String> = files.iter().map(|p| p.display().to_string()).collect();
+    let list = format!("\n  revoked: --crl {crl}, --tls-client-crl {crl}");
+    let list = options.revoked.is_some().then_some(list);
+    arguments.json.result(
+        &serde_json::json!({ "files": files }),
+        format_args!(
+            "certificates in {}\n  server: --tls-cert {} --tls-key {} [--tls-client-ca {ca}]\n  client: --ca {ca} [--cert {} --key {}]{}",
             arguments.dir.display(),
             set.server_cert.display(),
             set.server_key.display(),
-            set.ca_cert.display(),
-            set.ca_cert.display(),
             set.client_cert.display(),
             set.client_key.display(),
             list.unwrap_or_default(),
-        ))?;
-    }
+            ca = set.ca_cert.display(),
+        ),
+    )?;
     Ok(Exit::Done)
 }

@@ -49,7 +49,7 @@ pub(super) struct Arguments {
 pub(super) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     let chosen = choose(&arguments.names)?;
     if arguments.list {
-        list(&chosen, arguments.json.json)?;
+        list(&chosen, &arguments.json)?;
         return Ok(Exit::Done);
     }
     let tls = arguments.tls.tls();
@@ -87,16 +87,11 @@ pub(super) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     })?;
     let _ = stopped.recv();
     let stats = stats();
-    console::result(match arguments.json.json {
-        true => format!(
-            "{}\n",
-            serde_json::json!({ "connections": stats.accepted, "refused": stats.refused })
-        ),
-        false => format!(
-            "connections {}, refused {}\n",
-            stats.accepted, stats.refused
-        ),
-    })?;
+    let (accepted, refused) = (stats.accepted, stats.refused);
+    arguments.json.result(
+        &serde_json::json!({ "connections": accepted, "refused": refused }),
+        format_args!("connections {accepted}, refused {refused}"),
+    )?;
     Ok(Exit::Done)
 }
 
@@ -151,27 +146,22 @@ fn unknown(name: &str) -> Failure {
     )
 }
 
-fn list(chosen: &[(Wire, &'static Behaviour)], json: bool) -> Result<(), Failure> {
+fn list(chosen: &[(Wire, &'static Behaviour)], json: &Json) -> Result<(), Failure> {
     for (wire, behaviour) in chosen {
-        console::result(match json {
-            true => format!(
-                "{}\n",
-                serde_json::json!({
-                    "name": behaviour.name,
-                    "protocol": wire.name(),
-                    "does": behaviour.about,
-                    "code": behaviour.outcome.code(),
-                    "needs_certificate": behaviour.needs_certificate,
-                })
+        let (wire, code) = (wire.name(), behaviour.outcome.code());
+        json.result(
+            &serde_json::json!({
+                "name": behaviour.name,
+                "protocol": wire,
+                "does": behaviour.about,
+                "code": code,
+                "needs_certificate": behaviour.needs_certificate,
+            }),
+            format_args!(
+                "{wire:10} {:30} {code:28} {}",
+                behaviour.name, behaviour.about
             ),
-            false => format!(
-                "{:10} {:30} {:28} {}\n",
-                wire.name(),
-                behaviour.name,
-                behaviour.outcome.code(),
-                behaviour.about
-            ),
-        })?;
+        )?;
     }
     Ok(())
 }

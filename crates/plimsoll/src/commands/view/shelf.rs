@@ -12,7 +12,7 @@ use plimsoll_model::run::{Run, RunError, file};
 use plimsoll_model::search::SearchRecord;
 use plimsoll_model::{ladder, lanes, search};
 use plimsoll_report::compare::compare;
-use plimsoll_report::html::{self, Item, View};
+use plimsoll_report::html::{self, Item};
 
 use crate::documents;
 use crate::failure::chain;
@@ -169,9 +169,6 @@ fn compared(a: &Path, b: &Path) -> Result<String, String> {
     let load = |dir: &Path| Run::load(dir).map_err(|e| chain(&e));
     let (a, b) = ([load(a)?], [load(b)?]);
     let comparison = compare(&a, &b).ok_or("There is nothing to compare.")?;
-    let views = |runs: [Run; 1]| -> Result<Vec<View>, String> {
-        let views = runs.into_iter().map(View::of);
-        views.collect::<Result<_, _>>().map_err(|e| chain(&e))
-    };
+    let views = |runs: [Run; 1]| documents::views(runs.into()).map_err(|e| e.to_string());
     Ok(html::comparison(&comparison, &views(a)?, &views(b)?))
 }
