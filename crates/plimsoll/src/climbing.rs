@@ -303,7 +303,9 @@ impl Climb {
             ..
         } = outline;
         let options = spec.ladder.clone().unwrap_or_default();
-        let dir = execution::directory(asked.out, &format!("{name} {}", asked.kind));
+        let named = spec.name.as_ref();
+        let named = named.map(|name| format!("{name} {}", asked.kind));
+        let dir = execution::directory(asked.out, named.as_deref().unwrap_or(asked.kind));
         let text = spec.without_secrets().to_toml().map_err(Failure::error)?;
         execution::make_directory(&dir, "ladder", text)?;
         let servers = match &options.serve {
