@@ -28,8 +28,8 @@ pub(crate) enum Format {
 }
 
 /// Messages of one place that are written in a while.
-const MOST: u64 = 10;
-const WHILE: Duration = Duration::from_secs(5);
+const MAX_MESSAGES: u64 = 10;
+const PERIOD: Duration = Duration::from_secs(5);
 
 /// Writes messages of this level and above.
 pub(crate) fn start(level: LevelFilter, format: Format) {
@@ -80,16 +80,16 @@ impl Place {
     /// not.
     fn comes(&mut self, now_ns: u64) -> (bool, u64) {
         let mut left_out = 0;
-        if now_ns - self.began_ns >= WHILE.as_nanos() as u64 {
+        if now_ns - self.began_ns >= PERIOD.as_nanos() as u64 {
             left_out = self.left_out();
             (self.began_ns, self.came) = (now_ns, 0);
         }
         self.came += 1;
-        (self.came <= MOST, left_out)
+        (self.came <= MAX_MESSAGES, left_out)
     }
 
     fn left_out(&self) -> u64 {
-        self.came.saturating_sub(MOST)
+        self.came.saturating_sub(MAX_MESSAGES)
     }
 }
 
@@ -159,9 +159,15 @@ mod tests {
             let reported = each.iter().map(|(_, left_out)| left_out).sum::<u64>();
             (written, reported, place.left_out())
         };
-        assert_eq!(of_a_thousand(0), (MOST, 0, 1000 - MOST));
-        assert_eq!(of_a_thousand(2 * second), (0, 0, 2000 - MOST));
-        assert_eq!(of_a_thousand(6 * second), (MOST, 2000 - MOST, 1000 - MOST));
-        assert_eq!(of_a_thousand(60 * second), (MOST, 1000 - MOST, 1000 - MOST));
+        assert_eq!(of_a_thousand(0), (MAX_MESSAGES, 0, 1000 - MAX_MESSAGES));
+        assert_eq!(of_a_thousand(2 * second), (0, 0, 2000 - MAX_MESSAGES));
+        assert_eq!(
+            of_a_thousand(6 * second),
+            (MAX_MESSAGES, 2000 - MAX_MESSAGES, 1000 - MAX_MESSAGES)
+        );
+        assert_eq!(
+            of_a_thousand(60 * second),
+            (MAX_MESSAGES, 1000 - MAX_MESSAGES, 1000 - MAX_MESSAGES)
+        );
     }
 }

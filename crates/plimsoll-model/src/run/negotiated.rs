@@ -108,7 +108,9 @@ impl Handshakes {
 
     /// What they agreed on, for people.
     pub fn sentence(&self) -> String {
-        let mut parts = vec![self.version.as_str(), &self.suite];
+        // `TLSv1_3` is `TLS 1.3`.
+        let version = self.version.replace("TLSv", "TLS ").replace('_', ".");
+        let mut parts = vec![version.as_str(), &self.suite];
         parts.extend(self.group.as_deref());
         let chain = match (&self.certificate, self.chain, self.chain_bytes) {
             (Some(kind), Some(1), Some(bytes)) => format!("{kind} certificate of {bytes} B"),

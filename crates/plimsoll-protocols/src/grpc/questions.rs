@@ -74,7 +74,8 @@ impl Question for DescribeFlags {
     fn ask(self, asking: Asking<'_>) -> Result<Answer, Unanswered> {
         answer(&self.link, asking, |schema| {
             let described = schema.describe(&self.what);
-            described.map_err(|e| Unanswered::Refused(e.to_string(), None))
+            let help = "`plimsoll grpc list` prints the services and their methods";
+            described.map_err(|e| Unanswered::Refused(e.to_string(), Some(help)))
         })
     }
 }

@@ -28,7 +28,7 @@ fn each_group_is_agreed_on_by_name_with_our_server() {
     let shown = place.expect(0, &["report", "run"]);
     let words: Vec<&str> = shown.split_whitespace().collect();
     let shown = words.join(" ");
-    assert!(shown.contains("handshakes 3: TLSv1_3, "), "{shown}");
+    assert!(shown.contains("handshakes 3: TLS 1.3, "), "{shown}");
     assert!(
         shown.contains("signed with ecdsa_secp256r1_sha256"),
         "{shown}"

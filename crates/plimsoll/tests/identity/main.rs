@@ -234,7 +234,7 @@ fn servers_say_at_their_end_what_clients_chose() {
         for group in ["X25519", "secp256r1"] {
             let mut lines = said.lines();
             let is_told = lines.any(|line| {
-                line.contains("handshakes 2: TLSv1_3, ")
+                line.contains("handshakes 2: TLS 1.3, ")
                     && line.contains(&format!(", {group}, full"))
             });
             assert!(is_told, "{group}: {said}");
