@@ -45,6 +45,8 @@ pub type Export = (&'static str, PathBuf);
 pub struct Files {
     /// As `report --export` names them.
     pub name: &'static str,
+    /// What they are, behind that name.
+    pub about: &'static str,
     /// Writes a run into a folder.
     pub export: fn(&Run, &Path) -> Result<Written, Unread>,
     /// Whether a file is one of them that begins so.

@@ -25,6 +25,7 @@ const SUMMARY: &str = "_summary.json";
 
 /// Files of session load tests, both ways.
 pub(super) const FILES: Files = Files {
+    about: "CSV and JSON summary of a run of sessions",
     name: "sessions",
     export: export::export,
     is_it,

@@ -42,11 +42,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TIME")]
     overhead_over: Option<Period>,
 
-    /// Write a run to a file ("-": stdout): `lines`, a JSON object a call; `hdr`, an HdrHistogram
-    /// log; `aiperf`, what tokens took by AIPerf's and GenAI-Perf's names; `bencher`, Bencher's metrics, of several
-    /// runs too. Into a folder: `csv` and, in builds that have it, `parquet`: intervals, percentiles and, where they
-    /// were kept, calls, as tables; `sessions`: CSV and JSON summary of a run of sessions.
     #[arg(long, num_args = 2, value_names = ["FORMAT", "FILE"])]
+    #[arg(help = format!("Write a run (\"-\": to stdout) as {}", formats()))]
     export: Vec<String>,
 
     /// Write the figures in Prometheus's text format ("-": stdout).
@@ -55,6 +52,30 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     documents: DocumentFlags,
+}
+
+/// Formats that runs of all protocols have.
+const FORMATS: [(&str, &str); 6] = [
+    ("lines", "a JSON object a call"),
+    ("hdr", "an HdrHistogram log"),
+    (
+        "aiperf",
+        "what tokens took by AIPerf's and GenAI-Perf's names",
+    ),
+    ("bencher", "Bencher's metrics, of several runs too"),
+    (
+        "csv",
+        "a folder of tables: intervals, percentiles and, where they were kept, calls",
+    ),
+    ("parquet", "the same tables, in builds that have it"),
+];
+
+/// All formats, for people.
+fn formats() -> String {
+    let of_protocols = registry::files().map(|files| (files.name, files.about));
+    let all = FORMATS.into_iter().chain(of_protocols);
+    let all = all.map(|(name, about)| format!("{name} ({about})"));
+    all.collect::<Vec<String>>().join(", ")
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
@@ -78,7 +99,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
         written = true;
     }
     let overhead_over = arguments.overhead_over.map(|p| p.0);
-    if arguments.documents.json() {
+    if arguments.documents.json {
         contents.print_json(overhead_over)?;
         written = true;
     }
@@ -132,11 +153,10 @@ fn show(contents: &Contents, overhead_over: Option<Duration>) -> Result<(), Fail
 
 fn export(runs: &[Run], format: &str, file: &Path) -> Result<(), Failure> {
     let of_protocol = registry::files().find(|files| files.name == format);
-    let formats = ["lines", "hdr", "aiperf", "bencher", "csv", "parquet"];
-    if of_protocol.is_none() && !formats.contains(&format) {
+    if of_protocol.is_none() && !FORMATS.iter().any(|(name, _)| *name == format) {
         return Err(Failure::usage(
             format_args!("--export: `{format}` is not a format"),
-            "write --export csv FOLDER or parquet FOLDER (tables for notebooks), --export lines FILE (a JSON object a call), --export hdr FILE (an HdrHistogram log), --export bencher FILE (Bencher's metrics), --export aiperf FILE (a language model's summary, as AIPerf names it), or --export sessions FOLDER (CSV and summary of sessions)",
+            &format!("write --export FORMAT FILE, with a format of {}", formats()),
         ));
     }
     if format == "bencher" {
@@ -153,19 +173,27 @@ fn export(runs: &[Run], format: &str, file: &Path) -> Result<(), Failure> {
     if let Some(files) = of_protocol {
         return export_files(run, files, file);
     }
-    match format {
-        "csv" | "parquet" => return export_tables(run, format, file),
-        _ => {}
+    if ["csv", "parquet"].contains(&format) {
+        return export_tables(run, format, file);
     }
     let wrong = |e: &dyn std::error::Error| {
         Failure::error(format_args!("--export: {}: {}", file.display(), chain(e)))
     };
-    let write = |mut out: &mut dyn Write| -> Result<u64, Failure> {
-        match format {
-            "hdr" => hdr_log::export(run, &mut out).map_err(|e| wrong(&e)),
-            "aiperf" => aiperf::export(run, &mut out).map_err(|e| wrong(&e)),
-            _ => lines::export(run, &mut out).map_err(|e| wrong(&e)),
-        }
+    let write = |mut out: &mut dyn Write| -> Result<(u64, &str), Failure> {
+        Ok(match format {
+            "hdr" => (
+                hdr_log::export(run, &mut out).map_err(|e| wrong(&e))?,
+                "histograms",
+            ),
+            "aiperf" => (
+                aiperf::export(run, &mut out).map_err(|e| wrong(&e))?,
+                "metrics",
+            ),
+            _ => (
+                lines::export(run, &mut out).map_err(|e| wrong(&e))?,
+                "calls",
+            ),
+        })
     };
     if file == Path::new("-") {
         let mut out = BufWriter::new(io::stdout().lock());
@@ -173,17 +201,10 @@ fn export(runs: &[Run], format: &str, file: &Path) -> Result<(), Failure> {
         return out.flush().map_err(|e| wrong(&e));
     }
     let mut out = BufWriter::new(File::create(file).map_err(|e| wrong(&e))?);
-    let written = write(&mut out)?;
+    let (written, what) = write(&mut out)?;
     out.flush().map_err(|e| wrong(&e))?;
-    let what = match format {
-        "hdr" => "histograms",
-        "aiperf" => "metrics",
-        _ => "calls",
-    };
-    console::confirmation(format_args!(
-        "{written} {what} written to {}",
-        file.display()
-    ));
+    let file = file.display();
+    console::confirmation(format_args!("{written} {what} written to {file}"));
     Ok(())
 }
 
