@@ -23,7 +23,7 @@ use crate::units::Rate;
 pub use blame::Circumstances;
 use blame::Failed;
 pub use so_far::{SoFar, plotted, value};
-pub use table::{Conclusion, Found, Standing, Verdict, verdict};
+pub use table::{Conclusion, Found, Validity, Verdict, verdict};
 
 /// An objective with what was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -108,7 +108,7 @@ fn has(run: &Run, kind: ProblemKind) -> bool {
 }
 
 /// Judges `objectives` by what was `measured` in a run that stands so.
-pub fn judge(objectives: &[Objective], measured: &Measured, standing: Standing) -> Vec<Judged> {
+pub fn judge(objectives: &[Objective], measured: &Measured, validity: Validity) -> Vec<Judged> {
     objectives
         .iter()
         .map(|objective| {
@@ -118,24 +118,24 @@ pub fn judge(objectives: &[Objective], measured: &Measured, standing: Standing) 
             };
             Judged {
                 objective: objective.text.clone(),
-                verdict: verdict(standing, found),
+                verdict: verdict(validity, found),
                 measured: text,
             }
         })
         .collect()
 }
 
-/// How `run` stands, as far as objectives are concerned.
-pub fn standing(run: &Run) -> Standing {
+/// Whether objectives can be judged by `run`.
+pub fn validity(run: &Run) -> Validity {
     let lost = run.reason.as_deref().is_some_and(|r| r.ends_with(LOST));
     match run.state {
-        _ if run.summary.total.ok == 0 => Standing::Unproven,
-        _ if has(run, ProblemKind::CountsDiffer) => Standing::Unproven,
-        State::Running | State::Partial => Standing::Unproven,
-        State::Aborted if !lost => Standing::Unproven,
-        _ if !run.summary.health.valid => Standing::OtherLoad,
-        State::Aborted => Standing::Lost,
-        State::Complete | State::Invalid => Standing::Sound,
+        _ if run.summary.total.ok == 0 => Validity::Unproven,
+        _ if has(run, ProblemKind::CountsDiffer) => Validity::Unproven,
+        State::Running | State::Partial => Validity::Unproven,
+        State::Aborted if !lost => Validity::Unproven,
+        _ if !run.summary.health.valid => Validity::OtherLoad,
+        State::Aborted => Validity::Lost,
+        State::Complete | State::Invalid => Validity::Sound,
     }
 }
 
@@ -152,7 +152,7 @@ pub fn judge_run(run: &Run) -> Vec<Judged> {
     judge(
         &objectives,
         &Measured::of(run, spec.deadline()),
-        standing(run),
+        validity(run),
     )
 }
 

@@ -34,9 +34,9 @@ impl Found {
 }
 
 named! {
-    /// How the run stands.
+    /// Whether a run can be judged.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Standing by name {
+    pub enum Validity by name {
         /// Complete, and its figures describe the target.
         Sound "sound",
         /// Ended early, because an objective could no longer be met.
@@ -66,16 +66,16 @@ named! {
 }
 
 /// What becomes of an objective of which `found` was measured, in a run that stands so.
-pub fn verdict(standing: Standing, found: Found) -> Verdict {
-    match (standing, found) {
-        (Standing::Unproven, _) => Verdict::CannotBeJudged,
+pub fn verdict(validity: Validity, found: Found) -> Verdict {
+    match (validity, found) {
+        (Validity::Unproven, _) => Verdict::CannotBeJudged,
         (_, Found::TooFew) => Verdict::NotSupported,
         (_, Found::MissedPerhaps) => Verdict::CannotBeJudged,
         // Whatever load it was, and whatever the rest of the run would have shown.
         (_, Found::Missed) => Verdict::Missed,
         // A lighter load, or a burstier one, proves nothing.
-        (Standing::OtherLoad, Found::Met) => Verdict::CannotBeJudged,
-        (Standing::Sound | Standing::Lost, Found::Met) => Verdict::Met,
+        (Validity::OtherLoad, Found::Met) => Verdict::CannotBeJudged,
+        (Validity::Sound | Validity::Lost, Found::Met) => Verdict::Met,
     }
 }
 
@@ -128,11 +128,11 @@ mod tests {
     fn the_documented_table_is_this_one() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/objectives.md");
         let page = std::fs::read_to_string(path).unwrap();
-        let expected: Vec<Vec<String>> = Standing::ALL
+        let expected: Vec<Vec<String>> = Validity::ALL
             .into_iter()
-            .map(|standing| {
-                let verdicts = Found::ALL.map(|found| verdict(standing, found).words());
-                let mut row = vec![standing.name().to_owned()];
+            .map(|validity| {
+                let verdicts = Found::ALL.map(|found| verdict(validity, found).words());
+                let mut row = vec![validity.name().to_owned()];
                 row.extend(verdicts.map(str::to_owned));
                 row
             })

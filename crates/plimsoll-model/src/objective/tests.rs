@@ -53,7 +53,7 @@ fn calls_that_were_given_up_are_no_errors() {
     let typed = [("errors", "< 1%"), ("p50", "< 10ms"), ("p99", "< 10ms")];
     use Verdict::{Met, Missed};
     assert_eq!(verdicts(&typed, r.clone()), [Met, Met, Missed]);
-    let errors = judge(&objectives(&typed[..1]), &measured(r), Standing::Lost);
+    let errors = judge(&objectives(&typed[..1]), &measured(r), Validity::Lost);
     assert_eq!(errors[0].measured, "0.0000%");
 }
 
@@ -74,7 +74,7 @@ fn a_pause_of_the_generator_fails_nothing_and_hides_nothing() {
     use Verdict::{CannotBeJudged, Met, Missed};
     assert_eq!(verdicts(&typed, paused(0)), [Met, CannotBeJudged]);
     assert_eq!(verdicts(&typed, paused(200)), [Met, Missed]);
-    let judged = judge(&objectives(&typed), &measured(paused(0)), Standing::Sound);
+    let judged = judge(&objectives(&typed), &measured(paused(0)), Validity::Sound);
     assert_eq!(
         judged[1].measured,
         "50.00ms; the generator can be the cause (pacing p99.9 80.02ms, it stood still for up to 80.02ms)"
@@ -95,11 +95,11 @@ fn errors_count_whatever_load_it_was() {
     for _ in 0..1_000 {
         r.pacing.record(30_000_000);
     }
-    let judged = judge(&usual(), &measured(r), Standing::OtherLoad);
+    let judged = judge(&usual(), &measured(r), Validity::OtherLoad);
     let verdicts: Vec<Verdict> = judged.into_iter().map(|j| j.verdict).collect();
     assert_eq!(verdicts, [Verdict::Missed, Verdict::Missed]);
     // What was met by a load that nobody asked for shows nothing.
-    let judged = judge(&usual(), &measured(record(900, 0, 0)), Standing::OtherLoad);
+    let judged = judge(&usual(), &measured(record(900, 0, 0)), Validity::OtherLoad);
     assert!(judged.iter().all(|j| j.verdict == Verdict::CannotBeJudged));
 }
 
@@ -115,12 +115,12 @@ fn our_own_failures_are_neither_the_targets_nor_a_success() {
         circumstances,
         ..measured(r)
     };
-    let judged = judge(&usual(), &measured, Standing::Sound);
+    let judged = judge(&usual(), &measured, Validity::Sound);
     assert!(judged.iter().all(|j| j.verdict == Verdict::CannotBeJudged));
 }
 
 fn verdicts(typed: &[(&str, &str)], record: StageRecord) -> Vec<Verdict> {
-    let judged = judge(&objectives(typed), &measured(record), Standing::Sound);
+    let judged = judge(&objectives(typed), &measured(record), Validity::Sound);
     judged.into_iter().map(|j| j.verdict).collect()
 }
 
@@ -163,7 +163,7 @@ fn what_was_measured_is_readable() {
 
 #[test]
 fn what_is_lost_is_missed_by_the_calls_that_were_made() {
-    let judged = judge(&usual(), &measured(record(600, 11, 0)), Standing::Lost);
+    let judged = judge(&usual(), &measured(record(600, 11, 0)), Validity::Lost);
     let verdicts: Vec<Verdict> = judged.into_iter().map(|j| j.verdict).collect();
     assert_eq!(verdicts, [Verdict::Met, Verdict::Missed]);
 }
@@ -174,7 +174,7 @@ fn a_share_of_resumed_handshakes_needs_handshakes() {
         let mut r = record(10, 0, 0);
         (r.connections_full, r.connections_resumed) = (full, resumed);
         let objectives = objectives(&[("resumed", ">= 99%")]);
-        let judged = judge(&objectives, &measured(r), Standing::OtherLoad);
+        let judged = judge(&objectives, &measured(r), Validity::OtherLoad);
         (judged[0].verdict, judged[0].measured.clone())
     };
     let expected = |verdict, text: &str| (verdict, text.to_owned());

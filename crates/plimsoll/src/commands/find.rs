@@ -350,7 +350,7 @@ impl Hunt<'_> {
                     length,
                 } => {
                     let spent = clock.now().duration_since(began);
-                    let context = self.standing(purpose, rate_per_s, spent);
+                    let context = self.progress_line(purpose, rate_per_s, spent);
                     let attempt = Attempt { rate_per_s, length };
                     let trial =
                         self.attempt(purpose, attempt, |plan| series.one(plan, vec![context]))?;
@@ -420,7 +420,7 @@ impl Hunt<'_> {
     }
 
     /// Where the search stands when its next trial begins.
-    fn standing(&self, purpose: Purpose, rate_per_s: f64, spent: Duration) -> String {
+    fn progress_line(&self, purpose: Purpose, rate_per_s: f64, spent: Duration) -> String {
         let known = search::finding(&self.record.goal, &self.record.trials);
         let bounds = match (known.low_per_s, known.high_per_s) {
             (Some(low), Some(high)) => {

@@ -13,11 +13,12 @@ use plimsoll_model::units::Period;
 use plimsoll_protocols::registry::{self, Export, Files, Written};
 use plimsoll_report::quantity::plural;
 use plimsoll_report::{
-    aiperf, bencher, data, hdr_log, ladder, lanes, lines, prometheus, search, sweep, terminal,
+    ExportError, aiperf, bencher, data, hdr_log, ladder, lanes, lines, prometheus, search, sweep,
+    terminal,
 };
 
 use crate::console;
-use crate::documents::{Contents, DocumentFlags, expanded, named, write_text};
+use crate::documents::{Contents, DocumentFlags, expanded, is_stdout, named, write_text};
 use crate::failure::{Exit, Failure, chain};
 use crate::presentation;
 
@@ -176,35 +177,26 @@ fn export(runs: &[Run], format: &str, file: &Path) -> Result<(), Failure> {
     if ["csv", "parquet"].contains(&format) {
         return export_tables(run, format, file);
     }
-    let wrong = |e: &dyn std::error::Error| {
-        Failure::error(format_args!("--export: {}: {}", file.display(), chain(e)))
+    type To = BufWriter<Box<dyn Write>>;
+    type Exporter = fn(&Run, &mut To) -> Result<u64, ExportError>;
+    let (export, what): (Exporter, _) = match format {
+        "hdr" => (hdr_log::export, "histograms"),
+        "aiperf" => (aiperf::export, "metrics"),
+        _ => (lines::export, "calls"),
     };
-    let write = |mut out: &mut dyn Write| -> Result<(u64, &str), Failure> {
-        Ok(match format {
-            "hdr" => (
-                hdr_log::export(run, &mut out).map_err(|e| wrong(&e))?,
-                "histograms",
-            ),
-            "aiperf" => (
-                aiperf::export(run, &mut out).map_err(|e| wrong(&e))?,
-                "metrics",
-            ),
-            _ => (
-                lines::export(run, &mut out).map_err(|e| wrong(&e))?,
-                "calls",
-            ),
-        })
+    let shown = file.display();
+    let wrong =
+        |e: &dyn std::error::Error| Failure::error(format_args!("--export: {shown}: {}", chain(e)));
+    let out: Box<dyn Write> = match is_stdout(file) {
+        true => Box::new(io::stdout().lock()),
+        false => Box::new(File::create(file).map_err(|e| wrong(&e))?),
     };
-    if file == Path::new("-") {
-        let mut out = BufWriter::new(io::stdout().lock());
-        write(&mut out)?;
-        return out.flush().map_err(|e| wrong(&e));
-    }
-    let mut out = BufWriter::new(File::create(file).map_err(|e| wrong(&e))?);
-    let (written, what) = write(&mut out)?;
+    let mut out = BufWriter::new(out);
+    let written = export(run, &mut out).map_err(|e| wrong(&e))?;
     out.flush().map_err(|e| wrong(&e))?;
-    let file = file.display();
-    console::confirmation(format_args!("{written} {what} written to {file}"));
+    if !is_stdout(file) {
+        console::confirmation(format_args!("{written} {what} written to {shown}"));
+    }
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use plimsoll_model::measure::{Count, TimeMeasure};
-use plimsoll_model::objective::{self, Judged, SoFar, Standing};
+use plimsoll_model::objective::{self, Judged, SoFar, Validity};
 use plimsoll_model::plan::Objective;
 use plimsoll_model::record::{Counts, StageRecord, Times};
 use plimsoll_model::run::health::WHOLE_INTERVAL;
@@ -271,7 +271,7 @@ impl Board {
             self.judged_by.measured.all.achieved_per_s =
                 (self.measured_for > 0.0).then(|| ended / self.measured_for);
             self.objectives =
-                objective::judge(&self.wanted, &self.judged_by.measured, Standing::Sound);
+                objective::judge(&self.wanted, &self.judged_by.measured, Validity::Sound);
         }
         self.in_flight = interval.in_flight;
         self.backlog = interval.backlog;

@@ -132,7 +132,7 @@ fn lines(board: &Board) -> Vec<Line<'static>> {
         Line::from(format!("p50 {}", at(response.p50))),
         Line::from(format!("p99 {}", at(response.p99))),
     ];
-    lines.extend(board.objectives.iter().map(|j| printable(&standing(j))));
+    lines.extend(board.objectives.iter().map(|j| printable(&verdict_line(j))));
     lines
 }
 
@@ -294,7 +294,7 @@ fn objectives_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     let lines: Vec<Line<'_>> = board
         .objectives
         .iter()
-        .map(|j| printable(&shortened(&standing(j), room)).style(style(j.verdict)))
+        .map(|j| printable(&shortened(&verdict_line(j), room)).style(style(j.verdict)))
         .collect();
     frame.render_widget(
         Paragraph::new(lines).block(panel("objectives, so far ")),
@@ -303,7 +303,7 @@ fn objectives_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
 }
 
 /// "p99 < 10ms: met (7.02ms)".
-fn standing(judged: &Judged) -> String {
+fn verdict_line(judged: &Judged) -> String {
     let word = match judged.verdict {
         Verdict::Met => "met",
         Verdict::Missed => "missed",

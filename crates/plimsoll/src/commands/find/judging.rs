@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_model::objective::Verdict::{CannotBeJudged, Missed, NotSupported};
-use plimsoll_model::objective::{Measured, Standing};
+use plimsoll_model::objective::{Measured, Validity};
 use plimsoll_model::plan::{Metric, Objective, Plan};
 use plimsoll_model::record::Counts;
 use plimsoll_model::run::{Run, RunError, State};
@@ -63,9 +63,9 @@ pub(super) fn judge(
         .problems
         .iter()
         .find(|p| p.invalidates && p.kind.is_generator_limit());
-    let standing = match limited {
-        Some(_) => Standing::OtherLoad,
-        None => Standing::Sound,
+    let validity = match limited {
+        Some(_) => Validity::OtherLoad,
+        None => Validity::Sound,
     };
     let implied = implied_errors_share.map(|share| Objective {
         metric: Metric::Errors,
@@ -76,7 +76,7 @@ pub(super) fn judge(
     });
     let promised: Vec<Objective> = plan.objectives.iter().cloned().chain(implied).collect();
     let mut measured = Measured::of(run, plan.load.deadline);
-    let judged = objective::judge(&promised, &measured, standing);
+    let judged = objective::judge(&promised, &measured, validity);
     let unmet = |verdict| judged.iter().filter(move |j| j.verdict == verdict);
     let mut missed: Vec<String> = unmet(Missed).map(|j| j.objective.clone()).collect();
     if missed.is_empty()
@@ -108,7 +108,7 @@ pub(super) fn judge(
     let without = &mut measured.all.record;
     without.outcomes = Counts::default();
     without.outcomes.add(Outcome::Ok, record.ok());
-    let but_for_errors = objective::judge(&plan.objectives, &measured, standing);
+    let but_for_errors = objective::judge(&plan.objectives, &measured, validity);
     Verdict::Missed {
         objectives: missed,
         errors: failed > slow && but_for_errors.iter().all(|j| j.verdict != Missed),
