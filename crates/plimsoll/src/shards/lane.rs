@@ -69,14 +69,11 @@ impl Lane {
     }
 }
 
-/// Why a store is given up that has been `failing`.
-pub(super) fn unusable(problem: &str, for_good: bool, failing: Duration) -> String {
-    match for_good {
-        true => format!("the rendezvous can't be used: {problem}"),
-        false => {
-            let seconds = failing.as_secs();
-            format!("the rendezvous has not answered for {seconds} s: {problem}")
-        }
+/// Why a store is given up that has been `failing`; `None`: trying again can't help.
+pub(super) fn unusable(problem: &str, failing: Option<Duration>) -> String {
+    match failing.map(|failing| failing.as_secs()) {
+        None => format!("the rendezvous can't be used: {problem}"),
+        Some(seconds) => format!("the rendezvous has not answered for {seconds} s: {problem}"),
     }
 }
 

@@ -306,7 +306,8 @@ impl Leader {
                 _ => STORE_PATIENCE,
             };
             if (for_good && self.phase == Phase::Arriving) || failing >= patience {
-                self.lose_store(unusable(&problem, for_good, failing), now);
+                let failing = (!for_good).then_some(failing);
+                self.lose_store(unusable(&problem, failing), now);
             }
             return;
         }

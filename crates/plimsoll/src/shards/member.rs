@@ -215,7 +215,7 @@ impl Member {
             };
             let for_good = for_good && self.step != Step::Log;
             if for_good || failing >= patience {
-                self.lose(unusable(&problem, for_good, failing));
+                self.lose(unusable(&problem, (!for_good).then_some(failing)));
             } else if failing >= REPORT_AFTER && !std::mem::replace(&mut self.reported, true) {
                 self.events.push_back(Event::Notice(format!(
                     "the rendezvous does not answer, and is asked again for {} s: {problem}",
