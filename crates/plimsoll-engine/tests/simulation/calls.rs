@@ -383,7 +383,7 @@ fn p99_9_below_20_ms(record: &StageRecord) -> Verdict {
         },
         ..Measured::default()
     };
-    judge(&[objective], &measured, Standing::Sound)[0].verdict
+    judge(&[objective], &measured, Validity::Sound)[0].verdict
 }
 
 #[test]

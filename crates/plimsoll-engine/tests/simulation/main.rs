@@ -13,7 +13,7 @@ use std::time::Duration;
 use plimsoll_engine::network::simulated::{Action, Peer, Server, SimulatedNetwork, Weather};
 use plimsoll_engine::worker::{Control, Share, StopLevel, Worker, WorkerInterval};
 use plimsoll_engine::{CallId, Done, Driver, Event, Protocol, ProtocolError};
-use plimsoll_model::objective::{Measured, Part, Standing, Verdict, judge};
+use plimsoll_model::objective::{Measured, Part, Validity, Verdict, judge};
 use plimsoll_model::plan::{
     Arrivals, Load, Metric, Objective, Reuse, Shard, Spacing, Stage, Statistic, Timed,
 };

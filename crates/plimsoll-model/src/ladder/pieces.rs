@@ -67,10 +67,13 @@ pub fn takes_part(round: usize, own: usize, rounds: usize) -> bool {
 pub struct Piece {
     /// To the last call's end.
     pub elapsed_s: f64,
+    /// Calls that ended well.
     pub ok: u64,
+    /// Of files, without what carried them.
     pub bytes_received: u64,
     /// `None`: not known.
     pub client_cpu_us: Option<f64>,
+    /// `None`: not known.
     pub server_cpu_us: Option<f64>,
     /// Its last call ended in another link's turn.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -35,6 +35,7 @@ impl TurnBegan {
 pub struct Done {
     /// Calls that ended well.
     pub ok: u64,
+    /// By all calls, as drivers count them.
     pub bytes_received: u64,
     /// When this turn began.
     pub began_ns: u64,
