@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use rustls::server::danger::ClientCertVerifier;
 use tempfile::TempDir;
 
 const DAY: u64 = 86_400;
