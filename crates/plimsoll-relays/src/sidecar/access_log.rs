@@ -55,7 +55,7 @@ pub(super) struct AccessLog(SyncSender<Line>);
 pub(super) struct Writer(JoinHandle<()>);
 
 impl AccessLog {
-    /// Of a file that asks for one, or for none.
+    /// Of a file that asks for one, or for none. `-`: standard output. A file is appended to.
     ///
     /// # Errors
     /// When the log can't be opened.
@@ -63,15 +63,6 @@ impl AccessLog {
         let Some(path) = &config.access_log else {
             return Ok((None, None));
         };
-        let (log, writer) = AccessLog::open(path)?;
-        Ok((Some(log), Some(writer)))
-    }
-
-    /// `-`: standard output. A file is appended to.
-    ///
-    /// # Errors
-    /// When the file can't be opened.
-    fn open(path: &Path) -> Result<(AccessLog, Writer), SidecarError> {
         let out: Box<dyn Write + Send> = if path == Path::new("-") {
             Box::new(io::stdout())
         } else {
@@ -84,7 +75,7 @@ impl AccessLog {
         let (log, lines) = sync_channel(MAX_WAITING);
         let path = path.to_owned();
         let writer = thread::spawn(move || write(&lines, BufWriter::new(out), &path));
-        Ok((AccessLog(log), Writer(writer)))
+        Ok((Some(AccessLog(log)), Some(Writer(writer))))
     }
 
     /// `false`: there was no room for it.

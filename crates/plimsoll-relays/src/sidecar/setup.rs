@@ -18,7 +18,7 @@ use super::access_log::AccessLog;
 use super::config::{Config, Route};
 use super::metrics::{Counters, Metrics};
 use super::names::Upstreams;
-use super::tls::Identity;
+use super::tls::{Identity, Settings};
 use crate::metrics::Latencies;
 
 const BACKLOG: u16 = 4096;
@@ -127,10 +127,10 @@ pub(super) fn prepare(
                 listener: None,
                 proxies: Proxies::new(route.proxy_protocol.as_deref().unwrap_or_default()),
                 listen_tls: listen_tls
-                    .map(|files| Identity::server(name, files, alpn))
+                    .map(|files| Identity::new(name, Settings::Listen(files.clone()), alpn))
                     .transpose()?,
                 upstream_tls: upstream_tls
-                    .map(|files| Identity::client(name, files, alpn))
+                    .map(|files| Identity::new(name, Settings::Upstream(files.clone()), alpn))
                     .transpose()?,
                 upstreams: Arc::clone(&upstreams),
                 counters: counters.clone(),

@@ -26,8 +26,8 @@ type Stamp = [Option<(SystemTime, u64)>; 3];
 
 /// The TLS settings of one side.
 #[derive(Clone)]
-enum Settings {
-    /// Towards those who connect.
+pub(super) enum Settings {
+    /// Towards those who connect: they must show a certificate of the CA.
     Listen(TlsFiles),
     Upstream(UpstreamTls),
 }
@@ -84,25 +84,13 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Towards those who connect: they must show a certificate of the CA.
-    pub(super) fn server(
+    /// # Errors
+    /// When a file can't be used.
+    pub(super) fn new(
         route: &str,
-        files: &TlsFiles,
+        settings: Settings,
         alpn: Alpn,
     ) -> Result<Identity, SidecarError> {
-        Identity::new(route, Settings::Listen(files.clone()), alpn)
-    }
-
-    /// Towards the upstream.
-    pub(super) fn client(
-        route: &str,
-        tls: &UpstreamTls,
-        alpn: Alpn,
-    ) -> Result<Identity, SidecarError> {
-        Identity::new(route, Settings::Upstream(tls.clone()), alpn)
-    }
-
-    fn new(route: &str, settings: Settings, alpn: Alpn) -> Result<Identity, SidecarError> {
         // Taken first: a change while reading shows as a change afterwards.
         let stamp = settings.stamp();
         Ok(Identity {

@@ -153,17 +153,6 @@ enum Found {
 }
 
 impl Role {
-    /// To an upstream, with calls that share it.
-    fn up(lane: usize, layout: usize, endpoint: usize) -> Role {
-        Role::Up {
-            lane,
-            layout,
-            endpoint,
-            calls: Calls::default(),
-            beat: None,
-        }
-    }
-
     /// The upstream that it goes to, by its place.
     fn endpoint(&self) -> Option<usize> {
         match self {

@@ -7,6 +7,7 @@
 
 use plimsoll_model::Time;
 
+use super::super::calls::Calls;
 use super::http2::Http2;
 use super::{Connection, Found, HIGH_WATER, Role, RouteState, Worker};
 
@@ -139,7 +140,13 @@ impl Worker {
             let is_http2 = state.codec.is_none();
             let role = || match is_http2 {
                 true => Role::Http2(Box::new(Http2::up(place, endpoint))),
-                false => Role::up(place, layout, endpoint),
+                false => Role::Up {
+                    lane: place,
+                    layout,
+                    endpoint,
+                    calls: Calls::default(),
+                    beat: None,
+                },
             };
             if let Some(token) = self.connect(route, endpoint, role, now) {
                 self.routes[route].endpoints[endpoint].lanes[place] = Some(token);

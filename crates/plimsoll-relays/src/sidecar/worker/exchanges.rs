@@ -310,35 +310,25 @@ impl Worker {
         if self.logs() {
             self.log_exchange(&exchange);
         }
-        let Exchange {
-            down,
-            up,
-            to_up,
-            to_down,
-            route,
-            code,
-            began,
-            by_sidecar,
-            ..
-        } = *exchange;
-        self.counters(route).in_flight.dec();
-        if to_down.ended {
-            count(&self.counters(route).answers, 1);
-            if !by_sidecar {
-                let state = &mut self.routes[route];
-                state.took.observe(now.duration_since(began));
+        self.counters(exchange.route).in_flight.dec();
+        if exchange.to_down.ended {
+            count(&self.counters(exchange.route).answers, 1);
+            if !exchange.by_sidecar {
+                let state = &mut self.routes[exchange.route];
+                state.took.observe(now.duration_since(exchange.began));
                 let (metrics, name) = (&self.shared.metrics, &state.route.name);
-                let status = code.unwrap_or(u32::MAX);
-                state
-                    .statuses
-                    .count(status, metrics, name, || Fields::code_name(code));
+                let status = exchange.code.unwrap_or(u32::MAX);
+                let named = || Fields::code_name(exchange.code);
+                state.statuses.count(status, metrics, name, named);
             }
         }
-        self.let_go(down, &to_down, &to_up, code_down);
+        let (to_up, to_down) = (&exchange.to_up, &exchange.to_down);
+        self.let_go(exchange.down, to_down, to_up, code_down);
+        let up = exchange.up;
         if up.stream == 0 {
             self.unlist(up.token, key);
         } else {
-            self.let_go(up, &to_up, &to_down, code_up);
+            self.let_go(up, to_up, to_down, code_up);
             self.open_waiting(up.token, now);
         }
     }
