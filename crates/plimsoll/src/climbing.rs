@@ -2,7 +2,6 @@
 //!
 //! Rungs that can be up together take turns of tens of calls ([`turning`]), each with a run for every sitting. Others
 //! have rounds of short slices, every rung once a round in random order, as rungs on several machines have ([`slices`]).
-//!
 //! Servers of ours are child processes of this program, so that each end has its own CPU; they end with the climb.
 
 mod flags;
@@ -303,9 +302,8 @@ impl Climb {
             ..
         } = outline;
         let options = spec.ladder.clone().unwrap_or_default();
-        let named = spec.name.as_ref();
-        let named = named.map(|name| format!("{name} {}", asked.kind));
-        let dir = execution::directory(asked.out, named.as_deref().unwrap_or(asked.kind));
+        let own = spec.name.as_deref().unwrap_or_default();
+        let dir = execution::directory(asked.out, &format!("{own} {}", asked.kind));
         let text = spec.without_secrets().to_toml().map_err(Failure::error)?;
         execution::make_directory(&dir, "ladder", text)?;
         let servers = match &options.serve {

@@ -36,7 +36,7 @@ pub(crate) fn read(path: &Path) -> Result<(Spec, String), Failure> {
     let text = text.map_err(|e| {
         let help = match e.kind() {
             std::io::ErrorKind::NotFound if name.contains("://") => {
-                "this is a URL: `plimsoll grpc`, `plimsoll http` and the other kinds of calls take one, and with --save-plan FILE they write a plan for it"
+                "this is a URL: the commands of calls (plimsoll --help) take one, and with --save-plan FILE they write a plan for it"
             }
             std::io::ErrorKind::NotFound => {
                 "give the path of a plan file; ready ones are in plans/"

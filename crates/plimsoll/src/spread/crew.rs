@@ -188,7 +188,6 @@ impl Member {
             of: shard.of,
             problem: format!("can't be started: {e}"),
         };
-        let index = shard.index as usize;
         let pulse = Arc::new(AtomicU64::new(0));
         let beat = Arc::clone(&pulse);
         let heard = move |line: Option<std::io::Result<String>>| {
@@ -199,7 +198,7 @@ impl Member {
             });
             let wrong = message.as_ref().is_some_and(Result::is_err);
             // The receiver is gone once the run is given up.
-            sender.send((index, message)).is_ok() && !wrong
+            sender.send((shard.index as usize, message)).is_ok() && !wrong
         };
         let child = command.and_then(|mut command| Child::start(&mut command, heard));
         Ok(Member {
