@@ -339,6 +339,7 @@ impl Climb {
             .map(|part| parts::rounds(part, metrics, &rungs, environment, source))
             .collect::<Result<Vec<Rounds>, Failure>>()?;
         let handshakes = prices::handshakes(&rungs, &plans, &parts);
+        let has_tls = plans.iter().any(|plan| plan.tls.is_some());
         let record = LadderRecord {
             schema_version: SCHEMA_VERSION,
             name,
@@ -349,10 +350,7 @@ impl Climb {
                 / f64::from(turning.as_ref().map_or(1, |turning| turning.sittings)),
             sliced_because: turning.as_ref().err().cloned(),
             seed: spec.seed.unwrap_or(1),
-            client_tls: plans
-                .iter()
-                .any(|plan| plan.tls.is_some())
-                .then(version::tls),
+            client_tls: has_tls.then(version::tls),
             primitives: prices::primitives(&handshakes, &identities)?,
             rungs: rungs
                 .iter()
