@@ -186,7 +186,7 @@ impl Template {
     /// `slots` counts the fields of all the data that a call has.
     ///
     /// # Errors
-    /// What is wrong in the braces, and what would be right.
+    /// The problem with the braces, and what to write.
     pub fn parse(
         text: &str,
         slots: &mut u32,

@@ -28,7 +28,7 @@ pub const WHOLE_INTERVAL: Duration = INTERVAL.saturating_sub(Duration::from_mill
 /// A worker that used more of a core than this over an interval had no time to spare.
 pub const BUSY_RATIO: f64 = 0.95;
 
-/// What is wrong.
+/// The kinds of problems that a run can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProblemKind {
@@ -246,7 +246,7 @@ impl fmt::Display for Ns {
     }
 }
 
-/// What was wrong with the generator, or worth knowing, in the run of this header whose measured stages
+/// The problems of the generator, and what else is worth knowing, in the run of this header whose measured stages
 /// merge to `record`. Problems that invalidate come first.
 pub fn health(record: &StageRecord, header: &RunHeader, observed: &Observed) -> Vec<HealthProblem> {
     let response = record.response.histogram();

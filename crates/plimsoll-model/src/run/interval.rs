@@ -204,7 +204,7 @@ impl<'a> StageLine<'a> {
     }
 
     /// # Errors
-    /// What is wrong with it.
+    /// An unknown name of a count or histogram, or a histogram that can't be decoded.
     fn stage(self) -> Result<(u8, StageRecord), String> {
         let mut record = self.record.into_owned();
         let messages = self.messages_sent.zip(self.messages_received);
@@ -329,7 +329,7 @@ impl IntervalRecord {
         serde_json::to_string(self).expect("the line's keys are strings and its numbers finite")
     }
 
-    /// Read a line of `intervals.jsonl`. The error says what is wrong with the line.
+    /// Read a line of `intervals.jsonl`. The error is a sentence for people.
     pub fn from_line(text: &str) -> Result<IntervalRecord, String> {
         serde_json::from_str(text).map_err(|e| e.to_string())
     }

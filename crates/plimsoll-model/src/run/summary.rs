@@ -475,7 +475,7 @@ impl Summary {
     }
 }
 
-/// What is wrong with the run, or worth knowing, apart from its counts. `measured`: its stages without the
+/// The problems of the run, and what else is worth knowing, apart from its counts. `measured`: its stages without the
 /// warm-up.
 fn problems(header: &RunHeader, totals: &Totals, measured: &StageRecord) -> Vec<HealthProblem> {
     // Connections that warm-up could not make are missing in what follows it.

@@ -55,7 +55,7 @@ impl Default for Goal {
 pub struct GoalError {
     /// The field without its unit.
     pub key: &'static str,
-    /// What is wrong, and what would be right.
+    /// The problem, and what to write.
     pub problem: String,
 }
 

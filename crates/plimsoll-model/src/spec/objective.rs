@@ -24,7 +24,7 @@ const TIMES: [(&str, Timed); 9] = [
 /// Reads one line of `[objective]`: `p99`, `lag.p99`, `ttft.p99 at step 2`.
 ///
 /// # Errors
-/// What is wrong with the metric or its limit, and what would be right.
+/// A metric or a limit that is none; the message says what to write.
 pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
     let (metric, stage) = match metric.split_once(" at ") {
         Some((metric, stage)) => (metric.trim(), Some(stage.trim())),

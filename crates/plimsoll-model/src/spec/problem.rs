@@ -8,7 +8,7 @@ use std::ops::Range;
 pub struct Problem {
     /// The key, with dots: `load.rate`. Empty: the file as a whole.
     pub key: String,
-    /// What is wrong and what would be right: a lower-case fragment.
+    /// The problem and the remedy: a lower-case fragment.
     pub message: String,
     /// What to do, where there is advice.
     pub help: Option<String>,
@@ -76,7 +76,7 @@ impl Problems {
         })
     }
 
-    /// Adds what is wrong of `checks`: whether it is, the key, and what would be right.
+    /// Adds the problems among `checks`: whether it is one, its key, and its message.
     pub(super) fn add_all<'a>(
         &mut self,
         checks: impl IntoIterator<Item = (bool, &'a str, &'a str)>,

@@ -21,7 +21,7 @@ pub(super) const SEED: u64 = 1;
 /// Makes the plan that `spec` means.
 ///
 /// # Errors
-/// Everything that is wrong with it, each with its key; see [`super::locate`] for places.
+/// All problems, each with its key; see [`super::locate`] for places.
 pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec<Problem>> {
     let mut problems = Problems::default();
     let mut spec = spec.clone();

@@ -155,7 +155,7 @@ pub fn path_of(url: &str) -> Option<&str> {
 /// true: over TLS.
 ///
 /// # Errors
-/// What is wrong with the URL and what would be right.
+/// The problem with the URL, and what to write.
 pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
     if let Some((scheme, name)) = unix_of(url) {
         return unix_target(url, scheme, name);

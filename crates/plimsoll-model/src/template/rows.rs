@@ -68,7 +68,7 @@ pub struct Rows {
     length: usize,
 }
 
-/// Why a file holds no rows: the file, and what is wrong there.
+/// Why a file holds no rows: the file, and the problem with it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct RowsError(String);
