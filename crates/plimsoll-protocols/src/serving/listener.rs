@@ -10,6 +10,7 @@ use plimsoll_engine::tls::SharedTally;
 use plimsoll_engine::tls::rotation::RotatingCheck;
 use plimsoll_engine::{Address, Clock};
 use plimsoll_model::Time;
+use plimsoll_model::plan::TlsVersion;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
@@ -22,7 +23,7 @@ use super::{Proxies, Renewal, ServeError, TicketSeed, Tls};
 /// after that goes elsewhere.
 const QUEUED: Duration = Duration::from_millis(10);
 /// Pause when the process has no descriptor left for another connection.
-pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// How often connections that could not be accepted are reported.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
 
@@ -129,6 +130,8 @@ impl Listen {
             listener,
             address,
             tls,
+            offers_1_2: (self.tls.as_ref())
+                .is_some_and(|tls| tls.versions.contains(&TlsVersion::V1_2)),
             clients,
             renewal,
             handshakes: SharedTally::default(),
@@ -251,6 +254,8 @@ pub struct Bound {
     pub(crate) listener: TcpListener,
     pub(crate) address: Address,
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
+    /// TLS 1.2 is offered, too: its records are the library's, and not our own.
+    pub(crate) offers_1_2: bool,
     /// What judges the clients' certificates; `None`: they show none.
     pub(crate) clients: Option<Arc<RotatingCheck>>,
     pub(crate) renewal: Option<Renewal>,

@@ -9,6 +9,7 @@ pub mod accepting;
 pub(crate) mod answering;
 pub(crate) mod delay;
 pub(crate) mod early;
+pub(crate) mod event_loop;
 pub(crate) mod http2;
 mod listener;
 mod names;
@@ -30,7 +31,6 @@ use plimsoll_engine::tls::files::FileError;
 
 pub use answering::{Answers, Delay, Stall};
 pub use early::Link;
-pub(crate) use listener::ACCEPT_PAUSE;
 pub use listener::{Bound, Listen, Listener, NotAccepted, Reserved};
 pub use peer::Peer;
 pub use proxied::Proxies;

@@ -30,8 +30,6 @@ pub struct Place {
     pub bound: Bound,
     /// Threads, where a number was asked for.
     pub workers: Option<usize>,
-    /// TLS 1.2 is offered, too.
-    pub offers_1_2: bool,
     /// Completes when the server is to stop.
     pub stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
 }

@@ -88,7 +88,6 @@ impl Picked<Server> {
                 let place = Place {
                     bound,
                     workers: listen.workers,
-                    offers_1_2: listen.tls.offers_1_2(),
                     stopped,
                 };
                 // A broken file is reported before the server announces itself.

@@ -71,11 +71,6 @@ impl ServerTlsFlags {
         }
     }
 
-    /// Whose records are the library's, and not our own.
-    pub(super) fn offers_1_2(&self) -> bool {
-        self.versions().contains(&TlsVersion::V1_2)
-    }
-
     pub(super) fn is_given(&self) -> bool {
         self.tls_cert.is_some()
     }

@@ -1,27 +1,22 @@
 //! A server that answers every call with the same bytes, as fast as it can: for
 //! benchmarks of clients, where the server must not be the limit.
 //!
-//! Worker threads each wait on their own epoll for their own connections; nothing is
-//! shared between them. All requests that one read brings are answered with one write
-//! (over TLS: one run of records). Buffers belong to the worker: a connection that is
-//! keeping up owns none. Whoever serves accepts, and deals connections out in turn, so
-//! that a few connections load all workers evenly.
-
-mod worker;
+//! All requests that one read brings are answered with one write (over TLS: one run of records).
 
 use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
+use std::time::Duration;
 
 use clap::Args;
 use plimsoll_model::units::{Period, Size};
 
-use self::worker::{Mailbox, Worker};
-use crate::grpc::canned::{Canned, CannedOptions};
+use plimsoll_wire::http2::ErrorCode;
+
+use crate::grpc::canned::{Canned, CannedConnection, CannedOptions};
+use crate::serving::event_loop::{self, Service};
 use crate::serving::reference::{self, Counted, Place, Reference, Serving};
-use crate::serving::{Bound, ConnectionStats, Listener, ServeError, joined};
+use crate::serving::{Bound, ServeError};
 
 /// Bytes of answers made before those there are have been written, one answer more or less.
 const MAX_OUT: usize = 1 << 20;
@@ -68,14 +63,55 @@ impl Reference for FastOptions {
     }
 }
 
-/// What workers count while they run.
-#[derive(Debug, Default)]
-struct Counters {
-    open: AtomicU64,
-    most_at_once: AtomicU64,
-    handshakes_failed: AtomicU64,
-    broken: AtomicU64,
-    answered: AtomicU64,
+#[derive(Clone)]
+struct Answering {
+    canned: Canned,
+    answered: Arc<AtomicU64>,
+    busy_poll: Duration,
+}
+
+impl Service for Answering {
+    const NAME: &str = FastOptions::NAME;
+    const RESTS: bool = false;
+    type Connection = CannedConnection;
+
+    fn busy_poll(&self) -> Duration {
+        self.busy_poll
+    }
+
+    fn open(&self, out: &mut Vec<u8>) -> CannedConnection {
+        let mut connection = self.canned.connection();
+        connection.open(out);
+        connection
+    }
+
+    fn receive(
+        &self,
+        connection: &mut CannedConnection,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        // None is held, as the connection answers all itself.
+        let received = connection.receive(bytes, out, &mut Vec::new());
+        received.map_err(|e| e.to_string())
+    }
+
+    fn go_on(&self, connection: &mut CannedConnection, out: &mut Vec<u8>) -> bool {
+        let is_held_back = connection.is_held_back();
+        if is_held_back {
+            connection.go_on(out);
+        }
+        is_held_back
+    }
+
+    fn finish(&self, connection: &mut CannedConnection, out: &mut Vec<u8>) {
+        connection.goaway(ErrorCode::NO_ERROR, out);
+    }
+
+    fn closed(&self, connection: &CannedConnection) {
+        self.answered
+            .fetch_add(connection.answered(), Ordering::Relaxed);
+    }
 }
 
 /// Serves until `shutdown` completes. Answers need no time, so there is nothing to drain:
@@ -88,9 +124,6 @@ pub async fn serve(
     options: FastOptions,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Counted, ServeError> {
-    if options.workers == 0 {
-        return Err(ServeError::option("workers", "must be at least 1"));
-    }
     let message = match options.answer_size {
         None => options.message,
         Some(Size(size)) if (PREFIX..=MAX_OUT as u64).contains(&size) => {
@@ -110,68 +143,12 @@ pub async fn serve(
         most_out: MAX_OUT,
         ..CannedOptions::default()
     });
-    let counters = Arc::new(Counters::default());
-    let mut mailboxes = Vec::with_capacity(options.workers);
-    let mut threads = Vec::with_capacity(options.workers);
-    for _ in 0..options.workers {
-        let (worker, mailbox) = Worker::new(
-            canned.clone(),
-            bound.tls.clone(),
-            Arc::clone(&counters),
-            options.busy_poll.0,
-        )
-        .map_err(ServeError::io("making a worker's poller"))?;
-        let thread = thread::Builder::new()
-            .name("fast".to_owned())
-            .spawn(move || worker.run())
-            .map_err(ServeError::io("starting a worker thread"))?;
-        mailboxes.push(mailbox);
-        threads.push(thread);
-    }
-
-    let listener = bound.into_listener()?;
-    let accepted = deal(&listener, &mailboxes, shutdown).await?;
-    drop(listener);
-    // Workers end when no sender of connections is left.
-    drop(mailboxes);
-    joined(threads).await?;
-
-    let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let connections = ConnectionStats {
-        accepted,
-        most_at_once: read(&counters.most_at_once),
-        handshakes_failed: read(&counters.handshakes_failed),
-        broken: read(&counters.broken),
-        cut_off: 0,
+    let answered = Arc::default();
+    let service = Answering {
+        canned,
+        answered: Arc::clone(&answered),
+        busy_poll: options.busy_poll.0,
     };
-    Ok(Counted::of(connections, [("answered", &counters.answered)]))
-}
-
-/// Accepts connections and gives them to the workers in turn, until `shutdown`
-/// completes. Returns how many there were.
-///
-/// # Errors
-/// When the listening socket itself fails.
-async fn deal(
-    listener: &Listener,
-    mailboxes: &[Mailbox],
-    shutdown: impl Future<Output = ()>,
-) -> Result<u64, ServeError> {
-    let mut shutdown = pin!(shutdown);
-    let mut accepted = 0;
-    for mailbox in mailboxes.iter().cycle() {
-        let (stream, _) = tokio::select! {
-            biased;
-            () = &mut shutdown => break,
-            next = listener.next() => next?,
-        };
-        match stream.into_std() {
-            Ok(stream) => {
-                accepted += 1;
-                mailbox.give(stream);
-            }
-            Err(e) => tracing::warn!("accepting a connection: {e}"),
-        }
-    }
-    Ok(accepted)
+    let connections = event_loop::serve(bound, options.workers, service, shutdown).await?;
+    Ok(Counted::of(connections, [("answered", &*answered)]))
 }
