@@ -11,7 +11,7 @@ use plimsoll_model::units::Period;
 use crate::owned::Usage;
 
 /// Flags of every command whose calls have header fields or metadata.
-#[derive(Debug, Default, Args)]
+#[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct CredentialFlags {
     /// A header field, or metadata entry, whose value this command of the shell prints: 'authorization: CMD'; may be
     /// given again.

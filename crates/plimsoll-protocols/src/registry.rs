@@ -13,7 +13,7 @@ pub use crate::asked::{Answer, Ask, Asking, Unanswered};
 use crate::bolt::{self, BoltFlags, BoltOptions};
 pub use crate::fetch::sweeping;
 use crate::fetch::{self, FetchFlags, FetchOptions};
-pub use crate::grpc::GrpcFlags as DefaultFlags;
+pub use crate::grpc::GrpcSpec as DefaultFlags;
 use crate::grpc::{self, GrpcCommand, GrpcSpec};
 use crate::hold::{HoldFlags, HoldOptions};
 use crate::http::{HttpFlags, HttpSpec, LlmFlags, WsFlags};

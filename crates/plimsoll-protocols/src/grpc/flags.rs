@@ -1,141 +1,39 @@
-//! The flags of a gRPC call, which `plimsoll grpc` and ladders of services have.
-
-use std::path::PathBuf;
+//! What `plimsoll grpc`, and ladders of services, make of the flags of a gRPC call.
 
 use clap::Args;
 use plimsoll_model::input;
 use plimsoll_model::spec::Spec;
-use plimsoll_model::units::{Period, Size};
 
 use super::binary::{BinarySource, BinarySpec};
 use super::delimited;
 #[cfg(all(feature = "schema", feature = "targets"))]
 use super::questions::{DescribeFlags, ListFlags};
-use super::section::{GrpcSpec, MessageSpec, PaceSpec};
+use super::section::{GrpcSpec, MessageSpec};
 #[cfg(all(feature = "schema", feature = "targets"))]
 use crate::asked::Ask;
-use crate::flags::{CredentialFlags, RowFlags, fields};
+use crate::flags::{RowFlags, fields};
 use crate::owned::{Quick, Usage, Variables, text_or_file};
 
-/// One call of a gRPC method, typed as flags.
-#[derive(Debug, Args)]
-pub struct GrpcFlags {
-    /// What to call: package.Service/Method.
-    #[arg(short, long, alias = "call", help_heading = "Call")]
-    method: Option<String>,
-
-    /// The message as JSON, or a list of them (a stream's; else calls take them in turn); @FILE or @- (stdin) that
-    /// holds it, or a message a line [default: the empty message].
-    #[arg(
-        id = "grpc_message",
-        short = 'd',
-        long = "data",
-        value_name = "JSON",
-        help_heading = "Call"
-    )]
-    message: Option<String>,
-
-    /// A message in the protobuf encoding, @FILE or @- (stdin), in place of --data; may be given
-    /// again: a stream sends them all, else calls take them in turn.
-    #[arg(long, value_name = "@FILE", help_heading = "Call")]
-    data_binary: Vec<String>,
-
-    /// The same, with several messages in a file, each behind its length as a varint (protobuf's
-    /// delimited format).
-    #[arg(long, value_name = "@FILE", help_heading = "Call")]
-    data_delimited: Vec<String>,
-
-    /// A .proto file that describes the method; may be given again.
-    #[arg(long, value_name = "FILE", help_heading = "Call")]
-    proto: Vec<PathBuf>,
-
-    /// Where imports of --proto are looked for; may be given again.
-    #[arg(long, value_name = "DIR", help_heading = "Call")]
-    import_path: Vec<PathBuf>,
-
-    /// A descriptor set that describes the method (protoc --descriptor_set_out --include_imports).
-    #[arg(long, value_name = "FILE", help_heading = "Call")]
-    descriptor_set: Option<PathBuf>,
-
-    /// Ask the server what the method is, even if it is one of the built-in services
-    /// [default: ask for methods of other services, where no description is given].
-    #[arg(long, help_heading = "Call")]
-    reflection: bool,
-
-    /// Metadata, 'name: value'; may be given again. 'name: $VARIABLE' takes it from the environment,
-    /// and fields such as {{row.user}} vary from call to call.
-    #[arg(long, value_name = "NAME: VALUE", help_heading = "Call")]
-    metadata: Vec<String>,
-
-    #[command(flatten)]
-    credentials: CredentialFlags,
-
-    /// Streams: messages to send on a call [default: as many as --data has].
-    #[arg(long, value_name = "N", help_heading = "Call")]
-    messages: Option<u32>,
-
-    /// Streams: time between two messages of a call, or "answers": each after the answer to
-    /// the one before [default: all at once].
-    #[arg(long, value_name = "TIME", help_heading = "Call")]
-    pace: Option<PaceSpec>,
-
-    /// Streams: messages that the server must send on a call; with any other number the call fails.
-    #[arg(long, value_name = "N", help_heading = "Call")]
-    expect: Option<u32>,
-
-    /// Streams: cancel the call after so many messages from the server; 0: at once.
-    #[arg(long, value_name = "N", help_heading = "Call")]
-    cancel_after: Option<u32>,
-
-    /// Streams: end the call after this time, as a success: for streams that have no end of their own.
-    #[arg(long, value_name = "TIME", help_heading = "Call")]
-    stream_duration: Option<Period>,
-
-    /// The :authority to send [default: host:port of the target].
-    #[arg(long, help_heading = "Call")]
-    authority: Option<String>,
-
-    /// The user-agent to send [default: this program and its version].
-    #[arg(long, value_name = "TEXT", help_heading = "Call")]
-    user_agent: Option<String>,
-
-    /// Compress requests, and accept compressed answers: gzip or none [default: none].
-    #[arg(long, value_name = "HOW", help_heading = "Call")]
-    compression: Option<String>,
-
-    /// Larger answers fail with MESSAGE_TOO_LARGE [default: 4MiB].
-    #[arg(long, value_name = "SIZE", help_heading = "Call")]
-    max_message: Option<Size>,
-}
-
-impl GrpcFlags {
+impl GrpcSpec {
+    /// The section that was typed as flags.
+    ///
     /// # Errors
     /// Where a flag makes no sense, or stdin can't be read.
-    pub fn spec(&self) -> Result<GrpcSpec, Usage> {
-        let mut call = GrpcSpec {
-            method: self.method.clone(),
-            proto: Some(self.proto.clone()).filter(|p| !p.is_empty()),
-            import_path: Some(self.import_path.clone()).filter(|p| !p.is_empty()),
-            descriptor_set: self.descriptor_set.clone(),
-            authority: self.authority.clone(),
-            user_agent: self.user_agent.clone(),
-            compression: self.compression.clone(),
-            max_message: self.max_message,
-            reflection: self.reflection.then_some(true),
-            messages: self.messages,
-            pace: self.pace,
-            expect: self.expect,
-            cancel_after: self.cancel_after,
-            stream_duration: self.stream_duration,
-            ..GrpcSpec::default()
-        };
-        let (message, file) = text_or_file(self.message.as_deref())?;
-        (call.message, call.message_file) = (message.map(MessageSpec), file);
-        let binary = binary(&self.data_binary, &self.data_delimited)?;
-        call.message_binary = Some(BinarySpec(binary)).filter(|spec| !spec.0.is_empty());
-        call.metadata = fields("--metadata", &self.metadata)?;
-        self.credentials.add_to(&mut call.metadata)?;
-        Ok(call)
+    pub fn typed(&self) -> Result<GrpcSpec, Usage> {
+        let typed = self.clone();
+        let message = typed.message.as_ref().map(|message| message.0.as_str());
+        let (message, message_file) = text_or_file(message)?;
+        let binary = binary(&typed.data_binary, &typed.data_delimited)?;
+        let mut metadata = fields("--metadata", &typed.typed_metadata)?;
+        typed.credentials.add_to(&mut metadata)?;
+        Ok(GrpcSpec {
+            message: message.map(MessageSpec),
+            message_file,
+            message_binary: Some(BinarySpec(binary)).filter(|spec| !spec.0.is_empty()),
+            reflection: typed.reflection.filter(|asked| *asked),
+            metadata,
+            ..typed
+        })
     }
 }
 
@@ -159,7 +57,7 @@ Example: 60 calls, each over a new connection; 1,000,000 orders from 10,000 clie
   plimsoll grpc grpc://localhost:50052 -m orders.OrderService/Submit -d '{\"price\": 5}' --fleet 10000 --calls 1000000")]
 pub struct GrpcCommand {
     #[command(flatten)]
-    call: GrpcFlags,
+    call: GrpcSpec,
 
     #[command(flatten)]
     rows: RowFlags,
@@ -174,7 +72,7 @@ impl Quick for GrpcCommand {
 
     fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<GrpcSpec, Usage> {
         self.rows.apply(spec);
-        self.call.spec()
+        self.call.typed()
     }
 }
 

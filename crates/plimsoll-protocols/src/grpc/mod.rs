@@ -50,7 +50,7 @@ pub use call::{
 };
 pub use delimited::delimited;
 pub use driver::{GrpcDriver, GrpcProtocol};
-pub use flags::{GrpcCommand, GrpcFlags};
+pub use flags::GrpcCommand;
 pub use head::{ContentType, Encoding, Head, HeadReader, Texts};
 pub use message::{MessageError, MessageReader, PREFIX_LEN};
 pub use request::{GrpcRequest, RequestError};

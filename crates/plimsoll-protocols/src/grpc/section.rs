@@ -1,59 +1,131 @@
-//! `[call.grpc]`: a call of a method, as typed.
+//! `[call.grpc]` and the flags of a gRPC call: a call of a method, as typed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use clap::{ArgAction, Args};
 use plimsoll_model::spec::{Limit, MetadataSpec};
 use plimsoll_model::units::{Period, Size, UnitError};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::binary::BinarySpec;
+use crate::flags::CredentialFlags;
 
-/// One kind of gRPC call.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// One kind of gRPC call, in a plan or typed as flags.
+#[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GrpcSpec {
-    /// `package.Service/Method`.
+    /// What to call: package.Service/Method.
+    #[arg(short, long, alias = "call", help_heading = "Call")]
     pub method: Option<String>,
-    /// `.proto` files that describe the method.
-    pub proto: Option<Vec<PathBuf>>,
-    /// Where imports of the `.proto` files are looked for.
-    pub import_path: Option<Vec<PathBuf>>,
-    /// A descriptor set (`protoc --descriptor_set_out --include_imports`).
-    pub descriptor_set: Option<PathBuf>,
-    /// Ask the server what the method is (server reflection). Default: where the method is
-    /// none of the built-in services', and neither `proto` nor `descriptor_set` is given.
-    pub reflection: Option<bool>,
-    /// The request message: a table, or its JSON text, with fields such as `{{seq}}` where
-    /// it varies from call to call. Default: the empty message.
+
+    /// The message as JSON, or a list of them (a stream's; else calls take them in turn); @FILE or @- (stdin) that
+    /// holds it, or a message a line [default: the empty message].
+    #[arg(
+        id = "grpc_message",
+        short = 'd',
+        long = "data",
+        value_name = "JSON",
+        help_heading = "Call"
+    )]
     pub message: Option<MessageSpec>,
-    /// Streams: messages that the client sends on a call. Default: as many as are given.
-    pub messages: Option<u32>,
-    /// Streams: `"50ms"` between two messages of a call, `"answers"`: each after the
-    /// answer to the one before, or `"none"` (the default).
-    pub pace: Option<PaceSpec>,
-    /// Streams: messages that the server must send on a call. Default: any number.
-    pub expect: Option<u32>,
-    /// Streams: the client cancels after so many messages from the server; 0: at once.
-    pub cancel_after: Option<u32>,
-    /// Streams: the client ends the call after this time, as a success.
-    pub stream_duration: Option<Period>,
+
     /// A file that holds the message's JSON.
+    #[arg(skip)]
     pub message_file: Option<PathBuf>,
+
     /// The message in the protobuf encoding, or several, in place of JSON.
+    #[arg(skip)]
     pub message_binary: Option<BinarySpec>,
+
+    /// A message in the protobuf encoding, @FILE or @- (stdin), in place of --data; may be given
+    /// again: a stream sends them all, else calls take them in turn.
+    #[arg(long, value_name = "@FILE", help_heading = "Call")]
+    #[serde(skip)]
+    pub(super) data_binary: Vec<String>,
+
+    /// The same, with several messages in a file, each behind its length as a varint (protobuf's
+    /// delimited format).
+    #[arg(long, value_name = "@FILE", help_heading = "Call")]
+    #[serde(skip)]
+    pub(super) data_delimited: Vec<String>,
+
+    /// A .proto file that describes the method; may be given again.
+    #[arg(long, value_name = "FILE", help_heading = "Call")]
+    pub proto: Option<Vec<PathBuf>>,
+
+    /// Where imports of --proto are looked for; may be given again.
+    #[arg(long, value_name = "DIR", help_heading = "Call")]
+    pub import_path: Option<Vec<PathBuf>>,
+
+    /// A descriptor set that describes the method (protoc --descriptor_set_out --include_imports).
+    #[arg(long, value_name = "FILE", help_heading = "Call")]
+    pub descriptor_set: Option<PathBuf>,
+
+    /// Ask the server what the method is, even if it is one of the built-in services
+    /// [default: ask for methods of other services, where no description is given].
+    #[arg(long, action = ArgAction::SetTrue, help_heading = "Call")]
+    pub reflection: Option<bool>,
+
+    /// Metadata, 'name: value'; may be given again. 'name: $VARIABLE' takes it from the environment,
+    /// and fields such as {{row.user}} vary from call to call.
+    #[arg(
+        id = "metadata",
+        long = "metadata",
+        value_name = "NAME: VALUE",
+        help_heading = "Call"
+    )]
+    #[serde(skip)]
+    pub(super) typed_metadata: Vec<String>,
+
     /// Metadata sent with every call.
+    #[arg(skip)]
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, MetadataSpec>,
-    /// `:authority`. Default: host:port of the target.
+
+    #[command(flatten)]
+    #[serde(skip)]
+    pub(super) credentials: CredentialFlags,
+
+    /// Streams: messages to send on a call [default: as many as --data has].
+    #[arg(long, value_name = "N", help_heading = "Call")]
+    pub messages: Option<u32>,
+
+    /// Streams: time between two messages of a call, or "answers": each after the answer to
+    /// the one before [default: all at once].
+    #[arg(long, value_name = "TIME", help_heading = "Call")]
+    pub pace: Option<PaceSpec>,
+
+    /// Streams: messages that the server must send on a call; with any other number the call fails.
+    #[arg(long, value_name = "N", help_heading = "Call")]
+    pub expect: Option<u32>,
+
+    /// Streams: cancel the call after so many messages from the server; 0: at once.
+    #[arg(long, value_name = "N", help_heading = "Call")]
+    pub cancel_after: Option<u32>,
+
+    /// Streams: end the call after this time, as a success: for streams that have no end of their own.
+    #[arg(long, value_name = "TIME", help_heading = "Call")]
+    pub stream_duration: Option<Period>,
+
+    /// The :authority to send [default: host:port of the target].
+    #[arg(long, help_heading = "Call")]
     pub authority: Option<String>,
-    /// `user-agent`. Default: this program and its version.
+
+    /// The user-agent to send [default: this program and its version].
+    #[arg(long, value_name = "TEXT", help_heading = "Call")]
     pub user_agent: Option<String>,
-    /// `"gzip"`: requests are compressed, and answers may be. Default `"none"`.
+
+    /// Compress requests, and accept compressed answers: gzip or none [default: none].
+    #[arg(long, value_name = "HOW", help_heading = "Call")]
     pub compression: Option<String>,
-    /// Larger answers fail with `MESSAGE_TOO_LARGE`. Default 4MiB.
+
+    /// Larger answers fail with MESSAGE_TOO_LARGE [default: 4MiB].
+    #[arg(long, value_name = "SIZE", help_heading = "Call")]
     pub max_message: Option<Size>,
+
     /// The call's deadline, or "none". Default 10s.
+    #[arg(skip)]
     pub deadline: Option<Limit>,
 }
 
@@ -61,6 +133,12 @@ pub struct GrpcSpec {
 /// stream of messages it may be a list of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MessageSpec(pub String);
+
+impl From<String> for MessageSpec {
+    fn from(json: String) -> MessageSpec {
+        MessageSpec(json)
+    }
+}
 
 impl<'de> Deserialize<'de> for MessageSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MessageSpec, D::Error> {

@@ -1,69 +1,133 @@
-//! `[call.http]`: a request over HTTP, as typed.
+//! `[call.http]` and the flags of `plimsoll http`: a request over HTTP, as typed.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use clap::{ArgAction, Args};
 use plimsoll_model::spec::{GoodputSpec, Limit, MetadataSpec};
 use plimsoll_model::units::{Period, Size};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::call::HttpVersion;
 
-/// One kind of request over HTTP.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// One kind of request over HTTP, in a plan or typed as flags.
+#[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[command(next_help_heading = "Call")]
 #[serde(deny_unknown_fields, default)]
 pub struct HttpSpec {
-    /// `"1.1"` (the default), `"2"`, or `"auto"`: what the server chooses by ALPN.
+    /// The version of HTTP: 1.1; 2, in plaintext by prior knowledge; auto, which the server
+    /// chooses by ALPN [default: 1.1].
+    #[arg(id = "http_version", long = "http-version", value_name = "VERSION")]
     pub version: Option<HttpVersion>,
-    /// Default GET; with a body POST.
+
+    /// The method [default: GET, with a body POST].
+    #[arg(short = 'X', long)]
     pub method: Option<String>,
+
     /// Path and query, which may have fields. Default: the target URL's, or `/`.
+    #[arg(skip)]
     pub path: Option<String>,
-    /// `Host`. Default: host:port of the target.
-    pub host: Option<String>,
-    /// The request's body, which may have fields.
-    pub body: Option<String>,
-    /// A file that holds it.
-    pub body_file: Option<PathBuf>,
-    /// Statuses of calls that succeed: `[200, 204]`, `["2xx"]`. Default `["2xx"]`.
-    pub expect: Option<Vec<StatusSpec>>,
-    /// Text that the body of an answer must contain.
-    pub expect_body: Option<String>,
-    /// The exact size of an answer's body, as it is received; another one fails with `BODY_LENGTH`.
-    pub expect_size: Option<Size>,
-    /// The answer comes in events: `"sse"`, `"ndjson"`, or `"openai"`, server-sent events that hold tokens; or in
-    /// messages of `"grpc-web"` or `"connect"`, where the body is a message, too.
-    pub stream: Option<String>,
-    /// The event that ends a stream successfully: its data, `event:NAME` or `contains:TEXT`. Default: the end of the
-    /// body; with `"openai"` `[DONE]`.
-    pub stream_until: Option<String>,
-    /// The event that reports an error, written like `stream_until`. Default: one named `error`, or an object that
-    /// begins with the key `error`.
-    pub stream_error: Option<String>,
-    /// Ask for compressed answers (gzip, deflate, br, zstd), and decompress them. Default: no; a compressed answer
-    /// whose content is checked is decompressed in any case.
-    pub compressed: Option<bool>,
-    /// Larger answers fail with `MESSAGE_TOO_LARGE`. Default: no limit below 4GiB.
-    pub max_body: Option<Size>,
-    /// The call's deadline, or "none". Default 10s.
-    pub deadline: Option<Limit>,
-    /// A tokenizer file (tokenizer.json) that also counts the tokens of answers; needs a build with the feature
-    /// `tokenizers`.
-    pub tokenizer: Option<PathBuf>,
-    /// The bounds that a successful answer of tokens must meet to count as good.
-    pub goodput: Option<GoodputSpec>,
-    /// Each user makes several such calls, and each carries the conversation so far.
-    pub conversation: Option<ConversationSpec>,
-    /// Open a WebSocket, and send the body over it as a frame with each call.
-    pub websocket: Option<WebSocketSpec>,
+
+    /// A header field, 'name: value'; a value $NAME is taken from the environment; may be given again.
+    #[arg(
+        id = "headers",
+        short = 'H',
+        long = "header",
+        value_name = "NAME: VALUE"
+    )]
+    #[serde(skip)]
+    pub(super) typed_headers: Vec<String>,
+
     /// Header fields, whose values may have fields.
+    #[arg(skip)]
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, MetadataSpec>,
+
+    /// The body, or @FILE or @- (stdin) that holds it.
+    #[arg(short = 'd', long = "data", value_name = "BODY")]
+    pub body: Option<String>,
+
+    /// A file that holds the body.
+    #[arg(skip)]
+    pub body_file: Option<PathBuf>,
+
+    /// The Host to send [default: host:port of the target].
+    #[arg(long, value_name = "HOST")]
+    pub host: Option<String>,
+
+    /// Statuses of calls that succeed: 200,204 or 2xx [default: 2xx].
+    #[arg(long, value_name = "STATUS", value_delimiter = ',')]
+    pub expect: Option<Vec<StatusSpec>>,
+
+    /// A header field that an answer must have, 'name: value'; may be given again.
+    #[arg(
+        id = "expect_headers",
+        long = "expect-header",
+        value_name = "NAME: VALUE"
+    )]
+    #[serde(skip)]
+    pub(super) typed_expect_headers: Vec<String>,
+
     /// Header fields that an answer must have, with these values.
+    #[arg(skip)]
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub expect_headers: BTreeMap<String, String>,
+
+    /// Text that the body of an answer must contain.
+    #[arg(long, value_name = "TEXT")]
+    pub expect_body: Option<String>,
+
+    /// The exact size of an answer's body, as it is received; another one fails with BODY_LENGTH.
+    #[arg(long, value_name = "SIZE")]
+    pub expect_size: Option<Size>,
+
+    /// The answer comes in events: sse (server-sent events), ndjson (a JSON document a line), openai
+    /// (server-sent events that hold tokens, as `plimsoll llm` reads them); or in messages: grpc-web or connect,
+    /// whose requests carry the body as a message, too.
+    #[arg(long, value_name = "FORMAT")]
+    pub stream: Option<String>,
+
+    /// The event that ends a stream successfully: its data, event:NAME or contains:TEXT
+    /// [default: the end of the body; with openai `[DONE]`].
+    #[arg(long, value_name = "EVENT")]
+    pub stream_until: Option<String>,
+
+    /// The event that reports an error, written in the same way [default: one named error, or an
+    /// object that begins with the key error].
+    #[arg(long, value_name = "EVENT")]
+    pub stream_error: Option<String>,
+
+    /// Ask for compressed answers (gzip, deflate, br, zstd), and decompress them: bytes are counted as received and
+    /// as decompressed.
+    #[arg(long, action = ArgAction::SetTrue)]
+    pub compressed: Option<bool>,
+
+    /// Larger answers fail with MESSAGE_TOO_LARGE [default: no limit below 4GiB].
+    #[arg(long, value_name = "SIZE")]
+    pub max_body: Option<Size>,
+
+    /// The call's deadline, or "none". Default 10s.
+    #[arg(skip)]
+    pub deadline: Option<Limit>,
+
+    /// A tokenizer file (tokenizer.json) that also counts the tokens of answers; needs a build with the feature
+    /// `tokenizers`.
+    #[arg(skip)]
+    pub tokenizer: Option<PathBuf>,
+
+    /// The bounds that a successful answer of tokens must meet to count as good.
+    #[arg(skip)]
+    pub goodput: Option<GoodputSpec>,
+
+    /// Each user makes several such calls, and each carries the conversation so far.
+    #[arg(skip)]
+    pub conversation: Option<ConversationSpec>,
+
+    /// Open a WebSocket, and send the body over it as a frame with each call.
+    #[arg(skip)]
+    pub websocket: Option<WebSocketSpec>,
 }
 
 /// The WebSocket that a request opens. The answer consists of messages: the first one, or all up to the one that

@@ -142,7 +142,7 @@ impl Arguments {
     /// A plan whose rungs are these services.
     fn beside(&self, services: &[(&str, &str)], origins: &Origins) -> Result<Spec, Failure> {
         let wrong = |problem| problems::failure(vec![problem], &Source::Flags);
-        let call = CallSpec::of(&self.call.spec()?).map_err(wrong)?;
+        let call = CallSpec::of(&self.call.typed()?).map_err(wrong)?;
         let mut spec = self.climb.load.spec(Some(services[0].1), call, origins)?;
         let rungs = services.iter().map(|(name, url)| {
             let name = if name.is_empty() { url } else { name };
