@@ -13,6 +13,9 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::codegen::tokio_stream;
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest as Wanted;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
 
 use super::client::{Connection, outcome_of};
 use super::schema::{Descriptor, Schema, assemble};
@@ -54,83 +57,23 @@ impl ReflectionError {
     }
 }
 
-#[derive(Clone, PartialEq, prost::Message)]
-struct Question {
-    #[prost(oneof = "Wanted", tags = "3, 4, 7")]
-    wanted: Option<Wanted>,
-}
-
-#[derive(Clone, PartialEq, prost::Oneof)]
-enum Wanted {
-    #[prost(string, tag = "3")]
-    FileByName(String),
-    #[prost(string, tag = "4")]
-    FileOfSymbol(String),
-    #[prost(string, tag = "7")]
-    Services(String),
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct Reply {
-    #[prost(oneof = "Response", tags = "4, 6, 7")]
-    response: Option<Response>,
-}
-
-#[derive(Clone, PartialEq, prost::Oneof)]
-enum Response {
-    #[prost(message, tag = "4")]
-    Files(Files),
-    #[prost(message, tag = "6")]
-    Services(Services),
-    #[prost(message, tag = "7")]
-    Error(Refusal),
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct Files {
-    /// Encoded `FileDescriptorProto`s.
-    #[prost(bytes = "vec", repeated, tag = "1")]
-    files: Vec<Vec<u8>>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct Services {
-    #[prost(message, repeated, tag = "1")]
-    services: Vec<ServiceName>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct ServiceName {
-    #[prost(string, tag = "1")]
-    name: String,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct Refusal {
-    #[prost(int32, tag = "1")]
-    code: i32,
-    #[prost(string, tag = "2")]
-    message: String,
-}
-
-impl Wanted {
-    fn what(&self) -> String {
-        match self {
-            Wanted::FileByName(name) => format!("file {name:?}"),
-            Wanted::FileOfSymbol(name) => format!("{name:?}"),
-            Wanted::Services(_) => "its services".to_owned(),
-        }
+/// What a question is about, for people.
+fn what(wanted: &Wanted) -> String {
+    match wanted {
+        Wanted::FileByFilename(name) => format!("file {name:?}"),
+        Wanted::FileContainingSymbol(name) => format!("{name:?}"),
+        _ => "its services".to_owned(),
     }
 }
 
-/// Reflection of one server, in the version it has.
+/// Reflection of one server, in the version it has: the messages are the same in both.
 struct Mirror<'a> {
     connection: &'a Connection,
     version: &'static str,
 }
 
 impl Mirror<'_> {
-    async fn call(&self, wanted: Wanted) -> Result<Option<Reply>, Status> {
+    async fn call(&self, wanted: Wanted) -> Result<Option<ServerReflectionResponse>, Status> {
         let mut grpc = self.connection.grpc();
         let unavailable = |e| Status::unavailable(format!("{e}"));
         grpc.ready().await.map_err(unavailable)?;
@@ -139,17 +82,18 @@ impl Mirror<'_> {
             self.version
         );
         let path = PathAndQuery::try_from(path).map_err(|e| Status::internal(e.to_string()))?;
-        let question = Question {
-            wanted: Some(wanted),
+        let question = ServerReflectionRequest {
+            host: String::new(),
+            message_request: Some(wanted),
         };
         let questions = tokio_stream::iter([question]);
-        let codec = ProstCodec::<Question, Reply>::default();
+        let codec = ProstCodec::<ServerReflectionRequest, ServerReflectionResponse>::default();
         let answer = grpc.streaming(Request::new(questions), path, codec).await?;
         answer.into_inner().message().await
     }
 
-    async fn ask(&self, wanted: Wanted) -> Result<Response, ReflectionError> {
-        let what = wanted.what();
+    async fn ask(&self, wanted: Wanted) -> Result<MessageResponse, ReflectionError> {
+        let what = what(&wanted);
         let called = tokio::time::timeout(ANSWER_LIMIT, self.call(wanted));
         let reply = called
             .await
@@ -164,9 +108,9 @@ impl Mirror<'_> {
                     status: Box::new(status),
                 },
             })?;
-        let problem = match reply.and_then(|reply| reply.response) {
-            Some(Response::Error(refusal)) => {
-                format!("error {}: {}", refusal.code, refusal.message)
+        let problem = match reply.and_then(|reply| reply.message_response) {
+            Some(MessageResponse::ErrorResponse(refusal)) => {
+                format!("error {}: {}", refusal.error_code, refusal.error_message)
             }
             Some(response) => return Ok(response),
             None => "an empty answer (does it answer every method alike?)".to_owned(),
@@ -175,18 +119,21 @@ impl Mirror<'_> {
     }
 
     async fn services(&self) -> Result<Vec<String>, ReflectionError> {
-        match self.ask(Wanted::Services(String::new())).await? {
-            Response::Services(found) => Ok(found.services.into_iter().map(|s| s.name).collect()),
+        match self.ask(Wanted::ListServices(String::new())).await? {
+            MessageResponse::ListServicesResponse(found) => {
+                Ok(found.service.into_iter().map(|s| s.name).collect())
+            }
             _ => Err(unasked("its services".to_owned())),
         }
     }
 
     async fn files(&self, wanted: Wanted) -> Result<Vec<Descriptor>, ReflectionError> {
-        let what = wanted.what();
-        let Response::Files(found) = self.ask(wanted).await? else {
+        let what = what(&wanted);
+        let MessageResponse::FileDescriptorResponse(found) = self.ask(wanted).await? else {
             return Err(unasked(what));
         };
-        let decoded = found.files.iter().map(|file| Descriptor::decode(file));
+        let found = found.file_descriptor_proto.iter();
+        let decoded = found.map(|file| Descriptor::decode(file));
         decoded
             .collect::<Result<_, _>>()
             .map_err(|e| ReflectionError::Answer {
@@ -231,7 +178,9 @@ pub async fn schema(
     let mut gathered = Gathered::default();
     let mut broken = BTreeMap::new();
     for service in &wanted {
-        let files = mirror.files(Wanted::FileOfSymbol(service.clone())).await;
+        let files = mirror
+            .files(Wanted::FileContainingSymbol(service.clone()))
+            .await;
         match described(files)? {
             Ok(files) => gathered.take(files)?,
             Err(why) => {
@@ -268,8 +217,7 @@ pub async fn schema(
     Ok(Schema::of(assembled, source, broken))
 }
 
-/// What is wrong with a server's answer concerns what it was asked for alone; a server that
-/// does not answer has nothing more to offer.
+/// An answer with a problem concerns its question alone; a server that does not answer has nothing more to offer.
 fn described(
     files: Result<Vec<Descriptor>, ReflectionError>,
 ) -> Result<Result<Vec<Descriptor>, String>, ReflectionError> {
@@ -316,7 +264,7 @@ impl Gathered {
             }
             let found = match known.get_file_by_name(&name) {
                 Some(file) => Ok(vec![Descriptor::known(&file)]),
-                None => described(mirror.files(Wanted::FileByName(name.clone())).await)?,
+                None => described(mirror.files(Wanted::FileByFilename(name.clone())).await)?,
             };
             match found {
                 Ok(found) => {
