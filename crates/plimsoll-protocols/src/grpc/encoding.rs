@@ -64,7 +64,7 @@ pub(super) fn encode(
     };
     let requests = requests.map_err(|e| {
         let key = match (&e, messages) {
-            (SchemaError::Row { .. }, _) => return Problem::new("rows.file", e.to_string()),
+            (SchemaError::Row(_), _) => return Problem::new("rows.file", e.to_string()),
             (_, Messages::Binary(_)) => "message_binary",
             _ if call.message_file.is_some() => "message_file",
             _ => "message",

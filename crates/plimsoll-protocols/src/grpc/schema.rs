@@ -30,6 +30,7 @@ use super::call::MethodKind;
 pub(super) use descriptors::{Descriptor, assemble};
 use editions::Apart;
 pub use error::SchemaError;
+use error::nearest;
 pub use varying::Requests;
 
 /// The reference servers' own protos.
@@ -68,10 +69,13 @@ impl Schema {
     /// When a file or an import is missing, or does not compile (with file and line).
     pub fn from_protos(files: &[PathBuf], import_paths: &[PathBuf]) -> Result<Schema, SchemaError> {
         if files.is_empty() {
-            return Err(SchemaError::NoFiles);
+            return Err(SchemaError::new("no proto file given"));
         }
         if let Some(path) = import_paths.iter().find(|path| !path.is_dir()) {
-            return Err(SchemaError::ImportPath { path: path.clone() });
+            let path = path.display();
+            return Err(SchemaError::new(format_args!(
+                "import path {path}: not a directory"
+            )));
         }
         let mut includes = import_paths.to_vec();
         for file in files {
@@ -83,14 +87,14 @@ impl Schema {
                 .iter()
                 .any(|include| include.join(file).is_file())
             {
-                return Err(SchemaError::ProtoMissing {
-                    path: file.clone(),
-                    looked: if import_paths.is_empty() {
-                        "an import path (none given)".to_owned()
-                    } else {
-                        list(import_paths)
-                    },
-                });
+                let looked = match import_paths {
+                    [] => "an import path (none given)".to_owned(),
+                    paths => list(paths),
+                };
+                return Err(SchemaError::new(format_args!(
+                    "proto file {}: no such file, neither here nor in {looked}",
+                    file.display()
+                )));
             }
         }
         includes.dedup();
@@ -107,14 +111,11 @@ impl Schema {
     /// # Errors
     /// When the file can't be read, is not a descriptor set, or lacks its imports.
     pub fn from_descriptor_set(path: &Path) -> Result<Schema, SchemaError> {
-        let bytes = input::read(path).map_err(|source| SchemaError::DescriptorSetRead {
-            path: path.to_owned(),
-            source,
-        })?;
-        let bad = |problem: String| SchemaError::DescriptorSet {
-            path: path.to_owned(),
-            problem,
+        let bad = |problem: String| {
+            let path = path.display();
+            SchemaError::new(format_args!("descriptor set {path}: {problem}"))
         };
+        let bytes = input::read(path).map_err(|e| bad(e.to_string()))?;
         let files = Descriptor::decode_set(&bytes).map_err(|e| bad(e.to_string()))?;
         if files.is_empty() {
             return Err(bad("holds no file descriptors".to_owned()));
@@ -198,25 +199,24 @@ impl Schema {
         if split.is_none_or(|(service, method)| service.is_empty() || method.is_empty())
             && near(bare, all.iter()).is_empty()
         {
-            return Err(SchemaError::MethodForm {
-                name: name.to_owned(),
-            });
+            return Err(SchemaError::new(format_args!(
+                "method {name:?} is not of the form package.Service/Method"
+            )));
         }
-        Err(SchemaError::NoMethod {
-            name: bare.to_owned(),
-            source_name: self.source.clone(),
-            near: near(bare, all.iter()),
-        })
+        Err(SchemaError::new(format_args!(
+            "method {bare:?} is not in {}{}",
+            self.source,
+            nearest(&near(bare, all.iter()))
+        )))
     }
 
     fn check_service(&self, service: &str) -> Result<(), SchemaError> {
         match self.broken.get(service) {
             None => Ok(()),
-            Some(problem) => Err(SchemaError::Broken {
-                service: service.to_owned(),
-                problem: problem.clone(),
-                source_name: self.source.clone(),
-            }),
+            Some(problem) => Err(SchemaError::new(format_args!(
+                "service {service}: {problem}, as {} describes it",
+                self.source
+            ))),
         }
     }
 
@@ -303,15 +303,12 @@ fn list(paths: &[PathBuf]) -> String {
 }
 
 fn proto_error(error: &protox::Error) -> SchemaError {
-    SchemaError::Proto {
-        // Unlike its short form, the compiler's long form begins with file, line, column.
-        detail: format!("{error:?}"),
-        hint: if error.is_file_not_found() {
-            "; name the folder that imports are relative to as an import path"
-        } else {
-            ""
-        },
-    }
+    let hint = match error.is_file_not_found() {
+        true => "; name the folder that imports are relative to as an import path",
+        false => "",
+    };
+    // Unlike its short form, the compiler's long form begins with file, line, column.
+    SchemaError::new(format_args!("proto {error:?}{hint}"))
 }
 
 /// At most three of `names` that are like `wanted`: equal but for case, ending in it, or

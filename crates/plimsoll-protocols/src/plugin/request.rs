@@ -32,29 +32,13 @@ pub enum Content<'a> {
     Hex(&'a str),
 }
 
-/// What of a request can't be sent.
+/// Why a request can't be sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RequestError {
-    #[error("not hexadecimal: write two digits a byte, such as 7801")]
-    Hex,
-    #[error("{name} has no requests that are made of a payload: give a whole frame")]
-    NoPayload { name: String },
-    #[error("not a request of {name}: {fault}")]
-    Fault { name: String, fault: Fault },
-    #[error("not a whole request of {name}: {length} bytes, and {needed} are needed")]
-    Short {
-        name: String,
-        length: usize,
-        needed: String,
-    },
-    #[error("{more} bytes follow the request: give one frame of {name}")]
-    Long { name: String, more: usize },
-    #[error("a {kind} of {name}, not a request")]
-    Kind { name: String, kind: &'static str },
-    #[error("the plugin {name} does not renumber requests: asked for id 1 it wrote {got}")]
-    Renumbered { name: String, got: String },
-    #[error("0 calls in flight carry nothing: use 1 or more")]
-    InFlight,
+#[error("{0}")]
+pub struct RequestError(String);
+
+fn not_a_request(codec: &Codec, fault: &Fault) -> RequestError {
+    RequestError(format!("not a request of {}: {fault}", codec.name()))
 }
 
 /// The frame that `content` means, checked.
@@ -66,20 +50,21 @@ pub fn frame_of(codec: &Codec, content: Content<'_>) -> Result<Vec<u8>, RequestE
         Content::Frame(frame) => frame.to_vec(),
         Content::Hex(text) => {
             let digits: String = text.split_whitespace().collect();
-            hex::decode(&digits).ok_or(RequestError::Hex)?
+            hex::decode(&digits).ok_or_else(|| {
+                RequestError("not hexadecimal: write two digits a byte, such as 7801".to_owned())
+            })?
         }
         Content::Payload(payload) => {
-            let name = || codec.name().to_owned();
             let mut frame = Vec::new();
             match codec.make(Make::Request, 1, 0, payload, &mut frame) {
                 Ok(true) => frame,
-                Ok(false) => return Err(RequestError::NoPayload { name: name() }),
-                Err(fault) => {
-                    return Err(RequestError::Fault {
-                        name: name(),
-                        fault,
-                    });
+                Ok(false) => {
+                    return Err(RequestError(format!(
+                        "{} has no requests that are made of a payload: give a whole frame",
+                        codec.name()
+                    )));
                 }
+                Err(fault) => return Err(not_a_request(codec, &fault)),
             }
         }
     };
@@ -90,24 +75,24 @@ pub fn frame_of(codec: &Codec, content: Content<'_>) -> Result<Vec<u8>, RequestE
 /// The note of a frame that is one request and nothing more, and whether it wants an
 /// answer.
 fn look_at(codec: &Codec, frame: &[u8]) -> Result<(u64, bool), RequestError> {
-    let name = codec.name().to_owned();
+    let name = codec.name();
     let limit = frame.len().max(plimsoll_plugin::MAX_FRAME);
     let seen = match codec.decode(frame, Sender::Client, limit) {
         Ok(Decoded::Frame(seen)) => seen,
         Ok(Decoded::More(needed)) => {
-            return Err(RequestError::Short {
-                name,
-                length: frame.len(),
-                needed: needed.map_or_else(|| "more".to_owned(), |n| n.to_string()),
-            });
+            let (length, more) = (frame.len(), "more".to_owned());
+            let needed = needed.map_or(more, |n| n.to_string());
+            return Err(RequestError(format!(
+                "not a whole request of {name}: {length} bytes, and {needed} are needed"
+            )));
         }
-        Err(fault) => return Err(RequestError::Fault { name, fault }),
+        Err(fault) => return Err(not_a_request(codec, &fault)),
     };
     if seen.length < frame.len() {
-        return Err(RequestError::Long {
-            name,
-            more: frame.len() - seen.length,
-        });
+        let more = frame.len() - seen.length;
+        return Err(RequestError(format!(
+            "{more} bytes follow the request: give one frame of {name}"
+        )));
     }
     let kind = match seen.kind {
         Kind::Request { .. } => return Ok((seen.note, true)),
@@ -117,7 +102,7 @@ fn look_at(codec: &Codec, frame: &[u8]) -> Result<(u64, bool), RequestError> {
         Kind::HeartbeatAck => "heartbeat's answer",
         Kind::GoAway => "goaway",
     };
-    Err(RequestError::Kind { name, kind })
+    Err(RequestError(format!("a {kind} of {name}, not a request")))
 }
 
 /// The bytes of a request and the settings of its connections.
@@ -135,14 +120,13 @@ pub(super) struct Prepared {
 impl Prepared {
     pub(super) fn new(request: &PluginRequest<'_>) -> Result<Prepared, RequestError> {
         if request.in_flight == 0 {
-            return Err(RequestError::InFlight);
+            return Err(RequestError(
+                "0 calls in flight carry nothing: use 1 or more".to_owned(),
+            ));
         }
         let codec = request.codec.clone();
         let (note, wants_answer) = look_at(&codec, request.frame)?;
-        let fault = |fault| RequestError::Fault {
-            name: codec.name().to_owned(),
-            fault,
-        };
+        let fault = |fault| not_a_request(&codec, &fault);
         let mut renumbered = Vec::new();
         codec
             .encode(request.frame, note, 1, &mut renumbered)
@@ -157,8 +141,10 @@ impl Prepared {
                     Ok(Decoded::More(_)) => "a part of a frame".to_owned(),
                     Err(fault) => format!("bytes that it rejects: {fault}"),
                 };
-                let name = codec.name().to_owned();
-                return Err(RequestError::Renumbered { name, got });
+                return Err(RequestError(format!(
+                    "the plugin {} does not renumber requests: asked for id 1 it wrote {got}",
+                    codec.name()
+                )));
             }
         }
         // Where the protocol has no heartbeats, none are due.

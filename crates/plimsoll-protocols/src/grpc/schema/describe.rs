@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use prost_reflect::{Cardinality, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
 
 use super::editions::is_stand_in;
+use super::error::nearest;
 use super::{Method, Schema, SchemaError, near};
 
 impl Schema {
@@ -56,11 +57,11 @@ impl Schema {
                 .chain(self.pool.all_messages().map(|m| m.full_name().to_owned()))
                 .chain(self.pool.all_enums().map(|e| e.full_name().to_owned()))
                 .collect();
-            return Err(SchemaError::NoName {
-                name: bare.to_owned(),
-                source_name: self.source.clone(),
-                near: near(bare, names.iter()),
-            });
+            return Err(SchemaError::new(format_args!(
+                "{bare:?} is neither a service, a method, a message nor an enum of {}{}",
+                self.source,
+                nearest(&near(bare, names.iter()))
+            )));
         }
         types(&mut text, queue);
         Ok(text)

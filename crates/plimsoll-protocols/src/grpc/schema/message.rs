@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::describe::{field_named, type_name};
 use super::editions::is_stand_in;
+use super::error::nearest_or_all;
 use super::right::{fields, one, right};
 use super::{Method, Schema, SchemaError, near};
 use crate::grpc::BinaryMessage;
@@ -23,9 +24,9 @@ impl Schema {
     /// by its path, and for a name that does not exist the nearest that does.
     pub fn encode(&self, method: &Method, json: &str) -> Result<Vec<u8>, SchemaError> {
         let message = method.descriptor.input();
-        let value: Value = serde_json::from_str(json).map_err(|e| SchemaError::Json {
-            message: message.full_name().to_owned(),
-            problem: e.to_string(),
+        let value: Value = serde_json::from_str(json).map_err(|e| {
+            let name = message.full_name();
+            SchemaError::new(format_args!("message of {name}: not valid JSON: {e}"))
         })?;
         self.check_names(&message, &value)?;
         let mut track = serde_path_to_error::Track::new();
@@ -36,27 +37,28 @@ impl Schema {
                 let missing = missing(&encoded, "");
                 match missing {
                     None => Ok(encoded.encode_to_vec()),
-                    Some((field, path)) => Err(SchemaError::Missing {
-                        message: message.full_name().to_owned(),
-                        path,
-                        kind: type_name(&field),
-                    }),
+                    Some((field, path)) => Err(SchemaError::new(format_args!(
+                        "message of {}: field {path:?} is required and not there: give it a {}",
+                        message.full_name(),
+                        type_name(&field)
+                    ))),
                 }
             }
             Err(e) => {
                 let path = track.path();
-                // What is wrong with an object as a whole is reported by the decoder alone.
+                // Problems of an object as a whole are reported by the decoder alone.
                 let is_known = path.iter().len() > 0 || !value.is_object();
                 let right = match is_known {
                     true => right(&message, &path),
                     false => String::new(),
                 };
-                Err(SchemaError::Value {
-                    message: message.full_name().to_owned(),
-                    path: path.to_string(),
-                    problem: e.to_string(),
-                    right,
-                })
+                let (path, problem) = (path.to_string(), e.to_string());
+                Err(SchemaError::value(
+                    message.full_name(),
+                    &path,
+                    &problem,
+                    &right,
+                ))
             }
         }
     }
@@ -67,10 +69,9 @@ impl Schema {
     /// Where they are not, or a required field is missing.
     pub fn check(&self, method: &Method, given: &BinaryMessage) -> Result<(), SchemaError> {
         let message = method.descriptor.input();
-        let bad = |problem: String| SchemaError::Binary {
-            source_name: given.source.clone(),
-            message: message.full_name().to_owned(),
-            problem,
+        let bad = |problem: String| {
+            let (source, name) = (&given.source, message.full_name());
+            SchemaError::new(format_args!("{source}: not a {name}: {problem}"))
         };
         let decoded = DynamicMessage::decode(message.clone(), &given.bytes[..]);
         let decoded = decoded.map_err(|e| bad(e.to_string()))?;
@@ -86,9 +87,9 @@ impl Schema {
     /// When the bytes are not such a message.
     pub fn decode(&self, method: &Method, bytes: &[u8]) -> Result<String, SchemaError> {
         let message = method.descriptor.output();
-        let bad = |problem: String| SchemaError::Decode {
-            message: message.full_name().to_owned(),
-            problem,
+        let bad = |problem: String| {
+            let name = message.full_name();
+            SchemaError::new(format_args!("answer of {name}: {problem}"))
         };
         let decoded =
             DynamicMessage::decode(message.clone(), bytes).map_err(|e| bad(e.to_string()))?;
@@ -153,12 +154,11 @@ impl Check<'_> {
             let Some(field) = field_named(message, key) else {
                 let names: Vec<String> =
                     message.fields().map(|f| f.json_name().to_owned()).collect();
-                return Err(SchemaError::NoField {
-                    message: self.top.full_name().to_owned(),
-                    path: inner,
-                    near: near(key, names.iter()),
-                    fields: fields(message),
-                });
+                return Err(SchemaError::new(format_args!(
+                    "message of {}: no field {inner:?}{}",
+                    self.top.full_name(),
+                    nearest_or_all(&near(key, names.iter()), &fields(message))
+                )));
             };
             self.field(&field, value, &inner)?;
         }
@@ -197,15 +197,10 @@ impl Check<'_> {
                 if named.is_some_and(|value| !is_stand_in(&value)) {
                     return Ok(());
                 }
-                Err(SchemaError::Value {
-                    message: self.top.full_name().to_owned(),
-                    path: path.to_owned(),
-                    problem: format!(
-                        "{value} is no value of {}, which has no others",
-                        found.full_name()
-                    ),
-                    right: one(kind),
-                })
+                let name = found.full_name();
+                let problem = format!("{value} is no value of {name}, which has no others");
+                let top = self.top.full_name();
+                Err(SchemaError::value(top, path, &problem, &one(kind)))
             }
             _ => Ok(()),
         }

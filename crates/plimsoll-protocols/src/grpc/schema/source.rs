@@ -41,7 +41,7 @@ pub(super) fn resolver(folders: &[PathBuf], apart: &Rc<RefCell<Apart>>) -> Chain
     chain
 }
 
-/// What is wrong with a file, before its compiler reads it.
+/// A problem of a file, before its compiler reads it.
 #[derive(thiserror::Error)]
 #[error("{name}:1:1: {problem}")]
 struct Refused {

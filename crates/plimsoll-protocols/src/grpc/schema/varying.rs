@@ -77,10 +77,10 @@ impl Schema {
             let encoded = self.encode_one(method, text, &mut slots, rows, &first);
             let (message, patched) = encoded.map_err(|error| match texts.len() {
                 1 => error,
-                _ => SchemaError::Listed {
-                    number: i + 1,
-                    error: Box::new(error),
-                },
+                _ => {
+                    let number = i + 1;
+                    SchemaError::new(format_args!("message {number} of the list: {error}"))
+                }
             })?;
             requests.messages.push(message);
             requests.varying.push(Arc::new(patched));
@@ -193,7 +193,7 @@ impl<'a> Varied<'a> {
     ) -> Result<Varied<'a>, SchemaError> {
         let message = method.descriptor.input();
         let Ok(value) = serde_json::from_str(json) else {
-            // The encoder proper reports what is wrong with it.
+            // The encoder proper reports its problem.
             schema.encode(method, json)?;
             return Err(wrong(&message, "", "not valid JSON"));
         };
@@ -417,11 +417,9 @@ impl<'a> Varied<'a> {
         let mut encoded = Vec::new();
         let mut ends = Vec::new();
         for (row, text) in column.values().enumerate() {
-            let bytes = encode(value(text)).map_err(|e| SchemaError::Row {
-                file: self.rows.map_or("", Rows::file).to_owned(),
-                row: row + 1,
-                column: column.name.clone(),
-                problem: e.to_string(),
+            let bytes = encode(value(text)).map_err(|e| {
+                let (file, row) = (self.rows.map_or("", Rows::file), row + 1);
+                SchemaError::Row(format!("{file}, row {row}, column {:?}: {e}", column.name))
             })?;
             encoded.extend_from_slice(&bytes);
             ends.push(
@@ -465,12 +463,8 @@ impl<'a> Varied<'a> {
 }
 
 fn wrong(message: &MessageDescriptor, path: &str, problem: &str) -> SchemaError {
-    SchemaError::Value {
-        message: message.full_name().to_owned(),
-        path: if path.is_empty() { "." } else { path }.to_owned(),
-        problem: problem.to_owned(),
-        right: String::new(),
-    }
+    let path = if path.is_empty() { "." } else { path };
+    SchemaError::value(message.full_name(), path, problem, "")
 }
 
 /// What a varint at the beginning says, and its length.
