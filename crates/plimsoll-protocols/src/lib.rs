@@ -7,6 +7,7 @@
 mod asked;
 pub mod bolt;
 mod calls;
+mod details;
 pub mod fetch;
 pub mod flags;
 pub mod foreign;

@@ -23,15 +23,13 @@ use super::content::Content;
 use super::errors::broken;
 use super::request::{HttpRequest, Prepared};
 use super::trace::HeadTracer;
+use crate::details::Details;
 
 /// The longest head that is remembered. Bytes.
 const MEMO: usize = 4096;
 
 /// Beyond so many bytes, more of a line of a head says nothing new.
 const MAX_UNSEEN: usize = 1024;
-
-/// Texts of failures reported for one outcome on one connection.
-const DETAILS_EACH: u8 = 3;
 
 /// How long the rest of a body may take whose call is over. After that a new connection is quicker.
 pub(super) const REST: Duration = Duration::from_secs(1);
@@ -85,7 +83,7 @@ impl Protocol for Http1Protocol {
             scratch: Vec::new(),
             given: None,
             rest_until: None,
-            details: Vec::new(),
+            details: Details::default(),
         }
     }
 
@@ -167,7 +165,7 @@ pub struct Http1Driver {
     pub(super) given: Option<Vec<u8>>,
     /// The body of an answer whose call is over has to be read by then.
     rest_until: Option<Time>,
-    details: Vec<(Outcome, u8)>,
+    details: Details,
 }
 
 impl Http1Driver {
@@ -302,7 +300,7 @@ impl Http1Driver {
     fn judge(&mut self, head: HeadMeaning, call: CallId, events: &mut Vec<Event>) -> Outcome {
         let (checks, outcome) = (&self.shared.checks, head.outcome);
         if outcome != Outcome::Ok {
-            if self.wants_detail(outcome) {
+            if self.details.count(outcome) {
                 let text = self.text_of_head(outcome);
                 events.push(Event::Detail { outcome, text });
             }
@@ -313,7 +311,7 @@ impl Http1Driver {
             .then(|| self.content.end(checks, call, events));
         let (outcome, text) = checks.judge(ended, self.body.seen());
         if let Some(text) = text
-            && self.wants_detail(outcome)
+            && self.details.count(outcome)
         {
             events.push(Event::Detail { outcome, text });
         }
@@ -340,17 +338,6 @@ impl Http1Driver {
             Some(_) => u32::try_from(self.body.seen()).unwrap_or(u32::MAX),
             None => 0,
         }
-    }
-
-    /// Only the first few texts of a kind are reported.
-    #[cold]
-    fn wants_detail(&mut self, outcome: Outcome) -> bool {
-        match self.details.iter_mut().find(|(known, _)| *known == outcome) {
-            Some((_, DETAILS_EACH..)) => return false,
-            Some((_, count)) => *count += 1,
-            None => self.details.push((outcome, 1)),
-        }
-        true
     }
 
     /// The body is over.

@@ -295,7 +295,7 @@ impl HttpCalls {
 impl Http2Driver {
     #[inline(never)]
     fn keep_answer(&mut self, id: u32, head: &HeadMeaning) {
-        let wanted = !head.outcome.is_ok() && self.wants_detail(head.outcome);
+        let wanted = !head.outcome.is_ok() && self.details.wants(head.outcome);
         let (checks, fields) = (&self.calls.shared.checks, self.calls.fields.iter());
         let text = wanted.then(|| checks.text_of_head(head.outcome, head.status, "", fields));
         if let Some(stream) = self.streams.find(id) {

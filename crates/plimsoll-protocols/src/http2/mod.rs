@@ -34,13 +34,13 @@ use plimsoll_wire::http2::{self, Client, ErrorCode, MAX_WINDOW, Piece, Stage, Vi
 pub(crate) use self::control::{NOT_SPOKEN, closed, not_http2};
 pub(crate) use self::fields::VaryingFields;
 pub(crate) use self::memo::{Memo, are_same};
-use self::receiving::DetailsTold;
 pub(crate) use self::receiving::lost_compression;
 pub(crate) use self::request::{Bodies, Request, stream_id_places};
 pub(crate) use self::rules::{AnswerRules, content_length, number};
 pub(crate) use self::streams::{NO_CALL, NO_SLOT, State, Stream, Streams};
 pub(crate) use self::text::{lines, printable};
 pub use self::trace::FrameTracer;
+use crate::details::Details;
 
 /// Received bytes after which the connection's window is opened again: a quarter of it.
 pub(crate) const WINDOW_STEP: u32 = 1 << 29;
@@ -184,7 +184,7 @@ pub struct Connection<C: Calls> {
     /// What they wait with, where it is not the same for all.
     bodies: BTreeMap<u32, Box<[u8]>>,
     /// How many texts of failures were reported, by outcome.
-    details_given: DetailsTold,
+    pub(crate) details: Details,
     /// What the call that is being started has waited since it was due.
     waited: Duration,
 }
@@ -200,7 +200,7 @@ impl<C: Calls> Connection<C> {
             carried: 0,
             bodies: BTreeMap::new(),
             peer_table: PeerTable::default(),
-            details_given: DetailsTold::default(),
+            details: Details::default(),
             waited: Duration::ZERO,
             windows_opened: false,
         }

@@ -10,12 +10,6 @@ use plimsoll_wire::http2::{
 use super::streams::{NO_CALL, State};
 use super::{Calls, Connection, Effects};
 
-/// Texts of failures reported for one outcome on one connection.
-const DETAILS_EACH: u64 = 3;
-
-/// Two bits an outcome, whatever their number.
-pub(super) type DetailsTold = [u64; Outcome::COUNT.div_ceil(32)];
-
 impl<C: Calls> Connection<C> {
     #[inline]
     pub(super) fn receive_frames(
@@ -137,17 +131,9 @@ impl<C: Calls> Connection<C> {
     /// Reports a failure's text, the first few times.
     #[cold]
     pub(crate) fn detail(&mut self, outcome: Outcome, text: String, events: &mut Vec<Event>) {
-        if self.wants_detail(outcome) {
-            let (word, shift) = place_of(outcome);
-            self.details_given[word] += 1 << shift;
+        if self.details.count(outcome) {
             events.push(Event::Detail { outcome, text });
         }
-    }
-
-    /// [`Connection::detail`] would.
-    pub(crate) fn wants_detail(&self, outcome: Outcome) -> bool {
-        let (word, shift) = place_of(outcome);
-        self.details_given[word] >> shift & 3 < DETAILS_EACH
     }
 
     /// DATA or HEADERS (`what`) on a stream that carries no call in flight (RFC 9113, 5.1).
@@ -173,11 +159,6 @@ impl<C: Calls> Connection<C> {
         };
         self.http2.check_closed(piece.stream, what, closed)
     }
-}
-
-/// Which two bits are an outcome's.
-fn place_of(outcome: Outcome) -> (usize, usize) {
-    (outcome.index() / 32, outcome.index() % 32 * 2)
 }
 
 /// RFC 9113, 4.3.
