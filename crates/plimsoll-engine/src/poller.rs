@@ -43,9 +43,6 @@ pub enum Interest {
         /// Can be written.
         writes: bool,
     },
-    /// Connections wait to be accepted. Of several pollers that watch one listener a new connection
-    /// wakes one.
-    Accepting,
 }
 
 impl Interest {
@@ -53,7 +50,6 @@ impl Interest {
         use epoll::EventFlags as Flags;
         match self {
             Interest::Changes => Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET,
-            Interest::Accepting => Flags::IN | Flags::EXCLUSIVE,
             Interest::State { reads, writes } => {
                 let mut flags = Flags::empty();
                 flags.set(Flags::IN, reads);
@@ -148,14 +144,6 @@ impl Poller {
     pub fn change(&self, socket: impl AsFd, token: Token, interest: Interest) -> io::Result<()> {
         let data = epoll::EventData::new_u64(token.0);
         Ok(epoll::modify(&self.epoll, socket, data, interest.flags())?)
-    }
-
-    /// A socket that is closed need not be removed.
-    ///
-    /// # Errors
-    /// When it was not watched.
-    pub fn remove(&self, socket: impl AsFd) -> io::Result<()> {
-        Ok(epoll::delete(&self.epoll, socket)?)
     }
 
     /// Waits until there is something to do: sockets are ready, a [`Waker`] was used, or a signal came;

@@ -6,7 +6,7 @@
 //! `spin`. A plain epoll timeout is a millisecond coarse, which is why this is not mio.
 
 use std::io::{self, IoSlice, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,23 +92,6 @@ impl OsNetwork {
     /// When the kernel takes no more sockets to watch.
     pub fn adopt(&mut self, socket: &TcpStream, token: Token) -> io::Result<()> {
         self.poller.add(socket, token, Interest::Changes)
-    }
-
-    /// Reports, as readable, connections that wait to be accepted. Of several networks that
-    /// watch one listener a new connection wakes one.
-    ///
-    /// # Errors
-    /// When the kernel takes no more sockets to watch.
-    pub fn watch(&mut self, listener: &TcpListener, token: Token) -> io::Result<()> {
-        self.poller.add(listener, token, Interest::Accepting)
-    }
-
-    /// Reports a listener's connections no more.
-    ///
-    /// # Errors
-    /// When it was not watched.
-    pub fn unwatch(&mut self, listener: &TcpListener) -> io::Result<()> {
-        self.poller.remove(listener)
     }
 
     /// The next address to connect from that is of the family of `to`; `None`: the system's
