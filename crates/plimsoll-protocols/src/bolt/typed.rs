@@ -81,7 +81,7 @@ pub fn raw<'a>(
 /// One JSON value in Hessian.
 ///
 /// # Errors
-/// What is wrong with the JSON.
+/// The problem of the JSON.
 pub fn content(json: &str) -> Result<Vec<u8>, String> {
     let json = serde_json::from_str(json).map_err(|e| format!("not JSON: {e}"))?;
     let value = from_json(&json).map_err(|e| e.to_string())?;

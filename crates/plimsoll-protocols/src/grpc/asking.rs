@@ -61,7 +61,7 @@ pub(super) fn server(
     let tls = match tls {
         None => None,
         Some(tls) => {
-            // What is wrong with a plan is reported elsewhere.
+            // A plan's problems are reported elsewhere.
             let trust = spec::trust(&tls).unwrap_or(Trust::System);
             let identity = tls.cert.zip(tls.key);
             let plan = TlsPlan {
@@ -94,7 +94,7 @@ pub(super) fn server(
     })
 }
 
-/// What is wrong with a plan is reported elsewhere.
+/// Those that the plan names; its problems are reported elsewhere.
 fn tls_versions(named: Option<&[String]>) -> Vec<TlsVersion> {
     let known = named.map(|all| {
         all.iter()

@@ -76,16 +76,16 @@ impl<P> Conversations<P> {
     }
 }
 
-/// What has been said so far, as it is sent.
+/// The conversation so far, as it is sent.
 #[derive(Debug, Default)]
-pub struct Said {
+pub struct History {
     /// `{…,"messages":[` as the first turn has it.
     before: Vec<u8>,
     /// One after another, with commas between.
     messages: Vec<u8>,
 }
 
-impl Said {
+impl History {
     fn begin(&mut self, rest: Map<String, Value>) {
         self.before = Value::Object(rest).to_string().into_bytes();
         self.before.pop();
@@ -113,7 +113,7 @@ where
     P::Driver: GivesBodies,
 {
     type Protocol = Timed<P>;
-    type Memory = Said;
+    type Memory = History;
 
     fn protocol(&self) -> &Timed<P> {
         &self.protocol
@@ -131,7 +131,7 @@ where
         true
     }
 
-    fn prepare(&self, step: Step, now: Time, said: &mut Said, driver: &mut P::Driver) {
+    fn prepare(&self, step: Step, now: Time, history: &mut History, driver: &mut P::Driver) {
         let Step { call, number } = step;
         let follow_up = match (call as usize, self.talk.follow_ups.len()) {
             (0, _) | (_, 0) => None,
@@ -141,27 +141,27 @@ where
             Some(text) => {
                 let text = self.rendered(text, number, now);
                 let content = String::from_utf8_lossy(&text);
-                said.add(&json!({ "role": "user", "content": content }));
+                history.add(&json!({ "role": "user", "content": content }));
             }
             None => {
                 let (messages, rest) = self.typed(number, now);
                 let known = match call {
                     0 => {
-                        said.begin(rest);
+                        history.begin(rest);
                         0
                     }
                     _ => messages.len().saturating_sub(1),
                 };
                 messages[known..]
                     .iter()
-                    .for_each(|message| said.add(message));
+                    .for_each(|message| history.add(message));
             }
         }
-        driver.give(said.request());
+        driver.give(history.request());
     }
 
-    fn heard(&self, text: String, said: &mut Said) {
-        said.add(&json!({ "role": "assistant", "content": text }));
+    fn heard(&self, text: String, history: &mut History) {
+        history.add(&json!({ "role": "assistant", "content": text }));
     }
 }
 

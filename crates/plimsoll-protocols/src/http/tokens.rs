@@ -27,10 +27,10 @@ pub(super) fn said(data: &[u8], text: &mut String) {
     #[derive(Deserialize)]
     struct Event<'a> {
         #[serde(borrow)]
-        choices: Option<Vec<Said<'a>>>,
+        choices: Option<Vec<Choice<'a>>>,
     }
     #[derive(Deserialize)]
-    struct Said<'a> {
+    struct Choice<'a> {
         #[serde(borrow)]
         delta: Option<Piece<'a>>,
     }
