@@ -18,7 +18,7 @@ use plimsoll_model::{Outcome, Plan, input};
 
 use crate::asked::Ask;
 use crate::foreign::{Alias, Tool};
-pub use crate::unmade::{Unmade, Usage};
+pub use crate::unmade::{RequestError, Unmade, Usage};
 
 /// Called once, it puts the load of this process on the target.
 pub type Load<'a> = Box<

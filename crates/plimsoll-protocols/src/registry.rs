@@ -19,8 +19,8 @@ use crate::hold::{HoldFlags, HoldOptions};
 use crate::http::{HttpFlags, HttpSpec, LlmFlags, WsFlags};
 use crate::owned::Kind;
 pub use crate::owned::{
-    Asked, Entry, Export, Files, Folder, Load, Lost, Owned, Quick, Unmade, Unread, Usage,
-    Variables, Written, driven,
+    Asked, Entry, Export, Files, Folder, Load, Lost, Owned, Quick, RequestError, Unmade, Unread,
+    Usage, Variables, Written, driven,
 };
 use crate::plugin::{self, PluginFlags, PluginOptions};
 use crate::relayed::{Broken, Carriage, CodecOptions, FrameCodec, Manner, Relayed, Seen, Sender};

@@ -29,6 +29,28 @@ pub enum Unmade {
     Call(String),
 }
 
+/// Why a protocol can't send the call that it is to make.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct RequestError(String);
+
+impl RequestError {
+    pub(crate) fn new(why: impl ToString) -> RequestError {
+        RequestError(why.to_string())
+    }
+
+    /// A connection that carries no calls.
+    pub(crate) fn in_flight() -> RequestError {
+        RequestError::new("0 calls in flight carry nothing: use 1 or more")
+    }
+}
+
+impl From<RequestError> for Unmade {
+    fn from(error: RequestError) -> Unmade {
+        Unmade::Call(error.0)
+    }
+}
+
 impl From<clap::Error> for Usage {
     fn from(error: clap::Error) -> Usage {
         Usage::new(error, "--help lists what there is")

@@ -14,11 +14,12 @@ use plimsoll_engine::driver::{CallId, Driver, Event, Protocol, ProtocolError, Tr
 use plimsoll_model::{Outcome, Time};
 
 use super::frame::{Command, Frame, FrameError, Kind};
-use super::request::{BoltRequest, Prepared, Renewing, RequestError};
+use super::request::{BoltRequest, Prepared, Renewing};
 use super::status::SOFA_ERROR;
 use super::trace::FrameTracer;
 use super::{Status, header, sofa};
 use crate::numbered::{KEPT_PARTIAL, Numbered, Settings};
+use crate::unmade::RequestError;
 
 /// SOFABolt, with its call prepared.
 #[derive(Clone, Debug)]

@@ -19,6 +19,6 @@ pub mod typed;
 pub use driver::{BoltDriver, BoltProtocol};
 pub use frame::{Command, Form, Frame, FrameError, Head, Kind};
 pub use options::{BoltCall, BoltFlags, BoltOptions};
-pub use request::{BoltRequest, RequestError};
+pub use request::BoltRequest;
 pub use status::Status;
 pub use trace::FrameTracer;

@@ -459,7 +459,7 @@ impl Owned for BoltOptions {
             heartbeat: call.heartbeat,
             max_content: call.max_content,
         });
-        Ok(driven(asked, protocol.map_err(|e| e.to_string())?))
+        Ok(driven(asked, protocol?))
     }
 
     fn below_tables(run: &Run) -> String {

@@ -13,9 +13,13 @@ use plimsoll_model::template::{LiveValue, MetadataField, Source};
 use super::frame::{Command, Form, Frame, Kind, codec};
 use super::header;
 use crate::numbered::Settings;
+use crate::unmade::RequestError;
 
 /// Bytes of a class, or of a header map: their lengths have sixteen bits, with a sign.
 const MAX_HEADER: usize = i16::MAX as usize;
+
+/// Bytes of a content.
+const MAX_CONTENT: usize = i32::MAX as usize;
 
 /// What every call of a run sends, and how the connections behave.
 #[derive(Clone, Copy, Debug)]
@@ -119,17 +123,10 @@ fn generation(live: &[(String, Arc<LiveValue>)]) -> u64 {
     live.iter().map(|(_, value)| value.generation()).sum()
 }
 
-/// What of a request can't be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RequestError {
-    #[error("class of {0} bytes: at most 32767 fit a frame")]
-    Class(usize),
-    #[error("header map of {0} bytes: at most 32767 fit a frame")]
-    Header(usize),
-    #[error("content of {0} bytes: at most 2147483647 fit a frame")]
-    Content(usize),
-    #[error("0 calls in flight carry nothing: use 1 or more")]
-    InFlight,
+fn too_long(what: &str, length: usize, most: usize) -> RequestError {
+    RequestError::new(format_args!(
+        "{what} of {length} bytes: at most {most} fit a frame"
+    ))
 }
 
 /// The bytes of a request and the settings of its connections.
@@ -151,16 +148,16 @@ pub(super) struct Prepared {
 impl Prepared {
     pub(super) fn new(request: &BoltRequest<'_>) -> Result<Prepared, RequestError> {
         if request.class.len() > MAX_HEADER {
-            return Err(RequestError::Class(request.class.len()));
+            return Err(too_long("class", request.class.len(), MAX_HEADER));
         }
         if request.header.len() > MAX_HEADER {
-            return Err(RequestError::Header(request.header.len()));
+            return Err(too_long("header map", request.header.len(), MAX_HEADER));
         }
-        if request.content.len() > i32::MAX as usize {
-            return Err(RequestError::Content(request.content.len()));
+        if request.content.len() > MAX_CONTENT {
+            return Err(too_long("content", request.content.len(), MAX_CONTENT));
         }
         if request.in_flight == 0 {
-            return Err(RequestError::InFlight);
+            return Err(RequestError::in_flight());
         }
         let timeout = request.timeout.map_or(-1, millis);
         let mut frame = Vec::new();
@@ -196,7 +193,7 @@ impl Prepared {
     fn with(&self, live: &[(String, Arc<LiveValue>)]) -> Result<Prepared, RequestError> {
         let parsed = Frame::parse(&self.frame, usize::MAX);
         let Some((bare, _)) = parsed.ok().flatten() else {
-            return Err(RequestError::Content(self.frame.len()));
+            return Err(too_long("content", self.frame.len(), MAX_CONTENT));
         };
         let (mut map, mut value) = (bare.header.to_vec(), Vec::new());
         for (name, live) in live {
@@ -205,7 +202,7 @@ impl Prepared {
             header::write(&mut map, Some(name.as_bytes()), Some(&value));
         }
         if map.len() > MAX_HEADER {
-            return Err(RequestError::Header(map.len()));
+            return Err(too_long("header map", map.len(), MAX_HEADER));
         }
         let mut frame = Vec::new();
         let whole = Frame {

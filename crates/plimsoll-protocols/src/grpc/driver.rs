@@ -25,9 +25,10 @@ use super::exchange::Exchanges;
 use super::head::HeadReader;
 use super::packing::Unpackers;
 use super::rendered::Renderer;
-use super::request::{GrpcRequest, Prepared, RequestError};
+use super::request::{GrpcRequest, Prepared};
 use super::unary::Answer;
 use crate::http2::{self, Calls, Connection, Effects, FrameTracer, NO_SLOT, Request};
+use crate::unmade::RequestError;
 
 /// gRPC, with its call prepared.
 #[derive(Clone, Debug)]

@@ -53,6 +53,6 @@ pub use driver::{GrpcDriver, GrpcProtocol};
 pub use flags::GrpcCommand;
 pub use head::{ContentType, Encoding, Head, HeadReader, Texts};
 pub use message::{MessageError, MessageReader, PREFIX_LEN};
-pub use request::{GrpcRequest, RequestError};
+pub use request::GrpcRequest;
 pub(crate) use resolve::advice;
 pub use section::{GrpcSpec, MessageSpec, PaceSpec};

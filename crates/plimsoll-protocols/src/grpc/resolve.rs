@@ -44,7 +44,7 @@ impl Owned for GrpcSpec {
             secure: plan.tls.is_some(),
             deadline: plan.load.deadline,
         });
-        Ok(driven(asked, protocol.map_err(|e| e.to_string())?))
+        Ok(driven(asked, protocol?))
     }
 
     #[cfg(all(feature = "schema", feature = "targets"))]

@@ -14,9 +14,10 @@ use plimsoll_engine::driver::{CallId, Driver, Event, Protocol, ProtocolError, Tr
 use plimsoll_model::{Outcome, Time};
 use plimsoll_plugin::{Decoded, Fault, Frame, Kind, Make, Match, Sender};
 
-use super::request::{PluginRequest, Prepared, RequestError};
+use super::request::{PluginRequest, Prepared};
 use super::trace::FrameTracer;
 use crate::numbered::{KEPT_PARTIAL, Numbered};
+use crate::unmade::RequestError;
 
 /// The plugin failed, or returned what can't be.
 const FAILED: Outcome = Outcome::coded("PLUGIN_FAILED");

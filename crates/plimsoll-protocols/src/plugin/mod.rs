@@ -11,5 +11,5 @@ mod trace;
 
 pub use driver::{PluginDriver, PluginProtocol};
 pub use options::{PluginCall, PluginFlags, PluginOptions};
-pub use request::{Content, PluginRequest, RequestError, frame_of};
+pub use request::{Content, PluginRequest, frame_of};
 pub use trace::FrameTracer;

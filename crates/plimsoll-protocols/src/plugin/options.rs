@@ -252,6 +252,6 @@ impl Owned for PluginOptions {
             heartbeat: call.heartbeat,
             max_frame: call.max_frame,
         });
-        Ok(driven(asked, protocol.map_err(|e| e.to_string())?))
+        Ok(driven(asked, protocol?))
     }
 }

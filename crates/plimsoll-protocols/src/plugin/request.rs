@@ -6,6 +6,7 @@ use plimsoll_plugin::{Codec, Decoded, Fault, Kind, Make, Sender};
 
 use crate::hex;
 use crate::numbered::Settings;
+use crate::unmade::RequestError;
 
 /// What every call of a run sends, and how the connections behave.
 #[derive(Clone, Copy, Debug)]
@@ -32,13 +33,8 @@ pub enum Content<'a> {
     Hex(&'a str),
 }
 
-/// Why a request can't be sent.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct RequestError(String);
-
 fn not_a_request(codec: &Codec, fault: &Fault) -> RequestError {
-    RequestError(format!("not a request of {}: {fault}", codec.name()))
+    RequestError::new(format_args!("not a request of {}: {fault}", codec.name()))
 }
 
 /// The frame that `content` means, checked.
@@ -51,7 +47,7 @@ pub fn frame_of(codec: &Codec, content: Content<'_>) -> Result<Vec<u8>, RequestE
         Content::Hex(text) => {
             let digits: String = text.split_whitespace().collect();
             hex::decode(&digits).ok_or_else(|| {
-                RequestError("not hexadecimal: write two digits a byte, such as 7801".to_owned())
+                RequestError::new("not hexadecimal: write two digits a byte, such as 7801")
             })?
         }
         Content::Payload(payload) => {
@@ -59,7 +55,7 @@ pub fn frame_of(codec: &Codec, content: Content<'_>) -> Result<Vec<u8>, RequestE
             match codec.make(Make::Request, 1, 0, payload, &mut frame) {
                 Ok(true) => frame,
                 Ok(false) => {
-                    return Err(RequestError(format!(
+                    return Err(RequestError::new(format_args!(
                         "{} has no requests that are made of a payload: give a whole frame",
                         codec.name()
                     )));
@@ -82,7 +78,7 @@ fn look_at(codec: &Codec, frame: &[u8]) -> Result<(u64, bool), RequestError> {
         Ok(Decoded::More(needed)) => {
             let (length, more) = (frame.len(), "more".to_owned());
             let needed = needed.map_or(more, |n| n.to_string());
-            return Err(RequestError(format!(
+            return Err(RequestError::new(format_args!(
                 "not a whole request of {name}: {length} bytes, and {needed} are needed"
             )));
         }
@@ -90,7 +86,7 @@ fn look_at(codec: &Codec, frame: &[u8]) -> Result<(u64, bool), RequestError> {
     };
     if seen.length < frame.len() {
         let more = frame.len() - seen.length;
-        return Err(RequestError(format!(
+        return Err(RequestError::new(format_args!(
             "{more} bytes follow the request: give one frame of {name}"
         )));
     }
@@ -102,7 +98,9 @@ fn look_at(codec: &Codec, frame: &[u8]) -> Result<(u64, bool), RequestError> {
         Kind::HeartbeatAck => "heartbeat's answer",
         Kind::GoAway => "goaway",
     };
-    Err(RequestError(format!("a {kind} of {name}, not a request")))
+    Err(RequestError::new(format_args!(
+        "a {kind} of {name}, not a request"
+    )))
 }
 
 /// The bytes of a request and the settings of its connections.
@@ -120,9 +118,7 @@ pub(super) struct Prepared {
 impl Prepared {
     pub(super) fn new(request: &PluginRequest<'_>) -> Result<Prepared, RequestError> {
         if request.in_flight == 0 {
-            return Err(RequestError(
-                "0 calls in flight carry nothing: use 1 or more".to_owned(),
-            ));
+            return Err(RequestError::in_flight());
         }
         let codec = request.codec.clone();
         let (note, wants_answer) = look_at(&codec, request.frame)?;
@@ -141,7 +137,7 @@ impl Prepared {
                     Ok(Decoded::More(_)) => "a part of a frame".to_owned(),
                     Err(fault) => format!("bytes that it rejects: {fault}"),
                 };
-                return Err(RequestError(format!(
+                return Err(RequestError::new(format_args!(
                     "the plugin {} does not renumber requests: asked for id 1 it wrote {got}",
                     codec.name()
                 )));
