@@ -20,6 +20,7 @@ pub(crate) trait Question: clap::Args {
 /// Where a question is asked.
 #[derive(Clone, Copy)]
 pub struct Asking<'a> {
+    /// Files and variables that flags name.
     pub surroundings: &'a dyn Surroundings,
     /// Prints a line for people.
     pub notice: &'a dyn Fn(&str),
@@ -28,6 +29,7 @@ pub struct Asking<'a> {
 /// What came of a question.
 #[derive(Debug, Default)]
 pub struct Answer {
+    /// What people read, lines and all.
     pub text: String,
     /// The same for programs, where the command has it.
     pub json: Value,
@@ -38,7 +40,9 @@ pub struct Answer {
 /// Why a question has no answer.
 #[derive(Debug)]
 pub enum Unanswered {
+    /// One flag is wrong by itself.
     Usage(Usage),
+    /// Flags that can't be meant, by the keys of a plan that they stand for.
     Flags(Vec<Problem>),
     /// There is no way to the server.
     NoWay(Unmade),

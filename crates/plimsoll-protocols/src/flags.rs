@@ -194,6 +194,7 @@ pub struct RowFlags {
 }
 
 impl RowFlags {
+    /// Lays what was typed over the rows of `spec`.
     pub fn apply(&self, spec: &mut Spec) {
         let mut rows = spec.rows.take().unwrap_or_default();
         rows.file = self.rows.clone().or(rows.file);

@@ -4,8 +4,11 @@
 /// A variable that older scripts use, and the flag's variable that it stands for.
 #[derive(Clone, Copy, Debug)]
 pub struct Alias {
+    /// What the other tool calls it.
     pub name: &'static str,
+    /// Ours of the same meaning.
     pub variable: &'static str,
+    /// How its value becomes ours.
     pub form: Form,
     /// The commands that understand it; empty: all of them.
     pub commands: &'static [&'static str],
@@ -14,8 +17,11 @@ pub struct Alias {
 /// What the value of an [`Alias`] is.
 #[derive(Clone, Copy, Debug)]
 pub enum Form {
-    /// A bare number is in this unit.
-    Plain { unit: &'static str },
+    /// A value as ours.
+    Plain {
+        /// Of a bare number.
+        unit: &'static str,
+    },
     /// A URL, whose scheme and port may be left out.
     Url([Web; 2]),
 }
@@ -24,10 +30,12 @@ pub enum Form {
 pub type Web = (&'static str, &'static str, u16);
 
 impl Alias {
+    /// Of every command; `unit` is appended to the value.
     pub const fn new(name: &'static str, variable: &'static str, unit: &'static str) -> Alias {
         Alias::of(&[], name, variable, Form::Plain { unit })
     }
 
+    /// Of these commands alone.
     pub const fn of(
         commands: &'static [&'static str],
         name: &'static str,
@@ -46,6 +54,7 @@ impl Alias {
 /// Another load tool, of whose command lines a command understands the flags.
 #[derive(Debug)]
 pub struct Tool {
+    /// What the other tool calls it.
     pub name: &'static str,
     /// The protocol as the tool has it, in `-p PROTOCOL` and `PROTOCOL://HOST`.
     pub protocol: &'static str,

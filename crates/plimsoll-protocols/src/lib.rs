@@ -4,6 +4,8 @@
 //! Drivers are sans-I/O ([`plimsoll_engine::driver::Driver`]): no socket, no task, no
 //! clock. Only the targets use tokio, behind the feature `targets`.
 
+#![warn(missing_docs)]
+
 mod asked;
 pub mod bolt;
 mod calls;

@@ -29,6 +29,7 @@ pub type Load<'a> = Box<
 /// What a load is made for.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
+    /// What is to be done.
     pub plan: &'a Plan,
     /// Frames are written down as they are sent and received.
     pub trace: bool,
@@ -61,6 +62,7 @@ pub type Unread = Box<dyn Error + Send + Sync>;
 /// What was written, in words.
 #[derive(Debug)]
 pub enum Written {
+    /// Everything.
     All(String),
     /// And what is missing, and why.
     Part(String),
@@ -69,6 +71,7 @@ pub enum Written {
 /// A folder that a plan names, which can't be handed to pods.
 #[derive(Clone, Copy, Debug)]
 pub struct Folder {
+    /// With its section.
     pub key: &'static str,
     /// What to name in its place.
     pub help: &'static str,
@@ -77,6 +80,7 @@ pub struct Folder {
 /// There was no way to a server that had to be asked.
 #[derive(Debug)]
 pub struct Lost {
+    /// What was in the way.
     pub why: Unmade,
     /// How to do without the server.
     pub help: Option<String>,
@@ -118,6 +122,7 @@ pub trait Owned: Section {
 
 /// The flags of a command besides a target and the flags of a load: the quick form of a plan with this section.
 pub trait Quick: Args {
+    /// What is typed becomes this.
     type Section: Owned;
     /// Of the command.
     const NAME: &str = <Self::Section as Section>::SCHEMES.section;
@@ -131,6 +136,7 @@ pub trait Quick: Args {
     const ALIASES: &[Alias] = &[];
     /// Words of other tools, and ours in their place.
     const SYNONYMS: &[(&str, &str)] = &[];
+    /// The tool whose command lines it understands.
     const TOOL: Option<&Tool> = None;
 
     /// The section that was typed, where some flags are another name for what other sections have. With a
@@ -179,6 +185,7 @@ type Apply = fn(&ArgMatches, &mut Spec, Variables<'_>) -> Result<Option<Export>,
 pub struct Entry {
     /// Of its command.
     pub name: &'static str,
+    /// The help of the URL.
     pub target: &'static str,
     /// As [`Quick::QUESTIONS`].
     pub questions: &'static [Ask],
@@ -210,6 +217,7 @@ impl Entry {
         }
     }
 
+    /// Of its targets' URLs.
     pub fn schemes(&self) -> &'static Schemes {
         self.protocol.schemes()
     }

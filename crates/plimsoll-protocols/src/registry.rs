@@ -171,7 +171,9 @@ pub type Streams = grpc::relayed::Fields;
 /// The codec of a protocol whose frames relays carry. What they ask for with each frame is called directly.
 #[derive(Clone, Debug)]
 pub enum Codec {
+    /// SOFABolt.
     Bolt(bolt::relayed::Codec),
+    /// A codec plugin's protocol.
     Plugin(plugin::relayed::Codec),
 }
 
@@ -185,16 +187,19 @@ macro_rules! each {
 }
 
 impl Codec {
+    /// As [`FrameCodec::layout`].
     #[inline]
     pub fn layout(&self, manner: Manner) -> usize {
         each!(self, codec => codec.layout(manner))
     }
 
+    /// As [`FrameCodec::read`].
     #[inline]
     pub fn read(&self, from: Sender, bytes: &[u8]) -> Result<Option<Seen>, Broken> {
         each!(self, codec => codec.read(from, bytes))
     }
 
+    /// As [`FrameCodec::renumber`].
     #[inline]
     pub fn renumber(
         &self,

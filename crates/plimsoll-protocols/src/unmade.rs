@@ -8,7 +8,9 @@ use plimsoll_engine::tls::TlsSetupError;
 /// A mistake in what was typed, and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usage {
+    /// What was typed, and why it can't be meant.
     pub message: String,
+    /// What would be right.
     pub help: String,
 }
 
@@ -24,6 +26,7 @@ impl Usage {
 /// Why a load can't be made.
 #[derive(Debug)]
 pub enum Unmade {
+    /// The engine, or the link to the target.
     Engine(EngineError),
     /// The protocol can't make the calls that the plan asks for.
     Call(String),

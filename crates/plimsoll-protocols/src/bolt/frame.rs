@@ -9,8 +9,11 @@ pub const MAX_CONTENT: usize = 16 << 20;
 
 /// Codec bytes. SOFABolt itself knows the first; the others are SOFARPC's.
 pub mod codec {
+    /// Hessian 2, as SOFARPC has it.
     pub const HESSIAN2: u8 = 1;
+    /// Protocol buffers.
     pub const PROTOBUF: u8 = 11;
+    /// JSON text.
     pub const JSON: u8 = 12;
 }
 
@@ -18,10 +21,13 @@ pub mod codec {
 /// with a checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
+    /// Protocol version 1.
     V1,
     /// `revision` is 1 or 2. Only with 2 does bit 0 of `switches` add a CRC-32.
     V2 {
+        /// 1, as yet.
         revision: u8,
+        /// Bit 0: a CRC-32 follows the content.
         switches: u8,
     },
 }
@@ -38,6 +44,7 @@ impl Form {
         switches: 0,
     };
 
+    /// A CRC-32 follows the content.
     #[inline]
     pub fn has_crc(self) -> bool {
         matches!(self, Form::V2 { revision: 2, switches } if switches & 1 == 1)
@@ -77,19 +84,31 @@ impl Form {
 /// Who says it, and what only this direction has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Milliseconds; negative: none.
-    Request { timeout: i32 },
+    /// A call that wants an answer.
+    Request {
+        /// Milliseconds; negative: none.
+        timeout: i32,
+    },
     /// No answer is wanted, and none is allowed.
-    Oneway { timeout: i32 },
+    Oneway {
+        /// As of a request.
+        timeout: i32,
+    },
     /// A number of [`super::Status`].
-    Response { status: u16 },
+    Response {
+        /// See [`super::Status`].
+        status: u16,
+    },
 }
 
 /// What the frame is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
+    /// Keeps the connection, and is answered.
     Heartbeat,
+    /// A call.
     RpcRequest,
+    /// The answer to a call.
     RpcResponse,
     /// MOSN's extension: the sender takes no more requests on this connection.
     GoAway,
@@ -119,27 +138,38 @@ impl Command {
 /// A whole frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
+    /// The layout: which fields the fixed header has.
     pub form: Form,
+    /// Whether it is a request, and what that carries besides.
     pub kind: Kind,
+    /// The command code.
     pub command: Command,
     /// The command's version: 1 in every frame seen; carried as it is.
     pub command_version: u8,
+    /// The request's id, which its answer repeats.
     pub id: u32,
+    /// How the content is encoded: see [`codec`].
     pub codec: u8,
     /// The Java class that the content is an object of.
     pub class: &'a [u8],
     /// See [`super::header`].
     pub header: &'a [u8],
+    /// The content as it is encoded.
     pub content: &'a [u8],
 }
 
 /// What a frame's fixed header says, without anything of what follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
+    /// The layout: which fields the fixed header has.
     pub form: Form,
+    /// Whether it is a request, and what that carries besides.
     pub kind: Kind,
+    /// The command code.
     pub command: Command,
+    /// The request's id, which its answer repeats.
     pub id: u32,
+    /// How the content is encoded: see [`codec`].
     pub codec: u8,
     /// Of the whole frame, with its checksum. Bytes.
     pub length: usize,
@@ -148,22 +178,40 @@ pub struct Head {
 /// The bytes are no frame: there is no way to find the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
+    /// The first byte names another protocol.
     #[error("protocol byte {0:#04x}, expected 0x01 or 0x02")]
     Protocol(u8),
+    /// Version 2 in a revision that is unknown.
     #[error("revision {0} of protocol version 2, expected 1 or 2")]
     Revision(u8),
+    /// Neither request, one-way request nor answer.
     #[error("frame type {0}, expected 0 (response), 1 (request) or 2 (oneway)")]
     Type(u8),
+    /// A command code that is unknown.
     #[error("command {0}, expected 0 (heartbeat), 1 (request), 2 (response) or 100 (goaway)")]
     Command(u16),
+    /// Switches of version 2 that are unknown.
     #[error("switches {0:#04x}, expected a value below 0x80")]
     Switches(u8),
+    /// The content's length has a sign.
     #[error("a content of {0} bytes: the length is negative")]
     NegativeContent(i32),
+    /// A content over the limit for answers.
     #[error("a content of {length} bytes, over the limit of {limit}")]
-    ContentTooLong { length: usize, limit: usize },
+    ContentTooLong {
+        /// What the frame says. Bytes.
+        length: usize,
+        /// Bytes.
+        limit: usize,
+    },
+    /// The frame was changed on its way.
     #[error("checksum {seen:#010x}, expected {expected:#010x} (CRC-32)")]
-    Crc { seen: u32, expected: u32 },
+    Crc {
+        /// What the frame says.
+        seen: u32,
+        /// What its bytes make.
+        expected: u32,
+    },
 }
 
 #[inline]

@@ -6,15 +6,20 @@
 pub const RESPONSE_ERROR: &[u8] = b"sofa_head_response_error";
 /// `interface:version`, looked at by the server before it decodes the content.
 pub const SERVICE: &str = "service";
+/// The key of the service: interface and version.
 pub const TARGET_SERVICE: &str = "sofa_head_target_service";
+/// The key of the method's name.
 pub const METHOD_NAME: &str = "sofa_head_method_name";
 
 /// The header is not a map: a length goes beyond its end, or is below -1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("header map: at byte {at} a length of {length}, with {left} bytes left")]
 pub struct HeaderError {
+    /// Where the length stands. Bytes from the map's beginning.
     pub at: usize,
+    /// The length that is written there.
     pub length: i32,
+    /// Bytes that are left.
     pub left: usize,
 }
 

@@ -138,16 +138,21 @@ pub struct BoltCall {
     pub method: String,
     /// The layout of frames.
     pub form: Form,
+    /// The codec byte of the content.
     pub codec: u8,
+    /// The class's name, as it is sent.
     pub class: Vec<u8>,
     /// The header map, encoded, but for the entries that commands print.
     pub header: Vec<u8>,
     /// Its entries that were asked for.
     pub constant: Vec<(String, String)>,
+    /// The entries that commands print.
     pub live: Vec<MetadataField>,
+    /// As it is sent.
     pub content: Vec<u8>,
     /// What the server gets as the call's timeout; `None`: none.
     pub timeout: Option<Duration>,
+    /// No answer is expected.
     pub oneway: bool,
     /// Calls at once on one connection; `None`: no limit.
     pub in_flight: Option<u32>,

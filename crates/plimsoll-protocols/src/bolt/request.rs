@@ -24,13 +24,18 @@ const MAX_CONTENT: usize = i32::MAX as usize;
 /// What every call of a run sends, and how the connections behave.
 #[derive(Clone, Copy, Debug)]
 pub struct BoltRequest<'a> {
+    /// The layout of frames.
     pub form: Form,
+    /// The codec byte of the content.
     pub codec: u8,
+    /// The class's name.
     pub class: &'a [u8],
+    /// The header map, encoded.
     pub header: &'a [u8],
     /// Entries of the header map behind it, whose values change while a run goes on; templates that are nothing
     /// but such a value.
     pub live: &'a [MetadataField],
+    /// As it is sent.
     pub content: &'a [u8],
     /// What the server gets as the call's timeout; `None`: none. It counts in milliseconds.
     pub timeout: Option<Duration>,

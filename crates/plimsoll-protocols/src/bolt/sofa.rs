@@ -6,7 +6,9 @@ use std::sync::{Arc, LazyLock};
 use super::header;
 use super::hessian::{self, Class, Decoder, Encoder, HessianError, Value};
 
+/// The class of a request.
 pub const REQUEST_CLASS: &str = "com.alipay.sofa.rpc.core.request.SofaRequest";
+/// The class of an answer.
 pub const RESPONSE_CLASS: &str = "com.alipay.sofa.rpc.core.response.SofaResponse";
 
 /// `class` with its fields in the order in which the Java library describes them.
@@ -42,9 +44,11 @@ static RESPONSE: LazyLock<Arc<Class>> = LazyLock::new(|| {
 pub struct SofaCall {
     /// `interface:version`, or `interface:version:uniqueId`.
     pub service: String,
+    /// The method's name.
     pub method: String,
     /// The parameter types of the method, a Java name an argument.
     pub signature: Vec<String>,
+    /// One for each parameter.
     pub arguments: Vec<Value>,
 }
 
@@ -136,13 +140,18 @@ impl SofaCall {
 /// A content that is not what SOFARPC sends.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotSofa {
+    /// The content is not Hessian 2.
     #[error(transparent)]
     Hessian(#[from] HessianError),
+    /// An object of another class.
     #[error("an object of class {seen}, expected {expected}")]
     Class {
+        /// Its class.
         seen: String,
+        /// The class that belongs there.
         expected: &'static str,
     },
+    /// The object has no such field, or one of another type.
     #[error("field {0} is missing, or of another type")]
     Field(&'static str),
 }

@@ -11,9 +11,10 @@ macro_rules! statuses {
         /// A response status. [`Status::Success`] says only that an answer was made: a
         /// SOFARPC failure travels as a success with a header entry.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum Status { $($name,)* }
+        pub enum Status { $(#[doc = concat!("`", $code, "`, counted as ", $outcome, ".")] $name,)* }
 
         impl Status {
+            /// By their numbers.
             pub const ALL: &'static [Status] = &[$(Status::$name,)*];
 
             /// The number on the wire.
@@ -32,6 +33,7 @@ macro_rules! statuses {
                 match self { $(Status::$name => $code,)* }
             }
 
+            /// What it is counted as.
             #[inline]
             pub fn outcome(self) -> Outcome {
                 match self { $(Status::$name => const { Outcome::coded($outcome) },)* }

@@ -9,8 +9,11 @@ use super::sofa::{self, SofaCall};
 pub struct Typed {
     /// `service/method`, or the class of a raw call.
     pub name: String,
+    /// The class's name.
     pub class: Vec<u8>,
+    /// The header map, encoded.
     pub header: Vec<u8>,
+    /// In Hessian.
     pub content: Vec<u8>,
 }
 

@@ -13,6 +13,7 @@ use plimsoll_model::template::{
 /// A message in the protobuf encoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BinaryMessage {
+    /// Without gRPC's prefix.
     pub bytes: Vec<u8>,
     /// Where it comes from, in words for an error.
     pub source: String,
@@ -51,6 +52,7 @@ pub enum GivenMessages {
     /// Every call sends the empty message.
     #[default]
     Nothing,
+    /// JSON text: a message, or a list of them.
     Json(String),
     /// In the protobuf encoding.
     Binary(Vec<BinaryMessage>),
@@ -159,15 +161,20 @@ impl Shapes {
 /// How messages are packed (gRPC over HTTP/2, "Message-Encoding").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
+    /// gzip (RFC 1952).
     Gzip,
 }
 
 /// Which sides of a call send a stream of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MethodKind {
+    /// One request, one answer.
     Unary,
+    /// One request, any number of answers.
     ServerStreaming,
+    /// Any number of requests, one answer.
     ClientStreaming,
+    /// Any number of both.
     Bidirectional,
 }
 
@@ -209,6 +216,7 @@ pub struct StreamPlan {
     pub messages: Vec<Vec<u8>>,
     /// Messages that the client sends on a call; it half-closes with the last.
     pub count: u32,
+    /// When the messages after the first are sent.
     pub pace: Pace,
     /// Messages that the server has to send on a call; `None`: as many as it likes.
     pub expect: Option<u32>,

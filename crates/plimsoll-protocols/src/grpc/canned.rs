@@ -49,6 +49,7 @@ pub struct CannedOptions {
     /// Windows for requests, of a stream and of the connection (at least 65,535, which
     /// HTTP/2 gives). Bytes. Opened again as requests arrive.
     pub stream_window: u32,
+    /// See `stream_window`.
     pub connection_window: u32,
     /// SETTINGS_HEADER_TABLE_SIZE. Bytes.
     pub header_table_size: u32,
@@ -129,6 +130,7 @@ struct Blocks {
 }
 
 impl Canned {
+    /// Prepares the answer, once for all connections.
     pub fn new(options: CannedOptions) -> Canned {
         let status = options.status.to_string();
         let mut last = vec![("grpc-status", &status[..])];

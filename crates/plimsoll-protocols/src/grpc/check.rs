@@ -18,6 +18,7 @@ use super::target::generated::echo::{EchoRequest, EchoResponse};
 /// What to ask of an echo server.
 #[derive(Clone, Debug)]
 pub struct EchoCheck {
+    /// The text that is to come back.
     pub message: String,
     /// What one message of server streaming has to bring.
     pub messages: usize,
@@ -32,12 +33,17 @@ pub struct EchoCheck {
 pub struct CaseResult {
     /// The method's name.
     pub case: &'static str,
+    /// `timestamp` of the initial metadata.
     pub header_timestamp: Option<String>,
+    /// `location` of the initial metadata.
     pub header_location: Option<String>,
+    /// The texts that came back, in order.
     pub messages: Vec<String>,
+    /// `timestamp` of the trailers.
     pub trailer_timestamp: Option<String>,
     /// The gRPC status by its name, with its message.
     pub status: &'static str,
+    /// `grpc-message`, decoded.
     pub status_message: String,
     /// What is wrong; empty: nothing.
     pub problems: Vec<String>,

@@ -37,11 +37,18 @@ use crate::http2::{closed, not_http2};
 pub enum ConnectError {
     /// There is no way to it: as a load counts that.
     #[error("{detail} [{}]", outcome.code())]
-    Link { outcome: Outcome, detail: String },
-    #[error("authority {authority:?} is not a host or host:port")]
-    Authority { authority: String },
-    #[error("metadata {name:?}: not a name and a value that HTTP/2 can carry")]
-    Metadata { name: String },
+    Link {
+        /// What a load counts it as.
+        outcome: Outcome,
+        /// What happened.
+        detail: String,
+    },
+    /// No value of `:authority`.
+    #[error("authority {0:?} is not a host or host:port")]
+    Authority(String),
+    /// Of the entry with this name.
+    #[error("metadata {0:?}: not a name and a value that HTTP/2 can carry")]
+    Metadata(String),
 }
 
 impl From<ProtocolError> for ConnectError {
@@ -139,9 +146,9 @@ fn origin(server: &Server) -> Result<Uri, ConnectError> {
         .scheme(if secured { "https" } else { "http" })
         .authority(server.authority.as_str())
         .path_and_query("/");
-    origin.build().map_err(|_| ConnectError::Authority {
-        authority: server.authority.clone(),
-    })
+    origin
+        .build()
+        .map_err(|_| ConnectError::Authority(server.authority.clone()))
 }
 
 fn metadata(server: &Server) -> Result<HeaderMap, ConnectError> {
@@ -150,7 +157,7 @@ fn metadata(server: &Server) -> Result<HeaderMap, ConnectError> {
         let field = HeaderName::try_from(name)
             .ok()
             .zip(HeaderValue::try_from(value).ok());
-        let (key, value) = field.ok_or_else(|| ConnectError::Metadata { name: name.clone() })?;
+        let (key, value) = field.ok_or_else(|| ConnectError::Metadata(name.clone()))?;
         fields.append(key, value);
     }
     Ok(fields)

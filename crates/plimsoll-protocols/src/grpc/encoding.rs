@@ -21,6 +21,7 @@ pub enum Unreflected<E> {
 /// A question to the world ([`Surroundings::ask`]): what the server says that a service is.
 #[derive(Debug)]
 pub struct Reflect {
+    /// Package and name.
     pub service: String,
     /// Which of its methods is called.
     pub method: String,

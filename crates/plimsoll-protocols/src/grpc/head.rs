@@ -8,9 +8,11 @@ use crate::http2::{AnswerRules, Memo, content_length, lines, number, printable};
 /// How an answer's messages are encoded, by its content-type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentType {
+    /// The field is missing.
     Absent,
     /// `application/grpc`, alone or with `+` or `;` and more.
     Grpc,
+    /// Something else.
     Other,
 }
 
@@ -19,7 +21,9 @@ pub enum ContentType {
 pub enum Encoding {
     /// Not at all.
     Identity,
+    /// gzip (RFC 1952).
     Gzip,
+    /// Something else.
     Other,
 }
 
@@ -30,8 +34,11 @@ pub struct Head {
     pub http_status: u16,
     /// `grpc-status`; one that is not a number from 0 to 254 is 255.
     pub grpc_status: Option<u8>,
+    /// Of `content-type`.
     pub content_type: ContentType,
+    /// Of `grpc-encoding`.
     pub encoding: Encoding,
+    /// Bytes; `None`: not given.
     pub content_length: Option<u32>,
     /// A rule of RFC 9113, 8.2 and 8.3, that the block breaks.
     pub malformed: Option<&'static str>,

@@ -14,16 +14,30 @@ pub const PREFIX_LEN: usize = 5;
 /// Why a message is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum MessageError {
+    /// The prefix declares more than the limit.
     #[error("a message of {length} bytes, over the limit of {limit}")]
-    TooLarge { length: u32, limit: u32 },
+    TooLarge {
+        /// Bytes.
+        length: u32,
+        /// Bytes.
+        limit: u32,
+    },
+    /// The flag says so, and no encoding was agreed.
     #[error("a message with the compressed flag, and no compression was offered")]
     Compressed,
+    /// A compression flag that is neither 0 nor 1.
     #[error("a message whose flag byte is {0}, not 0 or 1")]
     BadFlag(u8),
+    /// It is within the limit only while it is packed.
     #[error("a packed message that unpacks to more than the limit of {limit} bytes")]
-    UnpacksTooLarge { limit: u32 },
+    UnpacksTooLarge {
+        /// Bytes.
+        limit: u32,
+    },
+    /// The bytes are not gzip.
     #[error("a message that is declared as gzip and is not")]
     NotGzip,
+    /// The bytes are no such message: why.
     #[error("not the message that the method returns: {0}")]
     Undecodable(&'static str),
 }
@@ -96,6 +110,7 @@ pub struct MessageReader {
 }
 
 impl MessageReader {
+    /// Before the first message.
     pub const NEW: MessageReader = MessageReader {
         remaining: 0,
         prefix: [0; PREFIX_LEN],

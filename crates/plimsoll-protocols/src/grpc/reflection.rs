@@ -30,14 +30,28 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// Why a server's services are not known.
 #[derive(Debug, thiserror::Error)]
 pub enum ReflectionError {
+    /// Neither version is implemented.
     #[error(
         "the server has no reflection (neither grpc.reflection.v1 nor v1alpha): describe the service with .proto files or a descriptor set"
     )]
     Off,
+    /// The server answers with a status.
     #[error("asking the server for {what}: status {}: {}", outcome_of(status.code()).code(), status.message())]
-    Refused { what: String, status: Box<Status> },
+    Refused {
+        /// The question.
+        what: String,
+        /// Not OK.
+        status: Box<Status>,
+    },
+    /// It answers, and not what was asked.
     #[error("asking the server for {what}: {problem}")]
-    Answer { what: String, problem: String },
+    Answer {
+        /// The question.
+        what: String,
+        /// Of the answer.
+        problem: String,
+    },
+    /// More than is worth reading.
     #[error("the server's services are described in more than {MAX_FILES} files, or {} MiB of them", MAX_BYTES >> 20)]
     TooMany,
 }

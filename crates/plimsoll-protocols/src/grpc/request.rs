@@ -16,6 +16,7 @@ use crate::unmade::RequestError;
 /// What a connection needs to know of the calls it will carry.
 #[derive(Clone, Copy, Debug)]
 pub struct GrpcRequest<'a> {
+    /// What is sent.
     pub call: &'a GrpcCall,
     /// `host:port` of the target; [`GrpcCall::authority`] goes before it.
     pub authority: &'a str,

@@ -252,6 +252,7 @@ impl Method {
         )
     }
 
+    /// Which sides stream.
     pub fn kind(&self) -> MethodKind {
         match (
             self.descriptor.is_client_streaming(),

@@ -157,8 +157,11 @@ impl<'de> Deserialize<'de> for MessageSpec {
 /// When the messages of a stream are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PaceSpec {
+    /// All at once.
     None,
+    /// Each after the answer to the one before.
     Answers,
+    /// With this time between two.
     Every(Period),
 }
 

@@ -35,12 +35,14 @@ pub enum Wire {
     Events,
     /// A session: its API over HTTP/1.1 and its socket, at one address.
     WebSocket,
+    /// SOFABolt.
     Bolt,
     /// A file over HTTP/1.1 over TLS 1.3.
     Tls,
 }
 
 impl Wire {
+    /// In the order in which they are listed.
     pub const ALL: [Wire; 6] = [
         Wire::Http2,
         Wire::Http1,

@@ -19,6 +19,7 @@ pub const MAX_CONNECTIONS: usize = 512;
 /// What was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostileStats {
+    /// Connections in all.
     pub accepted: u64,
     /// Over [`MAX_CONNECTIONS`], and closed at once.
     pub refused: u64,
@@ -27,8 +28,11 @@ pub struct HostileStats {
 /// A behaviour and where it listens.
 #[derive(Clone, Copy, Debug)]
 pub struct Listening {
+    /// What is spoken there.
     pub wire: Wire,
+    /// What it does with each connection.
     pub behaviour: &'static Behaviour,
+    /// With the port that the system chose.
     pub address: SocketAddr,
 }
 

@@ -19,8 +19,10 @@ pub enum HttpVersion {
 }
 
 impl HttpVersion {
+    /// In the order in which messages list them.
     pub const ALL: [HttpVersion; 3] = [HttpVersion::V1, HttpVersion::V2, HttpVersion::Auto];
 
+    /// As flags and plans have it.
     pub const fn name(self) -> &'static str {
         match self {
             HttpVersion::V1 => "1.1",
@@ -33,7 +35,9 @@ impl HttpVersion {
 /// One kind of request over HTTP.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HttpCall {
+    /// Which is spoken, or who chooses.
     pub version: HttpVersion,
+    /// The request's method.
     pub method: String,
     /// Path and query, with the leading slash. Where they vary: as typed.
     pub path: String,
@@ -41,6 +45,7 @@ pub struct HttpCall {
     pub host: Option<String>,
     /// In order, names in lower case. Values may be secret: the run directory keeps only the names.
     pub headers: Vec<(String, String)>,
+    /// Empty: none.
     pub body: Vec<u8>,
     /// What differs from call to call; `None`: every call sends the same.
     pub varying: Option<VaryingHttp>,
@@ -161,9 +166,11 @@ pub struct Conversation {
 /// A frame of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameCall {
+    /// The frame's content.
     pub payload: Vec<u8>,
     /// `None`: every user sends the same.
     pub varying: Option<VaryingBody>,
+    /// A binary frame; else text.
     pub binary: bool,
     /// `None`: it is not answered, and goes out with the next one that is.
     pub answer: Option<FrameAnswer>,
@@ -183,9 +190,13 @@ pub struct FrameAnswer {
 /// What of an HTTP request differs from call to call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VaryingHttp {
+    /// What the fields are made of.
     pub variation: Variation,
+    /// `None`: it does not vary.
     pub path: Option<Template>,
+    /// Those that vary.
     pub headers: Vec<MetadataField>,
+    /// `None`: it does not vary.
     pub body: Option<VaryingBody>,
 }
 
@@ -198,6 +209,7 @@ impl VaryingHttp {
 /// A body whose fields are filled in anew for every call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VaryingBody {
+    /// The text with its fields.
     pub template: Template,
     /// As it was given.
     pub typed: String,
@@ -208,6 +220,7 @@ pub struct VaryingBody {
 /// An answer that comes in events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventStream {
+    /// How the body is divided.
     pub format: EventFormat,
     /// The event that ends a stream well; `None`: the end of the body does.
     pub until: Option<EventMatch>,

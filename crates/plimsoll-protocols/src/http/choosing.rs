@@ -27,6 +27,7 @@ pub struct HttpProtocol {
 }
 
 impl HttpProtocol {
+    /// Prepares the request for either version.
     pub fn new(request: &HttpRequest<'_>) -> HttpProtocol {
         HttpProtocol {
             one: Http1Protocol::new(request),

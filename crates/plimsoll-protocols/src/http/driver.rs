@@ -46,6 +46,7 @@ struct Shared {
 pub struct Http1Protocol(Arc<Shared>);
 
 impl Http1Protocol {
+    /// Prepares the request.
     pub fn new(request: &HttpRequest<'_>) -> Http1Protocol {
         Http1Protocol(Arc::new(Shared {
             request: Prepared::new(request),

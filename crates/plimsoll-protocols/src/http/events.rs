@@ -26,8 +26,10 @@ pub enum Kind {
 /// Why a stream can't be read on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EventsError {
+    /// An event over [`MAX_EVENT`].
     #[error("an event of more than {MAX_EVENT} bytes")]
     TooLarge,
+    /// A line that is not JSON, where each has to be.
     #[error("a line that does not begin as a JSON document does")]
     NotJson,
 }

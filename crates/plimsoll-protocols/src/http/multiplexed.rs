@@ -57,7 +57,9 @@ impl Shared {
 /// Whether the connection is TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
+    /// Plaintext, by prior knowledge (RFC 9113, 3.3).
     Http,
+    /// Over TLS.
     Https,
 }
 
@@ -75,6 +77,7 @@ impl Scheme {
 pub struct Http2Protocol(Arc<Shared>);
 
 impl Http2Protocol {
+    /// Prepares the request.
     pub fn new(request: &HttpRequest<'_>, scheme: Scheme) -> Http2Protocol {
         let call = request.call;
         Http2Protocol(Arc::new(Shared {

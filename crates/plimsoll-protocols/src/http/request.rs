@@ -12,6 +12,7 @@ use crate::unix_zero::UnixZero;
 /// What a connection needs to know of the calls that it will carry.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpRequest<'a> {
+    /// What is sent, and what its answer must be.
     pub call: &'a HttpCall,
     /// `host:port` of the target; [`HttpCall::host`] goes before it.
     pub authority: &'a str,

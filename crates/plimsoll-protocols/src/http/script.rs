@@ -23,6 +23,7 @@ struct Call {
 }
 
 impl FrameScripts {
+    /// Of the frames that `socket` has for each user.
     pub fn new(protocol: SocketProtocol, socket: &SocketCall) -> FrameScripts {
         let mut calls = Vec::new();
         let mut start = 0;

@@ -240,7 +240,9 @@ impl<'de> Deserialize<'de> for HttpVersion {
 /// A status, or a class of them: `204`, `2xx`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusSpec {
+    /// The lowest status.
     pub from: u16,
+    /// The highest, itself included.
     pub to: u16,
 }
 

@@ -11,6 +11,7 @@ use crate::unmade::RequestError;
 /// What every call of a run sends, and how the connections behave.
 #[derive(Clone, Copy, Debug)]
 pub struct PluginRequest<'a> {
+    /// The plugin.
     pub codec: &'a Codec,
     /// A whole request, with any id.
     pub frame: &'a [u8],

@@ -18,6 +18,7 @@ struct Half {
 }
 
 impl FrameTracer {
+    /// Reads frames with the plugin.
     pub fn new(codec: Codec) -> FrameTracer {
         FrameTracer {
             codec,

@@ -21,6 +21,7 @@ pub(crate) use watchdog::{Function, Watch};
 pub struct Relayed<C> {
     /// In a relay's configuration.
     pub name: &'static str,
+    /// How its requests share connections.
     pub carriage: Carriage<C>,
 }
 
@@ -29,12 +30,16 @@ pub struct Relayed<C> {
 pub enum Carriage<C> {
     /// Calls share connections, as frames with ids.
     Frames {
+        /// Makes the codec of a route.
         open: fn(&CodecOptions<'_>) -> Result<C, Unusable>,
         /// The codec is in a file, which is given by a key that has the protocol's name.
         has_file: bool,
     },
-    /// Calls share connections, as streams of HTTP/2. `title`: what people call the protocol.
-    Streams { title: &'static str },
+    /// Calls share connections, as streams of HTTP/2.
+    Streams {
+        /// What people call the protocol.
+        title: &'static str,
+    },
     /// As they come: a connection for a connection.
     Bytes,
 }
@@ -45,19 +50,24 @@ pub type Unusable = Box<dyn Error + Send + Sync>;
 /// What a codec is made with: of the route that it is for.
 #[derive(Clone, Copy, Debug)]
 pub struct CodecOptions<'a> {
+    /// The route's name, for messages.
     pub route: &'a str,
+    /// The shared object, for a protocol that comes as a plugin.
     pub file: Option<&'a Path>,
     /// The longest frame. Bytes.
     pub max_frame: usize,
     /// How long one call into a file's code may take.
     pub timeout: Duration,
+    /// Reports codecs that don't return.
     pub watchdog: &'a Watchdog,
 }
 
 /// Who sent what is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
+    /// The end that makes calls.
     Client,
+    /// The end that answers.
     Server,
 }
 
@@ -66,15 +76,19 @@ pub enum Sender {
 pub enum Kind {
     /// `timeout`: what it brings of its own.
     Request {
+        /// What the frame leaves for the call; `None`: it does not say.
         timeout: Option<Duration>,
     },
     /// A request that wants no answer.
     Oneway,
     /// `status`: a number of the protocol.
     Response {
+        /// 0: success.
         status: u32,
     },
+    /// Answered by who receives it.
     Heartbeat,
+    /// The answer to one.
     HeartbeatAck,
     /// The sender takes no more requests on this connection.
     GoAway,
@@ -87,8 +101,11 @@ pub enum Kind {
 pub struct Seen {
     /// Bytes.
     pub length: usize,
+    /// By which answers find their requests.
     pub id: u64,
+    /// What it is for.
     pub kind: Kind,
+    /// How its bytes are laid out.
     pub manner: Manner,
 }
 
@@ -99,8 +116,11 @@ pub struct Manner(pub(crate) u64);
 /// Why a call is answered by the relay itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
+    /// As many requests are in flight as may be.
     Busy,
+    /// No connection to a server.
     NoUpstream,
+    /// The server did not answer in time.
     Timeout,
     /// The upstream's connection ended with the call in flight.
     Cut,
@@ -113,7 +133,9 @@ pub enum Why {
 /// The bytes, or what was to be made of them, can't be meant: their connection is closed.
 #[derive(Debug)]
 pub struct Broken {
+    /// The problem, in words.
     pub why: String,
+    /// Whose failure it is.
     pub by: Blame,
     /// It is a frame that is only too long: its length is known, and whose call it is.
     pub too_long: Option<Seen>,
@@ -122,7 +144,9 @@ pub struct Broken {
 /// Whose fault it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blame {
+    /// Who sent the bytes.
     Peer,
+    /// The codec itself, such as a plugin.
     Codec,
     /// The protocol has no such message.
     Protocol,

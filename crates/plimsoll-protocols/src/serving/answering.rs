@@ -21,14 +21,18 @@ const LONGEST_SPIN: Duration = Duration::from_millis(100);
 /// How long a server takes for an answer, from the moment it has read the request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Delay {
+    /// Always the same.
     Constant(Duration),
     /// Any time in the range is as likely as another.
     Uniform {
+        /// The shortest.
         from: Duration,
+        /// The longest.
         to: Duration,
     },
     /// Exponentially distributed (a queue's classic service time).
     Exponential {
+        /// The mean of the exponential distribution.
         mean: Duration,
     },
 }
@@ -72,6 +76,7 @@ impl FromStr for Delay {
 pub struct Stall {
     /// Counted from the first request.
     pub after: Duration,
+    /// How long it lasts.
     pub duration: Duration,
 }
 

@@ -41,32 +41,47 @@ pub use tls::Tls;
 /// Why a reference server can't be started or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
+    /// The address can't be listened on.
     #[error("address {address}: {problem}")]
     Address {
+        /// As it was asked for.
         address: Address,
+        /// What is wrong, and what would be right.
         problem: String,
+        /// The system's error.
         source: io::Error,
     },
+    /// A certificate, key or list can't be used.
     #[error(transparent)]
     File(#[from] FileError),
+    /// Settings that the TLS library rejects.
     #[error("tls settings: {0}")]
     Tls(String),
+    /// The value of an option makes no sense.
     #[error("option {option}: {problem}")]
     Option {
+        /// Its flag, without the dashes.
         option: &'static str,
+        /// What is wrong, and what would be right.
         problem: String,
     },
+    /// The system refuses something that a server needs.
     #[error("{doing}: {source}")]
     Io {
+        /// What failed, as -ing.
         doing: &'static str,
+        /// The system's error.
         source: io::Error,
     },
+    /// A codec plugin can't be used.
     #[error("{problem}")]
     Codec {
+        /// What is wrong, and what would be right.
         problem: String,
         /// What to do about it.
         help: &'static str,
     },
+    /// What was typed is wrong by itself.
     #[error(transparent)]
     Flags(#[from] clap::Error),
 }

@@ -83,10 +83,13 @@ impl Proxies {
 /// Why a connection is not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum OpeningError {
+    /// A header from who is not trusted to send one.
     #[error("a PROXY header from an address that is not trusted")]
     Untrusted,
+    /// It did not come in time.
     #[error("no PROXY header within {HEADER_LIMIT:?}")]
     Late,
+    /// It is malformed.
     #[error(transparent)]
     Header(#[from] ProxyError),
     /// It closed, for example: there is nothing to refuse.

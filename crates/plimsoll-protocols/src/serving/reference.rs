@@ -27,6 +27,7 @@ pub type Serving = Pin<Box<dyn Future<Output = Result<Counted, ServeError>>>>;
 
 /// Where a [`Reference`] server runs.
 pub struct Place {
+    /// The open port.
     pub bound: Bound,
     /// Threads, where a number was asked for.
     pub workers: Option<usize>,
@@ -37,7 +38,9 @@ pub struct Place {
 /// What a server counted; `counts` in the order in which they are printed.
 #[derive(Clone, Debug)]
 pub struct Counted {
+    /// Of every server.
     pub connections: ConnectionStats,
+    /// Of this one, with their names.
     pub counts: Vec<(&'static str, u64)>,
 }
 

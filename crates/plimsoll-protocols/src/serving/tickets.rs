@@ -29,6 +29,7 @@ const KEY_LEN: usize = 32;
 pub struct TicketSeed([u8; TicketSeed::LEN]);
 
 impl TicketSeed {
+    /// Bytes.
     pub const LEN: usize = 32;
 
     /// # Errors
@@ -40,6 +41,7 @@ impl TicketSeed {
         Ok(TicketSeed(seed))
     }
 
+    /// For another process: they are secret.
     pub fn bytes(&self) -> &[u8; TicketSeed::LEN] {
         &self.0
     }

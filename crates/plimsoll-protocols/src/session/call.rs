@@ -14,11 +14,13 @@ pub struct SessionCall {
     pub socket: Target,
     /// Which of the two are reached over TLS.
     pub api_secured: bool,
+    /// The sockets are reached over TLS.
     pub socket_secured: bool,
     /// The first part of the socket's path.
     pub agent: String,
     /// Queries in each session.
     pub queries: u32,
+    /// What is asked.
     pub query: QueryText,
     /// Tokens of each query, where the service does not say how many they are.
     pub expect_tokens: Option<u64>,
@@ -32,7 +34,9 @@ pub struct SessionCall {
     pub reconnect_pause_most: Duration,
     /// Offer to have the sockets' messages compressed.
     pub compression: bool,
+    /// Header fields of requests and upgrades.
     pub headers: RequestFields,
+    /// The bounds of a good query.
     pub goodput: Goodput,
 }
 

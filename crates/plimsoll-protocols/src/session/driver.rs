@@ -38,16 +38,21 @@ const MAX_FRAME: usize = 1 << 20;
 /// What all sessions of a run share.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
+    /// Where the HTTP API is.
     pub api: Target,
     /// `None`: plaintext.
     pub api_tls: Option<TlsClient>,
+    /// `None`: plaintext.
     pub socket_tls: Option<TlsClient>,
     /// `Host` headers.
     pub api_host: String,
+    /// `Host` of the upgrades.
     pub socket_host: String,
+    /// What sessions do.
     pub call: SessionCall,
     /// For one query, and for making the session.
     pub deadline: Option<Duration>,
+    /// Of random pauses.
     pub seed: u64,
 }
 
@@ -59,6 +64,7 @@ pub struct Sessions {
 }
 
 impl Sessions {
+    /// Prepares the requests.
     pub fn new(options: SessionOptions) -> Sessions {
         Sessions {
             options: Arc::new(options),

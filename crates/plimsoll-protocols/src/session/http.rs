@@ -9,7 +9,9 @@ const MAX_BODY: u64 = 1 << 20;
 /// An answer, whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
+    /// The status code.
     pub status: u16,
+    /// The whole body.
     pub body: Vec<u8>,
     /// The server closes the connection after this answer.
     pub closes: bool,
@@ -83,6 +85,7 @@ impl AnswerReader {
         self.responses.has_begun()
     }
 
+    /// Makes ready for the next answer.
     pub fn clear(&mut self) {
         *self = AnswerReader::default();
     }

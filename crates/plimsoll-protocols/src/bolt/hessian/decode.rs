@@ -15,7 +15,9 @@ const MAX_REPEATED: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("hessian: at byte {at}: {problem}")]
 pub struct HessianError {
+    /// Where in the bytes.
     pub at: usize,
+    /// What the bytes there break.
     pub problem: Problem,
 }
 
@@ -71,6 +73,7 @@ pub struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
+    /// Of one stream: classes and references are numbered within it.
     pub fn new(bytes: &'a [u8]) -> Decoder<'a> {
         Decoder {
             bytes,

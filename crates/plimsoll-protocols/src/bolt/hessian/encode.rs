@@ -27,6 +27,7 @@ impl Encoder {
         self.out
     }
 
+    /// Appends a value; a class is defined where it is used first.
     pub fn value(&mut self, value: &Value) {
         match value {
             Value::Null => self.out.push(b'N'),

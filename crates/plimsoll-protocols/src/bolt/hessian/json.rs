@@ -13,12 +13,20 @@ use super::{Class, Value};
 /// The JSON has no counterpart in Java.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
+    /// A number that neither 64 bits nor a double hold.
     #[error("{0} does not fit 64 bits")]
     Number(String),
+    /// A `$type` that is no name of a Java type.
     #[error("\"@type\" is {0}, expected the name of a Java class as a string")]
     TypeName(String),
+    /// A value that its `@type` can't hold.
     #[error("\"@type\" {class}: {problem}")]
-    Content { class: String, problem: String },
+    Content {
+        /// The `@type`.
+        class: String,
+        /// The problem, and what would be right.
+        problem: String,
+    },
 }
 
 /// The value that a JSON argument means.

@@ -18,33 +18,48 @@ pub use json::{JsonError, from_json, to_json};
 /// A class as the wire describes it: a name and its fields' names, in order.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Class {
+    /// With its package, as Java has it.
     pub name: String,
+    /// In the order of an object's values.
     pub fields: Vec<String>,
 }
 
 /// One value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
+    /// Nothing, of any type.
     Null,
+    /// `java.lang.Boolean`.
     Bool(bool),
+    /// `java.lang.Integer`.
     Int(i32),
+    /// `java.lang.Long`.
     Long(i64),
+    /// `java.lang.Double`.
     Double(f64),
     /// Milliseconds since 1970-01-01T00:00:00Z.
     Date(i64),
+    /// `java.lang.String`.
     String(String),
+    /// `byte[]`.
     Bytes(Vec<u8>),
+    /// `java.util.List`, or an array.
     List {
         /// `None`: an untyped list.
         class: Option<String>,
+        /// In order.
         items: Vec<Value>,
     },
+    /// `java.util.Map`.
     Map {
         /// `None`: an untyped map.
         class: Option<String>,
+        /// Keys and values, in order.
         entries: Vec<(Value, Value)>,
     },
+    /// Of a class with fields.
     Object {
+        /// Shared by the objects of one stream.
         class: Arc<Class>,
         /// As many as the class has fields.
         fields: Vec<Value>,

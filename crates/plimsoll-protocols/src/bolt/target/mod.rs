@@ -72,6 +72,7 @@ impl FromStr for Share {
     plimsoll serve bolt --listen 127.0.0.1:12200 --pool 200 --delay 1ms --fail SERVER_EXCEPTION=2%"
 )]
 pub struct BoltOptions {
+    /// When and how calls are answered.
     #[command(flatten)]
     pub answers: Answers,
 

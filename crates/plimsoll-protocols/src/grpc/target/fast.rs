@@ -28,11 +28,11 @@ const PREFIX: u64 = 5;
 #[command(before_help = "Example: on one thread\n  \
     plimsoll serve fast --listen 127.0.0.1:50053 --workers 1")]
 pub struct FastOptions {
-    // Threads. Each serves its share of the connections.
+    /// Threads. Each serves its share of the connections.
     #[arg(skip = 1usize)]
     pub workers: usize,
 
-    // The answer's message (protobuf), without the gRPC prefix: a `score.ScoreResponse`.
+    /// The answer's message (protobuf), without the gRPC prefix: a `score.ScoreResponse`.
     #[arg(skip = CannedOptions::default().message)]
     pub message: Vec<u8>,
 

@@ -14,16 +14,20 @@ pub mod score;
 #[allow(
     clippy::all,
     clippy::allow_attributes_without_reason,
+    missing_docs,
     unreachable_pub,
     reason = "generated code"
 )]
 pub mod generated {
+    /// `score.proto`.
     pub mod score {
         tonic::include_proto!("score");
     }
+    /// `echo.proto`.
     pub mod echo {
         tonic::include_proto!("grpc.examples.echo");
     }
+    /// `orders.proto`.
     pub mod orders {
         tonic::include_proto!("orders");
     }

@@ -27,6 +27,7 @@ use crate::serving::{Bound, ServeError, http2};
     plimsoll serve orders --listen 127.0.0.1:50052 --pool 10 --processing 1ms")]
 pub struct OrdersOptions {
     // While a stall lasts, workers keep their orders.
+    /// When and how calls are answered.
     #[command(flatten)]
     pub answers: Answers,
 

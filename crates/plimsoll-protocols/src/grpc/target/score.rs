@@ -26,6 +26,7 @@ use crate::serving::{Bound, ServeError, http2};
     plimsoll serve score --listen 127.0.0.1:0 --delay 5ms --tls-cert certs/server.crt \\\n      \
     --tls-key certs/server.key --tls-client-ca certs/ca.crt")]
 pub struct ScoreOptions {
+    /// When and how calls are answered.
     #[command(flatten)]
     pub answers: Answers,
 
