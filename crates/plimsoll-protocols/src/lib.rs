@@ -29,5 +29,7 @@ pub mod relayed;
 #[cfg(feature = "targets")]
 pub mod serving;
 pub mod session;
+mod traced;
 mod unix_zero;
 mod unmade;
+mod xorshift;

@@ -2,8 +2,9 @@
 
 use plimsoll_engine::driver::{Direction, Tracer};
 
-use super::frame::{Command, Form, Frame, Kind, MAX_CONTENT};
+use super::frame::{Command, Form, Frame, FrameError, Kind, MAX_CONTENT};
 use super::{Status, header};
+use crate::traced::Half;
 
 /// Reads along with one connection, both ways, and never disturbs it.
 #[derive(Debug, Default)]
@@ -12,38 +13,17 @@ pub struct FrameTracer {
     received: Half,
 }
 
-#[derive(Debug, Default)]
-struct Half {
-    pending: Vec<u8>,
-    lost: bool,
-}
-
 impl Tracer for FrameTracer {
     fn bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>) {
         let half = match direction {
             Direction::Sent => &mut self.sent,
             Direction::Received => &mut self.received,
         };
-        if half.lost {
-            return;
-        }
-        half.pending.extend_from_slice(bytes);
-        let mut at = 0;
-        loop {
-            match Frame::parse(&half.pending[at..], MAX_CONTENT) {
-                Ok(Some((frame, length))) => {
-                    lines.push(line(&frame, length));
-                    at += length;
-                }
-                Ok(None) => break,
-                Err(error) => {
-                    lines.push(format!("not a Bolt frame ({error}); no more is read"));
-                    half.lost = true;
-                    break;
-                }
-            }
-        }
-        half.pending.drain(..at);
+        half.read(bytes, lines, "a Bolt frame", |bytes| {
+            let parsed = Frame::parse(bytes, MAX_CONTENT)?;
+            let line = |(frame, length)| (length, Some(line(&frame, length)));
+            Ok::<_, FrameError>(parsed.map(line))
+        });
     }
 }
 

@@ -22,6 +22,7 @@ use super::checks::{BODY, Checks, printable};
 use super::events::is_meant;
 use super::needle::Needle;
 use super::request::{FrameText, HttpRequest, Upgrade};
+use crate::xorshift::Xorshift;
 
 /// The largest message, where the plan does not say. Bytes.
 const MAX_MESSAGE: usize = 16 << 20;
@@ -125,7 +126,7 @@ impl Protocol for SocketProtocol {
             number: 0,
             state: State::Upgrading(Vec::new()),
             key: String::new(),
-            random: 0,
+            random: Xorshift::new(1),
             reader: Reader::new(Role::Client, self.0.max_message),
             call: None,
             next: 0..1,
@@ -163,7 +164,7 @@ pub struct SocketDriver {
     number: u64,
     state: State,
     key: String,
-    random: u64,
+    random: Xorshift,
     reader: Reader,
     call: Option<InFlight>,
     /// The frames that a call sends.
@@ -175,18 +176,6 @@ pub struct SocketDriver {
 }
 
 impl SocketDriver {
-    fn random(&mut self) -> u64 {
-        // xorshift64*
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        self.random.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn mask(&mut self) -> [u8; 4] {
-        (self.random() as u32).to_ne_bytes()
-    }
-
     /// Takes what of `bytes` belongs to the answer to the upgrade; what is left are frames.
     fn upgraded<'a>(
         &mut self,
@@ -225,7 +214,7 @@ impl SocketDriver {
         self.state = State::Open;
         let shared = Arc::clone(&self.shared);
         if let Some(greeting) = &shared.socket.greeting {
-            let mask = self.mask();
+            let mask = self.random.mask();
             let opcode = match shared.socket.binary {
                 true => Opcode::Binary,
                 false => Opcode::Text,
@@ -294,7 +283,7 @@ impl SocketDriver {
 
     /// Closes the socket from this end.
     fn close(&mut self, violation: &Violation, out: &mut Vec<u8>) {
-        let mask = self.mask();
+        let mask = self.random.mask();
         let payload = close_payload(violation.code, violation.reason);
         put_masked(out, Opcode::Close, mask, &payload);
         self.state = State::Closed;
@@ -306,13 +295,11 @@ impl Driver for SocketDriver {
     fn open(&mut self, now: Time, out: &mut Vec<u8>) {
         let shared = Arc::clone(&self.shared);
         self.number = shared.opened.fetch_add(1, Ordering::Relaxed);
-        self.random = self
-            .number
-            .wrapping_add(1)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mix = self.number.wrapping_add(1);
+        self.random = Xorshift::new(mix.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut nonce = [0; 16];
         for half in nonce.chunks_mut(8) {
-            half.copy_from_slice(&self.random().to_ne_bytes());
+            half.copy_from_slice(&self.random.draw().to_ne_bytes());
         }
         // It guards against caches in between, not against an enemy, and may repeat in another run.
         self.key = client_key(&nonce);
@@ -352,7 +339,7 @@ impl Driver for SocketDriver {
         let shared = Arc::clone(&self.shared);
         let mut sent = 0;
         for frame in &shared.frames[self.next.clone()] {
-            let mask = self.mask();
+            let mask = self.random.mask();
             let payload = frame.text.of(number, now, &mut self.scratch);
             sent += payload.len() as u32;
             put_masked(out, frame.opcode, mask, payload);
@@ -400,7 +387,7 @@ impl Driver for SocketDriver {
                 Message::Text(text) => self.message(text.as_bytes(), now, events),
                 Message::Binary(data) => self.message(data, now, events),
                 Message::Ping(payload) => {
-                    let mask = self.mask();
+                    let mask = self.random.mask();
                     put_masked(out, Opcode::Pong, mask, payload);
                 }
                 Message::Pong(_) => {}

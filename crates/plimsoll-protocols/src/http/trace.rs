@@ -3,6 +3,8 @@
 use plimsoll_engine::driver::{Direction, Tracer};
 use plimsoll_wire::http1::{Body, FieldSpace, Framing, Http1Error, RequestHead, ResponseHead};
 
+use crate::traced::Half;
+
 /// Of a head's bytes that are kept until it is whole, at most.
 const MOST: usize = 64 * 1024;
 
@@ -11,6 +13,8 @@ const MOST: usize = 64 * 1024;
 pub(super) struct HeadTracer {
     sent: Half,
     received: Half,
+    /// Of what is sent and received, as long as it comes.
+    bodies: [Option<Body>; 2],
     bodiless: bool,
 }
 
@@ -24,61 +28,36 @@ impl HeadTracer {
     }
 }
 
-#[derive(Debug, Default)]
-struct Half {
-    pending: Vec<u8>,
-    body: Option<Body>,
-    lost: bool,
-}
-
 impl Tracer for HeadTracer {
     fn bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>) {
         let bodiless = self.bodiless;
-        let half = match direction {
-            Direction::Sent => &mut self.sent,
-            Direction::Received => &mut self.received,
+        let (half, body) = match direction {
+            Direction::Sent => (&mut self.sent, &mut self.bodies[0]),
+            Direction::Received => (&mut self.received, &mut self.bodies[1]),
         };
-        if half.lost {
-            return;
-        }
-        half.pending.extend_from_slice(bytes);
-        if let Err(error) = half.read(direction, bodiless, lines) {
-            lines.push(format!("not HTTP/1.1 ({error}); no more is read"));
-            half.lost = true;
-        }
-    }
-}
-
-impl Half {
-    fn read(
-        &mut self,
-        direction: Direction,
-        bodiless: bool,
-        lines: &mut Vec<String>,
-    ) -> Result<(), Http1Error> {
-        let mut at = 0;
-        while at < self.pending.len() {
-            if let Some(body) = &mut self.body {
-                at += body.take(&self.pending[at..], &mut |_| ())?;
-                if !body.is_over() {
-                    break;
+        half.read(bytes, lines, "HTTP/1.1", |rest| {
+            if let Some(open) = body {
+                let taken = open.take(rest, &mut |_| ())?;
+                let line = open
+                    .is_over()
+                    .then(|| format!("body, {} bytes", open.seen()));
+                if line.is_some() {
+                    *body = None;
                 }
-                lines.push(format!("body, {} bytes", body.seen()));
-                self.body = None;
-                continue;
+                let has_moved = taken > 0 || line.is_some();
+                return Ok::<_, Http1Error>(has_moved.then_some((taken, line)));
             }
-            let rest = &self.pending[at..];
             let mut space = FieldSpace::new();
             let (size, framing, line) = match direction {
                 Direction::Sent => match RequestHead::parse(rest, MOST, &mut space)? {
-                    None => break,
+                    None => return Ok(None),
                     Some(head) => {
                         let first = format!("{} {}", head.method, head.target);
                         (head.size, head.body, line(first, head.fields.iter()))
                     }
                 },
                 Direction::Received => match ResponseHead::parse(rest, &mut space)? {
-                    None => break,
+                    None => return Ok(None),
                     Some(head) => {
                         let first = format!("{} {}", head.status, head.reason);
                         let body = match bodiless {
@@ -89,12 +68,9 @@ impl Half {
                     }
                 },
             };
-            lines.push(line);
-            at += size;
-            self.body = Some(Body::new(framing, u64::MAX)?).filter(|body| !body.is_over());
-        }
-        self.pending.drain(..at);
-        Ok(())
+            *body = Some(Body::new(framing, u64::MAX)?).filter(|body| !body.is_over());
+            Ok(Some((size, Some(line))))
+        });
     }
 }
 

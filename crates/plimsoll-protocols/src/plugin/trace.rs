@@ -1,7 +1,9 @@
 //! `--trace`: a connection's bytes as a line a frame.
 
 use plimsoll_engine::driver::{Direction, Tracer};
-use plimsoll_plugin::{Codec, Decoded, Frame, Kind, MAX_FRAME, Sender};
+use plimsoll_plugin::{Codec, Decoded, Fault, Frame, Kind, MAX_FRAME, Sender};
+
+use crate::traced::Half;
 
 /// Reads along with one connection, both ways, and never disturbs it.
 #[derive(Debug)]
@@ -9,12 +11,6 @@ pub struct FrameTracer {
     codec: Codec,
     sent: Half,
     received: Half,
-}
-
-#[derive(Debug, Default)]
-struct Half {
-    pending: Vec<u8>,
-    lost: bool,
 }
 
 impl FrameTracer {
@@ -34,27 +30,13 @@ impl Tracer for FrameTracer {
             Direction::Sent => (&mut self.sent, Sender::Client),
             Direction::Received => (&mut self.received, Sender::Server),
         };
-        if half.lost {
-            return;
-        }
-        half.pending.extend_from_slice(bytes);
-        let mut at = 0;
-        loop {
-            match self.codec.decode(&half.pending[at..], sender, MAX_FRAME) {
-                Ok(Decoded::Frame(frame)) => {
-                    lines.push(line(&frame));
-                    at += frame.length;
-                }
-                Ok(Decoded::More(_)) => break,
-                Err(fault) => {
-                    let name = self.codec.name();
-                    lines.push(format!("not {name} ({fault}); no more is read"));
-                    half.lost = true;
-                    break;
-                }
-            }
-        }
-        half.pending.drain(..at);
+        let codec = &self.codec;
+        half.read(bytes, lines, codec.name(), |bytes| {
+            Ok::<_, Fault>(match codec.decode(bytes, sender, MAX_FRAME)? {
+                Decoded::Frame(frame) => Some((frame.length, Some(line(&frame)))),
+                Decoded::More(_) => None,
+            })
+        });
     }
 }
 

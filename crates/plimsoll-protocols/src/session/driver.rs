@@ -26,6 +26,7 @@ use super::SessionCall;
 use super::account::Account;
 use super::http::AnswerReader;
 use super::measures;
+use crate::xorshift::Xorshift;
 
 mod api;
 mod queries;
@@ -82,7 +83,7 @@ impl Scripts for Sessions {
             options: Arc::clone(&self.options),
             origin,
             unix_zero: self.unix_zero.load(Ordering::Relaxed),
-            random: mix | 1,
+            random: Xorshift::new(mix | 1),
             api: Api::Down,
             api_kept: false,
             answer: AnswerReader::default(),
@@ -197,7 +198,7 @@ pub struct Session {
     options: Arc<SessionOptions>,
     origin: Origin,
     unix_zero: u64,
-    random: u64,
+    random: Xorshift,
     api: Api,
     /// The connection to the API has brought an answer already.
     api_kept: bool,
@@ -351,14 +352,6 @@ impl Script for Session {
 }
 
 impl Session {
-    fn random(&mut self) -> u64 {
-        // xorshift64*
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        self.random.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
     /// Asks to be woken for whichever comes first.
     fn arm(&self, turn: &mut Turn<'_>) {
         let mut at = self.deadline.min(self.next_at);
@@ -376,7 +369,7 @@ impl Session {
         };
         turn.count(count, 1);
         if self.socket == Socket::Open {
-            let mask = (self.random() as u32).to_ne_bytes();
+            let mask = self.random.mask();
             let payload = close_payload(code::NORMAL, "");
             put_masked(turn.out(SOCKET), Opcode::Close, mask, &payload);
         }

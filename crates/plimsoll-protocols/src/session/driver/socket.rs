@@ -32,7 +32,7 @@ impl Session {
         }
         // A new one for each connection (RFC 6455 §4.1). It guards against caches in between,
         // not against an enemy, so it may repeat when a run with the same seed is repeated.
-        let (high, low) = (self.random(), self.random());
+        let (high, low) = (self.random.draw(), self.random.draw());
         self.nonce[..8].copy_from_slice(&high.to_ne_bytes());
         self.nonce[8..].copy_from_slice(&low.to_ne_bytes());
         let key = client_key(&self.nonce);
@@ -147,7 +147,7 @@ impl Session {
         // Full jitter: anything from nothing to the pause, which doubles.
         let pause = self.options.call.reconnect_pause * 2u32.saturating_pow(self.attempts);
         let pause = pause.min(self.options.call.reconnect_pause_most);
-        let share = (self.random() >> 11) as f64 / (1u64 << 53) as f64;
+        let share = (self.random.draw() >> 11) as f64 / (1u64 << 53) as f64;
         self.attempts += 1;
         self.socket = Socket::Pausing(now + pause.mul_f64(share));
         self.arm(turn);
@@ -164,7 +164,7 @@ impl Session {
                     return ControlFlow::Break(());
                 }
                 Message::Ping(payload) => {
-                    let mask = (self.random() as u32).to_ne_bytes();
+                    let mask = self.random.mask();
                     put_masked(turn.out(SOCKET), Opcode::Pong, mask, payload);
                 }
                 Message::Pong(_) => {}
@@ -195,7 +195,7 @@ impl Session {
         if self.socket != Socket::Open {
             return;
         }
-        let mask = (self.random() as u32).to_ne_bytes();
+        let mask = self.random.mask();
         let payload = close_payload(closed.code, closed.reason);
         put_masked(turn.out(SOCKET), Opcode::Close, mask, &payload);
         turn.close(SOCKET);
