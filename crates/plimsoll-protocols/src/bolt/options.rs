@@ -20,6 +20,7 @@ use super::typed::{self, Typed};
 use super::{BoltProtocol, BoltRequest, Form, report};
 use crate::flags::{CredentialFlags, fields};
 use crate::foreign::Tool;
+use crate::numbered;
 use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables, driven, text_or_file};
 
 /// As SOFABolt's own clients have it.
@@ -217,22 +218,9 @@ impl Section for BoltOptions {
                 known.map_or(Form::V1, |(_, version)| *version)
             }
         };
-        if self.in_flight == Some(0) {
-            problems.add(
-                "call.bolt.in_flight",
-                "0 calls in flight carry nothing: use 1 or more, or leave it out",
-            );
-        }
         let max_content = self.max_content.unwrap_or(MAX_CONTENT).0;
-        if !(1..1 << 31).contains(&max_content) {
-            problems.add("call.bolt.max_content", "out of range: use 1B to 2047MiB");
-        }
-        if self.heartbeat.is_some_and(Limit::is_zero) {
-            problems.add(
-                "call.bolt.heartbeat",
-                "0 would send nothing but heartbeats: use a duration, or \"none\"",
-            );
-        }
+        let most = ("max_content", max_content);
+        numbered::check(problems, "bolt", self.in_flight, self.heartbeat, most);
         if self.timeout.is_some_and(Limit::is_zero) {
             problems.add(
                 "call.bolt.timeout",

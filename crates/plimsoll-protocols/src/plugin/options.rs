@@ -13,6 +13,7 @@ use plimsoll_plugin::Codec;
 use serde::{Deserialize, Serialize};
 
 use super::{Content, PluginProtocol, PluginRequest, frame_of};
+use crate::numbered;
 use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables, driven, text_or_file};
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -154,22 +155,9 @@ impl Section for PluginOptions {
                 format!("given beside call.plugin.{first}: use one of the two"),
             );
         }
-        if self.in_flight == Some(0) {
-            problems.add(
-                "call.plugin.in_flight",
-                "0 calls in flight carry nothing: use 1 or more, or leave it out",
-            );
-        }
         let max_frame = self.max_frame.unwrap_or(MAX_FRAME).0;
-        if !(1..1 << 31).contains(&max_frame) {
-            problems.add("call.plugin.max_frame", "out of range: use 1B to 2047MiB");
-        }
-        if self.heartbeat.is_some_and(Limit::is_zero) {
-            problems.add(
-                "call.plugin.heartbeat",
-                "0 would send nothing but heartbeats: use a duration, or \"none\"",
-            );
-        }
+        let most = ("max_frame", max_frame);
+        numbered::check(problems, "plugin", self.in_flight, self.heartbeat, most);
         if problems.0.len() > before {
             return None;
         }

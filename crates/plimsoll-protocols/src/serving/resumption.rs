@@ -44,8 +44,8 @@ fn early_data_needs(what: &str) -> ServeError {
 }
 
 impl Bound {
-    /// The TLS side of a server whose clients may resume sessions, and may ask for one of
-    /// several names; `None`: plaintext. `alpn`: what it speaks, where that has a name.
+    /// The same port with the TLS side of a server whose clients may resume sessions, and may ask for one of
+    /// several names. `alpn`: what it speaks, where that has a name.
     /// `certificates`: a folder of NAME.crt and NAME.key. Tickets hold the session
     /// themselves, so the server keeps nothing for them; but with early data it does, so that
     /// each is taken once (RFC 8446 §8.1).
@@ -54,17 +54,17 @@ impl Bound {
     /// When the folder can't be used: the file is named. When early data is asked for without
     /// TLS, or in one of several processes.
     pub(crate) fn presenting(
-        &self,
+        mut self,
         alpn: &[u8],
         certificates: Option<&Path>,
         resumption: Resumption,
-    ) -> Result<Option<ServerConfig>, ServeError> {
+    ) -> Result<Bound, ServeError> {
         let Some(config) = &self.tls else {
             if let Resumption::Early(_) = resumption {
                 return Err(early_data_needs("TLS: give a certificate and its key"));
             }
             return match certificates {
-                None => Ok(None),
+                None => Ok(self),
                 Some(_) => Err(ServeError::option(
                     "certificates",
                     "needs TLS: give a certificate and key for all other names",
@@ -103,6 +103,7 @@ impl Bound {
             let by_name = ByName::read(folder, others, config.crypto_provider())?;
             config.cert_resolver = Arc::new(by_name);
         }
-        Ok(Some(config))
+        self.tls = Some(Arc::new(config));
+        Ok(self)
     }
 }

@@ -17,10 +17,10 @@ use clap::Args;
 use rustls::{HandshakeKind, ServerConnection};
 use tokio::sync::watch;
 
+use crate::serving::ServeError;
 use crate::serving::accepting::{self, Serve};
 use crate::serving::early::Link;
 use crate::serving::reference::{Counted, Identity, Place, Reference, Serving};
-use crate::serving::{Bound, ServeError};
 
 use content::Content;
 
@@ -50,17 +50,13 @@ impl Reference for FilesOptions {
 
     fn serving(self, place: Place) -> Result<Serving, ServeError> {
         let content = Content::new(self.dir.as_deref())?;
-        let tls = place.bound.presenting(
+        let bound = place.bound.presenting(
             b"http/1.1",
             self.identity.tls_certs.as_deref(),
             self.identity
                 .resumption()
                 .with_early_data(self.max_early_data.unwrap_or(0))?,
         )?;
-        let bound = Bound {
-            tls: tls.map(Arc::new),
-            ..place.bound
-        };
         let server = Server {
             content: Arc::new(content),
             counters: Arc::default(),

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clap::Args;
 use plimsoll_engine::tls::Agreement;
 
+use crate::serving::ServeError;
 use crate::serving::event_loop::{self, Service};
 use crate::serving::reference::{Counted, Identity, Place, Reference, Serving};
-use crate::serving::{Bound, ServeError};
 
 /// Gives back every byte, and holds as many connections in as little memory as it can.
 #[derive(Args, Clone, Debug)]
@@ -65,15 +65,11 @@ impl Reference for HoldOptions {
 
     fn serving(self, place: Place) -> Result<Serving, ServeError> {
         let workers = place.workers.unwrap_or(1);
-        let tls = place.bound.presenting(
+        let bound = place.bound.presenting(
             b"",
             self.identity.tls_certs.as_deref(),
             self.identity.resumption(),
         )?;
-        let bound = Bound {
-            tls: tls.map(Arc::new),
-            ..place.bound
-        };
         Ok(Box::pin(async move {
             let echo = Echo::default();
             let counters = Arc::clone(&echo.0);
