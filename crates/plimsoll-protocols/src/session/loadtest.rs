@@ -5,12 +5,12 @@
 //! opened again is in the summary. Either may be missing: what it contains is then unknown.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use plimsoll_model::measure::{Count, Measures, TimeMeasure};
 use plimsoll_model::record::StageRecord;
-use plimsoll_model::run::{IntervalRecord, Run, RunError, RunHeader, RunWriter, Timestamp};
+use plimsoll_model::run::{IntervalRecord, Run, RunHeader, RunWriter, Timestamp};
 use plimsoll_model::{Outcome, input};
 use serde_json::{Map, Value};
 
@@ -29,24 +29,8 @@ pub(super) const FILES: Files = Files {
     name: "sessions",
     export: export::export,
     is_it,
-    import: |path, dir, version, at| import(path, dir, version, at).map_err(Unread::from),
+    import,
 };
-
-#[derive(Debug, thiserror::Error)]
-enum LoadtestError {
-    #[error(transparent)]
-    Run(#[from] RunError),
-    #[error("can't read {path}: {problem}")]
-    Read { path: PathBuf, problem: String },
-    #[error("{path}: {problem}")]
-    File { path: PathBuf, problem: String },
-    #[error("{path}, line {line}: {problem}")]
-    Row {
-        path: PathBuf,
-        line: u64,
-        problem: String,
-    },
-}
 
 /// Whether a file that begins so is one of the two.
 fn is_it(path: &Path, beginning: &str) -> bool {
@@ -79,7 +63,7 @@ fn import(
     dir: &Path,
     tool_version: &str,
     imported_at: Timestamp,
-) -> Result<Run, LoadtestError> {
+) -> Result<Run, Unread> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let (stem, is_summary) = match name.strip_suffix(SUMMARY) {
         Some(stem) => (stem, true),
@@ -130,18 +114,13 @@ fn started(stem: &str) -> Option<Timestamp> {
     Timestamp::strptime("%Y%m%d_%H%M%S%z", format!("{moment}+0000")).ok()
 }
 
-fn open(path: &Path) -> Result<String, LoadtestError> {
-    input::read_to_string(path).map_err(|e| LoadtestError::Read {
-        path: path.to_owned(),
-        problem: e.to_string(),
-    })
+fn open(path: &Path) -> Result<String, Unread> {
+    input::read_to_string(path).map_err(|e| format!("can't read {}: {e}", path.display()).into())
 }
 
-fn read_summary(path: &Path) -> Result<Map<String, Value>, LoadtestError> {
-    serde_json::from_str(&open(path)?).map_err(|e| LoadtestError::File {
-        path: path.to_owned(),
-        problem: format!("not a JSON object: {e}"),
-    })
+fn read_summary(path: &Path) -> Result<Map<String, Value>, Unread> {
+    serde_json::from_str(&open(path)?)
+        .map_err(|e| format!("{}: not a JSON object: {e}", path.display()).into())
 }
 
 fn number(summary: &Map<String, Value>, key: &str) -> Option<f64> {
@@ -153,13 +132,11 @@ fn whole(summary: &Map<String, Value>, key: &str) -> Option<u64> {
 }
 
 impl Read {
-    fn rows(&mut self, path: &Path) -> Result<(), LoadtestError> {
+    fn rows(&mut self, path: &Path) -> Result<(), Unread> {
         let text = open(path)?;
         let mut reader = csv::ReaderBuilder::new().from_reader(text.as_bytes());
-        let wrong = |line: u64, problem: String| LoadtestError::Row {
-            path: path.to_owned(),
-            line,
-            problem,
+        let wrong = |line: u64, problem: String| {
+            Unread::from(format!("{}, line {line}: {problem}", path.display()))
         };
         let head = reader
             .headers()

@@ -5,11 +5,11 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::record::{StageRecord, Times};
-use plimsoll_model::run::{Run, RunError};
+use plimsoll_model::run::Run;
 use plimsoll_model::statistics::distribution::{buckets, percentiles};
 use serde_json::{Map, Value, json};
 
@@ -18,29 +18,13 @@ use crate::session::measures::{CREATE, FAILED, OK, RECONNECTED};
 
 const BUCKETS: u64 = 20;
 
-/// Why a run could not be exported.
-#[derive(Debug, thiserror::Error)]
-enum ExportError {
-    #[error("not a run of sessions, but of {0}")]
-    Protocol(String),
-    #[error("the run's plan.toml does not say how many queries a session has")]
-    Plan,
-    #[error(transparent)]
-    Run(#[from] RunError),
-    #[error("writing the export failed")]
-    Write(#[source] io::Error),
-    #[error("can't write {path}: {problem}")]
-    File { path: PathBuf, problem: io::Error },
-}
-
 /// Writes the summary of `run` into `folder` and, where the run kept its calls, a row a query.
 ///
 /// # Errors
 /// When the run is not one of sessions, or a file can't be written.
 pub(super) fn export(run: &Run, folder: &Path) -> Result<Written, Unread> {
-    fn written(path: &Path) -> impl FnOnce(io::Error) -> ExportError {
-        let path = path.to_owned();
-        move |problem| ExportError::File { path, problem }
+    fn written(path: &Path) -> impl FnOnce(io::Error) -> String {
+        move |e| format!("can't write {}: {e}", path.display())
     }
     let stem = stem(run)?;
     let summary = summary(run);
@@ -69,11 +53,12 @@ pub(super) fn export(run: &Run, folder: &Path) -> Result<Written, Unread> {
 ///
 /// # Errors
 /// When the run is not one of sessions.
-fn stem(run: &Run) -> Result<String, ExportError> {
+fn stem(run: &Run) -> Result<String, Unread> {
     match run.header.protocol.as_deref() {
         Some("session") => {}
         other => {
-            return Err(ExportError::Protocol(other.unwrap_or("unknown").to_owned()));
+            let other = other.unwrap_or("unknown");
+            return Err(format!("not a run of sessions, but of {other}").into());
         }
     }
     let started = run.header.started_at.strftime("%Y%m%d_%H%M%S");
@@ -90,11 +75,14 @@ pub(super) const COLUMNS: &str = "session_id,query_num,latency,tokens,create_tim
 ///
 /// # Errors
 /// When the run kept no calls or can't be read, or the rows not written.
-fn rows(run: &Run, out: &mut impl Write) -> Result<u64, ExportError> {
-    let queries = u64::from(queries_per_session(run).ok_or(ExportError::Plan)?);
+fn rows(run: &Run, out: &mut impl Write) -> Result<u64, Unread> {
+    let queries = u64::from(
+        queries_per_session(run)
+            .ok_or("the run's plan.toml does not say how many queries a session has")?,
+    );
     let mut rows = 0;
-    write!(out, "{COLUMNS}\r\n").map_err(ExportError::Write)?;
-    run.try_each_request::<ExportError>(|r| {
+    write!(out, "{COLUMNS}\r\n").map_err(unwritten)?;
+    run.try_each_request::<Unread>(|r| {
         let s = &r.sample;
         if run.header.is_warmup(s.stage) {
             return Ok(());
@@ -122,11 +110,15 @@ fn rows(run: &Run, out: &mut impl Write) -> Result<u64, ExportError> {
             time(TimeMeasure::SocketOpen),
             reconnects + measures.count(Count::ReconnectsFailed),
         )
-        .map_err(ExportError::Write)?;
+        .map_err(unwritten)?;
         rows += 1;
         Ok(())
     })?;
     Ok(rows)
+}
+
+fn unwritten(e: io::Error) -> String {
+    format!("writing the export failed: {e}")
 }
 
 fn queries_per_session(run: &Run) -> Option<u32> {
