@@ -103,26 +103,26 @@ impl SofaCall {
         let mut decoder = Decoder::new(content);
         let request = decoder.value()?;
         if !matches!(&request, Value::Object { class, .. } if class.name == REQUEST_CLASS) {
-            return Err(NotSofa::Class {
-                seen: request.class_name().to_owned(),
-                expected: REQUEST_CLASS,
-            });
+            let seen = request.class_name();
+            return Err(NotSofa(format!(
+                "an object of class {seen}, expected {REQUEST_CLASS}"
+            )));
         }
         let text = |field: &'static str| {
             request
                 .field(field)
                 .and_then(Value::as_str)
                 .map(str::to_owned)
-                .ok_or(NotSofa::Field(field))
+                .ok_or_else(|| NotSofa::field(field))
         };
         let signature = match request.field("methodArgSigs") {
             Some(Value::List { items, .. }) => items
                 .iter()
                 .map(|item| item.as_str().map(str::to_owned))
                 .collect::<Option<Vec<_>>>()
-                .ok_or(NotSofa::Field("methodArgSigs"))?,
+                .ok_or_else(|| NotSofa::field("methodArgSigs"))?,
             Some(Value::Null) | None => Vec::new(),
-            Some(_) => return Err(NotSofa::Field("methodArgSigs")),
+            Some(_) => return Err(NotSofa::field("methodArgSigs")),
         };
         let mut arguments = Vec::new();
         while decoder.left() > 0 {
@@ -137,23 +137,21 @@ impl SofaCall {
     }
 }
 
-/// A content that is not what SOFARPC sends.
+/// Why a content is not what SOFARPC sends.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotSofa {
-    /// The content is not Hessian 2.
-    #[error(transparent)]
-    Hessian(#[from] HessianError),
-    /// An object of another class.
-    #[error("an object of class {seen}, expected {expected}")]
-    Class {
-        /// Its class.
-        seen: String,
-        /// The class that belongs there.
-        expected: &'static str,
-    },
-    /// The object has no such field, or one of another type.
-    #[error("field {0} is missing, or of another type")]
-    Field(&'static str),
+#[error("{0}")]
+pub struct NotSofa(String);
+
+impl NotSofa {
+    fn field(name: &str) -> NotSofa {
+        NotSofa(format!("field {name} is missing, or of another type"))
+    }
+}
+
+impl From<HessianError> for NotSofa {
+    fn from(error: HessianError) -> NotSofa {
+        NotSofa(error.to_string())
+    }
 }
 
 /// A successful answer.

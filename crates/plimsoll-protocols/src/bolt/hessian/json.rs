@@ -10,24 +10,10 @@ use serde_json::{Map, Number, Value as Json};
 
 use super::{Class, Value};
 
-/// The JSON has no counterpart in Java.
+/// Why JSON has no counterpart in Java, and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum JsonError {
-    /// A number that neither 64 bits nor a double hold.
-    #[error("{0} does not fit 64 bits")]
-    Number(String),
-    /// A `$type` that is no name of a Java type.
-    #[error("\"@type\" is {0}, expected the name of a Java class as a string")]
-    TypeName(String),
-    /// A value that its `@type` can't hold.
-    #[error("\"@type\" {class}: {problem}")]
-    Content {
-        /// The `@type`.
-        class: String,
-        /// The problem, and what would be right.
-        problem: String,
-    },
-}
+#[error("{0}")]
+pub struct JsonError(String);
 
 /// The value that a JSON argument means.
 ///
@@ -49,7 +35,11 @@ pub fn from_json(json: &Json) -> Result<Value, JsonError> {
                 entries: entries(object)?,
             },
             Some(Json::String(class)) => typed(class, object)?,
-            Some(other) => return Err(JsonError::TypeName(other.to_string())),
+            Some(other) => {
+                return Err(JsonError(format!(
+                    "\"@type\" is {other}, expected the name of a Java class as a string"
+                )));
+            }
         },
     })
 }
@@ -60,7 +50,7 @@ fn number(number: &Number) -> Result<Value, JsonError> {
     }
     match number.as_f64() {
         Some(real) if number.is_f64() => Ok(Value::Double(real)),
-        _ => Err(JsonError::Number(number.to_string())),
+        _ => Err(JsonError(format!("{number} does not fit 64 bits"))),
     }
 }
 
@@ -75,10 +65,7 @@ fn entries(object: &Map<String, Json>) -> Result<Vec<(Value, Value)>, JsonError>
 /// `{"@type": "long", "value": 1}`, `{"@type": "java.util.TreeMap", "entries": {}}` or
 /// `{"@type": "my.Class", "field": …}`.
 fn typed(class: &str, object: &Map<String, Json>) -> Result<Value, JsonError> {
-    let wrong = |problem: &str| JsonError::Content {
-        class: class.to_owned(),
-        problem: problem.to_owned(),
-    };
+    let wrong = |problem: &str| JsonError(format!("\"@type\" {class}: {problem}"));
     let content = object.get("value");
     let simple = match class {
         "int" | "java.lang.Integer" => Some(
