@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -212,29 +213,37 @@ impl Serialize for HttpVersion {
 }
 
 impl<'de> Deserialize<'de> for HttpVersion {
-    /// Takes the numbers, too, that versions look like.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<HttpVersion, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
-            type Value = HttpVersion;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a version of HTTP such as \"1.1\"")
-            }
-            fn visit_f64<E: de::Error>(self, number: f64) -> Result<HttpVersion, E> {
-                self.visit_str(&number.to_string())
-            }
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<HttpVersion, E> {
-                self.visit_str(&number.to_string())
-            }
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<HttpVersion, E> {
-                self.visit_str(&number.to_string())
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<HttpVersion, E> {
-                text.parse().map_err(E::custom)
-            }
-        }
-        deserializer.deserialize_any(Visitor)
+        typed(deserializer, "a version of HTTP such as \"1.1\"")
     }
+}
+
+/// What a text means, or a number that looks like it.
+fn typed<'de, D, T>(deserializer: D, expected: &'static str) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err = String>,
+{
+    struct Typed<T>(&'static str, PhantomData<T>);
+    impl<T: FromStr<Err = String>> de::Visitor<'_> for Typed<T> {
+        type Value = T;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+        fn visit_f64<E: de::Error>(self, number: f64) -> Result<T, E> {
+            self.visit_str(&number.to_string())
+        }
+        fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
+            self.visit_str(&number.to_string())
+        }
+        fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
+            self.visit_str(&number.to_string())
+        }
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+            text.parse().map_err(E::custom)
+        }
+    }
+    deserializer.deserialize_any(Typed(expected, PhantomData))
 }
 
 /// A status, or a class of them: `204`, `2xx`.
@@ -285,23 +294,7 @@ impl Serialize for StatusSpec {
 
 impl<'de> Deserialize<'de> for StatusSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<StatusSpec, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
-            type Value = StatusSpec;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a status such as 200, or \"2xx\"")
-            }
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<StatusSpec, E> {
-                self.visit_str(&number.to_string())
-            }
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<StatusSpec, E> {
-                self.visit_str(&number.to_string())
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<StatusSpec, E> {
-                text.parse().map_err(E::custom)
-            }
-        }
-        deserializer.deserialize_any(Visitor)
+        typed(deserializer, "a status such as 200, or \"2xx\"")
     }
 }
 
