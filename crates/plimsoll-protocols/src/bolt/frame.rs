@@ -11,8 +11,6 @@ pub const MAX_CONTENT: usize = 16 << 20;
 pub mod codec {
     /// Hessian 2, as SOFARPC has it.
     pub const HESSIAN2: u8 = 1;
-    /// Protocol buffers.
-    pub const PROTOBUF: u8 = 11;
     /// JSON text.
     pub const JSON: u8 = 12;
 }

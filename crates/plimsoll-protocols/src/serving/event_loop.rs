@@ -1,5 +1,6 @@
 //! A server's own threads, each with one event loop for all its connections: no task and no stack a connection, one
-//! read buffer for all, and nothing shared between threads. `serve fast` and `serve hold` run on it.
+//! read buffer for all, and nothing shared between threads: for servers that must never be the limit, and for those
+//! whose connections must cost next to nothing.
 //!
 //! Whoever serves accepts, and deals connections out in turn, so that a few load all threads evenly.
 //! Events are edge-triggered, so a connection is read until it is empty, unless its peer does not take answers: then

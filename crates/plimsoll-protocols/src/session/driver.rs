@@ -12,7 +12,6 @@
 //! of time fails by.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use plimsoll_engine::script::{LINKS, Link, Origin, Script, Scripts, Turn};
@@ -26,6 +25,7 @@ use super::SessionCall;
 use super::account::Account;
 use super::http::AnswerReader;
 use super::measures;
+use crate::unix_zero::UnixZero;
 use crate::xorshift::Xorshift;
 
 mod api;
@@ -61,7 +61,7 @@ pub struct SessionOptions {
 pub struct Sessions {
     options: Arc<SessionOptions>,
     /// Nanoseconds since 1970 at [`Time::ZERO`].
-    unix_zero: AtomicU64,
+    unix_zero: UnixZero,
 }
 
 impl Sessions {
@@ -69,7 +69,7 @@ impl Sessions {
     pub fn new(options: SessionOptions) -> Sessions {
         Sessions {
             options: Arc::new(options),
-            unix_zero: AtomicU64::new(0),
+            unix_zero: UnixZero::default(),
         }
     }
 }
@@ -82,7 +82,7 @@ impl Scripts for Sessions {
         Session {
             options: Arc::clone(&self.options),
             origin,
-            unix_zero: self.unix_zero.load(Ordering::Relaxed),
+            unix_zero: self.unix_zero.at(Time::ZERO),
             random: Xorshift::new(mix | 1),
             api: Api::Down,
             api_kept: false,
@@ -135,7 +135,7 @@ impl Scripts for Sessions {
     }
 
     fn clock_began(&self, unix_ns: u64) {
-        self.unix_zero.store(unix_ns, Ordering::Relaxed);
+        self.unix_zero.set(unix_ns);
     }
 }
 
