@@ -1,0 +1,247 @@
+//! One connection: read, answer, write.
+
+use std::io::{self, IoSlice};
+use std::mem;
+use std::net::{Shutdown, TcpStream};
+
+use plimsoll_engine::network::Network;
+use plimsoll_engine::network::os::OsNetwork;
+use plimsoll_engine::tls::{ServerSession, SharedTally};
+
+use super::service::Service;
+
+/// Read at once. Bytes.
+const READ_BUFFER: usize = 128 * 1024;
+
+/// Lent to the connection being served.
+pub(super) struct Buffers {
+    pub(super) read: Vec<u8>,
+    pub(super) out: Vec<u8>,
+}
+
+impl Buffers {
+    pub(super) fn new() -> Buffers {
+        Buffers {
+            read: vec![0; READ_BUFFER],
+            out: Vec::new(),
+        }
+    }
+}
+
+pub(super) struct Connection<S: Service> {
+    pub(super) socket: TcpStream,
+    pub(super) generation: u32,
+    pub(super) transport: Transport,
+    /// `None` until a TLS handshake is over.
+    pub(super) served: Option<S::Connection>,
+}
+
+pub(super) enum Transport {
+    /// What the socket would not take.
+    Plain(Vec<u8>),
+    Tls(ServerSession),
+    /// The client was sent what was wrong; closes when it has, or soon. Closing with bytes unread
+    /// would reset the connection, and the alert could be lost on its way.
+    Lingering,
+}
+
+/// How a turn of a connection ended.
+pub(super) enum Turn {
+    /// Everything that arrived is answered and written, or the socket is full.
+    Waiting,
+    /// A handshake that failed was answered.
+    Refused,
+    /// The client went away in the middle of its handshake.
+    Abandoned,
+    Closed,
+    Broken(String),
+}
+
+impl<S: Service> Connection<S> {
+    /// Something has to happen to it before its deadline.
+    pub(super) fn is_awaited(&self) -> bool {
+        match &self.transport {
+            Transport::Plain(_) => false,
+            Transport::Tls(session) => session.is_handshaking(),
+            Transport::Lingering => true,
+        }
+    }
+
+    /// Reads and answers until the socket is empty, or full.
+    pub(super) fn turn(
+        &mut self,
+        (network, buffers): (&mut OsNetwork, &mut Buffers),
+        service: &S,
+        handshakes: &SharedTally,
+    ) -> Turn {
+        let mut emptied = false;
+        loop {
+            match self.flush(network) {
+                Ok(true) => {}
+                Ok(false) => return Turn::Waiting,
+                Err(e) => return Turn::Broken(format!("writing: {e}")),
+            }
+            let Buffers { read, out } = &mut *buffers;
+            out.clear();
+            let served = self.served.as_mut();
+            if served.is_some_and(|served| service.go_on(served, out)) {
+                if let Err(e) = self.write(network, out) {
+                    return Turn::Broken(format!("writing: {e}"));
+                }
+                continue;
+            }
+            if emptied {
+                return Turn::Waiting;
+            }
+            let got = match network.read(&mut self.socket, read) {
+                Ok(0) => return self.ended(),
+                Ok(got) => got,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    if S::RESTS
+                        && let Transport::Tls(session) = &mut self.transport
+                    {
+                        session.rest();
+                    }
+                    return Turn::Waiting;
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Turn::Broken(format!("reading: {e}")),
+            };
+            // Less than was asked for: the socket is empty, and more is another event.
+            emptied = got < read.len() && !S::RESTS;
+            let bytes = &mut read[..got];
+            let understood = match (&mut self.transport, &mut self.served) {
+                (Transport::Plain(_), Some(served)) => service.receive(served, bytes, out),
+                (Transport::Tls(session), served) => {
+                    let handshaking = session.is_handshaking();
+                    let mut understood = Ok(());
+                    let received = session.receive(bytes, &mut |plain| {
+                        let served = served.get_or_insert_with(|| service.open(out));
+                        if understood.is_ok() {
+                            understood = service.receive(served, plain, out);
+                        }
+                    });
+                    if handshaking && !session.is_handshaking() {
+                        served.get_or_insert_with(|| service.open(out));
+                        if let Some(agreement) = session.agreement() {
+                            handshakes.add(agreement);
+                            service.secured(agreement);
+                        }
+                    }
+                    match received {
+                        Ok(false) => understood,
+                        Ok(true) => {
+                            let _ = self.write(network, out);
+                            self.say_goodbye(network);
+                            return Turn::Closed;
+                        }
+                        Err(e) => return self.refuse(network, handshaking, &e.to_string()),
+                    }
+                }
+                _ => continue,
+            };
+            let written = self.write(network, out);
+            if let Err(why) = understood {
+                let _ = self.flush(network);
+                return Turn::Broken(why);
+            }
+            if let Err(e) = written {
+                return Turn::Broken(format!("writing: {e}"));
+            }
+        }
+    }
+
+    /// The alert that says what was wrong goes out first.
+    fn refuse(&mut self, network: &mut OsNetwork, handshaking: bool, why: &str) -> Turn {
+        let _ = self.flush(network);
+        if !handshaking {
+            return Turn::Broken(why.to_owned());
+        }
+        tracing::debug!("{why}");
+        let _ = self.socket.shutdown(Shutdown::Write);
+        self.transport = Transport::Lingering;
+        Turn::Refused
+    }
+
+    /// The client has closed its side.
+    fn ended(&self) -> Turn {
+        match &self.transport {
+            Transport::Tls(session) if session.is_handshaking() => Turn::Abandoned,
+            // Without close_notify it is not known whether that was all (RFC 8446 §6.1).
+            Transport::Tls(_) if S::RESTS => {
+                Turn::Broken("the client hung up without close_notify".to_owned())
+            }
+            _ => Turn::Closed,
+        }
+    }
+
+    /// Writes as much as the socket takes, and keeps the rest; over TLS [`Connection::flush`] writes.
+    pub(super) fn write(&mut self, network: &mut OsNetwork, out: &[u8]) -> io::Result<()> {
+        let unsent = match &mut self.transport {
+            Transport::Plain(unsent) => unsent,
+            Transport::Tls(session) if !out.is_empty() => {
+                session.seal(out);
+                return Ok(());
+            }
+            _ => return Ok(()),
+        };
+        let mut rest = out;
+        while unsent.is_empty() && !rest.is_empty() {
+            match network.write(&mut self.socket, &[IoSlice::new(rest)]) {
+                Ok(wrote) => rest = &rest[wrote..],
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        unsent.extend_from_slice(rest);
+        Ok(())
+    }
+
+    /// True when nothing is left to send.
+    fn flush(&mut self, network: &mut OsNetwork) -> io::Result<bool> {
+        loop {
+            let waiting: &[u8] = match &mut self.transport {
+                // The memory goes too: being behind is rare.
+                Transport::Plain(unsent) if unsent.is_empty() => {
+                    drop(mem::take(unsent));
+                    return Ok(true);
+                }
+                Transport::Plain(unsent) => unsent,
+                Transport::Tls(session) => session.outgoing(),
+                Transport::Lingering => &[],
+            };
+            if waiting.is_empty() {
+                return Ok(true);
+            }
+            match network.write(&mut self.socket, &[IoSlice::new(waiting)]) {
+                Ok(wrote) => match &mut self.transport {
+                    Transport::Plain(unsent) => drop(unsent.drain(..wrote)),
+                    Transport::Tls(session) => session.sent(wrote),
+                    Transport::Lingering => {}
+                },
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn say_goodbye(&mut self, network: &mut OsNetwork) {
+        if let Transport::Tls(session) = &mut self.transport {
+            session.close_notify();
+        }
+        let _ = self.flush(network);
+    }
+
+    /// Says goodbye as far as the socket takes it.
+    pub(super) fn part(&mut self, network: &mut OsNetwork, service: &S, out: &mut Vec<u8>) {
+        out.clear();
+        if let Some(served) = &mut self.served {
+            service.finish(served, out);
+        }
+        let _ = self.write(network, out);
+        self.say_goodbye(network);
+        let _ = self.socket.shutdown(Shutdown::Write);
+    }
+}
