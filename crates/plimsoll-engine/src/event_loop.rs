@@ -30,6 +30,7 @@ mod intervals;
 pub(crate) mod issue;
 pub(crate) mod records;
 mod share;
+mod turns;
 
 use client::{Client, Steps};
 use connection::Connection;

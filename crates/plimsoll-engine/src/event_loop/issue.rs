@@ -17,12 +17,9 @@ use super::EventLoop;
 use super::client::{Client, Steps};
 use super::control::{Control, StopLevel};
 use super::share::Share;
+use super::turns::ClosedTurns;
 use crate::network::Network;
 use crate::resources::TurnMeter;
-
-mod turns;
-
-use turns::ClosedTurns;
 
 /// After an interrupt, how long calls in flight may take.
 const GRACE: Duration = Duration::from_secs(2);
@@ -381,9 +378,9 @@ where
                     Time::NEVER
                 };
                 let back = closed.pausing.peek().map_or(Time::NEVER, |at| at.0);
-                let turn = match is_loading {
-                    true => closed.next_turn(self.start),
-                    false => Time::NEVER,
+                let turn = match &closed.turns {
+                    Some(turns) if is_loading => turns.changes(self.start, closed.waits),
+                    _ => Time::NEVER,
                 };
                 closed.stage_end.min(back).min(begin).min(turn)
             }

@@ -7,9 +7,10 @@ use plimsoll_model::plan::begins;
 use plimsoll_model::record::{Done, TurnBegan};
 use plimsoll_model::schedule::{Arrival, Arrivals};
 
-use super::{Closed, Issue, Phase};
-use crate::event_loop::client::{Client, Steps};
-use crate::event_loop::{EventLoop, Share};
+use super::EventLoop;
+use super::client::{Client, Steps};
+use super::issue::{Closed, Issue, Phase};
+use super::share::Share;
 use crate::network::Network;
 use crate::resources::TurnMeter;
 
@@ -54,24 +55,20 @@ impl ClosedTurns {
         };
         Some(self.meter.as_ref()?.read(number, Some(done)))
     }
+
+    /// When the turn that is on ends, or the next one begins.
+    pub(super) fn changes(&self, start: Time, waits: bool) -> Time {
+        match waits {
+            true => (self.next).map_or(Time::NEVER, |next| start.plus_nanos(next.at)),
+            false => self.until,
+        }
+    }
 }
 
 impl Closed {
     pub(crate) fn measure_turns(&mut self, meter: Option<TurnMeter>) {
         if let Some(turns) = &mut self.turns {
             turns.meter = meter;
-        }
-    }
-
-    /// When the turn that is on ends, or the next one begins.
-    pub(super) fn next_turn(&self, start: Time) -> Time {
-        let Some(turns) = &self.turns else {
-            return Time::NEVER;
-        };
-        match (self.waits, turns.next) {
-            (false, _) => turns.until,
-            (true, Some(next)) => start.plus_nanos(next.at),
-            (true, None) => Time::NEVER,
         }
     }
 }
