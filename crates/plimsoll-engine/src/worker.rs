@@ -148,7 +148,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     pub fn measure_turns(&mut self, meter: Option<TurnMeter>) {
         match &mut self.issue {
             Issue::Open(open) => open.turn_meter = meter,
-            Issue::Closed(closed) => closed.measure_turns(meter),
+            Issue::Closed(closed) => {
+                if let Some((turns, meter)) = closed.turns.as_mut().zip(meter) {
+                    turns.measure(meter);
+                }
+            }
         }
     }
 

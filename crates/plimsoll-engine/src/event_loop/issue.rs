@@ -70,8 +70,8 @@ pub(crate) struct Closed {
     /// Clients of kept connections are to begin, in the load or in a turn.
     pub(crate) begin: bool,
     /// It is another load's turn.
-    pub(super) waits: bool,
-    pub(super) turns: Option<Box<ClosedTurns>>,
+    waits: bool,
+    pub(crate) turns: Option<Box<ClosedTurns>>,
 }
 
 impl Issue {
@@ -309,6 +309,24 @@ where
         }
     }
 
+    /// Closed loop in turns: ends one, or begins the next.
+    fn take_turn(&mut self, now: Time) {
+        let (is_idle, is_loading) = (self.is_idle(), self.phase == Phase::Loading);
+        let Issue::Closed(closed) = &mut self.issue else {
+            return;
+        };
+        let Some(turns) = &mut closed.turns else {
+            return;
+        };
+        closed.waits |= now >= turns.until;
+        if closed.waits && is_idle {
+            turns.has_ended(now);
+        }
+        if closed.waits && is_loading && turns.begin_next(self.start, now, &mut self.recorder) {
+            (closed.waits, closed.begin) = (false, true);
+        }
+    }
+
     fn issue_closed(&mut self, control: &mut impl Control, now: Time) {
         self.issue_on_lanes(now);
         let Issue::Closed(closed) = &mut self.issue else {
@@ -379,7 +397,8 @@ where
                 };
                 let back = closed.pausing.peek().map_or(Time::NEVER, |at| at.0);
                 let turn = match &closed.turns {
-                    Some(turns) if is_loading => turns.changes(self.start, closed.waits),
+                    Some(turns) if is_loading && closed.waits => turns.next_begins(self.start),
+                    Some(turns) if is_loading => turns.until,
                     _ => Time::NEVER,
                 };
                 closed.stage_end.min(back).min(begin).min(turn)
@@ -429,7 +448,11 @@ where
             let grace_over = self.interrupted && now >= self.stopped_at + GRACE;
             let is_over = self.is_idle() || now >= self.drain_end() || grace_over;
             if level == StopLevel::Now || is_over && (was_draining || !C::LINGERS) {
-                self.end_turns(now);
+                if let Issue::Closed(closed) = &self.issue
+                    && let Some(turns) = &closed.turns
+                {
+                    turns.end(now, &mut self.recorder);
+                }
                 self.phase = Phase::Ended;
             }
         }

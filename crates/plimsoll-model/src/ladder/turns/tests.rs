@@ -16,8 +16,7 @@ struct Machine<'a> {
     luck_us: f64,
     /// In which the rounds are taken.
     sittings: u64,
-    /// How far processes of the same program are apart, in time and in CPU at either end: a standard
-    /// deviation, µs a call.
+    /// How far processes of one program are apart, in time and in CPU at either end: a deviation, µs a call.
     process_us: f64,
 }
 
