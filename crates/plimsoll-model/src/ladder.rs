@@ -5,6 +5,8 @@
 //! falls on all alike. Differences are taken within rounds, and their intervals hold together:
 //! in 95 of 100 ladders of equal rungs not one difference is claimed. Pure: `plimsoll ladder`
 //! measures, and reports read the record (`ladder.json`).
+//!
+//! Long because the record is one document, with each of its fields explained.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -2,6 +2,8 @@
 //!
 //! A [`Plan`] is made from a [`crate::spec::Spec`] (what a person typed) and never
 //! changes afterwards. It holds paths to secrets, never their contents.
+//!
+//! Long because a plan is one value, with each of its fields explained.
 
 mod call;
 mod proxy;

@@ -8,6 +8,8 @@
 //! Invariant: [`next`] is a pure function of the goal and the trials made so far. It starts
 //! nothing and reads no clock, so a search is replayed from its record, and simulated
 //! servers test it. Called by `plimsoll find`.
+//!
+//! Long because the next step is one decision, with all that it is made from beside it.
 
 mod bounds;
 mod estimate;

@@ -2,6 +2,8 @@
 //!
 //! [`Totals`] adds intervals up, one by one; [`Summary::of`] turns them into the figures
 //! that `run.json` keeps and every report shows. Nothing is averaged over percentiles.
+//!
+//! Long because the figures are one document, with each of its fields explained.
 
 mod slow_calls;
 mod totals;

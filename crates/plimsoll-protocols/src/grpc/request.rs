@@ -122,14 +122,11 @@ impl Prepared {
             out.extend_from_slice(&call.message);
         });
 
-        let script = match &call.stream {
-            None => None,
-            Some(stream) if varying.is_some() => Some(Script::varying(stream)),
-            Some(stream) => {
-                Some(Script::new(stream, call.compression).ok_or_else(|| too_large(usize::MAX))?)
-            }
-        };
-
+        let script = call.stream.as_ref().map(|stream| match varying {
+            Some(_) => Ok(Script::varying(stream)),
+            None => Script::new(stream, call.compression).ok_or_else(|| too_large(usize::MAX)),
+        });
+        let script = script.transpose()?;
         let bodies = match (&script, &varying) {
             (Some(_), _) => Bodies::Streamed,
             (None, Some(_)) => Bodies::Own,

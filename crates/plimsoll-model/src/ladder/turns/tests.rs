@@ -2,9 +2,8 @@ use rand_chacha::rand_core::RngCore;
 
 use super::*;
 use crate::ladder::ALPHA;
-use crate::outcome::Outcome;
 use crate::schedule::turns::order;
-use crate::time::Time;
+use crate::{outcome::Outcome, time::Time};
 
 /// Rungs that add so much each, on a machine with noise, drift, and bursts in which another
 /// process or the host takes the processor away for some rounds.
