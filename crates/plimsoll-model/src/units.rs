@@ -109,11 +109,18 @@ impl Kind {
         let (value, after) = number(rest).ok_or_else(|| self.not_a_number(whole))?;
         let after = after.trim_start();
         let (unit, rest) = after.split_at(after.find(end_of_unit).unwrap_or(after.len()));
-        let unit: String = unit.split_whitespace().collect();
+        let unit = unit.trim_end();
         if unit.is_empty() {
             return Err(UnitError(format!("`{whole}` has no unit: write {right}")));
         }
-        let known = self.units.iter().find(|(name, _)| *name == unit);
+        // "60 / m" is "60/m".
+        let bare = |unit: &'a str| unit.strip_prefix('/').map(str::trim_start);
+        let known = (self.units.iter()).find(|(name, _)| {
+            *name == unit
+                || name
+                    .strip_prefix('/')
+                    .is_some_and(|name| bare(unit) == Some(name))
+        });
         let (_, scale) = known.ok_or_else(|| {
             let [_, what] = self.what;
             UnitError(format!(
@@ -352,7 +359,9 @@ mod tests {
         assert_eq!("4MiB".parse(), Ok(Size(4 << 20)));
         assert_eq!("1.5KiB".parse(), Ok(Size(1536)));
         assert_eq!("10 kB".parse(), Ok(Size(10_000)));
-        assert!("10".parse::<Size>().is_err());
+        for wrong in ["10", "10 k B", "/s"] {
+            assert!(wrong.parse::<Size>().is_err(), "{wrong}");
+        }
     }
 
     proptest! {
