@@ -260,13 +260,13 @@ impl<P: Peer> Connection<P> {
         write::goaway(out, MAX_STREAM_ID, ErrorCode::NO_ERROR, b"");
     }
 
-    /// Takes no more streams of the peer's.
+    /// Takes no more streams of the peer's. The last one taken is that of the first time (RFC 9113, 6.8).
     pub fn goaway(&mut self, code: ErrorCode, debug: &[u8], out: &mut Vec<u8>) {
-        let last = match self.peer.is_client() {
+        let newest = match self.peer.is_client() {
             true => 0,
             false => self.next_id.saturating_sub(2),
         };
-        self.last_taken = Some(last);
+        let last = *self.last_taken.get_or_insert(newest);
         write::goaway(out, last, code, debug);
     }
 
