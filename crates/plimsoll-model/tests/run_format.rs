@@ -201,7 +201,7 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
             }),
         }),
         details: taken.details,
-        turns: serde_json::from_str(r#"[{"turn":3,"client_ns":5,"server_ns":7}]"#).unwrap(),
+        turns: serde_json::from_str(r#"[{"turn":3,"client_ns":5,"server_ns":7,"done":{"ok":1,"bytes_received":2,"began_ns":3,"ended_ns":4}}]"#).unwrap(),
         ..IntervalRecord::default()
     };
     (interval, taken.requests)

@@ -71,6 +71,8 @@ impl ReflectionError {
     }
 }
 
+const ALIKE: &str = "does it answer every method alike?";
+
 /// What a question is about, for people.
 fn what(wanted: &Wanted) -> String {
     match wanted {
@@ -117,6 +119,14 @@ impl Mirror<'_> {
             })?
             .map_err(|status| match status.code() {
                 Code::Unimplemented => ReflectionError::Off,
+                // Of tonic, about an answer that is another message.
+                Code::Internal if status.message().starts_with("failed to decode") => {
+                    let problem = format!("{} ({ALIKE})", status.message());
+                    ReflectionError::Answer {
+                        what: what.clone(),
+                        problem,
+                    }
+                }
                 _ => ReflectionError::Refused {
                     what: what.clone(),
                     status: Box::new(status),
@@ -127,7 +137,7 @@ impl Mirror<'_> {
                 format!("error {}: {}", refusal.error_code, refusal.error_message)
             }
             Some(response) => return Ok(response),
-            None => "an empty answer (does it answer every method alike?)".to_owned(),
+            None => format!("an empty answer ({ALIKE})"),
         };
         Err(ReflectionError::Answer { what, problem })
     }

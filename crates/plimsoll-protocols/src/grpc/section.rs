@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use super::binary::BinarySpec;
 use crate::flags::CredentialFlags;
 
-/// One kind of gRPC call, in a plan or typed as flags.
+/// One kind of gRPC call.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GrpcSpec {
@@ -19,9 +19,10 @@ pub struct GrpcSpec {
     #[arg(short, long, alias = "call", help_heading = "Call")]
     pub method: Option<String>,
 
-    /// The message as JSON, or a list of them (a stream's; else calls take them in turn); @FILE or @- (stdin) that
-    /// holds it, or a message a line [default: the empty message].
+    /// The request message: a table, or its JSON text, with fields such as `{{seq}}` where it varies from call to call.
+    /// Default: the empty message.
     #[arg(
+        help = "The message as JSON, or a list of them (a stream's; else calls take them in turn); @FILE or @- (stdin) that holds it, or a message a line [default: the empty message]",
         id = "grpc_message",
         short = 'd',
         long = "data",
@@ -50,12 +51,22 @@ pub struct GrpcSpec {
     #[serde(skip)]
     pub(super) data_delimited: Vec<String>,
 
-    /// A .proto file that describes the method; may be given again.
-    #[arg(long, value_name = "FILE", help_heading = "Call")]
+    /// `.proto` files that describe the method.
+    #[arg(
+        help = "A .proto file that describes the method; may be given again",
+        long,
+        value_name = "FILE",
+        help_heading = "Call"
+    )]
     pub proto: Option<Vec<PathBuf>>,
 
-    /// Where imports of --proto are looked for; may be given again.
-    #[arg(long, value_name = "DIR", help_heading = "Call")]
+    /// Where imports of the `.proto` files are looked for.
+    #[arg(
+        help = "Where imports of --proto are looked for; may be given again",
+        long,
+        value_name = "DIR",
+        help_heading = "Call"
+    )]
     pub import_path: Option<Vec<PathBuf>>,
 
     /// A descriptor set that describes the method (protoc --descriptor_set_out --include_imports).
@@ -87,8 +98,13 @@ pub struct GrpcSpec {
     #[serde(skip)]
     pub(super) credentials: CredentialFlags,
 
-    /// Streams: messages to send on a call [default: as many as --data has].
-    #[arg(long, value_name = "N", help_heading = "Call")]
+    /// Streams: messages that the client sends on a call. Default: as many as are given.
+    #[arg(
+        help = "Streams: messages to send on a call [default: as many as --data has]",
+        long,
+        value_name = "N",
+        help_heading = "Call"
+    )]
     pub messages: Option<u32>,
 
     /// Streams: time between two messages of a call, or "answers": each after the answer to

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::call::HttpVersion;
 
-/// One kind of request over HTTP, in a plan or typed as flags.
+/// One kind of request over HTTP.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[command(next_help_heading = "Call")]
 #[serde(deny_unknown_fields, default)]
@@ -46,8 +46,13 @@ pub struct HttpSpec {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, MetadataSpec>,
 
-    /// The body, or @FILE or @- (stdin) that holds it.
-    #[arg(short = 'd', long = "data", value_name = "BODY")]
+    /// The request's body, which may have fields.
+    #[arg(
+        help = "The body, or @FILE or @- (stdin) that holds it",
+        short = 'd',
+        long = "data",
+        value_name = "BODY"
+    )]
     pub body: Option<String>,
 
     /// A file that holds the body.
@@ -58,8 +63,13 @@ pub struct HttpSpec {
     #[arg(long, value_name = "HOST")]
     pub host: Option<String>,
 
-    /// Statuses of calls that succeed: 200,204 or 2xx [default: 2xx].
-    #[arg(long, value_name = "STATUS", value_delimiter = ',')]
+    /// Statuses of calls that succeed: `[200, 204]`, `["2xx"]`. Default `["2xx"]`.
+    #[arg(
+        help = "Statuses of calls that succeed: 200,204 or 2xx [default: 2xx]",
+        long,
+        value_name = "STATUS",
+        value_delimiter = ','
+    )]
     pub expect: Option<Vec<StatusSpec>>,
 
     /// A header field that an answer must have, 'name: value'; may be given again.
