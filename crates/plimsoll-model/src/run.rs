@@ -30,7 +30,7 @@ pub use health::{HealthProblem, health};
 pub use interval::{IntervalRecord, Resources};
 pub use machine::{MachineUse, OtherProcess};
 pub use memory::{KernelMemory, MemoryReading, MemorySummary, Moment, ProcessMemory};
-pub use negotiated::{CertificateTaken, Handshakes, NegotiatedTls};
+pub use negotiated::{CertificateTaken, Handshakes, NegotiatedTls, version_name};
 pub use rotation::{RotationPart, RotationSummary};
 pub use shard_totals::ShardTotals;
 pub use shards::{ShardFigures, ShardState};

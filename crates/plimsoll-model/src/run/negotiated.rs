@@ -97,6 +97,11 @@ pub struct Handshakes {
     pub chosen: Option<String>,
 }
 
+/// A version as people write it: `TLSv1_3` is `TLS 1.3`.
+pub fn version_name(recorded: &str) -> String {
+    recorded.replace("TLSv", "TLS ").replace('_', ".")
+}
+
 impl Handshakes {
     fn is_like(&self, other: &Handshakes) -> bool {
         let same = |h: &Handshakes| Handshakes {
@@ -108,8 +113,7 @@ impl Handshakes {
 
     /// What they agreed on, for people.
     pub fn sentence(&self) -> String {
-        // `TLSv1_3` is `TLS 1.3`.
-        let version = self.version.replace("TLSv", "TLS ").replace('_', ".");
+        let version = version_name(&self.version);
         let mut parts = vec![version.as_str(), &self.suite];
         parts.extend(self.group.as_deref());
         let chain = match (&self.certificate, self.chain, self.chain_bytes) {

@@ -1,7 +1,7 @@
 //! The page around a report: its head, its style, and the verdict at its top.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use plimsoll_model::run::{Conditions, Run, Timestamp};
+use plimsoll_model::run::{Conditions, Run, Timestamp, version_name};
 
 use crate::facts;
 
@@ -64,12 +64,12 @@ impl Facts {
     pub(super) fn of(run: &Run) -> Facts {
         let h = &run.header;
         let how = facts::how(h);
-        let version = h.tls.as_ref().map(|tls| tls.version.as_str());
+        let version = h.tls.as_ref().map(|tls| version_name(&tls.version));
         let mut made = vec![("began", facts::when(h.started_at))];
         if !how.is_empty() {
             made.push(("load", how.join(", ")));
         }
-        made.extend(version.map(|version| ("negotiated", version.to_owned())));
+        made.extend(version.map(|version| ("negotiated", version)));
         made.extend(h.machine.as_ref().map(|m| ("machine", facts::machine(m))));
         made.push(("measured by", format!("plimsoll {}", h.tool_version)));
         made.retain(|(_, text)| !text.is_empty());
