@@ -71,7 +71,7 @@ fn number(text: &str) -> Option<(f64, &str)> {
     Some((digits.parse().ok()?, &text[end..]))
 }
 
-/// How one kind of quantity is typed, and what is said of a text that is none.
+/// How one kind of quantity is typed, and the words of its errors.
 struct Kind {
     /// `a rate`, and several: `rates`.
     what: [&'static str; 2],

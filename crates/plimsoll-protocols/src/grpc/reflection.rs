@@ -119,7 +119,7 @@ impl Mirror<'_> {
             })?
             .map_err(|status| match status.code() {
                 Code::Unimplemented => ReflectionError::Off,
-                // Of tonic, about an answer that is another message.
+                // From tonic, which could not decode the answer: it is another message.
                 Code::Internal if status.message().starts_with("failed to decode") => {
                     let problem = format!("{} ({ALIKE})", status.message());
                     ReflectionError::Answer {

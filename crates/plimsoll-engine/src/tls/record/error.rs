@@ -2,7 +2,7 @@
 
 use super::{MAX_EMPTY, MAX_KEY_UPDATES, MAX_WARNINGS};
 
-/// What is wrong with what the peer sent.
+/// Why what the peer sent is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// `bad_record_mac` (RFC 8446 §5.2).
