@@ -88,6 +88,31 @@ pub(crate) fn whole(record: &StageRecord, queries: u64) {
     }
 }
 
+/// One query each of so many sessions, all whole, although something happens to the bus once all of
+/// them have begun and send tokens. A query that begins while the bus is away is refused, and how
+/// long it is away depends on the machine.
+pub(crate) async fn whole_despite(
+    stack: &Stack,
+    gateway: &GatewayProcess,
+    sessions: u32,
+    disturbing: impl Future<Output = ()>,
+) -> StageRecord {
+    let queries = u64::from(sessions);
+    let runs = stack.runs().await + queries;
+    let frames = gateway.counter("frames_total").await + 2 * queries;
+    let loading = Loading::closed(sessions, 1)
+        .within(Duration::from_secs(60))
+        .carry_out(stack.api, gateway.address);
+    let disturbing = async {
+        stack.until_runs(runs).await;
+        gateway.until("frames_total", frames).await;
+        disturbing.await;
+    };
+    let (record, ()) = tokio::join!(loading, disturbing);
+    whole(&record, queries);
+    record
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sockets_killed_by_the_hundred_cost_no_token() {
     let slow = LlmOptions {

@@ -13,6 +13,7 @@ use plimsoll_relays::llm::LlmOptions;
 use tokio::time::Instant;
 
 use crate::client::{Client, numbers};
+use crate::killing::whole_despite;
 use crate::load::{Loading, of};
 use crate::stack::{GatewayProcess, Stack, quick};
 
@@ -248,11 +249,8 @@ async fn redis_killed_and_restarted_loses_no_token_of_a_run() {
     };
     let stack = Stack::on(server.bus().await, slow, GatewayOptions::default());
     let gateway = GatewayProcess::start(&server.bus().await, GatewayOptions::default());
-    // The server dies in the middle of every session's first query, and comes back empty.
-    let loading = Loading::closed(40, 3).carry_out(stack.api, gateway.address);
+    // The server dies in the middle of every session's query, and comes back empty.
     let killing = async {
-        gateway.until("sessions_open", 40).await;
-        gateway.until("frames_total", 80).await;
         server.kill();
         let path = "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
         let limit = Instant::now() + Duration::from_secs(30);
@@ -265,12 +263,8 @@ async fn redis_killed_and_restarted_loses_no_token_of_a_run() {
         }
         server.restart();
     };
-    let (record, ()) = tokio::join!(loading, killing);
-    let outcomes = format!("{:?}", record.outcomes);
-    assert_eq!((record.due, record.ok()), (120, 120), "{outcomes}");
-    assert_eq!(of(&record, Count::TokensReceived), 120 * 18);
+    let record = whole_despite(&stack, &gateway, 40, killing).await;
     assert_eq!(of(&record, Count::Reconnects), 0, "the sockets lived on");
-    assert_eq!(of(&record, Count::HistoryGone), 0, "nothing was gone");
     // And everything goes on as before.
     let record = Loading::closed(10, 2)
         .carry_out(stack.api, gateway.address)
@@ -287,18 +281,17 @@ async fn redis_that_stands_still_for_a_while_loses_no_token() {
     };
     let stack = Stack::on(server.bus().await, slow, GatewayOptions::default());
     let gateway = GatewayProcess::start(&server.bus().await, GatewayOptions::default());
-    let loading = Loading::closed(30, 2)
-        .within(Duration::from_secs(60))
-        .carry_out(stack.api, gateway.address);
     let stopping = async {
-        gateway.until("frames_total", 60).await;
         server.signal("-STOP");
         // Longer than any pause of a run, shorter than what is waited for an answer.
         tokio::time::sleep(Duration::from_secs(2)).await;
         server.signal("-CONT");
     };
-    let (record, ()) = tokio::join!(loading, stopping);
-    crate::killing::whole(&record, 60);
+    whole_despite(&stack, &gateway, 30, stopping).await;
+    let record = Loading::closed(30, 1)
+        .carry_out(stack.api, gateway.address)
+        .await;
+    crate::killing::whole(&record, 30);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -68,27 +68,13 @@ impl GatewayProcess {
 
     /// One of the gateway's counters or gauges.
     pub(crate) async fn counter(&self, counter: &str) -> u64 {
-        let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-        let (_, _, page) = http(self.address, request).await;
-        let line = format!("\nplimsoll_gateway_{counter} ");
-        let rest = page.split(&line).nth(1).expect("a counter").lines().next();
-        rest.and_then(|n| n.trim().parse().ok()).expect("a number")
+        counted(self.address, &format!("plimsoll_gateway_{counter}")).await
     }
 
     /// Waits until one of the gateway's counters or gauges is `least` or more.
     pub(crate) async fn until(&self, counter: &str, least: u64) {
-        let began = Instant::now();
-        loop {
-            let value = self.counter(counter).await;
-            if value >= least {
-                return;
-            }
-            assert!(
-                began.elapsed() < Duration::from_secs(60),
-                "{counter}: {value} of {least}"
-            );
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let reached = async || self.counter(counter).await >= least;
+        waited(&format!("{counter} is below {least}"), reached).await;
     }
 
     pub(crate) async fn stop(mut self) -> Metrics {
@@ -162,24 +148,49 @@ impl Stack {
         session(self.api).await
     }
 
+    /// One of the backend's counters or gauges.
+    async fn counter(&self, counter: &str) -> u64 {
+        counted(self.api, &format!("plimsoll_llm_{counter}")).await
+    }
+
+    /// Runs that the backend has begun since its start.
+    pub(crate) async fn runs(&self) -> u64 {
+        self.counter("runs_total").await
+    }
+
+    /// Waits until the backend has begun so many runs since its start.
+    pub(crate) async fn until_runs(&self, least: u64) {
+        let reached = async || self.runs().await >= least;
+        waited("runs have not begun", reached).await;
+    }
+
     /// Waits until the bus has all of every run. A client may have its last token before that, and
     /// what the backend is not sure of it posts again.
     pub(crate) async fn settled(&self) {
-        let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-        let limit = Instant::now() + Duration::from_secs(60);
-        loop {
-            let (_, _, page) = http(self.api, request).await;
-            assert!(page.contains("\nplimsoll_llm_runs_going_on "), "{page}");
-            if page.contains("\nplimsoll_llm_runs_going_on 0\n") {
-                return;
-            }
-            assert!(Instant::now() < limit, "runs go on");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let reached = async || self.counter("runs_going_on").await == 0;
+        waited("runs go on", reached).await;
     }
 
     pub(crate) async fn run(&self, session: &str) -> u16 {
         post(self.api, &format!("/session/{session}/run")).await.0
+    }
+}
+
+/// A counter or a gauge of a page of metrics.
+async fn counted(at: SocketAddr, name: &str) -> u64 {
+    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let (_, _, page) = http(at, request).await;
+    let rest = page.split(&format!("\n{name} ")).nth(1);
+    let value = rest.and_then(|rest| rest.lines().next()?.trim().parse().ok());
+    value.unwrap_or_else(|| panic!("no {name} in {page}"))
+}
+
+/// Waits for what comes sooner or later on any machine.
+async fn waited(not_yet: &str, reached: impl AsyncFn() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(60);
+    while !reached().await {
+        assert!(Instant::now() < limit, "{not_yet}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
