@@ -101,7 +101,7 @@ impl Carried {
     /// `None`: nothing was counted.
     fn of(run: &Run) -> Option<Carried> {
         let record = run.measured();
-        let measures = record.measures.as_ref()?;
+        let measures = &record.measures;
         let check = &run.summary.count_check;
         let connections = measures.of(Count::LinkConnections);
         (connections > 0).then(|| Carried {

@@ -43,8 +43,17 @@ codes! {
 }
 
 codes! {
-    /// What takes time, in nanoseconds.
+    /// What takes time, in nanoseconds: phases of connections, messages of streams, and what a
+    /// protocol measures besides.
     TimeMeasure(keyed, key, from_key):
+    Resolve "resolve" "name resolution";
+    Connect "connect" "TCP's handshake";
+    Handshake "handshake" "TLS's handshake";
+    Ready "ready" "the protocol's greeting";
+    Connection "connection" "all phases of a connection together";
+    ColdTotal "cold_total" "beginning of the connection to the end of the call, of cold calls that ended ok";
+    FirstMessage "first_message" "call's actual send to its first message from the server";
+    InterMessage "inter_message" "from a message from the server to the next on the same call";
     _ "session_create" "request to answer of the session's creation";
     SocketOpen "socket_open" "connect to upgrade answered of the session's socket";
     TimeToFirstToken "time_to_first_token" "query due to its first token";
@@ -52,6 +61,13 @@ codes! {
     TokenGap "token_gap" "from one token to the next";
     TokenMean "time_per_token" "query's time after the first token, divided by the tokens after it";
     Reconnect "reconnect" "socket lost to socket open again";
+}
+
+impl TimeMeasure {
+    /// One that a protocol measures besides its calls; the others are of connections and messages.
+    pub fn is_besides(self) -> bool {
+        self.index() > TimeMeasure::InterMessage.index()
+    }
 }
 
 /// What the protocol measured of one call. Zeros are left out.
@@ -122,20 +138,11 @@ impl From<ByName> for CallMeasures {
     }
 }
 
-/// Counters and times of one stage.
-#[derive(Clone, Debug, PartialEq)]
+/// Counters and times of one stage. Times of phases that did not happen are left out.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measures {
     counts: [u64; Count::COUNT],
     times: [Times; TimeMeasure::COUNT],
-}
-
-impl Default for Measures {
-    fn default() -> Measures {
-        Measures {
-            counts: [0; Count::COUNT],
-            times: std::array::from_fn(|_| Times::default()),
-        }
-    }
 }
 
 impl Measures {

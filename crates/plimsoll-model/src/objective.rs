@@ -198,7 +198,7 @@ fn is_lost(
         // How many handshakes there will be is not known beforehand.
         Metric::Rate | Metric::Resumed | Metric::Memory(_) => return false,
         // How many of these there will be is not known beforehand.
-        Metric::Time(Timed::Measure(_) | Timed::MessageGap | Timed::Connection, _) => return false,
+        Metric::Time(Timed::Measure(_), _) => return false,
         Metric::Time(timed, statistic) => (timed, statistic),
     };
     match statistic {
@@ -231,23 +231,22 @@ fn surely_over(
 }
 
 fn times(timed: Timed, record: &StageRecord) -> Option<&Times> {
-    let messages = record.messages.as_deref();
-    match timed {
-        Timed::Response => Some(&record.response),
-        Timed::Service => Some(&record.service),
-        Timed::FirstByte => Some(&record.first_byte),
-        Timed::Lag => Some(&record.lag),
-        Timed::Connection => Some(&record.phases.as_deref()?.total),
+    let of = |measure| record.measures.times(measure);
+    Some(match timed {
+        Timed::Response => &record.response,
+        Timed::Service => &record.service,
+        Timed::FirstByte => &record.first_byte,
+        Timed::Lag => &record.lag,
         Timed::FirstToken => {
-            let of = |m| Some(record.measures.as_deref()?.times(m)).filter(|t| !t.is_empty());
-            // From when it was due, where that is measured.
-            of(TimeMeasure::TimeToFirstToken)
-                .or_else(|| of(TimeMeasure::FirstToken))
-                .or_else(|| messages.map(|m| &m.first_message))
+            // From when it was due, where that is measured; the first message is a stream's.
+            let mut known = [TimeMeasure::TimeToFirstToken, TimeMeasure::FirstToken]
+                .map(of)
+                .into_iter();
+            let message = || record.messages.map(|_| of(TimeMeasure::FirstMessage));
+            known.find(|times| !times.is_empty()).or_else(message)?
         }
-        Timed::MessageGap => Some(&messages?.inter_message),
-        Timed::Measure(measure) => Some(record.measures.as_deref()?.times(measure)),
-    }
+        Timed::Measure(measure) => of(measure),
+    })
 }
 
 /// The more of what a connection held at first and at last.

@@ -463,14 +463,10 @@ pub enum Timed {
     FirstByte,
     /// From when a call was due to its actual send.
     Lag,
-    /// All phases of a connection together.
-    Connection,
     /// To the first token or message of an answer: from when its call was due where its driver
     /// knows tokens, otherwise from its send.
     FirstToken,
-    /// From one message of a stream to the next.
-    MessageGap,
-    /// What the protocol measures besides.
+    /// Of connections, of messages, or what the protocol measures besides.
     Measure(TimeMeasure),
 }
 

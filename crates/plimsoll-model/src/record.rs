@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::measure::{CallMeasures, Measures};
+use crate::measure::{CallMeasures, Measures, TimeMeasure};
 use crate::{ConnectPhases, Outcome, Sample};
 
 mod addresses;
 mod counts;
 mod details;
-mod parts;
+mod messages;
 mod slowest;
 mod tokens;
 mod turns;
@@ -24,7 +24,7 @@ pub use addresses::{AddressCounts, AddressTally};
 pub use counts::Counts;
 pub use details::DETAILS_PER_OUTCOME;
 pub(crate) use details::{add_detail, merge_details};
-pub use parts::{MessageRecord, PhaseRecord};
+pub use messages::MessageCounts;
 pub use slowest::{SLOWEST, SlowCall, Slowest};
 pub use turns::{Done, TurnBegan};
 
@@ -91,6 +91,9 @@ pub struct StageRecord {
     pub bytes_sent: u64,
     /// The same of answers.
     pub bytes_received: u64,
+    /// `None` until a message of a stream is counted.
+    #[serde(flatten)]
+    pub messages: Option<MessageCounts>,
     /// From the arrival to the end; calls that ended ok.
     #[serde(skip)]
     pub response: Times,
@@ -118,20 +121,29 @@ pub struct StageRecord {
     /// there.
     #[serde(skip)]
     pub cut_off: Times,
-    /// `None` until a connection is recorded.
+    /// What connections took, messages of streams, and what the protocol measures besides.
     #[serde(skip)]
-    pub phases: Option<Box<PhaseRecord>>,
-    /// `None` until a message of a stream is recorded.
-    #[serde(skip)]
-    pub messages: Option<Box<MessageRecord>>,
-    /// What the protocol measures besides; `None` until something is recorded.
-    #[serde(skip)]
-    pub measures: Option<Box<Measures>>,
+    pub measures: Measures,
     /// Times of calls that have one time each, in a closed loop nearly all: recorded once, and
     /// merged into all those that they stand for.
     #[serde(skip)]
     pub one_times: Times,
 }
+
+type Of = fn(&StageRecord) -> &Times;
+type OfMut = fn(&mut StageRecord) -> &mut Times;
+
+/// The times of calls, by the keys that they have in a line.
+pub(crate) const TIMES: [(&str, Of, OfMut); 8] = [
+    ("response_ns", |r| &r.response, |r| &mut r.response),
+    ("service_ns", |r| &r.service, |r| &mut r.service),
+    ("first_byte_ns", |r| &r.first_byte, |r| &mut r.first_byte),
+    ("failed_ns", |r| &r.failed, |r| &mut r.failed),
+    ("lag_ns", |r| &r.lag, |r| &mut r.lag),
+    ("pacing_ns", |r| &r.pacing, |r| &mut r.pacing),
+    ("delayed_ns", |r| &r.delayed, |r| &mut r.delayed),
+    ("cut_off_ns", |r| &r.cut_off, |r| &mut r.cut_off),
+];
 
 /// Left out, then.
 pub(crate) fn is_zero(n: &u64) -> bool {
@@ -185,10 +197,8 @@ impl StageRecord {
             self.connection(p);
         }
         if s.outcome.is_ok() {
-            self.phases
-                .get_or_insert_default()
-                .cold_total
-                .record(p.total_ns() + s.service_ns());
+            let total_ns = p.total_ns() + s.service_ns();
+            self.measures.record(TimeMeasure::ColdTotal, total_ns);
         }
     }
 
@@ -200,7 +210,17 @@ impl StageRecord {
         }
         self.connections_retried += u64::from(p.retried);
         self.certificates_replaced += u64::from(p.replaced);
-        self.phases.get_or_insert_default().record(p);
+        for (measure, ns) in [
+            (TimeMeasure::Resolve, p.resolve_ns),
+            (TimeMeasure::Connect, p.connect_ns),
+            (TimeMeasure::Handshake, p.handshake_ns),
+            (TimeMeasure::Ready, p.ready_ns),
+        ] {
+            if ns > 0 {
+                self.measures.record(measure, ns);
+            }
+        }
+        self.measures.record(TimeMeasure::Connection, p.total_ns());
     }
 
     /// Calls that ended ok.
@@ -253,29 +273,19 @@ impl StageRecord {
         self.slowest.merge(&other.slowest);
         self.bytes_sent += other.bytes_sent;
         self.bytes_received += other.bytes_received;
-        self.response.merge(&other.response);
-        self.service.merge(&other.service);
-        self.first_byte.merge(&other.first_byte);
-        self.failed.merge(&other.failed);
-        self.lag.merge(&other.lag);
-        self.pacing.merge(&other.pacing);
-        self.delayed.merge(&other.delayed);
-        self.cut_off.merge(&other.cut_off);
+        for (_, of, of_mut) in TIMES {
+            of_mut(self).merge(of(other));
+        }
         if !other.one_times.is_empty() {
             for times in [&mut self.response, &mut self.service, &mut self.first_byte] {
                 times.merge(&other.one_times);
             }
             self.lag.record_n(0, other.one_times.len());
         }
-        if let Some(theirs) = other.phases.as_ref().filter(|p| !p.is_empty()) {
-            self.phases.get_or_insert_default().merge(theirs);
-        }
-        if let Some(theirs) = other.messages.as_ref().filter(|m| !m.is_empty()) {
+        if let Some(theirs) = other.messages {
             self.messages.get_or_insert_default().merge(theirs);
         }
-        if let Some(theirs) = other.measures.as_ref().filter(|m| !m.is_empty()) {
-            self.measures.get_or_insert_default().merge(theirs);
-        }
+        self.measures.merge(&other.measures);
     }
 
     fn count_at(&mut self, address: &str, counts: &AddressCounts) {
@@ -289,35 +299,19 @@ impl StageRecord {
 
     /// Forget everything, keep the memory.
     pub fn clear(&mut self) {
-        fn cleared(mut times: Times) -> Times {
-            times.clear();
-            times
-        }
-        let mut old = std::mem::take(self);
-        if let Some(phases) = &mut old.phases {
-            phases.all_mut().into_iter().for_each(Times::clear);
-        }
-        if let Some(messages) = &mut old.messages {
-            messages.clear();
-        }
-        if let Some(measures) = &mut old.measures {
-            measures.clear();
-        }
-        *self = StageRecord {
-            response: cleared(old.response),
-            service: cleared(old.service),
-            first_byte: cleared(old.first_byte),
-            failed: cleared(old.failed),
-            lag: cleared(old.lag),
-            pacing: cleared(old.pacing),
-            delayed: cleared(old.delayed),
-            cut_off: cleared(old.cut_off),
-            one_times: cleared(old.one_times),
-            phases: old.phases,
-            messages: old.messages,
-            measures: old.measures,
+        let mut kept = StageRecord {
+            one_times: std::mem::take(&mut self.one_times),
+            measures: std::mem::take(&mut self.measures),
             ..StageRecord::default()
         };
+        kept.one_times.clear();
+        kept.measures.clear();
+        for (_, _, of_mut) in TIMES {
+            let times = of_mut(&mut kept);
+            *times = std::mem::take(of_mut(self));
+            times.clear();
+        }
+        *self = kept;
     }
 
     /// Nothing was recorded.
@@ -334,8 +328,8 @@ impl StageRecord {
             && self.addresses.is_empty()
             && self.pacing.is_empty()
             && self.delayed.is_empty()
-            && self.messages.as_ref().is_none_or(|m| m.is_empty())
-            && self.measures.as_ref().is_none_or(|m| m.is_empty())
+            && self.messages.is_none()
+            && self.measures.is_empty()
     }
 }
 

@@ -296,18 +296,16 @@ impl Recorder {
     #[inline]
     pub fn first_message(&mut self, stage: u8, ns: u64) {
         let record = self.current.stage_mut(stage);
-        let messages = record.messages.get_or_insert_default();
-        messages.received += 1;
-        messages.first_message.record(ns);
+        record.messages.get_or_insert_default().received += 1;
+        record.measures.record(TimeMeasure::FirstMessage, ns);
     }
 
     /// A message from the server came `ns` nanoseconds after the one before it.
     #[inline]
     pub fn inter_message(&mut self, stage: u8, ns: u64) {
         let record = self.current.stage_mut(stage);
-        let messages = record.messages.get_or_insert_default();
-        messages.received += 1;
-        messages.inter_message.record(ns);
+        record.messages.get_or_insert_default().received += 1;
+        record.measures.record(TimeMeasure::InterMessage, ns);
     }
 
     /// `n` messages were sent on a call that has ended.
@@ -326,15 +324,14 @@ impl Recorder {
     /// Counts what the protocol counts besides its calls.
     #[inline]
     pub fn count(&mut self, stage: u8, count: Count, n: u64) {
-        let record = self.current.stage_mut(stage);
-        record.measures.get_or_insert_default().add(count, n);
+        self.current.stage_mut(stage).measures.add(count, n);
     }
 
     /// Records a time, in nanoseconds, that the protocol measures besides its calls.
     #[inline]
     pub fn time(&mut self, stage: u8, measure: TimeMeasure, ns: u64) {
         let record = self.current.stage_mut(stage);
-        record.measures.get_or_insert_default().record(measure, ns);
+        record.measures.record(measure, ns);
     }
 
     /// The text of a failure. The first few distinct texts of an outcome are kept.

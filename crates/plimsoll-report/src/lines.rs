@@ -9,10 +9,10 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 
-use plimsoll_model::Outcome;
 use plimsoll_model::input;
 use plimsoll_model::record::StageRecord;
 use plimsoll_model::run::{IntervalRecord, Run, RunError, RunHeader, RunWriter, Timestamp};
+use plimsoll_model::{Outcome, TimeMeasure};
 use serde::Deserialize;
 
 use crate::ExportError;
@@ -95,13 +95,10 @@ fn add(record: &mut StageRecord, cold: bool, text: &str) -> Result<(), String> {
     }
     record.outcomes.add(Outcome::Ok, 1);
     if cold {
-        let phases = record.phases.get_or_insert_default();
-        phases
-            .total
-            .record(nanoseconds("t_connect_ms", line.t_connect_ms)?);
-        phases
-            .cold_total
-            .record(nanoseconds("t_total_ms", line.t_total_ms)?);
+        let connection = nanoseconds("t_connect_ms", line.t_connect_ms)?;
+        let total = nanoseconds("t_total_ms", line.t_total_ms)?;
+        record.measures.record(TimeMeasure::Connection, connection);
+        record.measures.record(TimeMeasure::ColdTotal, total);
         record
             .service
             .record(nanoseconds("t_first_rpc_ms", line.t_first_rpc_ms)?);

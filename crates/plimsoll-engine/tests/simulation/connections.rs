@@ -54,7 +54,8 @@ fn an_address_that_is_silent_is_raced_after_a_quarter_of_a_second() {
     let record = simulate_on(load, at_three(1).silent_at(three()[0]));
     accounted(&record);
     assert_eq!((record.ok(), record.errors()), (1200, 0));
-    let connect = record.phases.as_ref().unwrap().connect.histogram().unwrap();
+    let connect = record.measures.times(TimeMeasure::Connect);
+    let connect = connect.histogram().unwrap();
     assert!(
         (250_000_000..251_000_000).contains(&connect.max()),
         "{}",
@@ -177,10 +178,10 @@ fn a_new_connection_for_every_call_has_its_phases() {
     let record = simulate(load, Weather::calm(1), echo(1));
     accounted(&record);
     assert_eq!(record.ok(), 200);
-    let phases = record.phases.as_ref().unwrap();
+    let phase = |measure| micros(record.measures.times(measure), 0.5);
     // One round trip to connect; one and the server's delay for the greeting.
-    assert!((100.0..110.0).contains(&micros(&phases.connect, 0.5)));
-    assert!((1_100.0..1_110.0).contains(&micros(&phases.ready, 0.5)));
+    assert!((100.0..110.0).contains(&phase(TimeMeasure::Connect)));
+    assert!((1_100.0..1_110.0).contains(&phase(TimeMeasure::Ready)));
     assert!((2_200.0..2_310.0).contains(&micros(&record.response, 0.5)));
 }
 

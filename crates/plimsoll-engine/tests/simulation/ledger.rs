@@ -173,9 +173,11 @@ fn stage(page: &mut String, index: u8, record: &StageRecord) {
     for of in [&r.lag, &r.pacing, &r.delayed, &r.cut_off] {
         times(&mut digest, of);
     }
-    if let Some(p) = &r.phases {
-        for of in [&p.connect, &p.ready, &p.total, &p.cold_total] {
-            times(&mut digest, of);
+    let (connect, ready) = (TimeMeasure::Connect, TimeMeasure::Ready);
+    let (total, cold_total) = (TimeMeasure::Connection, TimeMeasure::ColdTotal);
+    if !r.measures.times(total).is_empty() {
+        for measure in [connect, ready, total, cold_total] {
+            times(&mut digest, r.measures.times(measure));
         }
     }
     writeln!(page, "  bytes, times: {:016x}", digest.0).unwrap();

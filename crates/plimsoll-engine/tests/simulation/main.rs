@@ -18,7 +18,7 @@ use plimsoll_model::plan::{
     Arrivals, Load, Metric, Objective, Reuse, Shard, Spacing, Stage, Statistic, Timed,
 };
 use plimsoll_model::record::{AddressCounts, Interval, StageRecord};
-use plimsoll_model::{Outcome, Time};
+use plimsoll_model::{Outcome, Time, TimeMeasure};
 use proptest::prelude::*;
 
 mod calls;

@@ -129,12 +129,12 @@ pub(super) fn surely_over(
 
 /// Times that are long for a reason of the client's machine, or are not those asked for.
 fn is_anothers(timed: Timed, record: &StageRecord, circumstances: &Circumstances) -> bool {
-    let measures = record.measures.as_deref();
-    let from_due = measures.map(|all| all.times(TimeMeasure::TimeToFirstToken));
+    let from_due = record.measures.times(TimeMeasure::TimeToFirstToken);
     let waits_for_connection = match timed {
-        Timed::Response | Timed::Lag | Timed::Connection | Timed::Measure(_) => true,
-        Timed::FirstToken => from_due.is_some_and(|times| !times.is_empty()),
-        _ => false,
+        Timed::Response | Timed::Lag => true,
+        Timed::Measure(measure) => measure != TimeMeasure::InterMessage,
+        Timed::FirstToken => !from_due.is_empty(),
+        Timed::Service | Timed::FirstByte => false,
     };
     circumstances.short && waits_for_connection || circumstances.not_resumed
 }

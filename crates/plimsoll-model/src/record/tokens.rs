@@ -9,7 +9,6 @@ impl Interval {
     pub fn count_tokens(&mut self, counter: &TokenCounter) {
         for (stage, text) in std::mem::take(&mut self.texts) {
             let measures = &mut self.stage_mut(stage).measures;
-            let measures = measures.get_or_insert_default();
             match counter.count(&text) {
                 Some(tokens) => measures.add(Count::TokensCounted, tokens),
                 None => measures.add(Count::AnswersUncounted, 1),
@@ -35,7 +34,7 @@ mod tests {
         for _ in 0..2 {
             interval.count_tokens(&counter);
             let of = |stage: u8, count| match interval.recorded().find(|(s, _)| *s == stage) {
-                Some((_, record)) => record.measures.as_ref().map_or(0, |m| m.of(count)),
+                Some((_, record)) => record.measures.of(count),
                 None => 0,
             };
             assert_eq!([0, 1].map(|s| of(s, Count::TokensCounted)), [2, 4]);

@@ -25,15 +25,8 @@ fn what_a_protocol_counts_and_sends_is_kept_and_nothing_is_nothing() {
     recorder.messages_sent(0, 4);
     let interval = recorder.take(None);
     let (_, record) = interval.recorded().next().unwrap();
-    assert_eq!(
-        record
-            .measures
-            .as_ref()
-            .unwrap()
-            .of(Count::keyed("sessions_ok")),
-        5
-    );
-    assert_eq!(record.messages.as_ref().unwrap().sent, 4);
+    assert_eq!(record.measures.of(Count::keyed("sessions_ok")), 5);
+    assert_eq!(record.messages.unwrap().sent, 4);
 }
 
 #[test]
@@ -106,11 +99,13 @@ fn the_messages_of_streams_are_merged_and_cleared() {
     let mut total = Interval::default();
     total.merge(&interval);
     total.merge(&interval);
-    let messages = total.stages[0].as_deref().unwrap().messages.as_deref();
-    let messages = messages.unwrap();
+    let record = total.stages[0].as_deref().unwrap();
+    let messages = record.messages.unwrap();
     assert_eq!((messages.sent, messages.received), (8, 6));
-    assert_eq!(messages.first_message.len(), 2);
-    assert_eq!(messages.inter_message.histogram().unwrap().max(), 900);
+    let times = |measure| record.measures.times(measure);
+    assert_eq!(times(TimeMeasure::FirstMessage).len(), 2);
+    let between = times(TimeMeasure::InterMessage).histogram().unwrap();
+    assert_eq!(between.max(), 900);
     interval.clear();
     assert!(interval.is_empty());
 }
@@ -193,10 +188,10 @@ fn a_cold_calls_connection_is_not_lag() {
     );
     assert_eq!(record.connections_retried, 1);
     assert_eq!(record.certificates_replaced, 1);
-    let times = record.phases.as_deref().unwrap();
-    assert!(times.resolve.is_empty());
-    assert_eq!(times.total.histogram().unwrap().max(), 1_800);
-    assert_eq!(times.cold_total.histogram().unwrap().max(), 7_803);
+    let times = |measure| record.measures.times(measure).histogram();
+    assert!(times(TimeMeasure::Resolve).is_none());
+    assert_eq!(times(TimeMeasure::Connection).unwrap().max(), 1_800);
+    assert_eq!(times(TimeMeasure::ColdTotal).unwrap().max(), 7_803);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::Outcome;
 use crate::measure::{Count, TimeMeasure};
-use crate::record::{MessageRecord, StageRecord, Times, TurnBegan};
+use crate::record::{StageRecord, TIMES, Times, TurnBegan};
 
 use super::machine::MachineUse;
 use super::memory::MemoryReading;
@@ -175,11 +175,6 @@ struct StageLine<'a> {
     stage: u8,
     #[serde(flatten)]
     record: Cow<'a, StageRecord>,
-    /// Of streams; left out where there are none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    messages_sent: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    messages_received: Option<u64>,
     /// What the protocol counts besides; zeros are left out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     counts: BTreeMap<String, u64>,
@@ -190,12 +185,10 @@ struct StageLine<'a> {
 impl<'a> StageLine<'a> {
     fn of(stage: u8, record: &'a StageRecord) -> StageLine<'a> {
         let mut serializer = V2DeflateSerializer::new();
-        let known = histograms(record).into_iter();
+        let known = histograms(record);
         StageLine {
             stage,
             record: Cow::Borrowed(record),
-            messages_sent: record.messages.as_ref().map(|m| m.sent),
-            messages_received: record.messages.as_ref().map(|m| m.received),
             counts: measured_counts(record),
             histograms: known
                 .filter_map(|(key, times)| Some((key, encode(times.histogram()?, &mut serializer))))
@@ -207,18 +200,10 @@ impl<'a> StageLine<'a> {
     /// An unknown name of a count or histogram, or a histogram that can't be decoded.
     fn stage(self) -> Result<(u8, StageRecord), String> {
         let mut record = self.record.into_owned();
-        let messages = self.messages_sent.zip(self.messages_received);
-        record.messages = messages.map(|(sent, received)| {
-            Box::new(MessageRecord {
-                sent,
-                received,
-                ..MessageRecord::default()
-            })
-        });
         for (key, n) in &self.counts {
             let count = Count::from_key(key)
                 .ok_or_else(|| format!("{key:?} is not the name of a count"))?;
-            record.measures.get_or_insert_default().add(count, *n);
+            record.measures.add(count, *n);
         }
         for (key, encoded) in &self.histograms {
             let histogram = decode(encoded).map_err(|e| format!("histogram {key:?}: {e}"))?;
@@ -230,80 +215,26 @@ impl<'a> StageLine<'a> {
     }
 }
 
-/// The keys of a connection's phases, in the order in which a record lists them.
-const PHASES: [&str; 6] = [
-    "resolve_ns",
-    "connect_ns",
-    "handshake_ns",
-    "ready_ns",
-    "connection_ns",
-    "cold_total_ns",
-];
-
 /// The times of a stage by the keys they have in the line, with their unit: nanoseconds.
-pub fn histograms(record: &StageRecord) -> Vec<(String, &Times)> {
-    let mut all = vec![
-        ("response_ns", &record.response),
-        ("service_ns", &record.service),
-        ("first_byte_ns", &record.first_byte),
-        ("failed_ns", &record.failed),
-        ("lag_ns", &record.lag),
-        ("pacing_ns", &record.pacing),
-        ("delayed_ns", &record.delayed),
-        ("cut_off_ns", &record.cut_off),
-    ];
-    if let Some(phases) = &record.phases {
-        all.extend(PHASES.into_iter().zip(phases.all()));
-    }
-    if let Some(messages) = &record.messages {
-        all.extend([
-            ("first_message_ns", &messages.first_message),
-            ("inter_message_ns", &messages.inter_message),
-        ]);
-    }
-    let all = all.into_iter().map(|(key, times)| (key.to_owned(), times));
-    let measures = record.measures.iter().flat_map(|measures| {
-        let of = |m| (measure_key(m), measures.times(m));
-        TimeMeasure::all().map(of)
-    });
-    all.chain(measures).collect()
-}
-
-/// Like the others, it says its unit.
-fn measure_key(measure: TimeMeasure) -> String {
-    format!("{}_ns", measure.key())
+pub fn histograms(record: &StageRecord) -> impl Iterator<Item = (String, &Times)> {
+    let of_calls = TIMES
+        .into_iter()
+        .map(|(key, of, _)| (key.to_owned(), of(record)));
+    let measured = |m: TimeMeasure| (format!("{}_ns", m.key()), record.measures.times(m));
+    of_calls.chain(TimeMeasure::all().map(measured))
 }
 
 fn measured_counts(record: &StageRecord) -> BTreeMap<String, u64> {
-    let all = record.measures.iter().flat_map(|measures| {
-        let of = |count: Count| (count.key().to_owned(), measures.of(count));
-        Count::all().map(of)
-    });
+    let all = Count::all().map(|count| (count.key().to_owned(), record.measures.of(count)));
     all.filter(|(_, n)| *n > 0).collect()
 }
 
 fn histogram_mut<'a>(record: &'a mut StageRecord, key: &str) -> Option<&'a mut Times> {
-    Some(match key {
-        "response_ns" => &mut record.response,
-        "service_ns" => &mut record.service,
-        "first_byte_ns" => &mut record.first_byte,
-        "failed_ns" => &mut record.failed,
-        "lag_ns" => &mut record.lag,
-        "pacing_ns" => &mut record.pacing,
-        "delayed_ns" => &mut record.delayed,
-        "cut_off_ns" => &mut record.cut_off,
-        "first_message_ns" => &mut record.messages.get_or_insert_default().first_message,
-        "inter_message_ns" => &mut record.messages.get_or_insert_default().inter_message,
-        _ => {
-            if let Some(measure) = TimeMeasure::all().find(|m| measure_key(*m) == key) {
-                let measures = record.measures.get_or_insert_default();
-                return Some(measures.times_mut(measure));
-            }
-            let phase = PHASES.iter().position(|phase| *phase == key)?;
-            let phases = record.phases.get_or_insert_default();
-            return phases.all_mut().into_iter().nth(phase);
-        }
-    })
+    if let Some((.., of_mut)) = TIMES.into_iter().find(|(known, ..)| *known == key) {
+        return Some(of_mut(record));
+    }
+    let measure = TimeMeasure::from_key(key.strip_suffix("_ns")?)?;
+    Some(record.measures.times_mut(measure))
 }
 
 fn encode(histogram: &Histogram<u64>, serializer: &mut V2DeflateSerializer) -> String {

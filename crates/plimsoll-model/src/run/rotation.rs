@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::interval::{IntervalRecord, Resources};
 use super::times::TimesSummary;
+use crate::TimeMeasure;
 use crate::record::Times;
 
 /// Intervals of a run in which certificates were replaced, those next to them, and the others;
@@ -93,9 +94,8 @@ impl Part {
             part.errors += record.errors();
             part.connect_failures += record.connect_failures.total();
             part.connections += record.connections_full + record.connections_resumed;
-            if let Some(phases) = &record.phases {
-                part.handshake.merge(&phases.handshake);
-            }
+            part.handshake
+                .merge(record.measures.times(TimeMeasure::Handshake));
         }
         Some(part)
     }

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::Outcome;
 use crate::measure::{Count, Measures, TimeMeasure};
-use crate::record::{AddressCounts, Counts, MessageRecord, PhaseRecord, StageRecord, is_zero};
+use crate::record::{AddressCounts, Counts, StageRecord, is_zero};
 
 use super::health::{HealthProblem, health};
 use super::memory::MemorySummary;
@@ -28,7 +28,7 @@ pub use slow_calls::SlowCallSummary;
 pub use totals::Totals;
 
 /// The phases of the connections that were made. `None`: didn't happen.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct PhasesSummary {
     /// Name resolution.
     pub resolve: Option<TimesSummary>,
@@ -45,15 +45,17 @@ pub struct PhasesSummary {
 }
 
 impl PhasesSummary {
-    fn of(phases: &PhaseRecord) -> PhasesSummary {
-        PhasesSummary {
-            resolve: TimesSummary::of(&phases.resolve),
-            connect: TimesSummary::of(&phases.connect),
-            handshake: TimesSummary::of(&phases.handshake),
-            ready: TimesSummary::of(&phases.ready),
-            connection: TimesSummary::of(&phases.total),
-            cold_total: TimesSummary::of(&phases.cold_total),
-        }
+    fn of(measures: &Measures) -> Option<PhasesSummary> {
+        let of = |measure| TimesSummary::of(measures.times(measure));
+        let phases = PhasesSummary {
+            resolve: of(TimeMeasure::Resolve),
+            connect: of(TimeMeasure::Connect),
+            handshake: of(TimeMeasure::Handshake),
+            ready: of(TimeMeasure::Ready),
+            connection: of(TimeMeasure::Connection),
+            cold_total: of(TimeMeasure::ColdTotal),
+        };
+        Some(phases).filter(|phases| *phases != PhasesSummary::default())
     }
 }
 
@@ -74,15 +76,17 @@ pub struct MessagesSummary {
 
 impl MessagesSummary {
     /// `lasted`: until the last of them had come.
-    fn of(messages: &MessageRecord, lasted: Duration) -> MessagesSummary {
+    fn of(record: &StageRecord, lasted: Duration) -> Option<MessagesSummary> {
+        let messages = record.messages?;
+        let of = |measure| TimesSummary::of(record.measures.times(measure));
         let seconds = lasted.as_secs_f64();
-        MessagesSummary {
+        Some(MessagesSummary {
             sent: messages.sent,
             received: messages.received,
             received_per_s: (seconds > 0.0).then(|| rounded(messages.received as f64 / seconds)),
-            first_message: TimesSummary::of(&messages.first_message),
-            inter_message: TimesSummary::of(&messages.inter_message),
-        }
+            first_message: of(TimeMeasure::FirstMessage),
+            inter_message: of(TimeMeasure::InterMessage),
+        })
     }
 }
 
@@ -96,14 +100,17 @@ pub struct MeasuresSummary {
 }
 
 impl MeasuresSummary {
-    fn of(measures: &Measures) -> MeasuresSummary {
+    fn of(measures: &Measures) -> Option<MeasuresSummary> {
         let counts = Count::all().map(|c| (c.key(), measures.of(c)));
         let times = TimeMeasure::all()
+            .filter(|m| m.is_besides())
             .filter_map(|m| Some((m.key(), TimesSummary::of(measures.times(m))?)));
-        MeasuresSummary {
+        let all = MeasuresSummary {
             counts: counts.collect(),
             times: times.collect(),
-        }
+        };
+        let is_any = all.counts.values().any(|n| *n > 0) || !all.times.is_empty();
+        is_any.then_some(all)
     }
 }
 
@@ -290,9 +297,6 @@ impl StageSummary {
             (seconds > 0.0).then(|| rounded(n as f64 / seconds))
         };
         let settled = r.ok() + r.errors();
-        let phases = r.phases.as_deref().filter(|p| !p.is_empty());
-        let messages = r.messages.as_deref().filter(|m| !m.is_empty());
-        let measures = r.measures.as_deref().filter(|m| !m.is_empty());
         StageSummary {
             name,
             warmup: false,
@@ -328,9 +332,9 @@ impl StageSummary {
             failed: TimesSummary::of(&r.failed),
             lag: TimesSummary::of(&r.lag),
             pacing: TimesSummary::of(&r.pacing),
-            phases: phases.map(PhasesSummary::of),
-            messages: messages.map(|m| MessagesSummary::of(m, totals.lasted)),
-            measures: measures.map(MeasuresSummary::of),
+            phases: PhasesSummary::of(&r.measures),
+            messages: MessagesSummary::of(r, totals.lasted),
+            measures: MeasuresSummary::of(&r.measures),
             client: totals.client.summary(r.ended()),
             server: totals.server.summary(r.ended()),
         }

@@ -14,9 +14,9 @@ const TIMES: [(&str, Timed); 9] = [
     ("service", Timed::Service),
     ("first_byte", Timed::FirstByte),
     ("lag", Timed::Lag),
-    ("connection", Timed::Connection),
+    ("connection", Timed::Measure(TimeMeasure::Connection)),
     ("ttft", Timed::FirstToken),
-    ("message_gap", Timed::MessageGap),
+    ("message_gap", Timed::Measure(TimeMeasure::InterMessage)),
     ("tpot", Timed::Measure(TimeMeasure::TokenMean)),
     ("itl", Timed::Measure(TimeMeasure::TokenGap)),
 ];
@@ -107,13 +107,18 @@ fn timed(name: &str, statistic: &str) -> Result<Timed, String> {
         .iter()
         .find(|(known, _)| *known == name)
         .map(|(_, timed)| *timed);
+    let mut measured = TimeMeasure::all().filter(|measure| measure.is_besides());
     known
-        .or_else(|| TimeMeasure::from_key(name).map(Timed::Measure))
+        .or_else(|| measured.find(|m| m.key() == name).map(Timed::Measure))
         .ok_or_else(|| {
             let names: Vec<&str> = TIMES
                 .iter()
                 .map(|(name, _)| *name)
-                .chain(TimeMeasure::all().map(TimeMeasure::key))
+                .chain(
+                    TimeMeasure::all()
+                        .filter(|m| m.is_besides())
+                        .map(TimeMeasure::key),
+                )
                 .collect();
             match suggest(name, &names) {
                 Some(nearest) => format!(

@@ -9,7 +9,7 @@ use plimsoll_model::quantity::{bytes, time};
 use plimsoll_model::record::{StageRecord, Times};
 use plimsoll_model::run::Run;
 use plimsoll_model::statistics::quantile::quantile;
-use plimsoll_model::{Blame, Outcome};
+use plimsoll_model::{Blame, Outcome, TimeMeasure};
 
 use super::Status;
 use super::status::SOFA_ERROR;
@@ -50,8 +50,7 @@ pub(super) fn render(run: &Run) -> String {
         spread_of(&record.service),
         us,
     );
-    let connect = record.phases.as_deref();
-    let connect = connect.and_then(|phases| spread_of(&phases.total));
+    let connect = spread_of(record.measures.times(TimeMeasure::Connection));
     spread(&mut out, "time for connect:", connect, us);
     let rate = |rate| format!("{rate:.2}");
     spread(&mut out, "req/s           :", rates(run), rate);

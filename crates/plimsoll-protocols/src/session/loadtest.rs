@@ -96,7 +96,7 @@ fn import(
         read.reconnects(summary);
     }
     read.count_sessions();
-    read.record.measures = Some(Box::new(read.measures));
+    read.record.measures = read.measures;
     let interval = IntervalRecord {
         length: length
             .and_then(|s| Duration::try_from_secs_f64(s).ok())
@@ -351,7 +351,7 @@ mod tests {
             // To three digits.
             let shortest_ms = response.min() / 1_000_000;
             assert!((1498..=1502).contains(&shortest_ms), "{shortest_ms}");
-            let measures = record.measures.as_ref().unwrap();
+            let measures = &record.measures;
             for (c, n) in [
                 (Count::TokensReceived, 40),
                 (OK, 1),

@@ -193,7 +193,7 @@ fn seeds() -> Vec<u64> {
 }
 
 fn of(record: &StageRecord, count: Count) -> u64 {
-    record.measures.as_ref().map_or(0, |m| m.of(count))
+    record.measures.of(count)
 }
 
 #[test]

@@ -296,7 +296,7 @@ fn first_tokens_count_from_when_users_had_thought(multiplexes: bool) {
     let record = total.stage_mut(0).clone();
     let all = u64::from(USERS * TURNS);
     assert_eq!((record.due, record.ok()), (all, all));
-    let measures = record.measures.as_deref().unwrap();
+    let measures = &record.measures;
     assert_eq!(measures.of(Count::UsersOk), u64::from(USERS));
     assert_eq!(measures.of(Count::TokensReceived), 2 * all);
     let first = measures.times(TimeMeasure::TimeToFirstToken);

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_engine::tls::limits;
-use plimsoll_model::Plan;
 use plimsoll_model::ladder::{Part, Percentile, Rung};
 use plimsoll_model::limits::{Handshake, Primitives};
 use plimsoll_model::plan::{Group, Identity, Reuse, TlsVersion};
 use plimsoll_model::record::Times;
 use plimsoll_model::run::Run;
 use plimsoll_model::spec::{RungSpec, Secured};
+use plimsoll_model::{Plan, TimeMeasure};
 use plimsoll_stack::certificates::Options;
 
 use super::Rounds;
@@ -62,11 +62,8 @@ pub(super) fn note_connections(
         true => Part::Resumed,
         false => Part::Connections,
     };
-    let Some(phases) = run.measured().phases else {
-        return;
-    };
     let times = all.entry(part).or_default();
-    times.merge(&phases.total);
+    times.merge(run.measured().measures.times(TimeMeasure::Connection));
     if let Some(p99) = Percentile::p99(times) {
         rung.connection_p99.insert(part, p99);
     }

@@ -74,18 +74,16 @@ impl Figures {
             besides.push(("messages sent", messages.sent));
             besides.push(("messages received", messages.received));
         }
-        if let Some(measures) = &record.measures {
-            besides.extend(
-                [
-                    (Count::TokensReceived, "tokens"),
-                    (const { Count::keyed("sessions_ok") }, "sessions ok"),
-                    (Count::Reconnects, "reconnects"),
-                ]
-                .into_iter()
-                .map(|(count, name)| (name, measures.of(count)))
-                .filter(|(_, n)| *n > 0),
-            );
-        }
+        besides.extend(
+            [
+                (Count::TokensReceived, "tokens"),
+                (const { Count::keyed("sessions_ok") }, "sessions ok"),
+                (Count::Reconnects, "reconnects"),
+            ]
+            .into_iter()
+            .map(|(count, name)| (name, record.measures.of(count)))
+            .filter(|(_, n)| *n > 0),
+        );
         Figures {
             seconds,
             due: record.due,
@@ -126,14 +124,12 @@ fn times(record: &StageRecord) -> Vec<(&'static str, Spread)> {
             kinds.push((name, Spread::of(times)));
         }
     };
-    let measures = record.measures.as_deref();
-    let of = |measure| measures.map(|m| m.times(measure)).filter(|t| !t.is_empty());
+    let of = |measure| Some(record.measures.times(measure)).filter(|t| !t.is_empty());
     let due = of(TimeMeasure::TimeToFirstToken);
     part("1st token", due.or_else(|| of(TimeMeasure::FirstToken)));
     part("token gap", of(TimeMeasure::TokenGap));
-    let messages = record.messages.as_deref();
-    part("1st msg", messages.map(|m| &m.first_message));
-    part("msg gap", messages.map(|m| &m.inter_message));
+    part("1st msg", of(TimeMeasure::FirstMessage));
+    part("msg gap", of(TimeMeasure::InterMessage));
     kinds.push(("service", Spread::of(&record.service)));
     kinds.push(("lag", Spread::of(&record.lag)));
     kinds

@@ -128,14 +128,14 @@ fn queries_per_session(run: &Run) -> Option<u32> {
 fn summary(run: &Run) -> Value {
     let record = run.measured();
     let total = &run.summary.total;
-    let count = |c: Count| record.measures.as_ref().map_or(0, |m| m.of(c));
-    let times = |m: TimeMeasure| record.measures.as_ref().map(|all| all.times(m));
+    let count = |c: Count| record.measures.of(c);
+    let times = |m: TimeMeasure| record.measures.times(m);
     let seconds = total.lasted_us.unwrap_or(0) as f64 / 1e6;
     let per_second = |n: u64| (seconds > 0.0).then(|| n as f64 / seconds);
     let share = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
     let (ok, failed) = (count(OK), count(FAILED));
     let mean = |m: TimeMeasure| {
-        let histogram = times(m).and_then(Times::histogram);
+        let histogram = times(m).histogram();
         histogram.filter(|h| !h.is_empty()).map(|h| h.mean() / 1e9)
     };
     let reconnects = count(Count::Reconnects);
@@ -167,7 +167,7 @@ fn summary(run: &Run) -> Value {
     put("qps", json!(per_second(record.ok())));
     put("tps", json!(per_second(count(Count::TokensReceived))));
     for (name, times) in [
-        ("latency", Some(&record.response)),
+        ("latency", &record.response),
         ("first_token", times(TimeMeasure::FirstToken)),
         ("inter_token", times(TimeMeasure::TokenGap)),
         ("time_per_token", times(TimeMeasure::TokenMean)),
@@ -192,8 +192,8 @@ fn summary(run: &Run) -> Value {
 
 /// Smallest, largest, mean and percentiles in seconds; null where the sample is too small to
 /// tell, nothing where there is none.
-fn spread(times: Option<&Times>) -> Vec<(String, Value)> {
-    let Some(h) = times.and_then(Times::histogram).filter(|h| !h.is_empty()) else {
+fn spread(times: &Times) -> Vec<(String, Value)> {
+    let Some(h) = times.histogram() else {
         return Vec::new();
     };
     let s = |ns: u64| ns as f64 / 1e9;

@@ -235,7 +235,7 @@ fn first_tokens_stand_beside_the_response() {
     let mut board = Board::of(&plan(TIMED), Vec::new(), Duration::ZERO);
     let mut one = interval(1, 1, 0);
     let record = &mut one.stages[0].1;
-    let measures = record.measures.get_or_insert_default();
+    let measures = &mut record.measures;
     for call in 0..1_000 {
         measures.record(TimeMeasure::TimeToFirstToken, 80_000_000 + call * 1_000);
         measures.record(TimeMeasure::TokenGap, 9_000_000 + call * 1_000);

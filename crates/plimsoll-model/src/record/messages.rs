@@ -1,0 +1,21 @@
+//! What is counted of the messages of streams.
+
+use serde::{Deserialize, Serialize};
+
+/// The messages of calls that carry more than one: streams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessageCounts {
+    /// Messages sent on calls.
+    #[serde(rename = "messages_sent")]
+    pub sent: u64,
+    /// Messages that arrived, whole, on calls.
+    #[serde(rename = "messages_received")]
+    pub received: u64,
+}
+
+impl MessageCounts {
+    pub(super) fn merge(&mut self, other: MessageCounts) {
+        self.sent += other.sent;
+        self.received += other.received;
+    }
+}
