@@ -62,8 +62,7 @@ struct Inner {
     turns: Option<Turns>,
     bounds: Vec<StageBounds>,
     pieces: Vec<Piece>,
-    /// Evenly spaced only: arrivals of the warm-up stages, and the end of all numbers.
-    warmup_calls: u64,
+    /// Evenly spaced only: the end of all numbers.
     end_number: u64,
 }
 
@@ -174,7 +173,6 @@ impl Schedule {
                 turns: load.turns,
                 bounds,
                 pieces,
-                warmup_calls,
                 end_number,
             }),
         }
@@ -248,37 +246,6 @@ impl Schedule {
             }
         }
         stages_end
-    }
-
-    /// Calls that are not warm-up: exact for even spacing, the mean for Poisson arrivals,
-    /// the plan's number of calls in a closed loop; `None` where nothing says.
-    pub fn expected_calls(&self) -> Option<u64> {
-        let inner = &self.inner;
-        match inner.spacing {
-            None => inner.calls,
-            Some(Spacing::Constant) => {
-                let (mut warmup, mut end) = (inner.warmup_calls, inner.end_number);
-                if let Some(mut deal) = inner.turns.map(Deal::new) {
-                    (warmup, end) = (deal.before(warmup), deal.before(end));
-                }
-                Some(end.saturating_sub(warmup)).filter(|&n| n < u64::MAX / 2)
-            }
-            Some(Spacing::Poisson) => {
-                let mean: f64 = inner
-                    .pieces
-                    .iter()
-                    .filter(|p| !p.warmup)
-                    .map(|p| p.total)
-                    .sum();
-                let calls = inner.calls.unwrap_or(u64::MAX);
-                let (share, of) = inner.turns.map_or((1, 1), |turns| {
-                    (u64::from(turns.share.max(1)), u64::from(turns.of.max(1)))
-                });
-                Some(calls.min(mean.round() as u64))
-                    .filter(|&n| n < u64::MAX)
-                    .map(|n| n * share / of)
-            }
-        }
     }
 }
 

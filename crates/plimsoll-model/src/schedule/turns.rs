@@ -100,13 +100,4 @@ impl Deal {
         let turn = self.places.binary_search(&(within / calls)).ok()?;
         Some(round * self.own_per_round() + turn as u64 * calls + within % calls)
     }
-
-    /// How many of the schedule's first `shared` arrivals are the load's.
-    pub(super) fn before(&mut self, shared: u64) -> u64 {
-        let calls = self.calls();
-        let (round, within) = (shared / self.per_round(), shared % self.per_round());
-        self.enter(round);
-        let begun = |place: &u64| within.saturating_sub(place * calls).min(calls);
-        round * self.own_per_round() + self.places.iter().map(begun).sum::<u64>()
-    }
 }
