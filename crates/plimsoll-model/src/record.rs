@@ -22,7 +22,7 @@ mod turns;
 pub use crate::times::{LONGEST_NS, SIGNIFICANT_DIGITS, Times};
 pub use addresses::{AddressCounts, AddressTally};
 pub use counts::Counts;
-pub use details::DETAILS_PER_OUTCOME;
+pub use details::{DETAILS_PER_OUTCOME, Detail};
 pub(crate) use details::{add_detail, merge_details};
 pub use messages::MessageCounts;
 pub use slowest::{SLOWEST, SlowCall, Slowest};
@@ -375,7 +375,7 @@ pub struct Interval {
     /// By the plan's stages; `None` where nothing was recorded.
     pub stages: Vec<Option<Box<StageRecord>>>,
     /// Texts of failures: the first few distinct ones of an outcome.
-    pub details: Vec<(Outcome, String)>,
+    pub details: Vec<Detail>,
     /// One record a call, where asked for.
     pub requests: Vec<RequestRecord>,
     /// A worker's own counts, by the number of the address.
@@ -409,8 +409,8 @@ impl Interval {
         for (stage, theirs) in other.recorded() {
             self.stage_mut(stage).merge(theirs);
         }
-        for (outcome, text) in &other.details {
-            add_detail(&mut self.details, *outcome, text);
+        for detail in &other.details {
+            add_detail(&mut self.details, detail.code, &detail.text);
         }
         self.requests.extend_from_slice(&other.requests);
         self.turns.extend_from_slice(&other.turns);

@@ -6,8 +6,8 @@
 
 use crate::measure::{CallMeasures, Count, TimeMeasure};
 use crate::record::{
-    AddressCounts, AddressTally, DETAILS_PER_OUTCOME, Interval, RequestRecord, SlowCall, TurnBegan,
-    add_detail,
+    AddressCounts, AddressTally, DETAILS_PER_OUTCOME, Detail, Interval, RequestRecord, SlowCall,
+    TurnBegan, add_detail,
 };
 use crate::template::TraceIds;
 use crate::{ConnectPhases, Outcome, Sample, Time};
@@ -41,7 +41,7 @@ pub struct Recorder {
     /// The slowest calls are kept; `None`: they are not.
     traces: Option<Traces>,
     /// Texts handed out already, so that each leaves the worker once a run.
-    known_details: Vec<(Outcome, String)>,
+    known_details: Vec<Detail>,
     /// What was handed out already: calls that ended well, and bytes received.
     taken: (u64, u64),
 }
@@ -336,7 +336,7 @@ impl Recorder {
 
     /// The text of a failure. The first few distinct texts of an outcome are kept.
     pub fn detail(&mut self, outcome: Outcome, text: &str) {
-        let enough = |(o, _): &&(Outcome, String)| *o == outcome;
+        let enough = |detail: &&Detail| detail.code == outcome;
         if self.known_details.iter().filter(enough).count() < DETAILS_PER_OUTCOME
             && add_detail(&mut self.known_details, outcome, text)
         {

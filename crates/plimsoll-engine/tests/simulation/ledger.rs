@@ -241,8 +241,8 @@ fn written(run: Run) -> String {
     for (index, record) in book.total.recorded() {
         stage(&mut page, index, record);
     }
-    for (outcome, text) in &book.total.details {
-        writeln!(page, "  {}: {text}", outcome.code()).unwrap();
+    for detail in &book.total.details {
+        writeln!(page, "  {}: {}", detail.code.code(), detail.text).unwrap();
     }
     let mut digest = Digest::EMPTY;
     for one in &book.total.requests {

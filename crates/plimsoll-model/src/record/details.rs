@@ -1,40 +1,48 @@
 //! Texts of failures: the first few distinct ones of an outcome.
 
+use serde::{Deserialize, Serialize};
+
 use super::Counts;
 use crate::Outcome;
 
 /// Distinct texts kept of an outcome.
 pub const DETAILS_PER_OUTCOME: usize = 3;
 
+/// What is known of a failure besides its code.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Detail {
+    /// Of which outcome.
+    pub code: Outcome,
+    /// As the server, the system or a library has it.
+    pub text: String,
+}
+
 /// Keep `text` of `outcome` unless it is known or there are enough. True: it was kept.
-pub(crate) fn add_detail(
-    details: &mut Vec<(Outcome, String)>,
-    outcome: Outcome,
-    text: &str,
-) -> bool {
+pub(crate) fn add_detail(details: &mut Vec<Detail>, code: Outcome, text: &str) -> bool {
     const LONGEST_TEXT: usize = 400;
     let text = match text.char_indices().nth(LONGEST_TEXT) {
         Some((end, _)) => &text[..end],
         None => text,
     };
-    let known = details.iter().filter(|(o, _)| *o == outcome);
-    if known.clone().any(|(_, t)| t == text) || known.count() >= DETAILS_PER_OUTCOME {
+    let known = details.iter().filter(|detail| detail.code == code);
+    if known.clone().any(|detail| detail.text == text) || known.count() >= DETAILS_PER_OUTCOME {
         return false;
     }
-    details.push((outcome, text.to_owned()));
+    let text = text.to_owned();
+    details.push(Detail { code, text });
     true
 }
 
 /// Adds the details of another part of the same interval. Which are kept does not depend on the
 /// order of parts.
-pub(crate) fn merge_details(ours: &mut Vec<(Outcome, String)>, theirs: &[(Outcome, String)]) {
+pub(crate) fn merge_details(ours: &mut Vec<Detail>, theirs: &[Detail]) {
     ours.extend_from_slice(theirs);
     ours.sort();
     ours.dedup();
     let mut kept = Counts::default();
-    ours.retain(|(outcome, _)| {
-        kept.add(*outcome, 1);
-        kept.of(*outcome) <= DETAILS_PER_OUTCOME as u64
+    ours.retain(|detail| {
+        kept.add(detail.code, 1);
+        kept.of(detail.code) <= DETAILS_PER_OUTCOME as u64
     });
 }
 
@@ -51,6 +59,6 @@ mod tests {
         assert!(add_detail(&mut details, Outcome::Reset, &"é".repeat(5000)));
         assert!(!add_detail(&mut details, Outcome::Reset, "d"));
         assert!(add_detail(&mut details, Outcome::Goaway, "a"));
-        assert_eq!(details[2].1.chars().count(), 400);
+        assert_eq!(details[2].text.chars().count(), 400);
     }
 }

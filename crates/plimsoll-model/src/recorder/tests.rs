@@ -245,7 +245,8 @@ fn a_cleared_interval_is_reused() {
     recorder.detail(Outcome::Reset, "peer");
     total.merge(&second);
     assert_eq!(total.stages[1].as_ref().unwrap().response.len(), 2);
-    assert_eq!(total.details, [(Outcome::Reset, "peer".to_owned())]);
+    let (code, text) = (Outcome::Reset, "peer".to_owned());
+    assert_eq!(total.details, [Detail { code, text }]);
     recorder.call(&sample(2, Outcome::Ok));
     let third = recorder.take(None);
     assert!(third.details.is_empty(), "each text leaves the worker once");

@@ -10,9 +10,8 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{self, Serializer as _, V2DeflateSerializer};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::Outcome;
 use crate::measure::{Count, TimeMeasure};
-use crate::record::{StageRecord, TIMES, Times, TurnBegan};
+use crate::record::{Detail, StageRecord, TIMES, Times, TurnBegan};
 
 use super::machine::MachineUse;
 use super::memory::MemoryReading;
@@ -91,8 +90,7 @@ pub struct IntervalRecord {
     #[serde(with = "stages")]
     pub stages: Vec<(u8, StageRecord)>,
     /// Texts of failures in this interval.
-    #[serde(with = "details")]
-    pub details: Vec<(Outcome, String)>,
+    pub details: Vec<Detail>,
     /// The turns that began in this interval, where CPU clocks are read for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub turns: Vec<TurnBegan>,
@@ -115,35 +113,6 @@ mod whole_us {
 fn share<S: Serializer>(share: &f64, to: S) -> Result<S::Ok, S::Error> {
     let share = Some(share).filter(|share| share.is_finite());
     to.serialize_f64(share.map_or(0.0, |share| (share * 1e4).round() / 1e4))
-}
-
-/// Texts of failures, each an object.
-mod details {
-    use super::{Deserialize, Deserializer, Outcome, Serialize, Serializer};
-
-    #[derive(Serialize, Deserialize)]
-    struct Detail<T> {
-        code: Outcome,
-        text: T,
-    }
-
-    pub(super) fn serialize<S: Serializer>(
-        details: &[(Outcome, String)],
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        to.collect_seq(
-            details
-                .iter()
-                .map(|(code, text)| Detail { code: *code, text }),
-        )
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Vec<(Outcome, String)>, D::Error> {
-        let details: Vec<Detail<String>> = Vec::deserialize(from)?;
-        Ok(details.into_iter().map(|d| (d.code, d.text)).collect())
-    }
 }
 
 /// The stages, each an object with its number.
@@ -275,7 +244,7 @@ impl IntervalRecord {
 mod tests {
     use super::*;
     use crate::record::{Interval, TurnBegan};
-    use crate::{ConnectPhases, Recorder, Sample, Time};
+    use crate::{ConnectPhases, Outcome, Recorder, Sample, Time};
 
     pub(crate) fn interval() -> IntervalRecord {
         let mut recorder = Recorder::new(2);

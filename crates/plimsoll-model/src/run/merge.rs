@@ -217,7 +217,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::record::SLOWEST;
+    use crate::record::{Detail, SLOWEST};
     use crate::recorder::Carried;
     use crate::run::{MachineUse, MemoryReading, Moment, OtherProcess, ProcessMemory};
     use crate::template::TraceIds;
@@ -376,7 +376,10 @@ mod tests {
                 kernel: None,
             }],
             details: (0..4)
-                .map(|text| (Outcome::Reset, format!("{}", (text * 7 + shard) % 9)))
+                .map(|text| Detail {
+                    code: Outcome::Reset,
+                    text: format!("{}", (text * 7 + shard) % 9),
+                })
                 .collect(),
             ..IntervalRecord::default()
         };

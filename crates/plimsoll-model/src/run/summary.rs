@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::Outcome;
 use crate::measure::{Count, Measures, TimeMeasure};
-use crate::record::{AddressCounts, Counts, StageRecord, is_zero};
+use crate::record::{AddressCounts, Counts, Detail, StageRecord, is_zero};
 
 use super::health::{HealthProblem, health};
 use super::memory::MemorySummary;
@@ -378,15 +378,6 @@ pub struct Health {
     pub problems: Vec<HealthProblem>,
 }
 
-/// Texts of failures.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Detail {
-    /// Of the outcome.
-    pub code: String,
-    /// As the server, the system or a library has it.
-    pub text: String,
-}
-
 /// All figures of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
@@ -458,17 +449,11 @@ impl Summary {
         if !check.matches {
             problems.push(HealthProblem::counts_differ(check.due, check.accounted()));
         }
-        let details = totals.details.iter();
         Summary {
             elapsed_us: whole_us(totals.end),
             total: StageSummary::of("total".to_owned(), &measured),
             stages,
-            details: details
-                .map(|(o, text)| Detail {
-                    code: o.code().to_owned(),
-                    text: text.clone(),
-                })
-                .collect(),
+            details: totals.details.clone(),
             slowest: SlowCallSummary::of(&measured.record.slowest),
             memory: MemorySummary::of(&totals.memory),
             rotation: totals.rotations.summary(),

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use plimsoll_model::measure::{Count, Measures, TimeMeasure};
-use plimsoll_model::record::StageRecord;
+use plimsoll_model::record::{Detail, StageRecord};
 use plimsoll_model::run::{IntervalRecord, Run, RunHeader, RunWriter, Timestamp};
 use plimsoll_model::{Outcome, input};
 use serde_json::{Map, Value};
@@ -51,7 +51,7 @@ struct Read {
     record: StageRecord,
     measures: Measures,
     sessions: BTreeMap<String, Session>,
-    details: Vec<(Outcome, String)>,
+    details: Vec<Detail>,
 }
 
 /// Makes the run directory `dir` of the file `path` and the one beside it.
@@ -189,8 +189,11 @@ impl Read {
             (false, Some(ns)) => record.failed.record(ns),
             (false, None) => {}
         }
-        if !outcome.is_ok() && !self.details.iter().any(|(_, text)| text == error) {
-            self.details.push((outcome, error.to_owned()));
+        if !outcome.is_ok() && !self.details.iter().any(|known| known.text == error) {
+            self.details.push(Detail {
+                code: outcome,
+                text: error.to_owned(),
+            });
         }
         let (attempts, reconnects) = (
             count("reconnect_attempts", attempts)?,

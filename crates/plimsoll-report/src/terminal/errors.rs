@@ -28,8 +28,9 @@ pub(super) fn errors(out: &mut String, run: &Run, options: &Options) {
             .rows(rows)
             .to_string();
         for detail in &summary.details {
-            if errors.iter().any(|e| e.code == detail.code) {
-                let line = format!("{}: {}", detail.code, printable(&detail.text));
+            let code = detail.code.code();
+            if errors.iter().any(|e| e.code == code) {
+                let line = format!("{code}: {}", printable(&detail.text));
                 sentences(out, [line.as_str()], options);
             }
         }

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::ResourcesSummary;
-use crate::Outcome;
-use crate::record::{StageRecord, add_detail};
+use crate::record::{Detail, StageRecord, add_detail};
 use crate::run::RunHeader;
 use crate::run::health::Observed;
 use crate::run::interval::{IntervalRecord, Resources};
@@ -124,7 +123,7 @@ impl StageTotals {
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
     pub(super) stages: BTreeMap<u8, StageTotals>,
-    pub(super) details: Vec<(Outcome, String)>,
+    pub(super) details: Vec<Detail>,
     pub(super) memory: Vec<MemoryReading>,
     pub(super) end: Duration,
     pub(super) in_flight: u64,
@@ -158,8 +157,8 @@ impl Totals {
         self.end = self.end.max(interval.end_offset());
         self.in_flight = interval.in_flight;
         self.backlog = interval.backlog;
-        for (outcome, text) in &interval.details {
-            add_detail(&mut self.details, *outcome, text);
+        for detail in &interval.details {
+            add_detail(&mut self.details, detail.code, &detail.text);
         }
         self.memory.extend(&interval.memory);
         // An interval that straddles two stages is shared out by the calls that ended.
