@@ -6,9 +6,11 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::fetched::{files, made_by_server};
+use super::problem::one_of;
 use super::target::{is_secured, scheme_of, schemes_for, section_of};
 use super::{Problem, Spec, suggest};
 use crate::gate::Gate;
+use crate::named::named;
 use crate::units::Period;
 
 /// The variants of a plan. Every key besides those named here is an axis: a list of values.
@@ -64,46 +66,65 @@ pub struct RungTable {
     pub settings: BTreeMap<String, Value>,
 }
 
-/// How a rung is secured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Secured {
-    /// Plaintext.
-    Off,
-    /// The server shows a certificate.
-    Server,
-    /// Both ends do.
-    Mutual,
+named! {
+    /// How a rung is secured.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Secured by name {
+        /// Plaintext.
+        Off "off",
+        /// The server shows a certificate.
+        Server "server",
+        /// Both ends do.
+        Mutual "mutual",
+    }
 }
 
-/// Where a server of ours is, as seen from the load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Network {
-    /// Behind the loopback device.
-    Localhost,
-    /// In a network namespace of its own, behind a pair of virtual Ethernet devices.
-    Namespaces,
+impl Secured {
+    fn of(spec: &Spec) -> Secured {
+        match (&spec.tls, spec.target.as_deref()) {
+            (Some(tls), _) if tls.cert.is_some() => Secured::Mutual,
+            (Some(_), _) => Secured::Server,
+            (None, Some(url)) if is_secured(url) => Secured::Server,
+            _ => Secured::Off,
+        }
+    }
 }
 
-/// Whose TLS the server of a rung speaks, where the ladder starts it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Library {
-    /// That of a server of ours.
-    #[default]
-    Rustls,
-    /// That of the `openssl` on PATH: its `s_server`, in place of a server of ours.
-    OpenSsl,
+named! {
+    /// Where a server of ours is, as seen from the load.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Network by name {
+        /// Behind the loopback device.
+        Localhost "localhost",
+        /// In a network namespace of its own, behind a pair of virtual Ethernet devices.
+        Namespaces "namespaces",
+    }
 }
 
-/// How many sidecars a rung's calls pass.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Via {
-    /// None.
-    #[default]
-    Direct,
-    /// On this machine, without encryption of its own.
-    OneSidecar,
-    /// With mutual TLS between them.
-    TwoSidecars,
+named! {
+    /// Whose TLS the server of a rung speaks, where the ladder starts it.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Library by name {
+        /// That of a server of ours.
+        #[default]
+        Rustls "rustls",
+        /// That of the `openssl` on PATH: its `s_server`, in place of a server of ours.
+        OpenSsl "openssl",
+    }
+}
+
+named! {
+    /// How many sidecars a rung's calls pass.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Via by name {
+        /// None.
+        #[default]
+        Direct "direct",
+        /// On this machine, without encryption of its own.
+        OneSidecar "one sidecar",
+        /// With mutual TLS between them.
+        TwoSidecars "two sidecars",
+    }
 }
 
 /// One variant, ready to be resolved.
@@ -153,16 +174,10 @@ impl Spec {
         let ladder = self.ladder.clone().unwrap_or_default();
         let mut plain = self.clone();
         (plain.ladder, plain.find) = (None, None);
-        let secured = match (&self.tls, self.target.as_deref()) {
-            (Some(tls), _) if tls.cert.is_some() => Secured::Mutual,
-            (Some(_), _) => Secured::Server,
-            (None, Some(url)) if is_secured(url) => Secured::Server,
-            _ => Secured::Off,
-        };
         let bare = RungSpec {
             name: String::new(),
             settings: BTreeMap::new(),
-            secured,
+            secured: Secured::of(self),
             network: Network::Localhost,
             via: Via::Direct,
             certificate: None,
@@ -293,15 +308,10 @@ impl RungSpec {
         let mut rung = self.clone();
         if let Some(target) = &table.target {
             rung = rung.with("target", &Value::String(target.clone()))?;
-            let secure = rung.spec.target.as_deref().is_some_and(is_secured);
-            if !secure {
+            if !rung.spec.target.as_deref().is_some_and(is_secured) {
                 rung.spec.tls = None;
             }
-            rung.secured = match &rung.spec.tls {
-                _ if !secure => Secured::Off,
-                Some(tls) if tls.cert.is_some() => Secured::Mutual,
-                _ => Secured::Server,
-            };
+            rung.secured = Secured::of(&rung.spec);
         }
         for (axis, value) in &table.settings {
             rung = match (axis.as_str(), value) {
@@ -329,12 +339,7 @@ impl RungSpec {
             rung.spec = set(&rung.spec, &format!("tls.{key}"), value)
                 .map_err(|message| Problem::new(format!("ladder.rungs.tls.{key}"), message))?;
         }
-        let mutual = rung.spec.tls.as_ref().is_some_and(|tls| tls.cert.is_some());
-        rung.secured = if mutual {
-            Secured::Mutual
-        } else {
-            Secured::Server
-        };
+        rung.secured = Secured::of(&rung.spec).max(Secured::Server);
         Ok(rung)
     }
 
@@ -345,18 +350,11 @@ impl RungSpec {
             other => other.to_string(),
         };
         let mut rung = self.clone();
-        let wrong = |allowed: &str| {
-            Problem::new(key.clone(), format!("`{text}` is unknown: use {allowed}"))
-        };
+        let wrong = |message: String| Problem::new(key.clone(), message);
         let spec = &mut rung.spec;
         match axis {
             "tls" => {
-                rung.secured = match text.as_str() {
-                    "off" => Secured::Off,
-                    "server" => Secured::Server,
-                    "mutual" => Secured::Mutual,
-                    _ => return Err(wrong("\"off\", \"server\" or \"mutual\"")),
-                };
+                rung.secured = one_of(&text, &Secured::ALL, Secured::name).map_err(wrong)?;
                 match rung.secured {
                     Secured::Off => spec.tls = None,
                     Secured::Server => {
@@ -372,43 +370,28 @@ impl RungSpec {
                 }
             }
             "connection" => {
+                let all = ["new", "resumed", "reused"];
                 let load = &mut spec.load;
-                match text.as_str() {
+                match one_of(&text, &all, |name| name).map_err(wrong)? {
                     "reused" => load.reuse = Some("always".into()),
-                    "new" | "resumed" => {
+                    asked => {
                         (load.reuse, load.connections) = (Some("never".into()), None);
-                        if rung.secured != Secured::Off || text == "resumed" {
-                            spec.tls.get_or_insert_default().resume = Some(text == "resumed");
+                        if rung.secured != Secured::Off || asked == "resumed" {
+                            spec.tls.get_or_insert_default().resume = Some(asked == "resumed");
                         }
                     }
-                    _ => return Err(wrong("\"new\", \"resumed\" or \"reused\"")),
                 }
             }
-            "via" => {
-                rung.via = match text.as_str() {
-                    "direct" => Via::Direct,
-                    "one sidecar" => Via::OneSidecar,
-                    "two sidecars" => Via::TwoSidecars,
-                    _ => return Err(wrong("\"direct\", \"one sidecar\" or \"two sidecars\"")),
-                };
-            }
+            "via" => rung.via = one_of(&text, &Via::ALL, Via::name).map_err(wrong)?,
             "network" => {
-                rung.network = match text.as_str() {
-                    "localhost" => Network::Localhost,
-                    "namespaces" => Network::Namespaces,
-                    _ => return Err(wrong("\"localhost\" or \"namespaces\"")),
-                };
+                rung.network = one_of(&text, &Network::ALL, Network::name).map_err(wrong)?;
             }
             "version" => spec.tls.get_or_insert_default().versions = Some(vec![text.clone()]),
             "suite" => spec.tls.get_or_insert_default().suites = Some(vec![text.clone()]),
             "group" => spec.tls.get_or_insert_default().groups = Some(vec![text.clone()]),
             "certificate" => rung.certificate = Some(text.clone()),
             "library" => {
-                rung.library = match text.as_str() {
-                    "rustls" => Library::Rustls,
-                    "openssl" => Library::OpenSsl,
-                    _ => return Err(wrong("\"rustls\" or \"openssl\"")),
-                };
+                rung.library = one_of(&text, &Library::ALL, Library::name).map_err(wrong)?;
             }
             "size" => spec.set_file_size(&text).map_err(|message| {
                 Problem::new(key.clone(), message).help("for example: size = [\"1KiB\", \"1MiB\"]")

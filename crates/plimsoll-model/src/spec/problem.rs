@@ -46,6 +46,24 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
+/// The value of this name.
+///
+/// # Errors
+/// None of `all` is called so.
+pub(super) fn one_of<T: Copy>(
+    typed: &str,
+    all: &[T],
+    name: fn(T) -> &'static str,
+) -> Result<T, String> {
+    let found = all.iter().find(|value| name(**value) == typed);
+    found.copied().ok_or_else(|| {
+        let names: Vec<String> = all.iter().map(|v| format!("\"{}\"", name(*v))).collect();
+        let names = names.join(", ");
+        let (others, last) = names.rsplit_once(", ").unwrap_or(("", &names));
+        format!("`{typed}` is unknown: use {others} or {last}")
+    })
+}
+
 /// Everything that was found wrong so far.
 #[derive(Debug, Default)]
 pub struct Problems(pub Vec<Problem>);
@@ -64,16 +82,8 @@ impl Problems {
         all: &[T],
         name: fn(T) -> &'static str,
     ) -> T {
-        let named = |typed| all.iter().find(|value| name(**value) == typed);
-        let found = typed.map_or(all.first(), named);
-        *found.unwrap_or_else(|| {
-            let names: Vec<String> = all.iter().map(|v| format!("\"{}\"", name(*v))).collect();
-            let names = names.join(", ");
-            let (others, last) = names.rsplit_once(", ").unwrap_or(("", &names));
-            let typed = typed.unwrap_or_default();
-            self.add(key, format!("`{typed}` is unknown: use {others} or {last}"));
-            &all[0]
-        })
+        let found = typed.and_then(|typed| self.keep(key, one_of(typed, all, name)));
+        found.unwrap_or(all[0])
     }
 
     /// Adds the problems among `checks`: whether it is one, its key, and its message.
