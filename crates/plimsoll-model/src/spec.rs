@@ -123,11 +123,8 @@ impl Spec {
         for (protocol, section) in self.call.protocols() {
             protocol.apply_defaults(section, &mut load);
         }
-        match load.deadline.or(of_call) {
-            None => Some(resolve::DEADLINE),
-            Some(Limit::None) => None,
-            Some(Limit::After(period)) => Some(period.0),
-        }
+        let asked = load.deadline.or(of_call);
+        asked.map_or(Some(resolve::DEADLINE), Limit::length)
     }
 
     /// TLS sessions are to be resumed from tickets.

@@ -176,24 +176,14 @@ impl Problems {
                 format!("given beside {call_key}: use one of the two"),
             );
         }
-        match load.deadline.or(call_deadline) {
-            None => spec.deadline(),
-            Some(Limit::None) => None,
-            Some(Limit::After(period)) => {
-                let key = if load.deadline.is_some() {
-                    "load.deadline"
-                } else {
-                    call_key.as_str()
-                };
-                if period.0.is_zero() {
-                    self.add(
-                        key,
-                        "a deadline of 0 fails every call: use a duration, or \"none\"",
-                    );
-                }
-                Some(period.0)
-            }
+        if load.deadline.or(call_deadline).is_some_and(Limit::is_zero) {
+            let of_load = load.deadline.map(|_| "load.deadline");
+            self.add(
+                of_load.unwrap_or(&call_key),
+                "a deadline of 0 fails every call: use a duration, or \"none\"",
+            );
         }
+        spec.deadline()
     }
 
     /// How long calls wait for each other.
