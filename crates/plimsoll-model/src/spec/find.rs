@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Problem, Spec};
 use crate::plan::{Metric, Plan, Statistic};
 use crate::search::Goal;
-use crate::statistics::quantile::is_supported;
+use crate::statistics::quantile::{first, is_supported};
 use crate::units::{Period, Rate};
 
 /// How the load line is searched for. The search begins at `load.rate`.
@@ -90,16 +90,8 @@ impl Spec {
 
 /// How many calls quantile `p` needs, with some to spare.
 fn least_calls(p: f64) -> u64 {
-    let (mut low, mut high) = (1_u64, 1 << 40);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if is_supported(middle, p) {
-            high = middle;
-        } else {
-            low = middle + 1;
-        }
-    }
-    low + low / 20 + 2
+    let least = first(1 << 40, |n| is_supported(n, p));
+    least + least / 20 + 2
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What neighbouring values have in common, and how much wider that makes the interval of their location.
 
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
+use statrs::statistics::{Data, OrderStatistics, RankTieBreaker};
 
 /// By how much an interval of the values' location is wider than one of as many independent values.
 /// Never below 1: a negative correlation is not believed.
@@ -15,7 +16,9 @@ pub fn widening(values: &[f64], lags: usize, alpha: f64) -> f64 {
     if lags < 2 || n <= 2 * lags {
         return 1.0;
     }
-    let ranks = ranks(values);
+    let ranks = Data::new(values.to_vec()).ranks(RankTieBreaker::Average);
+    let mean = (n as f64 + 1.0) / 2.0;
+    let ranks: Vec<f64> = ranks.iter().map(|rank| rank - mean).collect();
     let product = |lag: usize| -> f64 { ranks.iter().zip(&ranks[lag..]).map(|(a, b)| a * b).sum() };
     let own = product(0);
     if own <= 0.0 {
@@ -29,21 +32,6 @@ pub fn widening(values: &[f64], lags: usize, alpha: f64) -> f64 {
     let students = StudentsT::new(0.0, 1.0, freedom).map_or(f64::NAN, |t| t.inverse_cdf(tail));
     let uncertain = (students / Normal::standard().inverse_cdf(tail)).max(1.0);
     (1.0 + shared).max(1.0).sqrt() * uncertain
-}
-
-/// Each value's rank, less the mean of the ranks; equal values share theirs.
-fn ranks(values: &[f64]) -> Vec<f64> {
-    let mut order: Vec<usize> = (0..values.len()).collect();
-    order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
-    let mean = (values.len() as f64 - 1.0) / 2.0;
-    let mut ranks = vec![0.0; values.len()];
-    let mut before = 0;
-    for equal in order.chunk_by(|a, b| values[*a] == values[*b]) {
-        let shared = before as f64 + (equal.len() as f64 - 1.0) / 2.0 - mean;
-        equal.iter().for_each(|index| ranks[*index] = shared);
-        before += equal.len();
-    }
-    ranks
 }
 
 #[cfg(test)]

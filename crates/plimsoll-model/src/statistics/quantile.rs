@@ -43,7 +43,7 @@ pub fn confidence_ranks(n: u64, p: f64) -> Option<(u64, u64)> {
 }
 
 /// The smallest `k` in 0..=n for which a monotonic condition holds.
-fn first(n: u64, holds: impl Fn(u64) -> bool) -> u64 {
+pub(crate) fn first(n: u64, holds: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, n);
     while low < high {
         let middle = low + (high - low) / 2;

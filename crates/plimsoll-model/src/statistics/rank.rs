@@ -11,6 +11,7 @@
 //! are, and the intervals hold at once.
 
 use statrs::distribution::{ContinuousCDF, Normal};
+use statrs::statistics::{Data, OrderStatistics, RankTieBreaker};
 
 /// How often equal groups may be found to differ, over all statistics that are compared together.
 pub const ALPHA: f64 = 0.05;
@@ -112,14 +113,8 @@ fn mann_whitney(a: &[f64], b: &[f64]) -> f64 {
 
 /// Twice the mid-rank of every value, `a`'s first: whole numbers in spite of ties.
 fn doubled_ranks(a: &[f64], b: &[f64]) -> Vec<usize> {
-    let all = || a.iter().chain(b);
-    all()
-        .map(|v| {
-            let below = all().filter(|w| *w < v).count();
-            let equal = all().filter(|w| *w == v).count();
-            2 * below + equal + 1
-        })
-        .collect()
+    let ranks = Data::new([a, b].concat()).ranks(RankTieBreaker::Average);
+    ranks.iter().map(|rank| (2.0 * rank) as usize).collect()
 }
 
 /// For every sum, the number of ways in which `size` of the ranks have that sum.
