@@ -222,14 +222,14 @@ impl HealthProblem {
     }
 }
 
-/// The highest percentile up to p99 that the sample supports, with its name; of very few
-/// values the largest. One hiccup in twenty calls must not condemn their median.
-fn high(times: &Times) -> Option<(&'static str, u64)> {
+/// The highest percentile up to p99 that the sample supports, with its name and share; of
+/// very few values the largest. One hiccup in twenty calls must not condemn their median.
+fn high(times: &Times) -> Option<(&'static str, f64, u64)> {
     let h = times.histogram()?;
     let supported = [("p99", 0.99), ("p90", 0.9), ("p50", 0.5)]
         .into_iter()
-        .find_map(|(name, p)| Some((name, quantile(h, p)?)));
-    Some(supported.unwrap_or(("max", h.max())))
+        .find_map(|(name, p)| Some((name, p, quantile(h, p)?)));
+    Some(supported.unwrap_or(("max", 1.0, h.max())))
 }
 
 /// Nanoseconds with a unit that people read.
@@ -275,7 +275,7 @@ fn late(
     let mut problems = Vec::new();
     // What calls waited for a tick is what the plan asks for, and no lateness.
     let bundled = u64::try_from(header.tick().as_nanos()).unwrap_or(u64::MAX);
-    if let (true, Some((name, pacing)), Some(response)) =
+    if let (true, Some((name, _, pacing)), Some(response)) =
         (header.is_open(), high(&record.pacing), response_p50)
         && pacing.saturating_sub(bundled) > response / 10
     {
@@ -378,17 +378,11 @@ fn not_started(record: &StageRecord) -> Option<HealthProblem> {
 
 /// Failures that took longer than the calls whose times are shown.
 fn slow_failures(record: &StageRecord) -> Option<HealthProblem> {
-    let (name, ok) = high(&record.response).filter(|_| !record.failed.is_empty())?;
+    let (name, p, ok) = high(&record.response).filter(|_| !record.failed.is_empty())?;
     let mut all = record.response.clone();
     all.merge(&record.failed);
     // The same percentile as of the calls that ended ok: more calls support no less.
-    let same = match name {
-        "p99" => 0.99,
-        "p90" => 0.9,
-        "p50" => 0.5,
-        _ => 1.0,
-    };
-    let with_failed = all.histogram().map_or(0, |h| h.value_at_quantile(same));
+    let with_failed = all.histogram().map_or(0, |h| h.value_at_quantile(p));
     let text = format!(
         "response times are of calls that ended ok; the failed ones took longer: with them the {name} is {}, not {}",
         Ns(with_failed),
@@ -402,7 +396,7 @@ fn slow_failures(record: &StageRecord) -> Option<HealthProblem> {
 /// short a time, that the percentiles up to p99 hardly show it.
 fn waited(record: &StageRecord, response_p50: Option<u64>) -> Option<HealthProblem> {
     let (for_stream, for_connection) = (record.waited_for_stream, record.waited_for_connection);
-    let (name, lag) = high(&record.lag)?;
+    let (name, _, lag) = high(&record.lag)?;
     let waited = for_stream + for_connection;
     if waited == 0 || waited.saturating_mul(100) < record.due || lag <= response_p50? / 10 {
         return None;
@@ -420,7 +414,7 @@ fn waited(record: &StageRecord, response_p50: Option<u64>) -> Option<HealthProbl
         format!(
             "{what} (lag {name} {}; the generator's own lateness, pacing, {}): the target is slow, or more connections are needed",
             Ns(lag),
-            Ns(high(&record.pacing).map_or(0, |(_, ns)| ns))
+            Ns(high(&record.pacing).map_or(0, |(.., ns)| ns))
         ),
     ))
 }
