@@ -88,11 +88,8 @@ pub struct Difference {
     /// One of [`METRICS`].
     pub metric: Metric,
     /// How much the upper rung takes more.
-    pub shift: f64,
-    /// The interval's lower end.
-    pub low: f64,
-    /// The interval's upper end.
-    pub high: f64,
+    #[serde(flatten)]
+    pub paired: Paired,
 }
 
 /// What the calls of one rung came to.
@@ -343,13 +340,11 @@ impl TurnsRecord {
                     Metric::P99 => p99(upper, lower, &rounds, each, &mut random),
                     _ => cpu(upper, lower, metric, &rounds, each + of_pair / 4.0),
                 };
-                differences.extend(found.map(|d| Difference {
+                differences.extend(found.map(|paired| Difference {
                     of,
                     to,
                     metric,
-                    shift: d.shift,
-                    low: d.low,
-                    high: d.high,
+                    paired,
                 }));
             }
         }
@@ -373,12 +368,8 @@ impl TurnsRecord {
     /// What `of` adds to `to`, where that is known.
     pub fn difference(&self, of: usize, to: usize, metric: Metric) -> Option<Paired> {
         let mut all = self.differences.iter();
-        let found = all.find(|d| (d.of, d.to, d.metric) == (of, to, metric))?;
-        Some(Paired {
-            shift: found.shift,
-            low: found.low,
-            high: found.high,
-        })
+        let found = all.find(|d| (d.of, d.to, d.metric) == (of, to, metric));
+        found.map(|d| d.paired)
     }
 
     /// Half the width of the widest interval of the p50s of neighbouring rungs, in µs: the
@@ -389,7 +380,7 @@ impl TurnsRecord {
             .iter()
             .filter(|d| d.metric == Metric::P50 && d.of == d.to + 1);
         neighbours
-            .map(|d| (d.high - d.low) / 2.0)
+            .map(|d| (d.paired.high - d.paired.low) / 2.0)
             .max_by(f64::total_cmp)
     }
 }

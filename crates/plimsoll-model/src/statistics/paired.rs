@@ -5,13 +5,14 @@
 //! Two variants measured in the same stretch of time share the machine's mood, so their
 //! difference in each stretch says more than the difference of all their values.
 
+use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal};
 
 /// Up to so many pairs the interval is computed exactly: it takes their cube in time.
 const EXACT_PAIRS: usize = 60;
 
 /// A difference with its interval.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Paired {
     /// The median of the Walsh averages.
     pub shift: f64,

@@ -11,6 +11,7 @@ use plimsoll_model::objective::{Conclusion, Judged, Verdict as Became};
 use plimsoll_model::run::header::Loop;
 use plimsoll_model::run::{Conditions, Machine, SCHEMA_VERSION};
 use plimsoll_model::search::{Goal, SearchRecord, Step, Trial, Verdict, next};
+use plimsoll_model::statistics::paired::Paired;
 
 fn conditions() -> Option<Conditions> {
     Some(Conditions {
@@ -137,9 +138,11 @@ pub(crate) fn turns() -> LadderRecord {
         of,
         to,
         metric,
-        shift,
-        low: shift - half,
-        high: shift + 2.0 * half,
+        paired: Paired {
+            shift,
+            low: shift - half,
+            high: shift + 2.0 * half,
+        },
     };
     record.turns = Some(TurnsRecord {
         kept_awake: false,
