@@ -10,7 +10,6 @@ mod table;
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::TimeMeasure;
 use crate::plan::{End, Metric, Objective, Statistic, Timed};
 use crate::record::{StageRecord, Times};
 use crate::run::health::ProblemKind;
@@ -21,7 +20,7 @@ use crate::statistics::quantile::quantile;
 use crate::units::Rate;
 
 pub use blame::Circumstances;
-use blame::Failed;
+use blame::{Failed, times};
 pub use so_far::{SoFar, plotted, value};
 pub use table::{Conclusion, Found, Validity, Verdict, verdict};
 
@@ -203,7 +202,7 @@ fn is_lost(
     };
     match statistic {
         Statistic::Percentile(p) => {
-            let slow = surely_over(objective, timed, record, circumstances);
+            let slow = blame::surely_over(timed, objective.limit as u64, record, circumstances);
             slow as f64 > (1.0 - p / 100.0) * all
         }
         Statistic::Mean => {
@@ -213,40 +212,6 @@ fn is_lost(
             timed.counts_failures() && failed > 0 || own > objective.limit * all
         }
     }
-}
-
-fn surely_over(
-    objective: &Objective,
-    timed: Timed,
-    record: &StageRecord,
-    circumstances: &Circumstances,
-) -> u64 {
-    blame::surely_over(
-        timed,
-        times(timed, record),
-        objective.limit as u64,
-        record,
-        circumstances,
-    )
-}
-
-fn times(timed: Timed, record: &StageRecord) -> Option<&Times> {
-    let of = |measure| record.measures.times(measure);
-    Some(match timed {
-        Timed::Response => &record.response,
-        Timed::Service => &record.service,
-        Timed::FirstByte => &record.first_byte,
-        Timed::Lag => &record.lag,
-        Timed::FirstToken => {
-            // From when it was due, where that is measured; the first message is a stream's.
-            let mut known = [TimeMeasure::TimeToFirstToken, TimeMeasure::FirstToken]
-                .map(of)
-                .into_iter();
-            let message = || record.messages.map(|_| of(TimeMeasure::FirstMessage));
-            known.find(|times| !times.is_empty()).or_else(message)?
-        }
-        Timed::Measure(measure) => of(measure),
-    })
 }
 
 /// The more of what a connection held at first and at last.
@@ -296,7 +261,7 @@ fn find(objective: &Objective, part: &Part, circumstances: &Circumstances) -> (F
         // The generator makes no time shorter.
         Metric::Time(..) if !objective.below => true,
         Metric::Time(timed, Statistic::Percentile(p)) => {
-            let over = surely_over(objective, timed, record, circumstances);
+            let over = blame::surely_over(timed, objective.limit as u64, record, circumstances);
             let all = population(timed, objective.limit as u64, record);
             over as f64 > (1.0 - p / 100.0) * all as f64
         }

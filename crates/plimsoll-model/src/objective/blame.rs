@@ -91,16 +91,35 @@ fn lengths() -> impl Iterator<Item = u64> {
     std::iter::once(0).chain(doubled.flat_map(|ns| [ns, ns + ns / 2]))
 }
 
+/// The times of a record that an objective names; `None` where there is none of them.
+pub(super) fn times(timed: Timed, record: &StageRecord) -> Option<&Times> {
+    let of = |measure| record.measures.times(measure);
+    Some(match timed {
+        Timed::Response => &record.response,
+        Timed::Service => &record.service,
+        Timed::FirstByte => &record.first_byte,
+        Timed::Lag => &record.lag,
+        Timed::FirstToken => {
+            // From when it was due, where that is measured; the first message is a stream's.
+            let mut known = [TimeMeasure::TimeToFirstToken, TimeMeasure::FirstToken]
+                .map(of)
+                .into_iter();
+            let message = || record.messages.map(|_| of(TimeMeasure::FirstMessage));
+            known.find(|times| !times.is_empty()).or_else(message)?
+        }
+        Timed::Measure(measure) => of(measure),
+    })
+}
+
 /// How many calls surely took longer than `limit` ns, had the generator never been late. Calls
 /// that failed took longer where this time counts failures.
 pub(super) fn surely_over(
     timed: Timed,
-    times: Option<&Times>,
     limit: u64,
     record: &StageRecord,
     circumstances: &Circumstances,
 ) -> u64 {
-    let failures = timed.counts_failures();
+    let (times, failures) = (times(timed, record), timed.counts_failures());
     let failed = match failures {
         true => Failed::of(record),
         false => Failed::default(),
@@ -164,14 +183,7 @@ mod tests {
             deadline: Some(Duration::from_secs(1)),
             ..Circumstances::default()
         };
-        let times = Some(&record.response);
-        surely_over(
-            Timed::Response,
-            times,
-            limit_ms * MS,
-            record,
-            &circumstances,
-        )
+        surely_over(Timed::Response, limit_ms * MS, record, &circumstances)
     }
 
     fn record(calls: &[(u64, u64)]) -> StageRecord {

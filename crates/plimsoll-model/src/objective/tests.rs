@@ -1,5 +1,6 @@
 use super::*;
 use crate::Outcome;
+use crate::measure::TimeMeasure;
 use crate::spec::Spec;
 
 fn objectives(typed: &[(&str, &str)]) -> Vec<Objective> {
