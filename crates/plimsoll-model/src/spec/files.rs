@@ -10,22 +10,14 @@ impl Spec {
     /// looked for in are left out, since what is imported stands in the calls' bytes; TLS keys and certificates are none of them, since
     /// each machine may have its own.
     pub fn data_files(&self) -> Vec<(String, PathBuf)> {
-        let mut files = Vec::new();
-        let mut add = |key: &str, path: &Option<PathBuf>| {
-            if let Some(path) = path {
-                files.push((key.to_owned(), path.clone()));
-            }
-        };
-        if let Some(rows) = &self.rows {
-            add("rows.file", &rows.file);
-        }
-        for (protocol, section) in self.call.protocols() {
-            for (key, path) in protocol.files(section) {
-                let key = format!("call.{}.{key}", protocol.schemes().section);
-                add(&key, &Some(path));
-            }
-        }
-        files
+        let rows = self.rows.iter().filter_map(|rows| rows.file.clone());
+        let rows = rows.map(|path| ("rows.file".to_owned(), path));
+        let called = self.call.protocols().flat_map(|(protocol, section)| {
+            let files = protocol.files(section).into_iter();
+            let section = protocol.schemes().section;
+            files.map(move |(key, path)| (format!("call.{section}.{key}"), path))
+        });
+        rows.chain(called).collect()
     }
 
     /// The files of the link's security, by their keys.

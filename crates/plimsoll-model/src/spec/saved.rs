@@ -166,28 +166,16 @@ fn tls_of(tls: &TlsPlan) -> TlsSpec {
 }
 
 fn watch_of(plan: &Plan) -> WatchSpec {
-    let has_socket = plan.target.socket.is_some();
-    match plan.watch {
+    let (port, pid, off) = match plan.watch {
         // Found by the socket, again.
-        Watch::TargetPort | Watch::Started if has_socket => WatchSpec::default(),
+        Watch::TargetPort | Watch::Started if plan.target.socket.is_some() => (None, None, None),
         // Who runs the plan again has started nothing for it.
-        Watch::TargetPort | Watch::Started => WatchSpec {
-            port: Some(plan.target.port),
-            ..WatchSpec::default()
-        },
-        Watch::Port(port) => WatchSpec {
-            port: Some(port),
-            ..WatchSpec::default()
-        },
-        Watch::Pid(pid) => WatchSpec {
-            pid: Some(pid),
-            ..WatchSpec::default()
-        },
-        Watch::Nothing => WatchSpec {
-            off: Some(true),
-            ..WatchSpec::default()
-        },
-    }
+        Watch::TargetPort | Watch::Started => (Some(plan.target.port), None, None),
+        Watch::Port(port) => (Some(port), None, None),
+        Watch::Pid(pid) => (None, Some(pid), None),
+        Watch::Nothing => (None, None, Some(true)),
+    };
+    WatchSpec { pid, port, off }
 }
 
 /// `authorization` as `PLIMSOLL_METADATA_AUTHORIZATION`
