@@ -4,25 +4,29 @@ use std::fmt;
 use std::path::PathBuf;
 
 use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::keys::keys_of;
 use crate::units::Period;
 
 /// A metadata value: typed, or taken from where secrets live.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum MetadataSpec {
-    /// The value itself.
-    Text(String),
     /// `{ env = "TOKEN" }`
     Env(String),
     /// `{ file = "token.txt" }`: the file's text without the last newline.
     File(PathBuf),
+    /// The value itself.
+    #[serde(untagged)]
+    Text(String),
     /// `{ command = "mint token", refresh = "5m" }`: what the shell's command prints, run again that often.
+    #[serde(untagged)]
     Command {
         /// For the shell.
         command: String,
         /// `None`: it runs once.
+        #[serde(skip_serializing_if = "Option::is_none")]
         refresh: Option<Period>,
     },
 }
@@ -35,7 +39,7 @@ impl MetadataSpec {
 }
 
 /// A value that is not in the plan. One of `env`, `file` and `command` names its source.
-#[derive(Serialize, Deserialize, Default)]
+#[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct MetadataSource {
     /// The environment variable that holds the value.
@@ -46,28 +50,6 @@ struct MetadataSource {
     command: Option<String>,
     /// How often `command` runs again. Default: it runs once.
     refresh: Option<Period>,
-}
-
-impl Serialize for MetadataSpec {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let source = match self {
-            MetadataSpec::Text(text) => return serializer.serialize_str(text),
-            MetadataSpec::Env(name) => MetadataSource {
-                env: Some(name.clone()),
-                ..MetadataSource::default()
-            },
-            MetadataSpec::File(path) => MetadataSource {
-                file: Some(path.clone()),
-                ..MetadataSource::default()
-            },
-            MetadataSpec::Command { command, refresh } => MetadataSource {
-                command: Some(command.clone()),
-                refresh: *refresh,
-                ..MetadataSource::default()
-            },
-        };
-        source.serialize(serializer)
-    }
 }
 
 impl<'de> Deserialize<'de> for MetadataSpec {
