@@ -8,21 +8,14 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint(pub [u8; 32]);
 
-/// Why a text is no fingerprint.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{text}` is not a certificate's fingerprint: write sha256: and 64 hexadecimal digits, as `openssl x509 -noout -fingerprint -sha256 -in server.crt` prints them"
-)]
-pub struct FingerprintError {
-    text: String,
-}
-
 impl FromStr for Fingerprint {
-    type Err = FingerprintError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Fingerprint, FingerprintError> {
-        let bad = || FingerprintError {
-            text: text.to_owned(),
+    fn from_str(text: &str) -> Result<Fingerprint, String> {
+        let bad = || {
+            format!(
+                "`{text}` is not a certificate's fingerprint: write sha256: and 64 hexadecimal digits, as `openssl x509 -noout -fingerprint -sha256 -in server.crt` prints them"
+            )
         };
         let (algorithm, digits) = text.split_once(':').ok_or_else(bad)?;
         let digits: Vec<u8> = digits.bytes().filter(|b| *b != b':').collect();

@@ -353,7 +353,7 @@ impl From<Option<Duration>> for Limit {
 }
 
 impl std::str::FromStr for Limit {
-    type Err = crate::units::UnitError;
+    type Err = String;
     fn from_str(text: &str) -> Result<Limit, Self::Err> {
         match text.trim() {
             "none" => Ok(Limit::None),

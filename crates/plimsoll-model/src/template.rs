@@ -17,12 +17,10 @@ mod written;
 
 use std::sync::Arc;
 
-use thiserror::Error;
-
 use crate::suggest::suggest;
 pub use live::{LiveValue, MAX_LIVE};
 pub use moment::{Moment, Variation};
-pub use rows::{Column, Order, Rows, RowsError};
+pub use rows::{Column, Order, Rows};
 pub use traces::{TraceId, TraceIds};
 pub use varying::{MetadataField, Render, Varying, VaryingMetadata, trace_ids};
 use written::{hyphenated, write_number};
@@ -112,11 +110,6 @@ pub struct Template {
     parts: Vec<Part>,
 }
 
-/// Why braces can't be understood: a fragment that says what would be right.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0}")]
-pub struct TemplateError(String);
-
 /// Whether a text may have fields.
 pub fn has_fields(text: &str) -> bool {
     text.contains("{{")
@@ -187,11 +180,7 @@ impl Template {
     ///
     /// # Errors
     /// The problem with the braces, and what to write.
-    pub fn parse(
-        text: &str,
-        slots: &mut u32,
-        rows: Option<&Rows>,
-    ) -> Result<Template, TemplateError> {
+    pub fn parse(text: &str, slots: &mut u32, rows: Option<&Rows>) -> Result<Template, String> {
         let mut parts = Vec::new();
         let mut plain = String::new();
         let mut rest = text;
@@ -205,9 +194,9 @@ impl Template {
             }
             let Some(end) = after.find("}}") else {
                 let text: String = rest[at..].chars().take(40).collect();
-                return Err(TemplateError(format!(
+                return Err(format!(
                     "`{text}` is not closed: write }}}} behind it; two plain braces are written {{{{{{{{"
-                )));
+                ));
             };
             if !plain.is_empty() {
                 parts.push(Part::Text(std::mem::take(&mut plain)));
@@ -271,16 +260,12 @@ impl Template {
     }
 }
 
-fn source(inside: &str, rows: Option<&Rows>) -> Result<Source, TemplateError> {
+fn source(inside: &str, rows: Option<&Rows>) -> Result<Source, String> {
     let mut words = inside.split_whitespace();
     let name = words.next().unwrap_or_default();
     let arguments: Vec<&str> = words.collect();
-    let wrong = |problem: &str| TemplateError(format!("`{{{{{inside}}}}}`: {problem}"));
-    let no_rows = || {
-        TemplateError(format!(
-            "`{{{{{inside}}}}}` needs rows: name their file (rows.file, --rows)"
-        ))
-    };
+    let wrong = |problem: &str| format!("`{{{{{inside}}}}}`: {problem}");
+    let no_rows = || format!("`{{{{{inside}}}}}` needs rows: name their file (rows.file, --rows)");
     if name == "row" && arguments.is_empty() {
         return Ok(Source::Row(Arc::clone(rows.ok_or_else(no_rows)?.whole())));
     }
@@ -291,11 +276,11 @@ fn source(inside: &str, rows: Option<&Rows>) -> Result<Source, TemplateError> {
         let (key, file) = (format!("`{{{{row.{column}}}}}`"), rows.file());
         if let Some(line) = rows.gap(column) {
             let problem = format!("{key}: {file}, line {line}: `{column}` is missing");
-            return Err(TemplateError(problem));
+            return Err(problem);
         }
         let found = rows.column(column).ok_or_else(|| {
             let help = rows.help(column);
-            TemplateError(format!("{key}: {file} has no such column: {help}"))
+            format!("{key}: {file} has no such column: {help}")
         })?;
         return Ok(Source::Row(Arc::clone(found)));
     }
@@ -326,9 +311,7 @@ fn source(inside: &str, rows: Option<&Rows>) -> Result<Source, TemplateError> {
                 Some(near) => format!("did you mean {near}?"),
                 None => USE.to_owned(),
             };
-            Err(TemplateError(format!(
-                "`{{{{{inside}}}}}` is unknown: {help}"
-            )))
+            Err(format!("`{{{{{inside}}}}}` is unknown: {help}"))
         }
     }
 }

@@ -8,13 +8,6 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use thiserror::Error;
-
-/// Why a text is no quantity: a fragment that says what would be right.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0}")]
-pub struct UnitError(String);
-
 /// A length of time: `"30s"`, `"500ms"`, `"1m30s"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Period(pub Duration);
@@ -86,16 +79,16 @@ struct Kind {
 impl Kind {
     /// # Errors
     /// Where it is negative.
-    fn trimmed<'a>(&self, text: &'a str) -> Result<&'a str, UnitError> {
+    fn trimmed<'a>(&self, text: &'a str) -> Result<&'a str, String> {
         match text.trim() {
-            text if text.starts_with('-') => Err(UnitError(format!("`{text}` is negative"))),
+            text if text.starts_with('-') => Err(format!("`{text}` is negative")),
             text => Ok(text),
         }
     }
 
-    fn not_a_number(&self, text: &str) -> UnitError {
+    fn not_a_number(&self, text: &str) -> String {
         let [what, _] = self.what;
-        UnitError(format!("`{text}` is not {what}: write {}", self.example))
+        format!("`{text}` is not {what}: write {}", self.example)
     }
 
     /// The number at the beginning of `rest`, in the unit that follows it; what comes behind both.
@@ -105,13 +98,13 @@ impl Kind {
         (whole, rest): (&str, &'a str),
         end_of_unit: fn(char) -> bool,
         right: &str,
-    ) -> Result<(f64, f64, &'a str), UnitError> {
+    ) -> Result<(f64, f64, &'a str), String> {
         let (value, after) = number(rest).ok_or_else(|| self.not_a_number(whole))?;
         let after = after.trim_start();
         let (unit, rest) = after.split_at(after.find(end_of_unit).unwrap_or(after.len()));
         let unit = unit.trim_end();
         if unit.is_empty() {
-            return Err(UnitError(format!("`{whole}` has no unit: write {right}")));
+            return Err(format!("`{whole}` has no unit: write {right}"));
         }
         // "60 / m" is "60/m".
         let bare = |unit: &'a str| unit.strip_prefix('/').map(str::trim_start);
@@ -123,18 +116,15 @@ impl Kind {
         });
         let (_, scale) = known.ok_or_else(|| {
             let [_, what] = self.what;
-            UnitError(format!(
-                "`{unit}` is not a unit of {what}: use {}",
-                self.known
-            ))
+            format!("`{unit}` is not a unit of {what}: use {}", self.known)
         })?;
         Ok((value, *scale, rest))
     }
 
-    fn check(&self, value: f64, text: &str) -> Result<(), UnitError> {
+    fn check(&self, value: f64, text: &str) -> Result<(), String> {
         let (most, words) = self.most;
         match value >= most {
-            true => Err(UnitError(format!("`{text}` is too large: at most {words}"))),
+            true => Err(format!("`{text}` is too large: at most {words}")),
             false => Ok(()),
         }
     }
@@ -165,9 +155,9 @@ const SIZE: Kind = Kind {
 };
 
 impl FromStr for Period {
-    type Err = UnitError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Period, UnitError> {
+    fn from_str(text: &str) -> Result<Period, String> {
         let text = PERIOD.trimmed(text)?;
         if text.is_empty() {
             return Err(PERIOD.not_a_number(text));
@@ -200,9 +190,9 @@ impl fmt::Display for Period {
 }
 
 impl FromStr for Rate {
-    type Err = UnitError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Rate, UnitError> {
+    fn from_str(text: &str) -> Result<Rate, String> {
         let text = RATE.trimmed(text)?;
         let (value, seconds, _) = RATE.next((text, text), |_| false, &format!("\"{text}/s\""))?;
         RATE.check(value / seconds, text)?;
@@ -218,9 +208,9 @@ impl fmt::Display for Rate {
 }
 
 impl FromStr for Size {
-    type Err = UnitError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Size, UnitError> {
+    fn from_str(text: &str) -> Result<Size, String> {
         let text = SIZE.trimmed(text)?;
         let right = format!("\"{text}B\" or \"{text}KiB\"");
         let (value, scale, _) = SIZE.next((text, text), |_| false, &right)?;

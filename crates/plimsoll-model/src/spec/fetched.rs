@@ -4,7 +4,7 @@ use toml::Value;
 
 use super::target::path_of;
 use super::{Spec, protocol};
-use crate::units::{Size, UnitError};
+use crate::units::Size;
 
 /// Of an axis of sizes: clients are so few that their bodies together are no larger, since a
 /// server that sends sixteen of 512 MiB at once ends none of them in time.
@@ -31,7 +31,7 @@ impl Spec {
 
     /// Fetches files of this size, which a server of ours makes, instead of what it fetched.
     pub(super) fn set_file_size(&mut self, text: &str) -> Result<(), String> {
-        let size: Size = text.parse().map_err(|e: UnitError| e.to_string())?;
+        let size: Size = text.parse()?;
         let section = self.call.sections.get_mut(files());
         let section =
             section.ok_or_else(|| format!("an axis of files: it needs [call.{}]", files()))?;

@@ -243,7 +243,7 @@ fn template(value: &Value, slots: &mut u32, rows: Given<'_>) -> Result<Option<Te
     };
     match Template::parse(&value.text, slots, rows) {
         Ok(template) => Ok(Some(template)),
-        Err(e) if value.typed || template::first_field(&value.text).is_some() => Err(e.to_string()),
+        Err(e) if value.typed || template::first_field(&value.text).is_some() => Err(e),
         Err(_) => Err("its braces hold no field: two plain braces are written {{{{".to_owned()),
     }
 }

@@ -74,13 +74,9 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
     let number = match parsed {
         Metric::Errors => share(value, "calls: write \"< 0.1%\"")?,
         Metric::Resumed => share(value, "handshakes: write \">= 100%\"")?,
-        Metric::Rate => value.parse::<Rate>().map_err(|e| e.to_string())?.0,
-        Metric::Memory(_) => value.parse::<Size>().map_err(|e| e.to_string())?.0 as f64,
-        _ => value
-            .parse::<Period>()
-            .map_err(|e| e.to_string())?
-            .0
-            .as_nanos() as f64,
+        Metric::Rate => value.parse::<Rate>()?.0,
+        Metric::Memory(_) => value.parse::<Size>()?.0 as f64,
+        _ => value.parse::<Period>()?.0.as_nanos() as f64,
     };
     Ok(Objective {
         metric: parsed,

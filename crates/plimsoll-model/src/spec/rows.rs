@@ -19,7 +19,7 @@ impl Problems {
             .map_err(|e| format!("can't read {}: {e}", path.display()));
         let text = self.keep("rows.file", text)?;
         let rows = Rows::parse(&path.display().to_string(), &text);
-        self.keep("rows.file", rows.map_err(|e| e.to_string()))
+        self.keep("rows.file", rows)
     }
 
     /// What each call's values are chosen by.

@@ -63,7 +63,7 @@ pub fn trust(spec: &TlsSpec) -> Result<Trust, Vec<Problem>> {
     for text in spec.pin.iter().flatten() {
         match text.parse::<Fingerprint>() {
             Ok(known) => pinned.push(known),
-            Err(e) => problems.push(Problem::new("tls.pin", e.to_string())),
+            Err(e) => problems.push(Problem::new("tls.pin", e)),
         }
     }
     if spec.pin.as_ref().is_some_and(Vec::is_empty) {

@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
-use thiserror::Error;
 
 use crate::named::named;
 use crate::suggest::suggest;
@@ -68,32 +67,27 @@ pub struct Rows {
     length: usize,
 }
 
-/// Why a file holds no rows: the file, and the problem with it.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0}")]
-pub struct RowsError(String);
-
 impl Rows {
     /// Reads the text of `file`: JSON lines if it begins with a brace, else CSV (RFC 4180,
     /// with names in the first line).
     ///
     /// # Errors
     /// Where it is neither, with the line.
-    pub fn parse(file: &str, text: &str) -> Result<Rows, RowsError> {
+    pub fn parse(file: &str, text: &str) -> Result<Rows, String> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let rows = match text.trim_start().chars().next() {
             Some('{') => json_lines(file, text)?,
             Some('[') => {
-                return Err(RowsError(format!(
+                return Err(format!(
                     "{file}, line 1: a JSON list: write one object a line, without brackets and commas"
-                )));
+                ));
             }
             _ => csv(file, text)?,
         };
         if rows.length == 0 {
-            return Err(RowsError(format!(
+            return Err(format!(
                 "{file}: no rows: write a line of names and then a line a row (CSV), or a JSON object a line"
-            )));
+            ));
         }
         Ok(rows)
     }
@@ -163,8 +157,8 @@ impl Rows {
     }
 }
 
-fn csv(file: &str, text: &str) -> Result<Rows, RowsError> {
-    let bad = |problem: String| RowsError(format!("{file}: {problem}"));
+fn csv(file: &str, text: &str) -> Result<Rows, String> {
+    let bad = |problem: String| format!("{file}: {problem}");
     let mut reader = csv::ReaderBuilder::new().from_reader(text.as_bytes());
     let names: Vec<String> = match reader.headers() {
         Ok(names) => names.iter().map(|name| name.trim().to_owned()).collect(),
@@ -194,7 +188,7 @@ fn check_names(names: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-fn json_lines(file: &str, text: &str) -> Result<Rows, RowsError> {
+fn json_lines(file: &str, text: &str) -> Result<Rows, String> {
     let mut names: Vec<String> = Vec::new();
     let mut values: Vec<Vec<Box<str>>> = Vec::new();
     let mut gaps: Vec<Option<usize>> = Vec::new();
@@ -204,7 +198,7 @@ fn json_lines(file: &str, text: &str) -> Result<Rows, RowsError> {
         if line.trim().is_empty() {
             continue;
         }
-        let bad = |problem: String| RowsError(format!("{file}, line {}: {problem}", i + 1));
+        let bad = |problem: String| format!("{file}, line {}: {problem}", i + 1);
         let row: Map<String, Value> =
             serde_json::from_str(line).map_err(|e| bad(format!("not a JSON object: {e}")))?;
         if row.is_empty() {

@@ -8,7 +8,7 @@ fn rows() -> Rows {
     .unwrap()
 }
 
-fn parse(text: &str) -> Result<Template, TemplateError> {
+fn parse(text: &str) -> Result<Template, String> {
     Template::parse(text, &mut 0, Some(&rows()))
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 use plimsoll_model::spec::{Limit, MetadataSpec};
-use plimsoll_model::units::{Period, Size, UnitError};
+use plimsoll_model::units::{Period, Size};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::binary::BinarySpec;
@@ -182,7 +182,7 @@ pub enum PaceSpec {
 }
 
 impl std::str::FromStr for PaceSpec {
-    type Err = UnitError;
+    type Err = String;
     fn from_str(text: &str) -> Result<PaceSpec, Self::Err> {
         match text.trim() {
             "none" => Ok(PaceSpec::None),

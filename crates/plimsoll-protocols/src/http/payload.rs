@@ -70,7 +70,7 @@ pub(super) fn payload(
         Ok(text) => return Some(plain(text.into_bytes())),
         Err(e) => return Some(plain(e.into_bytes())),
     };
-    let parsed = Template::parse(&text, texts.slots, texts.rows).map_err(|e| e.to_string());
+    let parsed = Template::parse(&text, texts.slots, texts.rows);
     let parsed = problems.keep(&key, parsed)?;
     if let Some(constant) = parsed.constant() {
         return Some(plain(constant.as_bytes().to_vec()));
@@ -103,8 +103,7 @@ impl Payload {
         }
         let text = std::str::from_utf8(&self.bytes).map_err(|e| e.to_string())?;
         let typed = text.replace("{{", "{{{{");
-        let template =
-            Template::parse(&typed, texts.slots, texts.rows).map_err(|e| e.to_string())?;
+        let template = Template::parse(&typed, texts.slots, texts.rows)?;
         let bytes = std::mem::take(&mut self.bytes);
         self.varying = Some(VaryingBody {
             quoted: vec![false; template.parts().len()],

@@ -171,7 +171,7 @@ fn http_call(
     }
     let path_template = path.as_deref().and_then(|path| {
         let template = Template::parse(path, &mut slots, rows.as_ref());
-        let template = problems.keep("call.http.path", template.map_err(|e| e.to_string()))?;
+        let template = problems.keep("call.http.path", template)?;
         let checked = check_path(&template, rows.as_ref());
         problems.keep("call.http.path", checked)?;
         Some(template)

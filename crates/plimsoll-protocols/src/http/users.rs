@@ -31,7 +31,7 @@ pub(super) fn conversation(
     let mut follow_ups = Vec::new();
     for (nth, text) in talk.follow_ups.iter().flatten().enumerate() {
         let key = format!("{KEY}.follow_ups.{nth}");
-        let parsed = Template::parse(text, texts.slots, texts.rows).map_err(|e| e.to_string());
+        let parsed = Template::parse(text, texts.slots, texts.rows);
         let template = problems.keep(&key, parsed)?;
         if has_message(&template) {
             problems.add(&key, "{{message}}: a turn says one thing");

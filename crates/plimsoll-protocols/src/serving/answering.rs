@@ -5,7 +5,7 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use clap::Args;
-use plimsoll_model::units::{Period, UnitError};
+use plimsoll_model::units::Period;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use tokio::time::Instant;
@@ -49,9 +49,9 @@ impl Delay {
 }
 
 impl FromStr for Delay {
-    type Err = UnitError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Delay, UnitError> {
+    fn from_str(text: &str) -> Result<Delay, String> {
         let period = |text: &str| text.parse::<Period>().map(|p| p.0);
         Ok(if let Some(mean) = text.strip_prefix("exp:") {
             Delay::Exponential {

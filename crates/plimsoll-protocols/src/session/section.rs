@@ -293,7 +293,7 @@ impl SessionSection {
             .variation(spec, rows.as_ref())
             .in_a_row(self.queries.unwrap_or(1));
         let headers = headers.in_requests(&variation);
-        let template = Template::parse(text, &mut 0, rows.as_ref()).map_err(|e| e.to_string());
+        let template = Template::parse(text, &mut 0, rows.as_ref());
         let template = problems.keep("call.session.query", template);
         let query = template.map(|template| query(text, template, variation));
         (query, headers)

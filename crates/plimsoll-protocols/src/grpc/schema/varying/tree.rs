@@ -1,6 +1,6 @@
 //! JSON whose strings may be templates.
 
-use plimsoll_model::template::{Column, Rows, Source, Template, TemplateError, has_fields};
+use plimsoll_model::template::{Column, Rows, Source, Template, has_fields};
 use serde_json::Value;
 
 /// JSON whose strings were looked through for templates.
@@ -33,7 +33,7 @@ pub(super) fn plant(
     slots: &mut u32,
     rows: Option<&Rows>,
     path: &str,
-) -> Result<Tree, (String, TemplateError)> {
+) -> Result<Tree, (String, String)> {
     if !has_fields(&value.to_string()) {
         return Ok(Tree::Constant(value));
     }
