@@ -100,12 +100,6 @@ pub enum SharedValue {
     Live(LiveValue),
 }
 
-/// A value, and whether it was typed into the plan: one that was not may be secret.
-struct Value {
-    text: String,
-    typed: bool,
-}
-
 impl Problems {
     /// The value at `key`, which is the same for all calls and may have any name.
     pub fn shared_value(
@@ -114,12 +108,7 @@ impl Problems {
         spec: &MetadataSpec,
         surroundings: &dyn Surroundings,
     ) -> Option<SharedValue> {
-        if let MetadataSpec::Command { command, refresh } = spec {
-            let live = live(command, refresh.map(|period| period.0), surroundings);
-            return self.keep(key, live).map(SharedValue::Live);
-        }
-        let value = self.keep(key, value(spec, surroundings));
-        value.map(|value| SharedValue::Constant(value.text))
+        self.keep(key, value(spec, surroundings))
     }
 
     /// The header fields or metadata that a section has; those with a problem are left out.
@@ -139,24 +128,25 @@ impl Problems {
                 self.add(&*key, problem);
                 continue;
             }
-            if let MetadataSpec::Command { command, refresh } = spec {
-                let live = live(command, refresh.map(|period| period.0), surroundings);
-                if names.are_binary(&lower) {
-                    self.add(&*key, "names that end in -bin are binary, and no command prints that: use another name");
-                } else if let Some(value) = self.keep(&key, live) {
+            if names.are_binary(&lower) && matches!(spec, MetadataSpec::Command { .. }) {
+                self.add(&*key, "names that end in -bin are binary, and no command prints that: use another name");
+                continue;
+            }
+            let typed = match self.keep(&key, value(spec, surroundings)) {
+                None => continue,
+                Some(SharedValue::Live(value)) => {
                     metadata.varying.push(MetadataField {
                         name: lower,
                         typed: String::new(),
                         template: Template::live(value),
                     });
+                    continue;
                 }
-                continue;
-            }
-            let Some(value) = self.keep(&key, value(spec, surroundings)) else {
-                continue;
+                Some(SharedValue::Constant(text)) => text,
             };
-            metadata.uses_rows |= template::uses_rows(&value.text);
-            let template = match template(&value, &mut slots, rows) {
+            metadata.uses_rows |= template::uses_rows(&typed);
+            let is_typed = matches!(spec, MetadataSpec::Text(_));
+            let template = match template(&typed, is_typed, &mut slots, rows) {
                 Ok(Some(template)) => template,
                 Ok(None) => continue,
                 Err(problem) => {
@@ -175,7 +165,7 @@ impl Problems {
                 }
                 (Ok(()), None) => metadata.varying.push(MetadataField {
                     name: lower,
-                    typed: value.text,
+                    typed,
                     template,
                 }),
             }
@@ -202,21 +192,7 @@ impl Problems {
     }
 }
 
-fn live(
-    command: &str,
-    refresh: Option<Duration>,
-    surroundings: &dyn Surroundings,
-) -> Result<LiveValue, String> {
-    if refresh.is_some_and(|every| every < MIN_REFRESH) {
-        return Err("refresh: below 1s, use a longer time".to_owned());
-    }
-    let printed = surroundings.printed(command)?;
-    // What it printed may be secret: it is not shown.
-    let value = LiveValue::new(command, refresh, &printed);
-    value.map_err(|problem| format!("`{command}`: {problem}"))
-}
-
-fn value(spec: &MetadataSpec, surroundings: &dyn Surroundings) -> Result<Value, String> {
+fn value(spec: &MetadataSpec, surroundings: &dyn Surroundings) -> Result<SharedValue, String> {
     let text = match spec {
         MetadataSpec::Text(text) => text.clone(),
         MetadataSpec::Env(variable) => surroundings
@@ -226,24 +202,37 @@ fn value(spec: &MetadataSpec, surroundings: &dyn Surroundings) -> Result<Value, 
             .read(path)
             .map(|text| text.trim_end_matches(['\r', '\n']).to_owned())
             .map_err(|e| format!("can't read {}: {e}", path.display()))?,
-        MetadataSpec::Command { command, .. } => surroundings.printed(command)?,
+        MetadataSpec::Command { command, refresh } => {
+            let refresh = refresh.map(|period| period.0);
+            if refresh.is_some_and(|every| every < MIN_REFRESH) {
+                return Err("refresh: below 1s, use a longer time".to_owned());
+            }
+            let printed = surroundings.printed(command)?;
+            // What it printed may be secret: it is not shown.
+            let value = LiveValue::new(command, refresh, &printed);
+            return value
+                .map(SharedValue::Live)
+                .map_err(|problem| format!("`{command}`: {problem}"));
+        }
     };
-    Ok(Value {
-        text,
-        typed: matches!(spec, MetadataSpec::Text(_)),
-    })
+    Ok(SharedValue::Constant(text))
 }
 
-/// `None`: it needs the rows that are lost.
-fn template(value: &Value, slots: &mut u32, rows: Given<'_>) -> Result<Option<Template>, String> {
+/// `is_typed`: into the plan; what was not may be secret. `None`: it needs the rows that are lost.
+fn template(
+    text: &str,
+    is_typed: bool,
+    slots: &mut u32,
+    rows: Given<'_>,
+) -> Result<Option<Template>, String> {
     let rows = match rows {
         Given::Rows(rows) => Some(rows),
-        Given::Lost if template::uses_rows(&value.text) => return Ok(None),
+        Given::Lost if template::uses_rows(text) => return Ok(None),
         Given::Lost | Given::Nothing => None,
     };
-    match Template::parse(&value.text, slots, rows) {
+    match Template::parse(text, slots, rows) {
         Ok(template) => Ok(Some(template)),
-        Err(e) if value.typed || template::first_field(&value.text).is_some() => Err(e),
+        Err(e) if is_typed || template::first_field(text).is_some() => Err(e),
         Err(_) => Err("its braces hold no field: two plain braces are written {{{{".to_owned()),
     }
 }
