@@ -359,7 +359,7 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
 
     fn came_too_late(&mut self, stage: u8) {
         self.count_due(stage);
-        self.recorder.not_started(stage, 1);
+        self.recorder.stage(stage).not_started += 1;
     }
 
     #[inline]

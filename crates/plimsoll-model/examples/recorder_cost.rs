@@ -42,7 +42,7 @@ fn main() {
         let start = Instant::now();
         for i in 0..CALLS {
             let sample = &samples[(i & 65_535) as usize];
-            recorder.due(1, 1);
+            recorder.stage(1).due += 1;
             recorder.call(black_box(sample));
         }
         best = best.min(start.elapsed().as_nanos() as f64 / CALLS as f64);
@@ -53,7 +53,7 @@ fn main() {
         spare = Some(taken);
     }
     for i in 0..10_000 {
-        recorder.pacing(1, i * 3);
+        recorder.stage(1).pacing.record(i * 3);
         recorder.call(&samples[i as usize]);
     }
     let taken = recorder.take(spare.take());

@@ -7,7 +7,7 @@
 use crate::measure::{CallMeasures, Count, TimeMeasure};
 use crate::record::{
     AddressCounts, AddressTally, DETAILS_PER_OUTCOME, Detail, Interval, RequestRecord, SlowCall,
-    TurnBegan, add_detail,
+    StageRecord, TurnBegan, add_detail,
 };
 use crate::template::TraceIds;
 use crate::{ConnectPhases, Outcome, Sample, Time};
@@ -171,33 +171,15 @@ impl Recorder {
         self.current.turns.push(turn);
     }
 
+    /// What is recorded of a stage, to count one more of something.
+    #[inline]
+    pub fn stage(&mut self, stage: u8) -> &mut StageRecord {
+        self.current.stage_mut(stage)
+    }
+
     /// A connection that several calls will use has come up.
     pub fn connection(&mut self, stage: u8, p: &ConnectPhases) {
         self.current.stage_mut(stage).connection(p);
-    }
-
-    /// The connection of the call that was recorded last was a worker's first, in a run that
-    /// resumes sessions.
-    pub fn first_connection(&mut self, stage: u8) {
-        self.current.stage_mut(stage).connections_first += 1;
-    }
-
-    /// A connection that several calls used was lost.
-    pub fn connection_lost(&mut self, stage: u8) {
-        self.current.stage_mut(stage).connections_lost += 1;
-    }
-
-    /// A connection that several calls were to use ended, and none had used it.
-    pub fn connection_unused(&mut self, stage: u8) {
-        self.current.stage_mut(stage).connections_unused += 1;
-    }
-
-    /// A connection that several calls would have used could not be made.
-    pub fn connect_failure(&mut self, stage: u8, outcome: Outcome) {
-        self.current
-            .stage_mut(stage)
-            .connect_failures
-            .add(outcome, 1);
     }
 
     /// The number to count at `address` with; the same for the same address.
@@ -241,27 +223,10 @@ impl Recorder {
         }
     }
 
-    /// The loop noticed an arrival `ns` nanoseconds after it was due.
-    #[inline]
-    pub fn pacing(&mut self, stage: u8, ns: u64) {
-        self.current.stage_mut(stage).pacing.record(ns);
-    }
-
     /// The generator stood still while `n` calls were under way or due, which can have lengthened
     /// their times by `ns` nanoseconds at most.
     pub fn delayed(&mut self, stage: u8, ns: u64, n: u64) {
         self.current.stage_mut(stage).delayed.record_n(ns, n);
-    }
-
-    /// The time of `n` arrivals has come.
-    #[inline]
-    pub fn due(&mut self, stage: u8, n: u64) {
-        self.current.stage_mut(stage).due += n;
-    }
-
-    /// `n` calls that were due will never be sent.
-    pub fn not_started(&mut self, stage: u8, n: u64) {
-        self.current.stage_mut(stage).not_started += n;
     }
 
     /// The run ended with a call that had been due for `ns` nanoseconds and was not sent.
@@ -269,27 +234,6 @@ impl Recorder {
         let record = self.current.stage_mut(stage);
         record.not_started += 1;
         record.cut_off.record(ns);
-    }
-
-    /// The deadline of a call passed while it waited for a connection or a stream; the call itself
-    /// is recorded as any other.
-    pub fn expired_unsent(&mut self, stage: u8) {
-        self.current.stage_mut(stage).expired_unsent += 1;
-    }
-
-    /// A call has to wait for a stream on one of the connections that are up.
-    pub fn waited_for_stream(&mut self, stage: u8) {
-        self.current.stage_mut(stage).waited_for_stream += 1;
-    }
-
-    /// A call has to wait for a connection, since none is up.
-    pub fn waited_for_connection(&mut self, stage: u8) {
-        self.current.stage_mut(stage).waited_for_connection += 1;
-    }
-
-    /// An answer came after its call's deadline.
-    pub fn late(&mut self, stage: u8) {
-        self.current.stage_mut(stage).late += 1;
     }
 
     /// A call's first message from the server came `ns` nanoseconds after the call's send.

@@ -300,7 +300,10 @@ where
             {
                 self.recorder.turn_began(turn);
             }
-            self.recorder.pacing(arrival.stage, now.since(due));
+            self.recorder
+                .stage(arrival.stage)
+                .pacing
+                .record(now.since(due));
             open.next = open.arrivals.next();
             match now.since(due) >= self.deadline_ns {
                 true => self.came_too_late(arrival.stage),

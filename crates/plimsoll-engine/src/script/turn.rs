@@ -128,7 +128,7 @@ impl Turn<'_> {
     pub fn due(&mut self) {
         *self.in_flight += 1;
         *self.calls_begun += 1;
-        self.recorder.due(self.stage, 1);
+        self.recorder.stage(self.stage).due += 1;
     }
 
     /// A call on a link has ended. Its stage is filled in here. What was measured of it

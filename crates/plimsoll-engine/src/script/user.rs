@@ -272,7 +272,7 @@ impl<C: Course> User<C> {
                 (Event::Sent { messages, .. }, _) => {
                     turn.recorder.messages_sent(stage, u64::from(messages));
                 }
-                (Event::Late, _) => turn.recorder.late(stage),
+                (Event::Late, _) => turn.recorder.stage(stage).late += 1,
                 (Event::Detail { outcome, text }, _) => turn.detail(outcome, &text),
                 (
                     Event::Done(_) | Event::Token(_) | Event::Message(_) | Event::Usage { .. },

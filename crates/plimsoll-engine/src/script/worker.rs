@@ -362,8 +362,8 @@ impl<C: Scripts, N: Network> Steps<Wanted> for ScriptWorker<C, N> {
 
     fn came_too_late(&mut self, stage: u8) {
         let calls = u64::from(self.client.scripts.calls());
-        self.recorder.due(stage, calls);
-        self.recorder.not_started(stage, calls);
+        self.recorder.stage(stage).due += calls;
+        self.recorder.stage(stage).not_started += calls;
     }
 
     fn start_backlog(&mut self, _now: Time) {}

@@ -46,7 +46,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 }
                 // Only scripts ask for it.
                 Event::Answer { .. } => {}
-                Event::Late => self.recorder.late(self.stage),
+                Event::Late => self.recorder.stage(self.stage).late += 1,
                 Event::Detail { outcome, text } => self.recorder.detail(outcome, &text),
             }
         }

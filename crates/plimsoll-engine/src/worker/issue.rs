@@ -39,8 +39,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     #[cold]
     pub(super) fn wait(&mut self, arrival: Arrival) {
         match self.open_connections {
-            0 => self.recorder.waited_for_connection(arrival.stage),
-            _ => self.recorder.waited_for_stream(arrival.stage),
+            0 => self.recorder.stage(arrival.stage).waited_for_connection += 1,
+            _ => self.recorder.stage(arrival.stage).waited_for_stream += 1,
         }
         if let Issue::Open(open) = &mut self.issue {
             open.wait(arrival);
@@ -92,7 +92,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     fn expired_unsent(&mut self, number: u64, due: Time, now: Time, stage: u8) {
-        self.recorder.expired_unsent(stage);
+        self.recorder.stage(stage).expired_unsent += 1;
         self.record_unsent(number, due, now, stage, Outcome::DeadlineExceeded);
     }
 
@@ -241,7 +241,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     #[inline]
     pub(super) fn count_due(&mut self, stage: u8) {
         self.due += 1;
-        self.recorder.due(stage, 1);
+        self.recorder.stage(stage).due += 1;
     }
 
     /// A client's call has ended: it thinks, or starts the next.
@@ -268,7 +268,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             && now.since(call.arrival) >= self.deadline_ns;
         let outcome = if overdue {
             if done.outcome.is_ok() {
-                self.recorder.late(call.stage);
+                self.recorder.stage(call.stage).late += 1;
             }
             Outcome::DeadlineExceeded
         } else {
@@ -334,7 +334,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if self.client.ticketless && phases.ready_ns > 0 {
             self.client.ticketless = false;
             if !phases.resumed {
-                self.recorder.first_connection(stage);
+                self.recorder.stage(stage).connections_first += 1;
             }
         }
     }
@@ -417,7 +417,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         self.recorder
-            .expired_unsent(self.client.attempts[index as usize].stage);
+            .stage(self.client.attempts[index as usize].stage)
+            .expired_unsent += 1;
         let what = state.waiting_for();
         let detail = format!("the call's deadline passed while it waited for {what}");
         let loss = Loss::new(Outcome::DeadlineExceeded, detail);

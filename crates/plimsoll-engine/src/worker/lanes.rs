@@ -91,7 +91,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let carried = std::mem::replace(&mut connection.own.has_carried, true);
         let lasted = connection.age(now) >= LONGEST_PAUSE;
         if is_to_carry && !carried {
-            self.recorder.connection_unused(self.stage);
+            self.recorder.stage(self.stage).connections_unused += 1;
         }
         carried || lasted
     }
@@ -144,7 +144,10 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             failure.get_or_insert_with(|| (loss.outcome, loss.detail.clone()));
         }
         self.pause(lane, loss.outcome, now);
-        self.recorder.connect_failure(self.stage, loss.outcome);
+        self.recorder
+            .stage(self.stage)
+            .connect_failures
+            .add(loss.outcome, 1);
         self.fail_idle_clients(lane, loss.outcome, now);
     }
 }

@@ -362,7 +362,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         if let (Role::Lane(_), false) = (connection.own.role, connection.own.has_carried) {
-            self.recorder.connection_unused(self.stage);
+            self.recorder.stage(self.stage).connections_unused += 1;
         }
         connection.say_goodbye(&mut self.network);
         self.part_with(connection.socket);
@@ -419,7 +419,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 self.client.lanes[lane as usize].connection = None;
                 self.open_connections -= 1;
                 control.connections(-1);
-                self.recorder.connection_lost(self.stage);
+                self.recorder.stage(self.stage).connections_lost += 1;
                 self.replace(lane, Gone { served, idle }, loss, now);
             }
             _ => self.lane_failed(lane, loss, now),

@@ -32,10 +32,10 @@ fn what_a_protocol_counts_and_sends_is_kept_and_nothing_is_nothing() {
 #[test]
 fn a_failed_call_does_not_enter_the_response_times() {
     let mut recorder = Recorder::new(2).keeping_requests(true);
-    recorder.due(1, 3);
+    recorder.stage(1).due += 3;
     recorder.call(&sample(0, Outcome::Ok));
     recorder.call(&sample(1, Outcome::Reset));
-    recorder.not_started(1, 1);
+    recorder.stage(1).not_started += 1;
     let interval = recorder.take(None);
     let (stage, record) = interval.recorded().next().unwrap();
     assert_eq!(stage, 1);
@@ -118,18 +118,18 @@ fn everything_is_counted_where_it_belongs() {
     // Each a different number of times.
     for n in 0..16 {
         let calls: [(u64, Counts); 13] = [
-            (2, |r| r.first_connection(1)),
-            (3, |r| r.connection_lost(1)),
-            (4, |r| r.connection_unused(1)),
-            (5, |r| r.connect_failure(1, Outcome::Reset)),
-            (6, |r| r.due(1, 10)),
-            (7, |r| r.not_started(1, 10)),
+            (2, |r| r.stage(1).connections_first += 1),
+            (3, |r| r.stage(1).connections_lost += 1),
+            (4, |r| r.stage(1).connections_unused += 1),
+            (5, |r| r.stage(1).connect_failures.add(Outcome::Reset, 1)),
+            (6, |r| r.stage(1).due += 10),
+            (7, |r| r.stage(1).not_started += 10),
             (8, |r| r.cut_off(1, 5)),
-            (9, |r| r.expired_unsent(1)),
-            (10, |r| r.waited_for_stream(1)),
-            (11, |r| r.waited_for_connection(1)),
-            (12, |r| r.late(1)),
-            (13, |r| r.pacing(1, 5)),
+            (9, |r| r.stage(1).expired_unsent += 1),
+            (10, |r| r.stage(1).waited_for_stream += 1),
+            (11, |r| r.stage(1).waited_for_connection += 1),
+            (12, |r| r.stage(1).late += 1),
+            (13, |r| r.stage(1).pacing.record(5)),
             (14, |r| r.delayed(1, 5, 2)),
         ];
         for (most, count) in calls {

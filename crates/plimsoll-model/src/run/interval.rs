@@ -249,8 +249,8 @@ mod tests {
     pub(crate) fn interval() -> IntervalRecord {
         let mut recorder = Recorder::new(2);
         for i in 0..100 {
-            recorder.due(1, 1);
-            recorder.pacing(1, 50 + i);
+            recorder.stage(1).due += 1;
+            recorder.stage(1).pacing.record(50 + i);
             recorder.call(&Sample {
                 number: i,
                 arrival: Time(0),
@@ -263,9 +263,9 @@ mod tests {
                 bytes_received: 11,
             });
         }
-        recorder.expired_unsent(1);
+        recorder.stage(1).expired_unsent += 1;
         recorder.delayed(1, 80_000_000, 40);
-        recorder.due(1, 1);
+        recorder.stage(1).due += 1;
         recorder.cut_off(1, 90_000_000);
         let address = recorder.address("127.0.0.1:1");
         recorder.call_at(address, 1, Outcome::Reset);
@@ -288,7 +288,7 @@ mod tests {
             server_ns: None,
             done: None,
         });
-        recorder.connect_failure(1, Outcome::NoPorts);
+        recorder.stage(1).connect_failures.add(Outcome::NoPorts, 1);
         recorder.detail(Outcome::Reset, "peer \"said\"\nso");
         let mut taken = Interval::default();
         taken.merge(&recorder.take(None));

@@ -293,7 +293,7 @@ mod tests {
             recorder.keep_slowest(TraceIds::new(1, 2), 0, Time(0));
             for number in numbers {
                 let stage = (number % 3) as u8;
-                recorder.due(stage, 1);
+                recorder.stage(stage).due += 1;
                 let outcome = match number % 17 {
                     0 => Outcome::Reset,
                     _ => Outcome::Ok,

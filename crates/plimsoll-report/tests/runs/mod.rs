@@ -264,9 +264,9 @@ impl Fixture {
                 bytes_sent: 27,
                 bytes_received: 14,
             };
-            recorder.due(stage, 1);
+            recorder.stage(stage).due += 1;
             if open {
-                recorder.pacing(stage, self.pacing_ns);
+                recorder.stage(stage).pacing.record(self.pacing_ns);
             }
             if self.header.cold {
                 recorder.cold_call(&sample, &phases, None);
@@ -275,14 +275,14 @@ impl Fixture {
             }
             self.measures(recorder, stage, i, took);
             match outcome {
-                Outcome::DeadlineExceeded if i == 3 => recorder.late(stage),
+                Outcome::DeadlineExceeded if i == 3 => recorder.stage(stage).late += 1,
                 Outcome::Unavailable => {
                     recorder.detail(outcome, "upstream connect error\u{1b}[31m or disconnect")
                 }
                 _ => {}
             }
         }
-        recorder.due(stage, self.in_flight);
+        recorder.stage(stage).due += self.in_flight;
     }
 
     /// What is measured of a call besides; every hundredth query loses a token, and gets
@@ -354,7 +354,10 @@ impl Fixture {
             );
         }
         if self.failing {
-            recorder.connect_failure(0, Outcome::ConnectRefused);
+            recorder
+                .stage(0)
+                .connect_failures
+                .add(Outcome::ConnectRefused, 1);
         }
         for index in 0..self.seconds + warmup {
             let stage = if index < warmup { 0 } else { last };
