@@ -185,18 +185,10 @@ impl Schedule {
         let piece = self.inner.pieces.first().copied();
         let usable = index < of && piece.is_some();
         let deal = self.inner.turns.map(Deal::new);
-        let pace = match self.inner.spacing {
-            Some(Spacing::Constant) | None if usable => match (deal, self.inner.spacing) {
-                (None, None) => Pace::Ended,
-                (None, _) => Pace::Even {
-                    number: u64::from(index),
-                },
-                (Some(deal), _) => Pace::Dealt(Box::new(Dealt {
-                    deal,
-                    number: u64::from(index),
-                })),
-            },
-            Some(Spacing::Poisson) if usable => Pace::Poisson(Box::new(Poisson {
+        let number = u64::from(index);
+        let pace = match (self.inner.spacing, deal) {
+            _ if !usable => Pace::Ended,
+            (Some(Spacing::Poisson), deal) => Pace::Poisson(Box::new(Poisson {
                 rng: ChaCha8Rng::seed_from_u64(self.inner.seed),
                 deal,
                 number: 0,
@@ -205,7 +197,9 @@ impl Schedule {
                 passed: 0.0,
                 measured_left: self.inner.calls.unwrap_or(u64::MAX),
             })),
-            _ => Pace::Ended,
+            (_, Some(deal)) => Pace::Dealt(Box::new(Dealt { deal, number })),
+            (Some(Spacing::Constant), None) => Pace::Even { number },
+            (None, None) => Pace::Ended,
         };
         Arrivals {
             inner: Arc::clone(&self.inner),
@@ -336,23 +330,10 @@ impl Arrivals {
 
     #[inline]
     fn next_even(&mut self, number: u64) -> Option<Arrival> {
-        if number >= self.inner.end_number {
-            self.pace = Pace::Ended;
-            return None;
-        }
-        while number >= self.piece.next {
-            if !self.next_stage() {
-                return None;
-            }
-        }
         self.pace = Pace::Even {
             number: number.saturating_add(self.step),
         };
-        Some(Arrival {
-            number,
-            at: self.piece.at((number - self.piece.first) as f64),
-            stage: self.stage as u8,
-        })
+        self.numbered(number, number)
     }
 
     fn next_dealt(&mut self) -> Option<Arrival> {
@@ -362,6 +343,12 @@ impl Arrivals {
         let number = dealt.number;
         let shared = dealt.deal.shared(number);
         dealt.number = number.saturating_add(self.step);
+        self.numbered(number, shared)
+    }
+
+    /// `shared`: its number in the schedule, of which this load may have but a part.
+    #[inline]
+    fn numbered(&mut self, number: u64, shared: u64) -> Option<Arrival> {
         if shared >= self.inner.end_number {
             self.pace = Pace::Ended;
             return None;
