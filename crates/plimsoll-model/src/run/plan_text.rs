@@ -1,5 +1,6 @@
 //! Where two plans differ, key by key: runs of different plans are compared knowingly.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use toml::{Table, Value};
@@ -41,29 +42,24 @@ impl fmt::Display for PlanDifference {
 /// is not TOML counts as a plan without keys.
 pub fn differences(a: &str, b: &str) -> Vec<PlanDifference> {
     let (a, b) = (flat(a), flat(b));
-    let mut keys: Vec<&String> = a.iter().chain(&b).map(|(k, _)| k).collect();
-    keys.sort();
-    keys.dedup();
-    let of = |plan: &[(String, String)], key: &String| {
-        plan.iter().find(|(k, _)| k == key).map(|(_, v)| v.clone())
-    };
+    let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
     keys.into_iter()
         .map(|key| PlanDifference {
             key: key.clone(),
-            a: of(&a, key),
-            b: of(&b, key),
+            a: a.get(key).cloned(),
+            b: b.get(key).cloned(),
         })
         .filter(|d| d.a != d.b)
         .collect()
 }
 
-fn flat(plan: &str) -> Vec<(String, String)> {
-    let mut keys = Vec::new();
+fn flat(plan: &str) -> BTreeMap<String, String> {
+    let mut keys = BTreeMap::new();
     flatten("", &plan.parse::<Table>().unwrap_or_default(), &mut keys);
     keys
 }
 
-fn flatten(prefix: &str, table: &Table, keys: &mut Vec<(String, String)>) {
+fn flatten(prefix: &str, table: &Table, keys: &mut BTreeMap<String, String>) {
     for (key, value) in table {
         let key = if prefix.is_empty() {
             key.clone()
@@ -72,7 +68,9 @@ fn flatten(prefix: &str, table: &Table, keys: &mut Vec<(String, String)>) {
         };
         match value {
             Value::Table(inner) => flatten(&key, inner, keys),
-            other => keys.push((key, other.to_string())),
+            other => {
+                keys.insert(key, other.to_string());
+            }
         }
     }
 }

@@ -82,19 +82,14 @@ pub fn finding(goal: &Goal, trials: &[Trial]) -> Finding {
 /// As [`finding`], with the estimate of these trials.
 pub(super) fn found(goal: &Goal, trials: &[Trial], estimate: Option<&Estimate>) -> Finding {
     let (line_per_s, confirmed) = line(trials, estimate);
-    let above = |t: &&Trial| line_per_s.is_none_or(|line| t.rate_per_s > line);
-    let generator_limit_per_s = trials
-        .iter()
-        .filter(above)
-        .filter(|t| t.verdict.is_limited() && is_generators(trials, t.rate_per_s))
-        .map(|t| t.rate_per_s)
-        .min_by(f64::total_cmp);
-    let failed_per_s = trials
-        .iter()
-        .filter(above)
-        .filter(|t| t.verdict.is_failure() && is_lost(trials, t.rate_per_s))
-        .map(|t| t.rate_per_s)
-        .min_by(f64::total_cmp);
+    let lowest = |ends: &dyn Fn(&Trial) -> bool| {
+        let above = |t: &&Trial| line_per_s.is_none_or(|line| t.rate_per_s > line);
+        let ending = trials.iter().filter(above).filter(|t| ends(t));
+        ending.map(|t| t.rate_per_s).min_by(f64::total_cmp)
+    };
+    let generator_limit_per_s =
+        lowest(&|t| t.verdict.is_limited() && is_generators(trials, t.rate_per_s));
+    let failed_per_s = lowest(&|t| t.verdict.is_failure() && is_lost(trials, t.rate_per_s));
     // Only one of them is what ends the line.
     let generator_limit_per_s =
         generator_limit_per_s.filter(|limit| failed_per_s.is_none_or(|failed| *limit < failed));
