@@ -154,10 +154,7 @@ impl Problems {
                     continue;
                 }
             };
-            let checked = match template.constant() {
-                Some(constant) => check_constant(names.are_binary(&lower), constant),
-                None => check_varying(names.are_binary(&lower), &template, rows),
-            };
+            let checked = check(names.are_binary(&lower), &template, rows);
             match (checked, template.constant()) {
                 (Err(problem), _) => self.add(&*key, problem),
                 (Ok(()), Some(constant)) => {
@@ -241,17 +238,8 @@ const UNPRINTABLE: &str = "not a metadata value: use printable ASCII without bla
 const NO_BASE64: &str =
     "not base64: the value of a name that ends in -bin is binary, typed in base64";
 
-/// Values may be secret: they are not shown.
-fn check_constant(is_binary: bool, value: &str) -> Result<(), String> {
-    match is_binary {
-        true if !is_base64(value) => Err(NO_BASE64.to_owned()),
-        false if !is_printable(value) => Err(UNPRINTABLE.to_owned()),
-        _ => Ok(()),
-    }
-}
-
-/// Whether every call can have what `template` makes for it.
-fn check_varying(is_binary: bool, template: &Template, rows: Given<'_>) -> Result<(), String> {
+/// Whether every call can have what `template` makes for it. Values may be secret: they are not shown.
+fn check(is_binary: bool, template: &Template, rows: Given<'_>) -> Result<(), String> {
     let fields = || template.parts().iter().filter_map(Part::field);
     if fields().any(|field| matches!(field.source, Source::Message)) {
         return Err("{{message}}: metadata go before the first message".to_owned());
@@ -262,41 +250,43 @@ fn check_varying(is_binary: bool, template: &Template, rows: Given<'_>) -> Resul
     });
     let columns: Vec<&Column> = columns.collect();
     let Given::Rows(rows) = rows else {
-        return check_one(is_binary, template, &[], 0).map_err(|bad| bad.problem.to_owned());
+        return check_one(is_binary, template, &[], 0).map_err(|(problem, _)| problem.to_owned());
     };
     let rows_to_check = if columns.is_empty() { 1 } else { rows.count() };
     for row in 0..rows_to_check {
-        check_one(is_binary, template, &columns, row).map_err(|bad| match bad.column {
-            Some(column) => format!(
-                "{}, row {}, column {column:?}: {}",
-                rows.file(),
-                row + 1,
-                bad.problem
-            ),
-            None => bad.problem.to_owned(),
-        })?;
+        check_one(is_binary, template, &columns, row).map_err(
+            |(problem, column)| match column {
+                Some(column) => format!(
+                    "{}, row {}, column {column:?}: {problem}",
+                    rows.file(),
+                    row + 1
+                ),
+                None => problem.to_owned(),
+            },
+        )?;
     }
     Ok(())
 }
 
-struct Bad<'a> {
-    problem: &'static str,
-    column: Option<&'a str>,
-}
-
-/// Whether the value is right with the columns of one row.
+/// Whether the value is right with the columns of one row; what is wrong with it, and with which column.
 fn check_one<'a>(
     is_binary: bool,
     template: &Template,
     columns: &[&'a Column],
     row: usize,
-) -> Result<(), Bad<'a>> {
+) -> Result<(), (&'static str, Option<&'a str>)> {
     let bad = |problem, column: Option<&&'a Column>| {
-        let column = column.map(|column| column.name.as_str());
-        Err(Bad { problem, column })
+        Err((problem, column.map(|column| column.name.as_str())))
     };
     if is_binary {
-        return match (template.alone().map(|field| &field.source), columns) {
+        let source = template.alone().map(|field| &field.source);
+        if let Some(text) = template.constant() {
+            return match is_base64(text) {
+                true => Ok(()),
+                false => bad(NO_BASE64, None),
+            };
+        }
+        return match (source, columns) {
             (Some(Source::Uuid), _) => Ok(()),
             (Some(Source::Row(_)), [column]) if is_base64(column.value(row)) => Ok(()),
             (Some(Source::Row(_)), _) => bad(NO_BASE64, columns.first()),
