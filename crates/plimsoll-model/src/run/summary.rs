@@ -335,8 +335,8 @@ impl StageSummary {
             phases: PhasesSummary::of(&r.measures),
             messages: MessagesSummary::of(r, totals.lasted),
             measures: MeasuresSummary::of(&r.measures),
-            client: totals.client.summary(r.ended()),
-            server: totals.server.summary(r.ended()),
+            client: totals.client.map(|used| used.rounded(r.ended())),
+            server: totals.server.map(|used| used.rounded(r.ended())),
         }
     }
 }
@@ -440,10 +440,12 @@ impl Summary {
             }
         }
         // Known since before the warm-up, and as good for what follows it.
-        (
-            measured.client.rss_bytes_before,
-            measured.server.rss_bytes_before,
-        ) = totals.rss_before;
+        let ends = [&mut measured.client, &mut measured.server];
+        for (end, before) in ends.into_iter().zip(totals.rss_before) {
+            if let Some(end) = end {
+                end.rss_bytes_before = before;
+            }
+        }
         check.matches = check.due == check.accounted();
         let mut problems = problems(header, totals, &measured.record);
         if !check.matches {

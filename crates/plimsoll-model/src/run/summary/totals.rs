@@ -12,54 +12,51 @@ use crate::run::memory::MemoryReading;
 use crate::run::rotation::Rotations;
 use crate::run::times::rounded;
 
-/// What one end used, added up.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ResourceTotals {
-    known: bool,
-    /// In some interval system time was not.
-    system_unknown: bool,
-    cpu_user_us: f64,
-    cpu_system_us: f64,
-    rss_bytes_max: u64,
-    pub(super) rss_bytes_before: Option<u64>,
-    descriptors_max: u64,
-    threads_max: u64,
+impl ResourcesSummary {
+    /// `share`: the stage's part of the interval.
+    fn of(r: &Resources, share: f64) -> ResourcesSummary {
+        ResourcesSummary {
+            cpu_user_us: r.cpu_user_us as f64 * share,
+            cpu_system_us: r.cpu_system_us.map(|us| us as f64 * share),
+            cpu_us_per_call: None,
+            rss_bytes_max: r.rss_bytes,
+            rss_bytes_before: None,
+            descriptors_max: r.descriptors,
+            threads_max: r.threads,
+        }
+    }
+
+    /// System time is known where both know it.
+    fn plus(self, other: ResourcesSummary) -> ResourcesSummary {
+        let system_us = self.cpu_system_us.zip(other.cpu_system_us);
+        ResourcesSummary {
+            cpu_user_us: self.cpu_user_us + other.cpu_user_us,
+            cpu_system_us: system_us.map(|(ours, theirs)| ours + theirs),
+            rss_bytes_max: self.rss_bytes_max.max(other.rss_bytes_max),
+            descriptors_max: self.descriptors_max.max(other.descriptors_max),
+            threads_max: self.threads_max.max(other.threads_max),
+            ..self
+        }
+    }
+
+    /// As a summary has it, of so many calls.
+    pub(super) fn rounded(self, calls: u64) -> ResourcesSummary {
+        let cpu_us = self.cpu_system_us.map(|us| self.cpu_user_us + us);
+        let cpu_us = cpu_us.filter(|_| calls > 0);
+        ResourcesSummary {
+            cpu_user_us: rounded(self.cpu_user_us),
+            cpu_system_us: self.cpu_system_us.map(rounded),
+            cpu_us_per_call: cpu_us.map(|us| rounded(us / calls as f64)),
+            ..self
+        }
+    }
 }
 
-impl ResourceTotals {
-    /// `share`: the stage's part of the interval.
-    fn add(&mut self, r: &Resources, share: f64) {
-        self.known = true;
-        self.cpu_user_us += r.cpu_user_us as f64 * share;
-        self.system_unknown |= r.cpu_system_us.is_none();
-        self.cpu_system_us += r.cpu_system_us.unwrap_or(0) as f64 * share;
-        self.rss_bytes_max = self.rss_bytes_max.max(r.rss_bytes);
-        self.descriptors_max = self.descriptors_max.max(r.descriptors);
-        self.threads_max = self.threads_max.max(r.threads);
-    }
-
-    fn merge(&mut self, other: &ResourceTotals) {
-        self.known |= other.known;
-        self.system_unknown |= other.system_unknown;
-        self.cpu_user_us += other.cpu_user_us;
-        self.cpu_system_us += other.cpu_system_us;
-        self.rss_bytes_max = self.rss_bytes_max.max(other.rss_bytes_max);
-        self.descriptors_max = self.descriptors_max.max(other.descriptors_max);
-        self.threads_max = self.threads_max.max(other.threads_max);
-    }
-
-    pub(super) fn summary(&self, calls: u64) -> Option<ResourcesSummary> {
-        self.known.then(|| ResourcesSummary {
-            cpu_user_us: rounded(self.cpu_user_us),
-            cpu_system_us: (!self.system_unknown).then(|| rounded(self.cpu_system_us)),
-            cpu_us_per_call: (calls > 0 && !self.system_unknown)
-                .then(|| rounded((self.cpu_user_us + self.cpu_system_us) / calls as f64)),
-            rss_bytes_max: self.rss_bytes_max,
-            rss_bytes_before: self.rss_bytes_before,
-            descriptors_max: self.descriptors_max,
-            threads_max: self.threads_max,
-        })
-    }
+fn added(ours: &mut Option<ResourcesSummary>, more: Option<ResourcesSummary>) {
+    *ours = match (*ours, more) {
+        (Some(ours), Some(more)) => Some(ours.plus(more)),
+        (ours, more) => ours.or(more),
+    };
 }
 
 /// One stage of a run, its intervals added up.
@@ -77,8 +74,8 @@ pub(super) struct StageTotals {
     /// in as that is.
     pub(super) lasted: Duration,
     pub(super) connections_open_max: u64,
-    pub(super) client: ResourceTotals,
-    pub(super) server: ResourceTotals,
+    pub(super) client: Option<ResourcesSummary>,
+    pub(super) server: Option<ResourcesSummary>,
 }
 
 impl StageTotals {
@@ -114,8 +111,8 @@ impl StageTotals {
         self.lasted = self.lasted.max(self.window + other.lasted);
         self.window += other.window;
         self.connections_open_max = self.connections_open_max.max(other.connections_open_max);
-        self.client.merge(&other.client);
-        self.server.merge(&other.server);
+        added(&mut self.client, other.client);
+        added(&mut self.server, other.server);
     }
 }
 
@@ -134,7 +131,7 @@ pub struct Totals {
     /// What client and server used in intervals in which no call began or ended.
     carried: (Option<Resources>, Option<Resources>),
     /// Their resident memory before the first connection.
-    pub(super) rss_before: (Option<u64>, Option<u64>),
+    pub(super) rss_before: [Option<u64>; 2],
 }
 
 /// What was used in two intervals; what was held is of the later one.
@@ -171,8 +168,8 @@ impl Totals {
             self.carried = (client, server);
         }
         let before = |of: Option<Resources>| of.and_then(|r| r.rss_bytes_before);
-        self.rss_before.0 = self.rss_before.0.or(before(interval.client));
-        self.rss_before.1 = self.rss_before.1.or(before(interval.server));
+        self.rss_before[0] = self.rss_before[0].or(before(interval.client));
+        self.rss_before[1] = self.rss_before[1].or(before(interval.server));
         let mut measured = false;
         for (stage, record) in &interval.stages {
             let totals = self.stages.entry(*stage).or_default();
@@ -184,12 +181,9 @@ impl Totals {
                 totals.connections_open_max.max(interval.connections_open);
             if all > 0.0 {
                 let share = weight(record) / all;
-                if let Some(client) = &client {
-                    totals.client.add(client, share);
-                }
-                if let Some(server) = &server {
-                    totals.server.add(server, share);
-                }
+                let of = |used: Option<Resources>| Some(ResourcesSummary::of(&used?, share));
+                added(&mut totals.client, of(client));
+                added(&mut totals.server, of(server));
             }
             measured |= !header.is_warmup(*stage) && record.due + record.ended() > 0;
         }
