@@ -1,7 +1,7 @@
 //! `load.proxy` → plan.
 
-use super::{Problems, Surroundings};
-use crate::plan::{CallPlan, Credentials, Proxy, ProxyKind, Target};
+use super::{Problems, Spec, Surroundings};
+use crate::plan::{Credentials, Proxy, ProxyKind, Target};
 
 const KEY: &str = "load.proxy";
 
@@ -9,26 +9,24 @@ impl Problems {
     /// Puts the proxy before the targets that are reached over TCP.
     pub(super) fn proxy(
         &mut self,
-        typed: Option<&str>,
-        target: Option<&mut Target>,
-        call: Option<&mut CallPlan>,
+        spec: &Spec,
+        targets: &mut [&mut Target],
         surroundings: &dyn Surroundings,
     ) {
-        let (Some(typed), Some(target)) = (typed, target) else {
+        let Some(typed) = &spec.load.proxy else {
             return;
         };
         let Some(proxy) = self.keep(KEY, proxy(typed, surroundings)) else {
             return;
         };
-        if target.socket.is_some() {
+        if targets.first().is_some_and(|first| first.socket.is_some()) {
             self.add(
                 KEY,
                 "a socket of this machine is reached without a proxy: leave it out",
             );
         }
-        target.proxy = Some(proxy.clone());
-        if let Some(second) = call.and_then(CallPlan::second_target_mut) {
-            second.proxy = Some(proxy).filter(|_| second.socket.is_none());
+        for target in targets.iter_mut().filter(|t| t.socket.is_none()) {
+            target.proxy = Some(proxy.clone());
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Spec → plan: every default filled in, every contradiction reported, all problems at once.
 
+use std::iter;
 use std::time::Duration;
 
 use super::problem::{Problem, Problems};
@@ -37,17 +38,12 @@ pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec
     let secured = secured.map(|(_, secured)| *secured || call_secured);
     let tls = problems.tls(spec.tls.as_ref(), secured);
     let mut call = problems.call(spec, surroundings);
-    problems.addresses(
-        spec,
-        target.as_mut().map(|(target, _)| target),
-        call.as_mut(),
-    );
-    problems.proxy(
-        spec.load.proxy.as_deref(),
-        target.as_mut().map(|(target, _)| target),
-        call.as_mut(),
-        surroundings,
-    );
+    if let Some((target, _)) = &mut target {
+        let second = call.as_mut().and_then(CallPlan::second_target_mut);
+        let mut targets: Vec<&mut Target> = iter::once(target).chain(second).collect();
+        problems.addresses(spec, &mut targets);
+        problems.proxy(spec, &mut targets, surroundings);
+    }
     problems.server_name(tls.as_ref(), target.as_ref(), call.as_ref());
     let load = problems.load(spec);
     let objectives = problems.objectives(spec, load.as_ref());
@@ -194,15 +190,9 @@ impl Problems {
     }
 
     /// Gives the targets the addresses of `load.resolve`.
-    fn addresses(&mut self, spec: &Spec, target: Option<&mut Target>, call: Option<&mut CallPlan>) {
-        let (Some(entries), Some(target)) = (&spec.load.resolve, target) else {
-            return;
-        };
-        let given = match call.and_then(CallPlan::second_target_mut) {
-            Some(second) => give_addresses(entries, &mut [target, second]),
-            None => give_addresses(entries, &mut [target]),
-        };
-        if let Err((number, problem)) = given {
+    fn addresses(&mut self, spec: &Spec, targets: &mut [&mut Target]) {
+        let entries = spec.load.resolve.as_deref().unwrap_or_default();
+        if let Err((number, problem)) = give_addresses(entries, targets) {
             self.add(format!("load.resolve.{number}"), problem);
         }
     }
