@@ -324,18 +324,16 @@ impl Rung {
     /// The median over the slices, in the metric's unit.
     pub fn median(&self, metric: Metric) -> Option<f64> {
         match (metric, self.in_turns) {
-            (Metric::P50, Some(all)) => return all.p50_us,
-            (Metric::P99, Some(all)) => return all.p99_us,
-            _ => {}
+            (Metric::P50, Some(all)) => all.p50_us,
+            (Metric::P99, Some(all)) => all.p99_us,
+            (Metric::ConnectionBytes, _) => self.bytes(Part::Connections).map(|(new, _)| new),
+            (Metric::ResumedBytes, _) => self.bytes(Part::Resumed).map(|(new, _)| new),
+            (Metric::CallBytes, _) => self.bytes(Part::Connections).map(|(_, call)| call),
+            _ => {
+                let slices = self.slices_of(metric).iter();
+                median_of(slices.filter_map(|s| s.value(metric)).collect())
+            }
         }
-        match metric {
-            Metric::ConnectionBytes => return self.bytes(Part::Connections).map(|(new, _)| new),
-            Metric::ResumedBytes => return self.bytes(Part::Resumed).map(|(new, _)| new),
-            Metric::CallBytes => return self.bytes(Part::Connections).map(|(_, call)| call),
-            _ => {}
-        }
-        let slices = self.slices_of(metric).iter();
-        median_of(slices.filter_map(|s| s.value(metric)).collect())
     }
 }
 

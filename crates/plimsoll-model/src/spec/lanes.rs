@@ -61,12 +61,7 @@ impl Spec {
         let mut plain = self.clone();
         plain.lanes.clear();
         (plain.ladder, plain.find) = (None, None);
-        let text = plain
-            .to_toml()
-            .map_err(|e| Problem::new("lanes", e.to_string()))?;
-        let plan: Table = text
-            .parse()
-            .map_err(|e: toml::de::Error| Problem::new("lanes", e.message().to_owned()))?;
+        let plan = Table::try_from(&plain).map_err(|e| Problem::new("lanes", e.to_string()))?;
         let lanes = self.lanes.iter();
         let lanes: Vec<LaneSpec> = lanes
             .map(|(name, own)| lane(&plan, name, own))
