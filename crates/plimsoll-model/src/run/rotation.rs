@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::interval::{IntervalRecord, Resources};
+use super::interval::IntervalRecord;
 use super::times::TimesSummary;
 use crate::TimeMeasure;
 use crate::record::Times;
@@ -55,27 +55,7 @@ struct Part {
     connections: u64,
     handshake: Times,
     /// CPU of client and server, µs; `None` where it was not known in an interval.
-    cpu: [Known; 2],
-}
-
-/// A sum, and whether all of it is known.
-#[derive(Clone, Copy, Debug)]
-struct Known(Option<u64>);
-
-impl Default for Known {
-    fn default() -> Known {
-        Known(Some(0))
-    }
-}
-
-impl Known {
-    fn add(&mut self, other: Known) {
-        self.0 = self.0.zip(other.0).map(|(a, b)| a + b);
-    }
-
-    fn of(resources: Option<Resources>) -> Known {
-        Known(resources.and_then(|r| Some(r.cpu_user_us + r.cpu_system_us?)))
-    }
+    cpu: [Option<u64>; 2],
 }
 
 impl Part {
@@ -86,7 +66,7 @@ impl Part {
         }
         let mut part = Part {
             length: interval.length,
-            cpu: [interval.client, interval.server].map(Known::of),
+            cpu: [interval.client, interval.server].map(|used| used?.cpu_us()),
             ..Part::default()
         };
         for (_, record) in &interval.stages {
@@ -108,13 +88,13 @@ impl Part {
         self.connections += other.connections;
         self.handshake.merge(&other.handshake);
         for (ours, theirs) in self.cpu.iter_mut().zip(other.cpu) {
-            ours.add(theirs);
+            *ours = ours.zip(theirs).map(|(a, b)| a + b);
         }
     }
 
     fn summary(&self) -> RotationPart {
-        let per_call = |cpu: Known| {
-            let cpu = cpu.0.filter(|_| self.calls > 0)?;
+        let per_call = |cpu: Option<u64>| {
+            let cpu = cpu.filter(|_| self.calls > 0)?;
             Some((cpu as f64 / self.calls as f64 * 1e3).round() / 1e3)
         };
         RotationPart {
@@ -130,12 +110,19 @@ impl Part {
     }
 }
 
+fn add(to: &mut Option<Part>, more: &Part) {
+    match to {
+        Some(part) => part.merge(more),
+        None => *to = Some(more.clone()),
+    }
+}
+
 /// A run's intervals, divided by whether certificates were replaced.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rotations {
     intervals: u64,
-    around: Part,
-    rest: Part,
+    around: Option<Part>,
+    rest: Option<Part>,
     /// The last interval, which the next one decides on.
     last: Option<Part>,
     /// The last interval had a replacement.
@@ -152,14 +139,14 @@ impl Rotations {
         if stages.any(|(_, record)| record.certificates_replaced > 0) {
             self.intervals += 1;
             if let Some(last) = self.last.take() {
-                self.around.merge(&last);
+                add(&mut self.around, &last);
             }
-            self.around.merge(&part);
+            add(&mut self.around, &part);
             self.follows = true;
         } else if std::mem::take(&mut self.follows) {
-            self.around.merge(&part);
+            add(&mut self.around, &part);
         } else if let Some(last) = self.last.replace(part) {
-            self.rest.merge(&last);
+            add(&mut self.rest, &last);
         }
     }
 
@@ -167,12 +154,12 @@ impl Rotations {
     pub(super) fn summary(&self) -> Option<RotationSummary> {
         let mut rest = self.rest.clone();
         if let Some(last) = &self.last {
-            rest.merge(last);
+            add(&mut rest, last);
         }
         (self.intervals > 0).then(|| RotationSummary {
             intervals: self.intervals,
-            around: self.around.summary(),
-            rest: rest.summary(),
+            around: self.around.clone().unwrap_or_default().summary(),
+            rest: rest.unwrap_or_default().summary(),
         })
     }
 }
@@ -180,6 +167,7 @@ impl Rotations {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::Resources;
     use crate::{ConnectPhases, Interval, Outcome, Recorder, Sample, Time};
 
     /// Second `index`: as many calls over new connections, whose handshakes took so many µs.
