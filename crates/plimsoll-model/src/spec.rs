@@ -56,7 +56,7 @@ pub use lane_table::LaneTable;
 pub use lanes::LaneSpec;
 pub use metadata::{Given, Metadata, Names, SharedValue};
 pub use problem::{Problem, Problems};
-pub use protocol::{Of, OwnArrivals, Protocol, Schemes, Section, register, sections};
+pub use protocol::{OwnArrivals, Protocol, Schemes, Section, register, sections};
 pub use proxy::proxy;
 pub use read::{locate, read};
 pub use resolve::{DEADLINE, is_printable, is_visible, resolve, target_of};
@@ -121,7 +121,7 @@ impl Spec {
         let (_, of_call) = self.call.deadline();
         let mut load = self.load.clone();
         for (protocol, section) in self.call.protocols() {
-            protocol.apply_defaults(section, &mut load);
+            (protocol.apply_defaults)(section, &mut load);
         }
         let asked = load.deadline.or(of_call);
         asked.map_or(Some(resolve::DEADLINE), Limit::length)

@@ -12,7 +12,7 @@ use clap::{ArgMatches, Args, Command};
 use plimsoll_engine::{EngineError, Finished, Observation, Place, Protocol, Stop, Trace};
 use plimsoll_model::plan::{Call as _, Proxy};
 use plimsoll_model::run::{Run, Timestamp};
-use plimsoll_model::spec::{self, CallSpec, Of, Schemes, Section, Spec};
+use plimsoll_model::spec::{self, CallSpec, Schemes, Section, Spec};
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Plan, input};
 
@@ -155,7 +155,7 @@ pub trait Quick: Args {
 /// An [`Owned`] protocol whose type is forgotten.
 #[derive(Debug)]
 pub(crate) struct Kind {
-    pub(crate) protocol: &'static dyn spec::Protocol,
+    pub(crate) protocol: &'static spec::Protocol,
     pub(crate) load: for<'a> fn(Asked<'a>) -> Option<Result<Load<'a>, Unmade>>,
     pub(crate) files: Option<&'static Files>,
     pub(crate) below_tables: fn(&Run) -> String,
@@ -167,7 +167,7 @@ pub(crate) struct Kind {
 impl Kind {
     pub(crate) const fn of<P: Owned>() -> Kind {
         Kind {
-            protocol: const { &Of::<P>::NEW },
+            protocol: const { &spec::Protocol::of::<P>() },
             load: load_of::<P>,
             files: P::FILES,
             below_tables: P::below_tables,
@@ -196,7 +196,7 @@ pub struct Entry {
     /// As [`Quick::TOOL`].
     pub tool: Option<&'static Tool>,
     keys: &'static [(&'static str, &'static str)],
-    protocol: &'static dyn spec::Protocol,
+    protocol: &'static spec::Protocol,
     flags: fn(Command) -> Command,
     apply: Apply,
 }
@@ -211,7 +211,7 @@ impl Entry {
             aliases: F::ALIASES,
             synonyms: F::SYNONYMS,
             tool: F::TOOL,
-            protocol: const { &Of::<F::Section>::NEW },
+            protocol: const { &spec::Protocol::of::<F::Section>() },
             flags: F::augment_args,
             apply: apply::<F>,
         }
@@ -219,7 +219,7 @@ impl Entry {
 
     /// Of its targets' URLs.
     pub fn schemes(&self) -> &'static Schemes {
-        self.protocol.schemes()
+        self.protocol.schemes
     }
 
     /// Adds what its command takes to `command`, and describes it.
@@ -253,11 +253,11 @@ impl Entry {
 /// is the key, with the section's name before it where a flag of this name is everybody's; a key `x_file` is `@FILE`
 /// of the flag of `x`.
 fn flags_of(
-    protocol: &dyn spec::Protocol,
+    protocol: &spec::Protocol,
     named: &[(&str, &str)],
     command: Command,
 ) -> Vec<(String, String)> {
-    let (section, known) = (protocol.schemes().section, protocol.keys());
+    let (section, known) = (protocol.schemes.section, (protocol.keys)());
     let is_known = |key: &str| {
         known
             .iter()

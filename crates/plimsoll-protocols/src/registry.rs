@@ -126,7 +126,7 @@ pub fn below_tables(run: &Run) -> String {
     let name = run.header.protocol.as_deref();
     let kind = KINDS
         .iter()
-        .find(|kind| Some(kind.protocol.schemes().section) == name);
+        .find(|kind| Some(kind.protocol.schemes.section) == name);
     kind.map_or_else(String::new, |kind| (kind.below_tables)(run))
 }
 
@@ -162,7 +162,7 @@ pub fn folder(call: &CallSpec) -> Option<Folder> {
 
 /// Those of a target that is given by host and port alone.
 pub fn default_schemes() -> &'static Schemes {
-    KINDS[0].protocol.schemes()
+    KINDS[0].protocol.schemes
 }
 
 /// The protocol whose calls relays carry as streams of HTTP/2.

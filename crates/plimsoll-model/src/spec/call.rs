@@ -31,7 +31,7 @@ impl<'de> Deserialize<'de> for CallSpec {
                 while let Some(section) = map.next_key::<String>()? {
                     let unknown = || de::Error::custom(format!("unknown section `{section}`"));
                     let protocol = protocol::named(&section).ok_or_else(unknown)?;
-                    let name = protocol.schemes().section;
+                    let name = protocol.schemes.section;
                     call.sections.insert(name, map.next_value()?);
                 }
                 Ok(call)
@@ -60,7 +60,7 @@ impl CallSpec {
 
     /// The names of all sections that there are.
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-        protocol::all().map(|protocol| protocol.schemes().section)
+        protocol::all().map(|protocol| protocol.schemes.section)
     }
 
     /// The names of the sections that are given, in the order of all.
@@ -70,7 +70,7 @@ impl CallSpec {
     }
 
     /// The sections that are given, each with its protocol.
-    pub(crate) fn protocols(&self) -> impl Iterator<Item = (&'static dyn Protocol, &Table)> {
+    pub(crate) fn protocols(&self) -> impl Iterator<Item = (&'static Protocol, &Table)> {
         let sections = self.sections.iter();
         sections.filter_map(|(name, section)| Some((protocol::named(name)?, section)))
     }
@@ -78,7 +78,7 @@ impl CallSpec {
     /// Changes every section by `change`.
     pub(crate) fn change<E>(
         &mut self,
-        change: impl Fn(&'static dyn Protocol, &Table) -> Result<Table, E>,
+        change: impl Fn(&'static Protocol, &Table) -> Result<Table, E>,
     ) -> Result<(), E> {
         for (name, section) in &mut self.sections {
             if let Some(protocol) = protocol::named(name) {
@@ -91,7 +91,7 @@ impl CallSpec {
     /// Calls can run before those that count.
     pub fn has_warmup(&self) -> bool {
         let mut given = self.protocols();
-        !given.any(|(protocol, _)| protocol.schedules_itself())
+        !given.any(|(protocol, _)| protocol.schedules_itself)
     }
 
     /// A warm-up is sure to end. Where a user makes several calls, all are of the stage in which it began:
@@ -109,7 +109,7 @@ impl CallSpec {
     /// As [`crate::plan::Call::calls_in_a_row`]: as far as that is known before it is resolved.
     pub fn calls_in_a_row(&self) -> Option<u32> {
         let mut given = self.protocols();
-        given.find_map(|(protocol, section)| protocol.calls_in_a_row(section))
+        given.find_map(|(protocol, section)| (protocol.calls_in_a_row)(section))
     }
 
     /// The section's name, and the deadline that it gives itself.

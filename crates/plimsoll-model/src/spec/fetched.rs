@@ -12,8 +12,8 @@ const MAX_IN_FLIGHT: u64 = 64 << 20;
 
 /// The section of calls that fetch files, whose sizes are an axis.
 pub(super) fn files() -> &'static str {
-    let fetching = protocol::all().find(|protocol| protocol.fetches_files());
-    let schemes = fetching.map_or(protocol::first(), |protocol| protocol.schemes());
+    let fetching = protocol::all().find(|protocol| protocol.fetches_files);
+    let schemes = fetching.map_or(protocol::first(), |protocol| protocol.schemes);
     schemes.section
 }
 

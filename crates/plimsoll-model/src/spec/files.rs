@@ -13,8 +13,8 @@ impl Spec {
         let rows = self.rows.iter().filter_map(|rows| rows.file.clone());
         let rows = rows.map(|path| ("rows.file".to_owned(), path));
         let called = self.call.protocols().flat_map(|(protocol, section)| {
-            let files = protocol.files(section).into_iter();
-            let section = protocol.schemes().section;
+            let files = (protocol.files)(section).into_iter();
+            let section = protocol.schemes.section;
             files.map(move |(key, path)| (format!("call.{section}.{key}"), path))
         });
         rows.chain(called).collect()

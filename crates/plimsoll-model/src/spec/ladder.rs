@@ -441,7 +441,7 @@ fn set(spec: &Spec, path: &str, value: &Value) -> Result<Spec, String> {
     let mut spec = Spec::deserialize(whole).map_err(|e| e.message().to_owned())?;
     let checked = spec
         .call
-        .change(|protocol, section| protocol.check(section));
+        .change(|protocol, section| (protocol.check)(section));
     checked.map_err(|problem| problem.message)?;
     Ok(spec)
 }

@@ -22,12 +22,9 @@ impl Problems {
         let load = &spec.load;
         let unasked = Load::default();
         let before = self.0.len();
-        let own = spec
-            .call
-            .protocols()
-            .find(|(own, _)| own.schedules_itself());
+        let own = spec.call.protocols().find(|(own, _)| own.schedules_itself);
         let (arrivals, stages) = match own {
-            Some((protocol, section)) => protocol.arrivals(section, load, self),
+            Some((protocol, section)) => (protocol.arrivals)(section, load, self),
             None => self.arrivals(spec),
         };
         let reuse = self.choice(

@@ -39,7 +39,7 @@ impl Names {
     fn check(&self, name: &str) -> Result<(), &'static str> {
         (self.check)(name)?;
         // Encoded under this name, it would be taken for bytes.
-        let others = protocol::all().filter_map(|protocol| protocol.binary_names());
+        let others = protocol::all().filter_map(|protocol| protocol.binary_names);
         let mut others = others.filter(|(end, _)| !self.binary && name.ends_with(end));
         others.next().map_or(Ok(()), |(_, problem)| Err(problem))
     }

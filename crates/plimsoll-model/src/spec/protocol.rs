@@ -4,8 +4,6 @@
 //! the first plan. A section is a table here, whose type only its protocol knows.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -108,65 +106,93 @@ pub trait Section: Clone + Default + Serialize + DeserializeOwned + 'static {
     fn filled_in(self, call: &Self::Call) -> Self;
 }
 
-/// A protocol, as plans know it: a [`Section`] whose type is forgotten.
-pub trait Protocol: fmt::Debug + Send + Sync {
+/// A protocol, as plans know it: a [`Section`] whose type is forgotten. A section that can't be read means nothing,
+/// but where its problem is told.
+#[derive(Debug)]
+pub struct Protocol {
     /// [`Section::SCHEMES`].
-    fn schemes(&self) -> &'static Schemes;
+    pub schemes: &'static Schemes,
     /// The keys of the section.
-    fn keys(&self) -> &'static [&'static str];
+    pub keys: fn() -> &'static [&'static str],
     /// [`Section::keys_within`].
-    fn keys_within(&self, path: &str) -> Option<&'static [&'static str]>;
+    pub(super) keys_within: fn(&str) -> Option<&'static [&'static str]>,
     /// [`Section::SCHEDULES_ITSELF`].
-    fn schedules_itself(&self) -> bool;
+    pub(super) schedules_itself: bool,
     /// [`Section::VARIES`].
-    fn varies(&self) -> bool;
+    pub(super) varies: bool,
     /// [`Section::TRACES`].
-    fn traces(&self) -> bool;
+    pub(super) traces: bool,
     /// [`Section::FETCHES_FILES`].
-    fn fetches_files(&self) -> bool;
+    pub(super) fetches_files: bool,
     /// [`Section::BINARY_NAMES`].
-    fn binary_names(&self) -> Option<(&'static str, &'static str)>;
-
-    /// The section as its protocol writes it.
-    ///
-    /// # Errors
-    /// A value that is of the wrong kind, by its key.
-    fn check(&self, section: &Table) -> Result<Table, Problem>;
-    /// The section with its fields changed by `change`, where it has some.
-    fn with_fields(&self, section: &Table, change: &dyn Fn(&str, &mut MetadataSpec)) -> Table;
+    pub(super) binary_names: Option<(&'static str, &'static str)>,
+    /// The section as its protocol writes it; an error names the key of a value that is of the wrong kind.
+    pub(super) check: fn(&Table) -> Result<Table, Problem>,
+    /// The section with its fields changed, where it has some.
+    pub(super) with_fields: fn(&Table, &dyn Fn(&str, &mut MetadataSpec)) -> Table,
     /// [`Section::calls_in_a_row`].
-    fn calls_in_a_row(&self, section: &Table) -> Option<u32>;
+    pub(super) calls_in_a_row: fn(&Table) -> Option<u32>,
     /// [`Section::is_secured`].
-    fn is_secured(&self, section: &Table, spec: &Spec) -> bool;
+    pub(super) is_secured: fn(&Table, &Spec) -> bool,
     /// [`Section::files`].
-    fn files(&self, section: &Table) -> Vec<(&'static str, PathBuf)>;
+    pub(super) files: fn(&Table) -> Vec<(&'static str, PathBuf)>,
     /// [`Section::apply_defaults`].
-    fn apply_defaults(&self, section: &Table, load: &mut LoadSpec);
+    pub(super) apply_defaults: fn(&Table, &mut LoadSpec),
     /// [`Section::arrivals`].
-    fn arrivals(&self, section: &Table, load: &LoadSpec, problems: &mut Problems) -> OwnArrivals;
+    pub(super) arrivals: fn(&Table, &LoadSpec, &mut Problems) -> OwnArrivals,
     /// [`Section::resolve`].
-    fn resolve(
-        &self,
-        section: &Table,
-        spec: &Spec,
-        problems: &mut Problems,
-        surroundings: &dyn Surroundings,
-    ) -> Option<CallPlan>;
+    pub(super) resolve: fn(&Table, &Spec, &mut Problems, &dyn Surroundings) -> Option<CallPlan>,
     /// [`Section::filled_in`].
-    fn filled_in(&self, section: &Table, call: &CallPlan) -> Table;
+    pub(super) filled_in: fn(&Table, &CallPlan) -> Table,
 }
 
-/// The protocol of a section.
-pub struct Of<S>(PhantomData<fn() -> S>);
-
-impl<S> Of<S> {
-    /// To register.
-    pub const NEW: Of<S> = Of(PhantomData);
-}
-
-impl<S: Section> fmt::Debug for Of<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(S::SCHEMES.section)
+impl Protocol {
+    /// The protocol of a section.
+    pub const fn of<S: Section>() -> Protocol {
+        Protocol {
+            schemes: const { &S::SCHEMES },
+            keys: keys_of::<S>,
+            keys_within: S::keys_within,
+            schedules_itself: S::SCHEDULES_ITSELF,
+            varies: S::VARIES,
+            traces: S::TRACES,
+            fetches_files: S::FETCHES_FILES,
+            binary_names: S::BINARY_NAMES,
+            check: |section| table_of(&typed::<S>(section)?),
+            with_fields: |section, change| {
+                let Ok(mut typed) = typed::<S>(section) else {
+                    return section.clone();
+                };
+                for (name, value) in typed.fields().into_iter().flatten() {
+                    change(name, value);
+                }
+                table_of(&typed).unwrap_or_else(|_| section.clone())
+            },
+            calls_in_a_row: |section| typed::<S>(section).ok()?.calls_in_a_row(),
+            is_secured: |section, spec| typed::<S>(section).is_ok_and(|own| own.is_secured(spec)),
+            files: |section| typed::<S>(section).map_or_else(|_| Vec::new(), |own| own.files()),
+            apply_defaults: |section, load| {
+                if let Ok(own) = typed::<S>(section) {
+                    own.apply_defaults(load);
+                }
+            },
+            arrivals: |section, load, problems| {
+                let own = typed::<S>(section).unwrap_or_default();
+                own.arrivals(load, problems)
+            },
+            resolve: |section, spec, problems, surroundings| {
+                let own = typed::<S>(section).map_err(|problem| problems.0.push(problem));
+                let call = own.ok()?.resolve(spec, problems, surroundings)?;
+                Some(CallPlan::new(call))
+            },
+            filled_in: |section, call| {
+                let filled_in = match (typed::<S>(section), call.of_type()) {
+                    (Ok(own), Some(call)) => table_of(&own.filled_in(call)).ok(),
+                    _ => None,
+                };
+                filled_in.unwrap_or_else(|| section.clone())
+            },
+        }
     }
 }
 
@@ -187,98 +213,6 @@ pub(super) fn typed<S: Section>(section: &Table) -> Result<S, Problem> {
     })
 }
 
-impl<S: Section> Protocol for Of<S> {
-    fn schemes(&self) -> &'static Schemes {
-        const { &S::SCHEMES }
-    }
-
-    fn keys(&self) -> &'static [&'static str] {
-        keys_of::<S>()
-    }
-
-    fn keys_within(&self, path: &str) -> Option<&'static [&'static str]> {
-        S::keys_within(path)
-    }
-
-    fn schedules_itself(&self) -> bool {
-        S::SCHEDULES_ITSELF
-    }
-
-    fn varies(&self) -> bool {
-        S::VARIES
-    }
-
-    fn traces(&self) -> bool {
-        S::TRACES
-    }
-
-    fn fetches_files(&self) -> bool {
-        S::FETCHES_FILES
-    }
-
-    fn binary_names(&self) -> Option<(&'static str, &'static str)> {
-        S::BINARY_NAMES
-    }
-
-    fn check(&self, section: &Table) -> Result<Table, Problem> {
-        table_of(&typed::<S>(section)?)
-    }
-
-    fn with_fields(&self, section: &Table, change: &dyn Fn(&str, &mut MetadataSpec)) -> Table {
-        let Ok(mut typed) = typed::<S>(section) else {
-            return section.clone();
-        };
-        for (name, value) in typed.fields().into_iter().flatten() {
-            change(name, value);
-        }
-        table_of(&typed).unwrap_or_else(|_| section.clone())
-    }
-
-    fn calls_in_a_row(&self, section: &Table) -> Option<u32> {
-        typed::<S>(section).ok()?.calls_in_a_row()
-    }
-
-    fn is_secured(&self, section: &Table, spec: &Spec) -> bool {
-        typed::<S>(section).is_ok_and(|section| section.is_secured(spec))
-    }
-
-    fn files(&self, section: &Table) -> Vec<(&'static str, PathBuf)> {
-        typed::<S>(section).map_or_else(|_| Vec::new(), |section| section.files())
-    }
-
-    fn apply_defaults(&self, section: &Table, load: &mut LoadSpec) {
-        if let Ok(section) = typed::<S>(section) {
-            section.apply_defaults(load);
-        }
-    }
-
-    fn arrivals(&self, section: &Table, load: &LoadSpec, problems: &mut Problems) -> OwnArrivals {
-        typed::<S>(section)
-            .unwrap_or_default()
-            .arrivals(load, problems)
-    }
-
-    fn resolve(
-        &self,
-        section: &Table,
-        spec: &Spec,
-        problems: &mut Problems,
-        surroundings: &dyn Surroundings,
-    ) -> Option<CallPlan> {
-        let section = typed::<S>(section).map_err(|problem| problems.0.push(problem));
-        let call = section.ok()?.resolve(spec, problems, surroundings)?;
-        Some(CallPlan::new(call))
-    }
-
-    fn filled_in(&self, section: &Table, call: &CallPlan) -> Table {
-        match (typed::<S>(section), call.of_type()) {
-            (Ok(typed), Some(call)) => table_of(&typed.filled_in(call)).ok(),
-            _ => None,
-        }
-        .unwrap_or_else(|| section.clone())
-    }
-}
-
 /// A section as the table that a plan has.
 ///
 /// # Errors
@@ -288,15 +222,15 @@ pub(super) fn table_of<S: Section>(section: &S) -> Result<Table, Problem> {
     Table::try_from(section).map_err(|e| Problem::new(key(), e.to_string()))
 }
 
-static REGISTERED: OnceLock<Vec<&'static dyn Protocol>> = OnceLock::new();
+static REGISTERED: OnceLock<Vec<&'static Protocol>> = OnceLock::new();
 
 /// Adds protocols to those that plans may call; once a process, whatever else asks for it later.
-pub fn register(protocols: impl IntoIterator<Item = &'static dyn Protocol>) {
+pub fn register(protocols: impl IntoIterator<Item = &'static Protocol>) {
     REGISTERED.get_or_init(|| protocols.into_iter().collect());
 }
 
 /// All that there are.
-pub(super) fn all() -> impl Iterator<Item = &'static dyn Protocol> {
+pub(super) fn all() -> impl Iterator<Item = &'static Protocol> {
     #[cfg(test)]
     register(tests::ALL);
     REGISTERED.get().into_iter().flatten().copied()
@@ -304,7 +238,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static dyn Protocol> {
 
 /// The sections that say what to call, each with its keys.
 pub fn sections() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
-    all().map(|protocol| (protocol.schemes().section, protocol.keys()))
+    all().map(|protocol| (protocol.schemes.section, (protocol.keys)()))
 }
 
 /// The schemes of the protocol that is meant where nothing says which.
@@ -318,12 +252,12 @@ pub(super) fn first() -> &'static Schemes {
         ports: None,
         with_path: false,
     };
-    all().next().map_or(&NONE, |protocol| protocol.schemes())
+    all().next().map_or(&NONE, |protocol| protocol.schemes)
 }
 
 /// The protocol whose section has this name.
-pub(super) fn named(section: &str) -> Option<&'static dyn Protocol> {
-    all().find(|protocol| protocol.schemes().section == section)
+pub(super) fn named(section: &str) -> Option<&'static Protocol> {
+    all().find(|protocol| protocol.schemes.section == section)
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub fn read(text: &str) -> Result<Spec, Vec<Problem>> {
         toml::from_str(text).map_err(|e| vec![from_toml(&e, Some(document.get_ref()))])?;
     let checked = spec
         .call
-        .change(|protocol, section| protocol.check(section));
+        .change(|protocol, section| (protocol.check)(section));
     checked.map_err(|mut problem| {
         problem.span = place(document.get_ref(), &problem.key);
         vec![problem]
@@ -129,8 +129,8 @@ fn known_keys(path: &str) -> Option<Cow<'static, [&'static str]>> {
             }
             let path = path.strip_prefix("call.")?;
             match path.split_once('.') {
-                None => protocol::named(path)?.keys(),
-                Some((section, within)) => protocol::named(section)?.keys_within(within)?,
+                None => (protocol::named(path)?.keys)(),
+                Some((section, within)) => (protocol::named(section)?.keys_within)(within)?,
             }
         }
     };

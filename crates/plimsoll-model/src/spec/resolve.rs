@@ -27,13 +27,13 @@ pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec
     let mut problems = Problems::default();
     let mut spec = spec.clone();
     for (protocol, section) in spec.call.protocols() {
-        protocol.apply_defaults(section, &mut spec.load);
+        (protocol.apply_defaults)(section, &mut spec.load);
     }
     apply_user_defaults(&mut spec);
     let spec = &spec;
     let mut target = problems.target(spec);
     let mut sections = spec.call.protocols();
-    let call_secured = sections.any(|(protocol, section)| protocol.is_secured(section, spec));
+    let call_secured = sections.any(|(protocol, section)| (protocol.is_secured)(section, spec));
     let secured = target.as_ref();
     let secured = secured.map(|(_, secured)| *secured || call_secured);
     let tls = problems.tls(spec.tls.as_ref(), secured);
@@ -233,8 +233,8 @@ impl Problems {
             }
         }
         let (protocol, section) = spec.call.protocols().next()?;
-        if spec.rows.is_some() && !protocol.varies() {
-            let others = sections(|protocol| protocol.varies());
+        if spec.rows.is_some() && !protocol.varies {
+            let others = sections(|protocol| protocol.varies);
             self.add(
                 "rows",
                 format!(
@@ -243,8 +243,8 @@ impl Problems {
                 ),
             );
         }
-        if spec.traceparent == Some(true) && !protocol.traces() {
-            let others = sections(|protocol| protocol.traces());
+        if spec.traceparent == Some(true) && !protocol.traces {
+            let others = sections(|protocol| protocol.traces);
             self.add(
                 "traceparent",
                 format!(
@@ -253,7 +253,7 @@ impl Problems {
                 ),
             );
         }
-        protocol.resolve(section, spec, self, surroundings)
+        (protocol.resolve)(section, spec, self, surroundings)
     }
 
     fn watch(&mut self, spec: &Spec) -> Watch {
@@ -278,10 +278,10 @@ impl Problems {
 }
 
 /// Those of the protocols that are `wanted`: `[call.a], [call.b] and [call.c]`.
-fn sections(wanted: impl Fn(&dyn protocol::Protocol) -> bool) -> String {
+fn sections(wanted: impl Fn(&protocol::Protocol) -> bool) -> String {
     let all = protocol::all().filter(|protocol| wanted(*protocol));
     let names: Vec<String> = all
-        .map(|protocol| format!("[call.{}]", protocol.schemes().section))
+        .map(|protocol| format!("[call.{}]", protocol.schemes.section))
         .collect();
     match names.split_last() {
         Some((last, names)) => format!("{} and {last}", names.join(", ")),

@@ -67,8 +67,8 @@ impl Spec {
 
     fn fill_in_call(&mut self, plan: &Plan) {
         let call = &plan.call;
-        let filled_in = |protocol: &dyn Protocol, section: &Table| -> Result<_, Infallible> {
-            Ok(protocol.filled_in(section, call))
+        let filled_in = |protocol: &Protocol, section: &Table| -> Result<_, Infallible> {
+            Ok((protocol.filled_in)(section, call))
         };
         let Ok(()) = self.call.change(filled_in);
         if let (Some(variation), Some(rows)) = (call.variation(), &mut self.rows) {
@@ -121,8 +121,8 @@ impl Spec {
                 *value = MetadataSpec::Env(secret_variable(name));
             }
         };
-        let hidden = |protocol: &dyn Protocol, section: &Table| -> Result<_, Infallible> {
-            Ok(protocol.with_fields(section, &hide))
+        let hidden = |protocol: &Protocol, section: &Table| -> Result<_, Infallible> {
+            Ok((protocol.with_fields)(section, &hide))
         };
         let Ok(()) = spec.call.change(hidden);
         spec

@@ -19,7 +19,7 @@ impl Schemes {
 }
 
 fn all() -> impl Iterator<Item = &'static Schemes> {
-    protocol::all().map(|protocol| protocol.schemes())
+    protocol::all().map(|protocol| protocol.schemes)
 }
 
 /// Where several have the same, the first of them.

@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use toml::Value;
 
-use super::{Of, Protocol, Schemes, Section};
+use super::{Protocol, Schemes, Section};
 use crate::plan::{Call, RequestFields};
 use crate::spec::{Given, Limit, MetadataSpec, Names, Problems, Spec, Surroundings};
 use crate::template::{MetadataField, Order, Variation};
 
-pub(in crate::spec) const ALL: [&dyn Protocol; 2] = [&Of::<GrpcSpec>::NEW, &Of::<HttpSpec>::NEW];
+pub(in crate::spec) const ALL: [&Protocol; 2] =
+    [&Protocol::of::<GrpcSpec>(), &Protocol::of::<HttpSpec>()];
 
 const METADATA: Names = Names {
     key: "call.grpc.metadata",
