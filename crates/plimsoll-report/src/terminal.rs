@@ -26,7 +26,8 @@ use crate::measures::arriving;
 use crate::quantity::{bytes, count, known, or_dash, plural, rate, share, time};
 
 pub use comparison::render_comparison;
-pub(crate) use table::{Table, wrap};
+pub(crate) use table::Table;
+pub use table::wrap;
 use times::side_by_side;
 
 /// How to print.

@@ -66,7 +66,7 @@ impl fmt::Display for Table {
 
 /// `text` in lines of at most `width` characters, broken at spaces, but not between a number
 /// and its unit. A longer word has a line of its own.
-pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
     const UNITS: [&str; 9] = ["s", "ms", "µs", "ns", "B", "kB", "MB", "GB", "%"];
     let mut words: Vec<String> = Vec::new();
     for word in text.split(' ') {

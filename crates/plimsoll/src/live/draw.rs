@@ -4,6 +4,7 @@ mod grid;
 
 use plimsoll_model::objective::{Judged, Verdict};
 use plimsoll_report::quantity::{bytes, count, rate, share, time};
+use plimsoll_report::terminal::wrap;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -15,7 +16,10 @@ use super::board::{Board, End, Phase, Spread, clock};
 use grid::{Entry, Grid};
 
 const SOFT: Style = Style::new().add_modifier(Modifier::DIM);
-const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
+/// Not soft where it lies on a line that is: terminals show one of the two, and not always the same.
+const STRONG: Style = Style::new()
+    .add_modifier(Modifier::BOLD)
+    .remove_modifier(Modifier::DIM);
 const SEA: Style = Style::new().fg(Color::Cyan);
 const BAD: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 /// Columns of the panels at the left where there is room for both, with a gap behind them.
@@ -37,7 +41,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &Board, noted: &[String]) {
         frame.render_widget(Paragraph::new(lines(board)), area);
         return;
     }
-    let rows = Rows::of(area.height, board, noted);
+    let rows = Rows::of(area, board, noted);
     let [head, middle, objectives, pictures, ends, notes, foot] = Layout::vertical([
         Constraint::Length(rows.head),
         Constraint::Length(FIGURES),
@@ -86,11 +90,12 @@ struct Rows {
 }
 
 impl Rows {
-    /// What is least important is left out first; what is left over, the pictures have.
-    fn of(height: u16, board: &Board, noted: &[String]) -> Rows {
+    /// What is least important is left out first; what is left over, long reasons of objectives have, and then
+    /// the pictures.
+    fn of(area: Rect, board: &Board, noted: &[String]) -> Rows {
         let head = 3 + board.context.len() as u16;
         let errors = board.so_far.errors_by_code().len().max(1) as u16;
-        let mut left = height.saturating_sub(head + FIGURES + 1);
+        let mut left = area.height.saturating_sub(head + FIGURES + 1);
         let mut take = |rows: u16| {
             let taken = if rows <= left { rows } else { 0 };
             left -= taken;
@@ -100,6 +105,10 @@ impl Rows {
         let objectives = take(if judged > 0 { judged + 1 } else { 0 });
         let ends = take(errors.clamp(3, 6) + 2);
         let pictures = take(PICTURES);
+        let reasons: usize = verdicts(board, area.width).iter().map(Vec::len).sum();
+        let more = u16::try_from(reasons).unwrap_or(u16::MAX) - judged;
+        let more = if objectives > 0 { left.min(more) } else { 0 };
+        left -= more;
         let notes: usize = noted.iter().map(|text| text.lines().count()).sum();
         let wanted = u16::try_from(notes)
             .unwrap_or(u16::MAX)
@@ -108,7 +117,7 @@ impl Rows {
         let growth = if pictures > 0 { left - wanted } else { 0 };
         Rows {
             head,
-            objectives,
+            objectives: objectives + more,
             pictures: pictures + growth.min(PICTURES_MOST - PICTURES),
             ends,
         }
@@ -291,15 +300,26 @@ fn objectives_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
         Verdict::CannotBeJudged | Verdict::NotSupported => SOFT,
     };
     let room = usize::from(area.width);
-    let lines: Vec<Line<'_>> = board
-        .objectives
-        .iter()
-        .map(|j| printable(&shortened(&verdict_line(j), room)).style(style(j.verdict)))
-        .collect();
+    let mut spare = usize::from(area.height - 1).saturating_sub(board.objectives.len());
+    let mut lines = Vec::new();
+    for (judged, mut wrapped) in board.objectives.iter().zip(verdicts(board, area.width)) {
+        // Where rows are missing, the last one ends with a mark.
+        let rest = wrapped.split_off(wrapped.len().min(spare + 1) - 1);
+        spare -= wrapped.len();
+        wrapped.push(shortened(&rest.join(" "), room));
+        let style = style(judged.verdict);
+        lines.extend(wrapped.iter().map(|line| printable(line).style(style)));
+    }
     frame.render_widget(
         Paragraph::new(lines).block(panel("objectives, so far ")),
         area,
     );
+}
+
+/// The line of each objective, in as many rows as it takes.
+fn verdicts(board: &Board, width: u16) -> Vec<Vec<String>> {
+    let rows = |judged| wrap(&verdict_line(judged), usize::from(width));
+    board.objectives.iter().map(rows).collect()
 }
 
 /// "p99 < 10ms: met (7.02ms)".

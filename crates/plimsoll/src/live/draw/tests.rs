@@ -8,6 +8,7 @@ use plimsoll_model::run::{IntervalRecord, Resources};
 use plimsoll_model::{Outcome, Plan, spec};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use ratatui::buffer::Buffer;
 use snapbox::{assert_data_eq, file};
 
 use super::*;
@@ -64,12 +65,16 @@ fn interval(index: u64, stage: u8, failing: u64) -> IntervalRecord {
     }
 }
 
-fn frame(board: &Board, noted: &[String], width: u16, height: u16) -> String {
+fn buffer(board: &Board, noted: &[String], width: u16, height: u16) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");
     terminal
         .draw(|frame| draw(frame, board, noted))
         .expect("drawn");
-    let buffer = terminal.backend().buffer();
+    terminal.backend().buffer().clone()
+}
+
+fn frame(board: &Board, noted: &[String], width: u16, height: u16) -> String {
+    let buffer = buffer(board, noted, width, height);
     let mut text = String::new();
     for y in 0..height {
         let line: String = (0..width).map(|x| buffer[(x, y)].symbol()).collect();
@@ -205,6 +210,45 @@ fn objectives_stand_where_they_are_seen_and_tall_terminals_are_filled() {
     let noted = ["1 of 10 connections did not come up".to_owned()];
     let board = running(JUDGED, 20);
     assert_data_eq!(frame(&board, &noted, 120, 60), file!["../golden/tall.txt"]);
+}
+
+/// Terminals show bold or grey where both are asked for, whichever came last.
+#[test]
+fn no_title_is_bold_and_grey_at_once() {
+    let mut board = running(JUDGED, 20);
+    board.phase = Phase::WarmUp;
+    for (width, height) in [(60, 36), (80, 30), (120, 60)] {
+        let drawn = buffer(&board, &["noted".to_owned()], width, height);
+        let both = Modifier::BOLD | Modifier::DIM;
+        let mixed = drawn.content.iter().filter(|c| c.modifier.contains(both));
+        let mixed: String = mixed.map(|cell| cell.symbol()).collect();
+        assert_eq!(mixed, "", "{width} × {height}");
+    }
+}
+
+/// An objective's reason is read to its end where there are rows for it, and marked as cut where there are not.
+#[test]
+fn reasons_of_objectives_are_wrapped() {
+    let mut board = running(JUDGED, 20);
+    let reason = "too few calls yet: the percentile needs 36,887 of them, 7,000 have ended, and more are due";
+    for judged in &mut board.objectives {
+        judged.verdict = Verdict::CannotBeJudged;
+        judged.measured = reason.to_owned();
+    }
+    for width in 60..121 {
+        let text = frame(&board, &[], width, 40);
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let whole = words.join(" ").matches(&format!("({reason})")).count();
+        assert_eq!(whole, 3, "{width}:\n{text}");
+        assert!(
+            text.lines()
+                .all(|line| line.chars().count() <= width.into())
+        );
+    }
+    let low = frame(&board, &[], 80, 18);
+    let objectives = low.lines().skip_while(|line| !line.contains("so far ─"));
+    let shown: Vec<&str> = objectives.skip(1).take(3).collect();
+    assert!(shown.iter().all(|line| line.ends_with('…')), "{low}");
 }
 
 /// Six calls a second have no p99, and the longest of them is none.
