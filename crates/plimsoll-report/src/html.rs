@@ -6,6 +6,7 @@
 //! wide and once for narrow screens, and has its figures in a table behind it. Colours are
 //! CSS variables, so that light, dark and print each have their own.
 
+mod bars;
 mod chart;
 mod comparison;
 mod curve;

@@ -42,6 +42,11 @@ impl Frame {
         self.width < 500.0
     }
 
+    /// One of two, for wide and for narrow screens.
+    pub(super) fn pick<T>(&self, wide: T, narrow: T) -> T {
+        if self.is_narrow() { narrow } else { wide }
+    }
+
     pub(super) fn x_end(&self) -> f64 {
         self.width - self.right
     }
@@ -104,8 +109,14 @@ impl Scale {
         self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
+    /// Round values within, about `most` of them, as `show` writes them.
+    pub(super) fn marks(&self, most: usize, show: impl Fn(f64) -> String) -> Vec<Mark> {
+        let ticks = self.ticks(most).into_iter();
+        ticks.map(|value| (self.at(value), show(value))).collect()
+    }
+
     /// Round values within, about `most` of them.
-    pub(super) fn ticks(&self, most: usize) -> Vec<f64> {
+    fn ticks(&self, most: usize) -> Vec<f64> {
         if self.log {
             let all = |steps: &[f64]| -> Vec<f64> {
                 let first = self.low.log10().floor() as i32;
@@ -143,6 +154,9 @@ impl Scale {
     }
 }
 
+/// Where a value lies, and how it is written.
+pub(super) type Mark = (f64, String);
+
 /// Horizontal lines with their values at the left.
 pub(super) fn y_axis(
     frame: &Frame,
@@ -151,16 +165,23 @@ pub(super) fn y_axis(
     show: impl Fn(f64) -> String,
 ) -> Markup {
     html! {
-        @for tick in scale.ticks(most) {
-            @let y = px(scale.at(tick));
+        @for (y, text) in scale.marks(most, show) {
+            @let y = px(y);
             path class="grid" d={ "M" (frame.left) " " (y) "H" (frame.x_end()) } {}
-            text x=(frame.left - 8.0) y=(y) dy="0.35em" text-anchor="end" { (show(tick)) }
+            text x=(frame.left - 8.0) y=(y) dy="0.35em" text-anchor="end" { (text) }
         }
     }
 }
 
+/// Vertical lines.
+pub(super) fn x_grid(frame: &Frame, marks: &[Mark]) -> Markup {
+    html! {
+        @for (at, _) in marks { path class="grid" d={ "M" (px(*at)) " " (frame.top) "V" (px(frame.y_end())) } {} }
+    }
+}
+
 /// Values below the picture, and what they are.
-pub(super) fn x_axis(frame: &Frame, ticks: &[(f64, String)], title: &str) -> Markup {
+pub(super) fn x_axis(frame: &Frame, ticks: &[Mark], title: &str) -> Markup {
     let y = frame.y_end();
     html! {
         path class="axis" d={ "M" (frame.left) " " (px(y)) "H" (frame.x_end()) } {}

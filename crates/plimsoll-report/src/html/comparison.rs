@@ -5,15 +5,14 @@ use plimsoll_model::record::StageRecord;
 use plimsoll_model::run::State;
 
 use super::View;
-use super::chart::{Frame, Key, Scale, legend, px, round, x_axis};
+use super::bars::{self, Bars, Part};
+use super::chart::{Key, legend, round};
 use super::page::{self, Card, Facts, Tone, figure, page, section as part};
 use super::spectrum::{self, Calls};
 use super::tables;
 use super::tables::wide;
 use crate::compare::{Comparison, Row};
 use crate::quantity::{or_dash, rate, share, signed, time};
-
-const ROW: f64 = 42.0;
 
 /// The page of a comparison of the runs `a` with the runs `b`.
 pub fn comparison(c: &Comparison, a: &[View], b: &[View]) -> String {
@@ -112,18 +111,21 @@ fn differences(c: &Comparison) -> Markup {
     if rows.is_empty() {
         return html! {};
     }
-    let height = 50.0 + ROW * rows.len() as f64;
     let entries = [
         ("better".to_owned(), 2, Key::Block),
         ("worse".to_owned(), 4, Key::Block),
         ("can't be told apart from chance".to_owned(), 5, Key::Block),
     ];
-    let picture = figure(
-        &draw(&Frame::wide(height), &rows),
-        &draw(&Frame::narrow(height), &rows),
-        &legend(&entries),
-        &table(c),
-    );
+    let bars = Bars {
+        lead: "B less A, in per cent of A.".to_owned(),
+        axis: "per cent of A".to_owned(),
+        tick: signed_percent,
+        least: [-1.0, 1.0],
+        rows: rows.into_iter().map(bar).collect(),
+    };
+    let picture = figure(bars.heights(), &legend(&entries), &table(c), |frame| {
+        bars.draw(frame)
+    });
     part(
         "What differs",
         "B less A, in per cent of A, with its 95 % interval where there are enough runs. To the left B has less of it.",
@@ -131,69 +133,23 @@ fn differences(c: &Comparison) -> Markup {
     )
 }
 
-fn draw(frame: &Frame, rows: &[&Row]) -> Markup {
-    let frame = Frame {
-        left: 12.0,
-        top: 4.0,
-        ..*frame
-    };
-    let bounds = |row: &Row| {
-        let shift = row.relative().unwrap_or(0.0) * 100.0;
-        let of = |v: f64| v / row.a * 100.0;
-        let (low, high) = row
-            .difference
-            .map_or((shift, shift), |d| (of(d.low), of(d.high)));
-        (shift, low, high)
-    };
-    let (low, high) = rows.iter().fold((-1.0_f64, 1.0_f64), |(low, high), row| {
-        let (shift, l, h) = bounds(row);
-        (low.min(shift).min(l), high.max(shift).max(h))
-    });
-    let room = (high - low) * 0.04;
-    let x = Scale::linear(low - room, high + room, frame.left, frame.x_end());
-    let ticks: Vec<(f64, String)> = x
-        .ticks(if frame.is_narrow() { 5 } else { 9 })
-        .into_iter()
-        .map(|percent| (x.at(percent), signed_percent(percent)))
-        .collect();
-    let zero = px(x.at(0.0));
-    let label = rows
-        .iter()
-        .map(|row| {
-            format!(
-                "{}: {} %, {}",
-                row.metric,
-                row.percent().unwrap_or_default(),
-                row.word()
-            )
-        })
-        .collect::<Vec<_>>()
-        .join("; ");
-    frame.svg(
-        &format!("B less A, in per cent of A. {label}"),
-        &html! {
-            @for (at, _) in &ticks { path class="grid" d={ "M" (px(*at)) " " (frame.top) "V" (px(frame.y_end())) } {} }
-            @for (i, row) in rows.iter().enumerate() {
-                @let top = frame.top + ROW * i as f64;
-                @let (shift, low, high) = bounds(row);
-                @let (from, to) = (x.at(shift.min(0.0)), x.at(shift.max(0.0)));
-                @let middle = px(top + 26.5);
-                text class="strong" x=(frame.left) y=(px(top + 14.0)) {
-                    (row.metric) ": " (row.unit.show(row.a)) " → " (row.unit.show(row.b))
-                }
-                g class={ "c" (colour(row)) } {
-                    rect class="fill" opacity=(if row.better().is_some() { "0.85" } else { "0.3" }) x=(px(from)) y=(px(top + 21.0)) rx="2"
-                        width=(px((to - from).max(1.0))) height="11" {}
-                    @if row.difference.is_some() {
-                        path class="whisker" d={ "M" (px(x.at(low))) " " (middle) "H" (px(x.at(high)))
-                            "M" (px(x.at(low))) " " (middle - 4.0) "v8M" (px(x.at(high))) " " (middle - 4.0) "v8" } {}
-                    }
-                }
-            }
-            path class="axis" d={ "M" (zero) " " (frame.top) "V" (px(frame.y_end())) } {}
-            (x_axis(&frame, &ticks, "per cent of A"))
-        },
-    )
+fn bar(row: &Row) -> bars::Row {
+    let of_a = |value: f64| value / row.a * 100.0;
+    let percent = row.percent().unwrap_or_default();
+    let words = format!("{}: {percent} %, {}", row.metric, row.word());
+    let (a, b) = (row.unit.show(row.a), row.unit.show(row.b));
+    bars::Row {
+        name: format!("{}: {a} → {b}", row.metric),
+        parts: vec![Part {
+            from: 0.0,
+            to: of_a(row.shift()),
+            colour: colour(row),
+            pale: row.better().is_none(),
+            title: words.clone(),
+        }],
+        words,
+        interval: row.difference.map(|d| [of_a(d.low), of_a(d.high)]),
+    }
 }
 
 fn colour(row: &Row) -> usize {

@@ -27,10 +27,10 @@ pub(super) fn section(record: &SearchRecord) -> Markup {
         ("load line, with its bounds".to_owned(), 0, Key::Line),
     ];
     let picture = figure(
-        &draw(&Frame::wide(400.0), record, &points),
-        &draw(&Frame::narrow(330.0), record, &points),
+        [400.0, 330.0],
         &legend(&entries),
         &super::tables::trials_table(record),
+        |frame| draw(frame, record, &points),
     );
     part("Latency against rate", &lead(record), &picture)
 }
@@ -76,11 +76,7 @@ fn draw(frame: &Frame, record: &SearchRecord, points: &[(&Trial, f64)]) -> Marku
     let low = limit.map_or(fastest, |l| l.min(fastest));
     let high = limit.map_or(slowest, |l| l.max(slowest));
     let y = Scale::log(low / 1.3, high * 1.3, frame.y_end(), frame.top);
-    let rates: Vec<(f64, String)> = x
-        .ticks(if frame.is_narrow() { 4 } else { 9 })
-        .into_iter()
-        .map(|r| (x.at(r), rate(r)))
-        .collect();
+    let rates = x.marks(frame.pick(9, 4), rate);
     let label = finding.and_then(|f| f.line_per_s).map_or_else(
         || "Latency against rate. No load line was found.".to_owned(),
         |line| format!("Latency against rate, with the load line at {}. The figures are in the table below.", exact_rate(line)),

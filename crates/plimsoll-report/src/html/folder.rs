@@ -9,7 +9,7 @@ use plimsoll_model::objective::{self, Conclusion};
 use plimsoll_model::run::{Run, State, Timestamp};
 use plimsoll_model::search::SearchRecord;
 
-use super::chart::{Frame, Key, Scale, legend, path, px, short_time, x_axis, y_axis};
+use super::chart::{Frame, Key, Mark, Scale, legend, path, px, short_time, x_axis, y_axis};
 use super::page::{figure, page, section as part};
 use crate::facts;
 use crate::quantity::{count, exact_rate, or_dash, plural, rate, share, time};
@@ -263,12 +263,9 @@ fn picture(past: &[&Item]) -> Markup {
             tr { th scope="row" { (facts::when(item.began)) } td { (item.p50_us.map_or_else(String::new, time)) } td { (item.p99_us.map_or_else(String::new, time)) } }
         } } }
     };
-    figure(
-        &draw(&Frame::wide(230.0), past),
-        &draw(&Frame::narrow(220.0), past),
-        &legend(&entries),
-        &figures,
-    )
+    figure([230.0, 220.0], &legend(&entries), &figures, |frame| {
+        draw(frame, past)
+    })
 }
 
 /// A figure of a run, where it has it.
@@ -282,8 +279,8 @@ fn draw(frame: &Frame, past: &[&Item]) -> Markup {
     let x = Scale::linear(-0.5, past.len() as f64 - 0.5, frame.left, frame.x_end());
     let y = Scale::log(low, high, frame.y_end(), frame.top);
     // As many dates as there is room for.
-    let every = past.len().div_ceil(if frame.is_narrow() { 3 } else { 8 });
-    let dates: Vec<(f64, String)> = past
+    let every = past.len().div_ceil(frame.pick(8, 3));
+    let dates: Vec<Mark> = past
         .iter()
         .enumerate()
         .step_by(every)

@@ -7,16 +7,11 @@ use plimsoll_model::statistics::quantile::quantile;
 
 use super::View;
 use super::chart::{Frame, Key, Scale, legend, path, px, round, short_time, x_axis, y_axis};
-use super::page::{section as part, zoomed_figure};
+use super::page::{figure, section as part};
 use super::tables;
 use super::timeline::Column;
 use crate::quantity::{count, or_dash, rate, time};
 
-/// At most so many columns: intervals are put together above.
-const COLUMNS_WIDE: usize = 150;
-const COLUMNS_NARROW: usize = 60;
-const ROWS_WIDE: usize = 36;
-const ROWS_NARROW: usize = 26;
 /// The rates' share of the picture.
 const RATES_HEIGHT: f64 = 92.0;
 
@@ -26,8 +21,6 @@ pub(super) fn section(view: &View) -> Markup {
         return html! {};
     }
     let warmup_s = view.run.header.warmup().as_secs_f64();
-    let draw_in =
-        |frame: &Frame, most, rows| draw(frame, &view.timeline.columns(most), rows, warmup_s);
     let mut entries = vec![
         (
             "calls by response time (stronger: more)".to_owned(),
@@ -40,12 +33,17 @@ pub(super) fn section(view: &View) -> Markup {
     if whole.iter().any(|c| c.errors > 0) {
         entries.push(("errors".to_owned(), 4, Key::Block));
     }
-    let picture = zoomed_figure(
-        &draw_in(&Frame::wide(430.0), COLUMNS_WIDE, ROWS_WIDE),
-        &draw_in(&Frame::narrow(390.0), COLUMNS_NARROW, ROWS_NARROW),
-        &legend(&entries),
-        &table(&view.timeline.columns(60)),
-    );
+    // It can be stretched, and then scrolls sideways in its own box.
+    let above = html! {
+        (legend(&entries))
+        label.zoom { input type="checkbox"; " stretch the time axis" }
+    };
+    let figures = table(&view.timeline.columns(60));
+    let picture = figure([430.0, 390.0], &above, &figures, |frame| {
+        // At most so many columns: intervals are put together above.
+        let columns = view.timeline.columns(frame.pick(150, 60));
+        html! { div.scroll { (draw(frame, &columns, frame.pick(36, 26), warmup_s)) } }
+    });
     let heading = if view.is_one_of_several {
         format!("Over time: {}", view.run.header.name)
     } else {
@@ -76,11 +74,7 @@ fn draw(frame: &Frame, columns: &[Column], rows: usize, warmup_s: f64) -> Markup
         .fold(1.0, f64::max);
     let r = Scale::linear(0.0, most_rate * 1.12, frame.y_end(), heat_end + 14.0);
     let most_errors = columns.iter().map(|c| c.errors).max().unwrap_or(0);
-    let seconds: Vec<(f64, String)> = x
-        .ticks(if frame.is_narrow() { 5 } else { 10 })
-        .into_iter()
-        .map(|s| (x.at(s), s.to_string()))
-        .collect();
+    let seconds = x.marks(frame.pick(10, 5), |s| s.to_string());
     // The last column may be a rest too short to be a rate.
     let rates = |of: fn(&Column) -> u64| {
         path(

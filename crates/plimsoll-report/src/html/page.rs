@@ -3,6 +3,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use plimsoll_model::run::{Conditions, Run, Timestamp, version_name};
 
+use super::chart::Frame;
 use crate::facts;
 
 /// What a verdict feels like.
@@ -143,35 +144,19 @@ pub(super) fn section(heading: &str, lead: &str, content: &Markup) -> Markup {
     }
 }
 
-/// A picture for wide and one for narrow screens, with the figures behind it.
-pub(super) fn figure(wide: &Markup, narrow: &Markup, legend: &Markup, table: &Markup) -> Markup {
-    let picture = html! {
-        div.wide { (wide) }
-        div.narrow { (narrow) }
-    };
-    with_figures(legend, &picture, table)
-}
-
-/// A picture that can be stretched, and then scrolls sideways in its own box.
-pub(super) fn zoomed_figure(
-    wide: &Markup,
-    narrow: &Markup,
+/// A picture, drawn once for wide and once for narrow screens, so high; with the figures behind it.
+pub(super) fn figure(
+    heights: [f64; 2],
     legend: &Markup,
     table: &Markup,
+    draw: impl Fn(&Frame) -> Markup,
 ) -> Markup {
-    let picture = html! {
-        label.zoom { input type="checkbox"; " stretch the time axis" }
-        div.wide { div.scroll { (wide) } }
-        div.narrow { div.scroll { (narrow) } }
-    };
-    with_figures(legend, &picture, table)
-}
-
-fn with_figures(legend: &Markup, picture: &Markup, table: &Markup) -> Markup {
+    let [wide, narrow] = heights;
     html! {
         figure {
             (legend)
-            (picture)
+            div.wide { (draw(&Frame::wide(wide))) }
+            div.narrow { (draw(&Frame::narrow(narrow))) }
             details {
                 summary { "The figures" }
                 div.scroll { (table) }

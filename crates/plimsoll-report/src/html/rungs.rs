@@ -3,12 +3,11 @@
 use maud::{Markup, html};
 use plimsoll_model::ladder::{Added, LadderRecord, Metric};
 
-use super::chart::{Frame, Scale, px, short_time, x_axis};
+use super::bars::{Bars, Part, Row};
+use super::chart::short_time;
 use super::page::{figure, section as part};
 use super::tables;
 use crate::ladder::{Group, added, groups, metrics, prices, row};
-
-const ROW: f64 = 44.0;
 
 pub(super) fn section(ladder: &LadderRecord) -> Markup {
     let shown: Vec<Metric> = metrics(ladder)
@@ -19,21 +18,13 @@ pub(super) fn section(ladder: &LadderRecord) -> Markup {
         return html! {};
     }
     // A scale for each: tails are of another order than medians.
-    let height = 52.0 + ROW * (ladder.rungs.len() - 1) as f64;
-    let pictures = |frame: &dyn Fn(f64) -> Frame| {
-        html! {
-            @for (i, metric) in shown.iter().enumerate() {
-                h3 { "at the " (metric.name()) }
-                (draw(&frame(height), ladder, *metric, i))
-            }
-        }
-    };
-    let picture = figure(
-        &pictures(&Frame::wide),
-        &pictures(&Frame::narrow),
-        &html! {},
-        &table(ladder),
-    );
+    let all: Vec<(Metric, Bars)> = (shown.iter().enumerate())
+        .map(|(colour, metric)| (*metric, bars(ladder, *metric, colour)))
+        .collect();
+    let heights = all[0].1.heights();
+    let picture = figure(heights, &html! {}, &table(ladder), |frame| {
+        html! { @for (metric, bars) in &all { h3 { "at the " (metric.name()) } (bars.draw(frame)) } }
+    });
     part(
         "What each rung adds",
         match ladder.turns {
@@ -48,65 +39,36 @@ pub(super) fn section(ladder: &LadderRecord) -> Markup {
     )
 }
 
-fn draw(frame: &Frame, ladder: &LadderRecord, metric: Metric, colour: usize) -> Markup {
-    let frame = Frame {
-        left: 12.0,
-        top: 4.0,
-        ..*frame
-    };
-    let rows: Vec<Added> = (1..ladder.rungs.len())
-        .map(|of| ladder.added(of, 0, metric))
-        .collect();
-    let bounds = rows.iter().filter_map(|a| match a {
-        Added::Clear(d) | Added::NoneSeen(d) => Some((d.low, d.high)),
-        Added::Counted(_) | Added::TooFew => None,
-    });
-    let (low, high) = bounds.fold((0.0_f64, 1.0_f64), |(l, h), (a, b)| (l.min(a), h.max(b)));
-    let room = (high - low) * 0.04;
-    let left = if low < 0.0 { low - room } else { 0.0 };
-    let x = Scale::linear(left, high + room, frame.left, frame.x_end());
-    let ticks: Vec<(f64, String)> = x
-        .ticks(if frame.is_narrow() { 4 } else { 9 })
-        .into_iter()
-        .map(|us| (x.at(us), signed(us)))
-        .collect();
-    let label = (1..ladder.rungs.len())
-        .map(|of| format!("{}: {}", ladder.rungs[of].name, added(metric, rows[of - 1])))
-        .collect::<Vec<_>>()
-        .join("; ");
-    let zero = px(x.at(0.0));
-    frame.svg(
-        &format!("What each rung adds to {}. {label}", ladder.rungs[0].name),
-        &html! {
-            @for (at, _) in &ticks { path class="grid" d={ "M" (px(*at)) " " (frame.top) "V" (px(frame.y_end())) } {} }
-            @for (of, rung) in ladder.rungs.iter().enumerate().skip(1) {
-                text class="strong" x=(frame.left) y=(px(frame.top + ROW * (of - 1) as f64 + 15.0)) { (rung.name) }
-            }
-            @for (row, a) in rows.iter().enumerate() {
-                (bar(&x, frame.top + ROW * row as f64 + 22.0, colour, *a, &added(metric, *a)))
-            }
-            path class="axis" d={ "M" (zero) " " (frame.top) "V" (px(frame.y_end())) } {}
-            (x_axis(&frame, &ticks, &format!("added to {}", ladder.rungs[0].name)))
-        },
-    )
-}
-
-fn bar(x: &Scale, y: f64, colour: usize, added: Added, words: &str) -> Markup {
-    let (d, opacity) = match added {
-        Added::Clear(d) => (d, "0.85"),
-        Added::NoneSeen(d) => (d, "0.25"),
-        Added::Counted(_) | Added::TooFew => return html! {},
-    };
-    let (zero, end) = (x.at(0.0), x.at(d.shift));
-    let (low, high) = (px(x.at(d.low)), px(x.at(d.high)));
-    let middle = px(y + 5.5);
-    html! {
-        g class={ "c" (colour) } {
-            title { (words) }
-            rect class="fill" opacity=(opacity) x=(px(zero.min(end))) y=(px(y)) rx="2"
-                width=(px((end - zero).abs().max(1.0))) height="11" {}
-            path class="whisker" d={ "M" (low) " " (middle) "H" (high) "M" (low) " " (middle - 4.0) "v8M" (high) " " (middle - 4.0) "v8" } {}
+fn bars(ladder: &LadderRecord, metric: Metric, colour: usize) -> Bars {
+    let first = &ladder.rungs[0].name;
+    let rows = ladder.rungs.iter().enumerate().skip(1).map(|(of, rung)| {
+        let difference = ladder.added(of, 0, metric);
+        let title = added(metric, difference);
+        let words = format!("{}: {title}", rung.name);
+        let known = match difference {
+            Added::Clear(d) | Added::NoneSeen(d) => Some(d),
+            Added::Counted(_) | Added::TooFew => None,
+        };
+        let part = known.map(|d| Part {
+            from: 0.0,
+            to: d.shift,
+            colour,
+            pale: matches!(difference, Added::NoneSeen(_)),
+            title,
+        });
+        Row {
+            name: rung.name.clone(),
+            words,
+            parts: part.into_iter().collect(),
+            interval: known.map(|d| [d.low, d.high]),
         }
+    });
+    Bars {
+        lead: format!("What each rung adds to {first}."),
+        axis: format!("added to {first}"),
+        tick: signed,
+        least: [0.0, 1.0],
+        rows: rows.collect(),
     }
 }
 

@@ -6,7 +6,7 @@ use plimsoll_model::record::{StageRecord, Times};
 use plimsoll_model::statistics::quantile::is_supported;
 
 use super::View;
-use super::chart::{Frame, Key, Scale, legend, path, px, short_time, x_axis, y_axis};
+use super::chart::{Frame, Key, Mark, Scale, legend, path, px, short_time, x_axis, x_grid, y_axis};
 use super::page::figure;
 use super::tables;
 use crate::quantity::{or_dash, time};
@@ -64,12 +64,9 @@ pub(super) fn section(all: &[Calls]) -> Markup {
             (l.name.clone(), l.colour, key)
         })
         .collect();
-    let picture = figure(
-        &draw(&Frame::wide(380.0), &lines),
-        &draw(&Frame::narrow(290.0), &lines),
-        &legend(&entries),
-        &table(&lines),
-    );
+    let picture = figure([380.0, 290.0], &legend(&entries), &table(&lines), |frame| {
+        draw(frame, &lines)
+    });
     super::page::section(
         "Percentiles",
         "How slow the slowest calls were: each step to the right is a tail ten times rarer. Where response and service time part, calls waited to be sent.",
@@ -114,7 +111,7 @@ fn draw(frame: &Frame, lines: &[Line]) -> Markup {
     let right = all().map(|p| p.0).fold(1.0, f64::max);
     let x = Scale::linear(0.0, right, frame.left, frame.x_end());
     let y = Scale::log(low, high, frame.y_end(), frame.top);
-    let marks: Vec<(f64, String)> = MARKS
+    let marks: Vec<Mark> = MARKS
         .iter()
         .filter(|(at, _)| *at <= right + 1e-9)
         .filter(|(at, _)| !frame.is_narrow() || *at != 0.0)
@@ -129,7 +126,7 @@ fn draw(frame: &Frame, lines: &[Line]) -> Markup {
         &format!("Latency by percentile: {slowest}. The figures are in the table below."),
         &html! {
             (y_axis(frame, &y, 8, short_time))
-            @for (at, _) in &marks { path class="grid" d={ "M" (px(*at)) " " (frame.top) "V" (px(frame.y_end())) } {} }
+            (x_grid(frame, &marks))
             (x_axis(frame, &marks, "share of calls that were at least as fast"))
             @for line in lines {
                 path class={ "line stroke c" (line.colour % 6) @if line.dashed { " dash" } }

@@ -8,14 +8,13 @@ use plimsoll_model::ladder::pieces::Figure;
 use plimsoll_model::limits::Limits;
 use plimsoll_model::objective::Conclusion;
 
-use super::chart::{Frame, Scale, px, round, x_axis};
+use super::bars::{Bars, Part, Row};
+use super::chart::round;
 use super::page::{self, Card, Facts, Tone, figure, section as part};
 use super::tables;
 use crate::quantity::{count, or_dash, rate, time};
 use crate::sweep::links::{Link, links};
 use crate::sweep::{notes, spread, wall};
-
-const ROW: f64 = 40.0;
 
 type Of = fn(&Link) -> Option<Figure>;
 /// Writes a figure with its unit.
@@ -124,59 +123,40 @@ fn section(measure: &Measure, links: &[Link], colour: usize) -> Markup {
     if bars.is_empty() {
         return html! {};
     }
-    let height = 48.0 + ROW * bars.len() as f64;
     let cells = bars
         .iter()
         .map(|(name, value)| [name.clone(), spread(*value, measure.show)]);
     let figures = tables::table(measure.name, &["link", measure.axis], &[], cells);
-    let draw = |frame: &Frame| draw(frame, measure, &bars, colour);
-    let picture = figure(
-        &draw(&Frame::wide(height)),
-        &draw(&Frame::narrow(height)),
-        &html! {},
-        &figures,
-    );
+    let bars = Bars {
+        lead: format!("{}:", measure.name),
+        axis: measure.axis.to_owned(),
+        tick: measure.tick,
+        least: [0.0; 2],
+        rows: bars
+            .into_iter()
+            .map(|(name, figure)| bar(measure, name, figure, colour))
+            .collect(),
+    };
+    let picture = figure(bars.heights(), &html! {}, &figures, |frame| {
+        bars.draw(frame)
+    });
     part(measure.name, "", &picture)
 }
 
-fn draw(frame: &Frame, measure: &Measure, bars: &[(String, Figure)], colour: usize) -> Markup {
-    let frame = Frame {
-        left: 18.0,
-        top: 4.0,
-        right: 30.0,
-        ..*frame
-    };
-    let end = |figure: &Figure| figure.interval.map_or(figure.value, |[_, high]| high);
-    let most = bars
-        .iter()
-        .map(|(_, figure)| end(figure))
-        .fold(0.0, f64::max);
-    let x = Scale::linear(0.0, most * 1.04, frame.left, frame.x_end());
-    let ticks: Vec<(f64, String)> = x
-        .ticks(if frame.is_narrow() { 3 } else { 8 })
-        .into_iter()
-        .map(|value| (x.at(value), (measure.tick)(value)))
-        .collect();
-    let words: Vec<String> = bars
-        .iter()
-        .map(|(name, value)| format!("{name} {}", spread(*value, measure.show)))
-        .collect();
-    frame.svg(
-        &format!("{}: {}", measure.name, words.join("; ")),
-        &html! {
-            @for (at, _) in &ticks { path class="grid" d={ "M" (px(*at)) " " (frame.top) "V" (px(frame.y_end())) } {} }
-            @for (row, (name, figure)) in bars.iter().enumerate() {
-                @let y = frame.top + ROW * row as f64;
-                text class="strong" x=(frame.left) y=(px(y + 14.0)) { (name) }
-                rect class={ "fill c" (colour % 6) } opacity="0.8" x=(frame.left) y=(px(y + 20.0)) rx="2"
-                    width=(px((x.at(figure.value) - frame.left).max(1.0))) height="11" { title { (words[row]) } }
-                @if let Some([low, high]) = figure.interval {
-                    path class="whisker" d={ "M" (px(x.at(low))) " " (px(y + 25.5)) "H" (px(x.at(high))) } {}
-                }
-            }
-            (x_axis(&frame, &ticks, measure.axis))
-        },
-    )
+fn bar(measure: &Measure, name: String, figure: Figure, colour: usize) -> Row {
+    let words = format!("{name} {}", spread(figure, measure.show));
+    Row {
+        name,
+        parts: vec![Part {
+            from: 0.0,
+            to: figure.value,
+            colour,
+            pale: false,
+            title: words.clone(),
+        }],
+        words,
+        interval: figure.interval,
+    }
 }
 
 fn table(links: &[Link]) -> Markup {

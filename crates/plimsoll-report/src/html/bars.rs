@@ -1,0 +1,102 @@
+//! Bars in rows, each row below its name: how far each is from zero, and between which values it may lie.
+
+use maud::{Markup, html};
+
+use super::chart::{Frame, Scale, px, x_axis, x_grid};
+
+/// A row's height, its name included.
+const ROW: f64 = 44.0;
+
+/// A name, and the bars below it.
+pub(super) struct Row {
+    pub(super) name: String,
+    /// What it shows, for those who can't see it.
+    pub(super) words: String,
+    pub(super) parts: Vec<Part>,
+    /// Both ends.
+    pub(super) interval: Option<[f64; 2]>,
+}
+
+/// A bar from one value to another.
+pub(super) struct Part {
+    pub(super) from: f64,
+    pub(super) to: f64,
+    pub(super) colour: usize,
+    /// Chance alone could make it.
+    pub(super) pale: bool,
+    /// Shown where it is pointed at.
+    pub(super) title: String,
+}
+
+pub(super) struct Bars {
+    /// What the picture shows, before the words of the rows.
+    pub(super) lead: String,
+    /// What stands below the axis.
+    pub(super) axis: String,
+    /// A value on the axis.
+    pub(super) tick: fn(f64) -> String,
+    /// Values that the scale holds whatever the bars are.
+    pub(super) least: [f64; 2],
+    pub(super) rows: Vec<Row>,
+}
+
+impl Bars {
+    /// Of the picture, for wide screens and for narrow ones.
+    pub(super) fn heights(&self) -> [f64; 2] {
+        [50.0 + ROW * self.rows.len() as f64; 2]
+    }
+
+    pub(super) fn draw(&self, frame: &Frame) -> Markup {
+        // Names stand above their bars, and values at the ends of the axis need some room.
+        let frame = Frame {
+            left: 18.0,
+            right: 30.0,
+            top: 4.0,
+            ..*frame
+        };
+        let x = self.scale(&frame);
+        let marks = x.marks(frame.pick(9, 4), self.tick);
+        let words: Vec<&str> = self.rows.iter().map(|row| row.words.as_str()).collect();
+        let zero = px(x.at(0.0));
+        frame.svg(
+            &format!("{} {}", self.lead, words.join("; ")),
+            &html! {
+                (x_grid(&frame, &marks))
+                @for (i, row) in self.rows.iter().enumerate() {
+                    @let top = frame.top + ROW * i as f64;
+                    text class="strong" x=(frame.left) y=(px(top + 15.0)) { (row.name) }
+                    @for part in &row.parts { (part.draw(&x, top + 22.0)) }
+                    @if let Some(ends) = row.interval {
+                        @let [low, high] = ends.map(|end| px(x.at(end)));
+                        @let (middle, upper) = (px(top + 27.5), px(top + 23.5));
+                        path class="whisker" d={ "M" (low) " " (middle) "H" (high) "M" (low) " " (upper) "v8M" (high) " " (upper) "v8" } {}
+                    }
+                }
+                path class="axis" d={ "M" (zero) " " (frame.top) "V" (px(frame.y_end())) } {}
+                (x_axis(&frame, &marks, &self.axis))
+            },
+        )
+    }
+
+    /// With zero in it, and a little room beyond the ends that are not zero.
+    fn scale(&self, frame: &Frame) -> Scale {
+        let parts = self.rows.iter().flat_map(|row| &row.parts);
+        let ends = parts.flat_map(|part| [part.from, part.to]);
+        let bounds = self.rows.iter().filter_map(|row| row.interval).flatten();
+        let all = ends.chain(bounds).chain(self.least);
+        let (low, high) = all.fold((0.0_f64, 0.0_f64), |(l, h), v| (l.min(v), h.max(v)));
+        let room = (high - low) * 0.04;
+        let left = if low < 0.0 { low - room } else { 0.0 };
+        Scale::linear(left, high + room, frame.left, frame.x_end())
+    }
+}
+
+impl Part {
+    fn draw(&self, x: &Scale, y: f64) -> Markup {
+        let (from, to) = (x.at(self.from.min(self.to)), x.at(self.from.max(self.to)));
+        html! {
+            rect class={ "fill c" (self.colour % 6) } opacity=(if self.pale { "0.28" } else { "0.85" })
+                x=(px(from)) y=(px(y)) rx="2" width=(px((to - from).max(1.0))) height="11" { title { (self.title) } }
+        }
+    }
+}
