@@ -3,20 +3,18 @@
 use plimsoll_model::run::Run;
 
 use crate::quantity::count;
-
-/// The columns of [`rows`].
-pub(crate) const HEAD: [&str; 5] = [
-    "address",
-    "calls",
-    "errors",
-    "connections",
-    "failed to connect",
-];
+use crate::table::Table;
 
 /// A row an address; none where there is but one.
-pub(crate) fn rows(run: &Run) -> Vec<[String; 5]> {
-    let addresses = run.summary.total.addresses.iter();
-    let rows = addresses.map(|a| {
+pub(crate) fn table(run: &Run) -> Table {
+    let head = [
+        "address",
+        "calls",
+        "errors",
+        "connections",
+        "failed to connect",
+    ];
+    let rows = run.summary.total.addresses.iter().map(|a| {
         [
             a.address.clone(),
             count(a.counts.calls),
@@ -25,5 +23,5 @@ pub(crate) fn rows(run: &Run) -> Vec<[String; 5]> {
             count(a.counts.connect_failures),
         ]
     });
-    rows.collect()
+    Table::new(head, &[0], rows)
 }

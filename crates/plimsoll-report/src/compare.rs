@@ -9,7 +9,8 @@ use plimsoll_model::run::plan_text::{PlanDifference, differences};
 use plimsoll_model::run::{Run, Source, StageSummary, State, TimesSummary};
 use plimsoll_model::statistics::rank::{self, Difference};
 
-use crate::quantity::{plural, rate, signed, time};
+use crate::quantity::{or_dash, plural, rate, signed, time};
+use crate::table::Table;
 
 /// How a metric's values are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,13 +161,32 @@ impl Comparison {
         )
     }
 
+    /// A row a metric.
+    pub(crate) fn table(&self) -> Table {
+        let head = ["", "A", "B", "B − A", "%", "95 % interval", "p", "B is"];
+        let rows = self.rows.iter().map(|row| {
+            let show = |value| row.unit.show(value);
+            [
+                row.metric.to_owned(),
+                show(row.a),
+                show(row.b),
+                signed(row.shift(), show),
+                or_dash(row.percent(), |percent| percent),
+                or_dash(row.interval(), |interval| interval),
+                or_dash(row.difference, |d| format!("{:.3}", d.p_value)),
+                row.word().to_owned(),
+            ]
+        });
+        Table::new(head, &[0, 7], rows)
+    }
+
     /// Both groups have enough runs for the rows that are judged.
     pub fn enough_runs(&self) -> bool {
         rank::enough_values(self.a.runs, self.b.runs, self.judged)
     }
 }
 
-type Metric = (&'static str, Unit, bool, fn(&StageSummary) -> Option<f64>);
+type Metric = (&'static str, Unit, bool, Of);
 
 fn connection(s: &StageSummary) -> Option<TimesSummary> {
     s.phases?.connection
@@ -176,39 +196,34 @@ fn cold_total(s: &StageSummary) -> Option<TimesSummary> {
     s.phases?.cold_total
 }
 
+type Of = fn(&StageSummary) -> Option<f64>;
+
+/// Of which less is better.
+const fn cost(name: &'static str, of: Of) -> Metric {
+    (name, Unit::Time, true, of)
+}
+
 const STEADY: &[Metric] = &[
-    ("response mean", Unit::Time, true, |s| {
-        Some(s.response?.mean_us)
-    }),
-    ("response p50", Unit::Time, true, |s| s.response?.p50_us),
-    ("response p90", Unit::Time, true, |s| s.response?.p90_us),
-    ("response p99", Unit::Time, true, |s| s.response?.p99_us),
-    ("response p99.9", Unit::Time, true, |s| s.response?.p99_9_us),
+    cost("response mean", |s| Some(s.response?.mean_us)),
+    cost("response p50", |s| s.response?.p50_us),
+    cost("response p90", |s| s.response?.p90_us),
+    cost("response p99", |s| s.response?.p99_us),
+    cost("response p99.9", |s| s.response?.p99_9_us),
 ];
 
 const COLD: &[Metric] = &[
-    ("t_connect mean", Unit::Time, true, |s| {
-        Some(connection(s)?.mean_us)
-    }),
-    ("t_connect p50", Unit::Time, true, |s| connection(s)?.p50_us),
-    ("t_first_rpc mean", Unit::Time, true, |s| {
-        Some(s.service?.mean_us)
-    }),
-    ("t_first_rpc p50", Unit::Time, true, |s| s.service?.p50_us),
-    ("t_total mean", Unit::Time, true, |s| {
-        Some(cold_total(s)?.mean_us)
-    }),
-    ("t_total p50", Unit::Time, true, |s| cold_total(s)?.p50_us),
-    ("t_total p99", Unit::Time, true, |s| cold_total(s)?.p99_us),
+    cost("t_connect mean", |s| Some(connection(s)?.mean_us)),
+    cost("t_connect p50", |s| connection(s)?.p50_us),
+    cost("t_first_rpc mean", |s| Some(s.service?.mean_us)),
+    cost("t_first_rpc p50", |s| s.service?.p50_us),
+    cost("t_total mean", |s| Some(cold_total(s)?.mean_us)),
+    cost("t_total p50", |s| cold_total(s)?.p50_us),
+    cost("t_total p99", |s| cold_total(s)?.p99_us),
 ];
 
 const BOTH: &[Metric] = &[
-    ("client CPU a call", Unit::Time, true, |s| {
-        s.client?.cpu_us_per_call
-    }),
-    ("server CPU a call", Unit::Time, true, |s| {
-        s.server?.cpu_us_per_call
-    }),
+    cost("client CPU a call", |s| s.client?.cpu_us_per_call),
+    cost("server CPU a call", |s| s.server?.cpu_us_per_call),
     ("rate achieved", Unit::PerSecond, false, |s| {
         s.achieved_per_s
     }),
@@ -216,7 +231,7 @@ const BOTH: &[Metric] = &[
 ];
 
 /// Where one side knows no more of its CPU.
-const USER_CPU: Metric = ("client user CPU a call", Unit::Time, true, |s| {
+const USER_CPU: Metric = cost("client user CPU a call", |s| {
     let ended = s.ok + s.errors + s.cut_off;
     Some(s.client.filter(|_| ended > 0)?.cpu_user_us / ended as f64)
 });

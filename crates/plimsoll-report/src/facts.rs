@@ -1,7 +1,7 @@
 //! How a run was made, in words: what every report states beside its figures.
 
 use plimsoll_model::run::header::{Loop, RunHeader, Security};
-use plimsoll_model::run::{Machine, Timestamp};
+use plimsoll_model::run::{Machine, Run, Timestamp};
 
 use crate::quantity::{bytes, count, plural};
 
@@ -75,4 +75,29 @@ pub(crate) fn machine(m: &Machine) -> String {
 /// A moment to the second.
 pub(crate) fn when(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
+}
+
+/// What became of the calls that were due, as a sum.
+pub(crate) fn counts(run: &Run) -> String {
+    let c = &run.summary.count_check;
+    let mut sum = format!(
+        "{} due = {} ok + {}",
+        count(c.due),
+        count(c.ok),
+        plural(c.errors, "error")
+    );
+    for (n, what) in [
+        (c.cut_off, "cut off"),
+        (c.not_started, "not started"),
+        (c.in_flight, "in flight"),
+        (c.backlog, "waiting"),
+    ] {
+        if n > 0 {
+            sum += &format!(" + {} {what}", count(n));
+        }
+    }
+    if run.summary.stages.iter().any(|s| s.warmup) {
+        sum.push_str(", warm-up included");
+    }
+    sum
 }

@@ -214,18 +214,7 @@ pub fn ladder(record: &LadderRecord, plan: &str, dir: &Path) -> String {
         ),
         _ => record.name.clone(),
     };
-    let mut facts = Facts::of_record(
-        Some(&record.name),
-        record.started_at,
-        record.conditions.as_ref(),
-        &record.tool_version,
-    );
-    facts.made.extend(
-        record
-            .client_tls
-            .clone()
-            .map(|tls| ("TLS of the client", tls)),
-    );
+    let facts = Facts::of_ladder(Some(&record.name), record);
     let how = match record.turns {
         Some(_) => {
             "All rungs were up together and took turns of tens of calls: each once a round, in random order, so that whatever disturbs the machine falls on all alike. Differences are taken within rounds."

@@ -10,7 +10,8 @@ use plimsoll_model::limits::Handshake;
 use plimsoll_model::objective::Verdict;
 
 use crate::quantity::{bytes, or_dash, plural, signed, time};
-use crate::terminal::{Options, Table};
+use crate::table::Table;
+use crate::terminal::Options;
 pub use bill::bill;
 use notes::lasted;
 pub use notes::notes;
@@ -47,10 +48,10 @@ pub fn added(metric: Metric, added: Added) -> String {
     }
 }
 
-/// What new connections cost at each rung: the head of the table, and a row a kind of connection. `None`
-/// where rungs do not differ in their certificates.
-pub fn prices(ladder: &LadderRecord) -> Option<(&'static [&'static str], Vec<Vec<String>>)> {
-    const HEAD: &[&str] = &[
+/// What new connections cost at each rung: a row a kind of connection. `None` where rungs do not differ in
+/// their certificates.
+pub(crate) fn prices(ladder: &LadderRecord) -> Option<Table> {
+    const HEAD: [&str; 10] = [
         "a new connection with a call",
         "connection p50",
         "connection p99",
@@ -105,7 +106,7 @@ pub fn prices(ladder: &LadderRecord) -> Option<(&'static [&'static str], Vec<Vec
             rows.push(row);
         }
     }
-    Some((HEAD, rows))
+    Some(Table::new(HEAD, &[0], rows))
 }
 
 /// Objectives that slices did not meet, and the verdict on all of them; empty where the plan has none.
@@ -186,17 +187,21 @@ pub struct Group {
 }
 
 impl Group {
-    pub(crate) fn metrics(&self) -> impl Iterator<Item = Metric> + '_ {
+    fn metrics(&self) -> impl Iterator<Item = Metric> + '_ {
         self.columns.iter().map(|(metric, _)| *metric)
     }
-}
 
-/// A rung's name and its figures.
-pub(crate) fn row(rung: &Rung, metrics: impl IntoIterator<Item = Metric>) -> Vec<String> {
-    let figures = metrics
-        .into_iter()
-        .map(|m| or_dash(rung.median(m), |v| show(m, v)));
-    [rung.name.clone()].into_iter().chain(figures).collect()
+    /// A row a rung.
+    pub(crate) fn table(&self, ladder: &LadderRecord) -> Table {
+        let head = [self.heading].into_iter();
+        let head = head.chain(self.columns.iter().map(|(_, name)| *name));
+        let rows = ladder.rungs.iter().map(|rung| {
+            let figures = self.metrics();
+            let figures = figures.map(|m| or_dash(rung.median(m), |v| show(m, v)));
+            Vec::from_iter([rung.name.clone()].into_iter().chain(figures))
+        });
+        Table::new(head, &[0], rows)
+    }
 }
 
 /// The tables of the rungs' figures.
@@ -304,15 +309,10 @@ pub fn render(ladder: &LadderRecord, options: &Options) -> String {
         if n > 0 {
             out.push('\n');
         }
-        let mut head = vec![group.heading];
-        head.extend(group.columns.iter().map(|(_, name)| *name));
-        let rows = ladder.rungs.iter().map(|rung| row(rung, group.metrics()));
-        let table = Table::new(options.width, head, &[0]).unbroken();
-        out += &table.rows(rows).to_string();
+        out += &group.table(ladder).unbroken(options.width);
     }
-    if let Some((head, rows)) = prices(ladder) {
-        let table = Table::new(options.width, head.iter().copied(), &[0]).unbroken();
-        let _ = write!(out, "\n{}", table.rows(rows));
+    if let Some(prices) = prices(ladder) {
+        let _ = write!(out, "\n{}", prices.unbroken(options.width));
     }
     let groups = groups(ladder);
     let metrics = groups.iter().flat_map(Group::metrics);

@@ -7,7 +7,8 @@ use plimsoll_model::objective::{self, Conclusion};
 use plimsoll_model::run::Run;
 
 use crate::quantity::{count, exact_rate, or_dash, time};
-use crate::terminal::{Options, Table};
+use crate::table::Table;
+use crate::terminal::Options;
 
 /// The lanes' lines; `runs` are theirs, in order. With a line's end at its end.
 pub fn render(record: &LanesRecord, runs: &[Run], options: &Options) -> String {
@@ -50,8 +51,8 @@ pub fn render(record: &LanesRecord, runs: &[Run], options: &Options) -> String {
     ];
     sum.resize(head.len(), String::new());
     rows.push(sum);
-    let table = Table::new(options.width, head, &[0, head.len() - 1]).unbroken();
-    let _ = writeln!(out, "{}", table.rows(rows));
+    let table = Table::new(head, &[0, head.len() - 1], rows);
+    let _ = writeln!(out, "{}", table.unbroken(options.width));
     let _ = writeln!(
         out,
         "{} calls were due in all lanes together; times are response times.",

@@ -13,6 +13,8 @@ pub mod aiperf;
 pub mod bencher;
 pub mod compare;
 pub mod data;
+mod ends;
+mod errors;
 mod export;
 mod facts;
 pub mod hdr_log;
@@ -34,6 +36,7 @@ pub mod search;
 mod shards;
 mod slowest;
 pub mod sweep;
+mod table;
 pub mod terminal;
 
 pub use export::ExportError;

@@ -11,6 +11,7 @@ use crate::compare::Comparison;
 use crate::ladder as rungs;
 use crate::quantity::{or_dash, rate, share, time};
 use crate::search as found;
+use crate::table::Table;
 use crate::{addresses, shards, slowest, sweep};
 
 /// The summary: a table of the runs, then each run's objectives and what is wrong with it.
@@ -37,7 +38,7 @@ pub fn render(runs: &[Run]) -> String {
             verdict.to_owned(),
         ]
     });
-    table(&mut out, &head, &[0, 6], rows);
+    table(&mut out, &Table::new(head, &[0, 6], rows));
     for run in runs {
         let judged = judge_run(run);
         let problems = &run.summary.health.problems;
@@ -68,10 +69,12 @@ pub fn render(runs: &[Run]) -> String {
         }
     }
     for run in runs {
-        named_table(&mut out, run, &addresses::HEAD, &[0], addresses::rows(run));
-        shards(&mut out, run);
-        let (head, texts) = (&slowest::HEAD, &slowest::TEXTS);
-        named_table(&mut out, run, head, texts, slowest::rows(run));
+        named_table(&mut out, run, &addresses::table(run));
+        named_table(&mut out, run, &shards::table(run));
+        if let Some(note) = shards::note(run) {
+            let _ = writeln!(out, "\n{note}.");
+        }
+        named_table(&mut out, run, &slowest::table(run));
     }
     out
 }
@@ -89,12 +92,7 @@ pub fn search(record: &SearchRecord) -> String {
         finding.map_or_else(Vec::new, |f| found::explanation(record, f)),
     );
     out.push('\n');
-    let head = ["rate", "p50", "p99", "errors", "trial", "verdict"];
-    let rows = found::by_rate(record).into_iter().map(|trial| {
-        let [rate, _, p50, p99, _, errors, _, purpose, verdict] = found::row(trial);
-        [rate, p50, p99, errors, purpose, verdict]
-    });
-    table(&mut out, &head, &[4, 5], rows);
+    table(&mut out, &found::table(record).columns(&[0, 2, 3, 5, 7, 8]));
     out
 }
 
@@ -103,20 +101,14 @@ pub fn ladder(record: &LadderRecord) -> String {
     if record.limits.is_some() {
         return swept(record);
     }
-    let metrics = rungs::metrics(record);
-    let mut head = vec!["rung"];
-    head.extend(metrics.iter().map(|m| m.name()));
     let mut out = format!("**{}**\n\n", cell(&record.name));
-    let rows = record.rungs.iter();
-    table(
-        &mut out,
-        &head,
-        &[0],
-        rows.map(|rung| rungs::row(rung, metrics.iter().copied())),
-    );
-    if let Some((head, rows)) = rungs::prices(record) {
-        out.push('\n');
-        table(&mut out, head, &[0], rows);
+    let groups = rungs::groups(record).into_iter();
+    let tables = groups.map(|group| group.table(record));
+    for (n, rows) in tables.chain(rungs::prices(record)).enumerate() {
+        if n > 0 {
+            out.push('\n');
+        }
+        table(&mut out, &rows);
     }
     let notes = [rungs::objectives(record), rungs::notes(record)].concat();
     if !notes.is_empty() {
@@ -129,7 +121,7 @@ pub fn ladder(record: &LadderRecord) -> String {
 fn swept(record: &LadderRecord) -> String {
     let links = sweep::links::links(record);
     let mut out = format!("**{}**\n\n", cell(&record.name));
-    table(&mut out, &sweep::HEAD, &[0], sweep::rows(&links));
+    table(&mut out, &sweep::table(&links).columns(&sweep::SHORT));
     out.push('\n');
     sentences(&mut out, sweep::notes(record, &links));
     out
@@ -142,46 +134,25 @@ fn sentences(out: &mut String, all: Vec<String>) {
     }
 }
 
-/// A table. Columns of these numbers hold text, the others figures.
-fn table<R: AsRef<[String]>>(
-    out: &mut String,
-    head: &[&str],
-    texts: &[usize],
-    rows: impl IntoIterator<Item = R>,
-) {
-    let side = |i| if texts.contains(&i) { "---" } else { "---:" };
-    let sides: Vec<&str> = (0..head.len()).map(side).collect();
-    let heads = head.iter().map(|name| match *name {
+fn table(out: &mut String, table: &Table) {
+    let side = |i| if table.is_text(i) { "---" } else { "---:" };
+    let sides: Vec<&str> = (0..table.head.len()).map(side).collect();
+    let heads = table.head.iter().map(|name| match name.as_str() {
         "" => " |".to_owned(),
         name => format!(" {name} |"),
     });
     let _ = writeln!(out, "|{}\n|{}|", heads.collect::<String>(), sides.join("|"));
-    for row in rows {
-        let cells: Vec<String> = row.as_ref().iter().map(|text| cell(text)).collect();
+    for row in &table.rows {
+        let cells: Vec<String> = row.iter().map(|text| cell(text)).collect();
         let _ = writeln!(out, "| {} |", cells.join(" | "));
     }
 }
 
-/// A table below the name of what it is of, with columns of text; nothing without rows.
-fn named_table<const N: usize>(
-    out: &mut String,
-    run: &Run,
-    head: &[&str; N],
-    texts: &[usize],
-    rows: Vec<[String; N]>,
-) {
-    if !rows.is_empty() {
+/// A table below the name of what it is of; nothing without rows.
+fn named_table(out: &mut String, run: &Run, rows: &Table) {
+    if !rows.rows.is_empty() {
         let _ = writeln!(out, "\n**{}**\n", cell(&run.header.name));
-        table(out, head, texts, rows);
-    }
-}
-
-/// What each shard of a run on several machines did.
-fn shards(out: &mut String, run: &Run) {
-    let texts = [shards::HEAD.len() - 1];
-    named_table(out, run, &shards::HEAD, &texts, shards::rows(run));
-    if let Some(note) = shards::note(run) {
-        let _ = writeln!(out, "\n{note}.");
+        table(out, rows);
     }
 }
 
@@ -196,23 +167,16 @@ pub fn comparison(c: &Comparison) -> String {
     }
     let sides = [&c.a, &c.b].map(|side| cell(&side.words()));
     let _ = writeln!(out, "A: {}; B: {}\n", sides[0], sides[1]);
-    let rows = c.rows.iter().map(|row| {
-        let word = match row.better() {
-            Some(true) => "✅ better",
-            Some(false) => "❌ worse",
-            None => "unclear",
+    let mut figures = c.table().columns(&[0, 1, 2, 4, 5, 7]);
+    for (cells, row) in figures.rows.iter_mut().zip(&c.rows) {
+        let sign = match row.better() {
+            Some(true) => "✅ ",
+            Some(false) => "❌ ",
+            None => "",
         };
-        [
-            row.metric.to_owned(),
-            row.unit.show(row.a),
-            row.unit.show(row.b),
-            or_dash(row.percent(), |percent| percent),
-            or_dash(row.interval(), |interval| interval),
-            word.to_owned(),
-        ]
-    });
-    let head = ["", "A", "B", "%", "95 % interval", "B is"];
-    table(&mut out, &head, &[0, 5], rows);
+        cells[5].insert_str(0, sign);
+    }
+    table(&mut out, &figures);
     if !c.plan_differences.is_empty() {
         out += "\nThe plans differ in:\n\n";
         let differences = c.plan_differences.iter();

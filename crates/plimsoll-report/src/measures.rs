@@ -7,7 +7,8 @@ use plimsoll_model::run::summary::MeasuresSummary;
 use plimsoll_model::run::{Run, TimesSummary};
 use plimsoll_model::spec::GoodputSpec;
 
-use crate::quantity::{bytes, count, rate};
+use crate::quantity::{bytes, count, or_dash, rate, time};
+use crate::table::Table;
 
 /// How the times of a run with streams are read.
 pub(crate) const STREAMS: &str =
@@ -249,4 +250,22 @@ pub(crate) fn times(measures: &MeasuresSummary) -> Vec<(String, TimesSummary)> {
             Some((m.key().replace('_', " "), *times))
         })
         .collect()
+}
+
+/// Times by their names, below the name of what there is so many of.
+pub(crate) fn table(what: &str, rows: impl IntoIterator<Item = (String, TimesSummary)>) -> Table {
+    let head = [what, "mean", "p50", "p90", "p99", "p99.9", "max", "count"];
+    let rows = rows.into_iter().map(|(name, t)| {
+        [
+            name,
+            time(t.mean_us),
+            or_dash(t.p50_us, time),
+            or_dash(t.p90_us, time),
+            or_dash(t.p99_us, time),
+            or_dash(t.p99_9_us, time),
+            time(t.max_us),
+            count(t.count),
+        ]
+    });
+    Table::new(head, &[0], rows)
 }

@@ -5,15 +5,7 @@ use plimsoll_model::run::memory::{KernelGrowth, MemoryGrowth, MemoryReading, Pro
 use plimsoll_model::run::{KernelMemory, MemorySummary, ProcessMemory};
 
 use crate::quantity::{bytes, or_dash, signed};
-
-/// The columns of [`rows`].
-pub(crate) const HEAD: [&str; 5] = [
-    "memory",
-    "before",
-    "at rest",
-    "a connection",
-    "a connection, at the end",
-];
+use crate::table::Table;
 
 /// How to read them.
 pub(crate) const NOTE: &str = "resident: pages in memory; proportional: shared pages in parts; private: pages of this process alone. The kernel's memory is no process's: socket buffers of this network namespace, and slabs (sockets, among all else) of the whole machine, for all ends that are on it";
@@ -24,7 +16,14 @@ fn each(value: f64) -> String {
 }
 
 /// A row a kind of memory: its name, before, at rest, and a connection's part twice.
-pub(crate) fn rows(memory: &MemorySummary) -> Vec<[String; 5]> {
+pub(crate) fn table(memory: &MemorySummary) -> Table {
+    let head = [
+        "memory",
+        "before",
+        "at rest",
+        "a connection",
+        "a connection, at the end",
+    ];
     let ends: [(&str, OfReading, OfGrowth); 2] = [
         ("client", |r| r.client, |g| g.client),
         ("server", |r| r.server, |g| g.server),
@@ -49,7 +48,7 @@ pub(crate) fn rows(memory: &MemorySummary) -> Vec<[String; 5]> {
     ];
     let both = memory.before.kernel.zip(memory.held.kernel);
     rows.extend(kinds_of(memory, "", both, |g| g.kernel, &kinds));
-    rows
+    Table::new(head, &[0], rows)
 }
 
 /// The rows of one reading before and at rest; none where it is not known.

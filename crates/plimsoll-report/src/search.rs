@@ -1,11 +1,10 @@
 //! A search on the terminal: the load line with its bounds, the curve, and why it stopped.
 
-use std::fmt::Write as _;
-
 use plimsoll_model::search::{Finding, Limit, Purpose, SearchRecord, Trial, Verdict};
 
 use crate::quantity::{exact_rate, or_dash, plural, rate, rates_around, time};
-use crate::terminal::{Options, Table, wrap};
+use crate::table::Table;
+use crate::terminal::{Options, sentences};
 
 /// How a trial ended, in a few words.
 pub fn verdict(verdict: &Verdict) -> String {
@@ -252,40 +251,33 @@ pub fn render(record: &SearchRecord, options: &Options) -> String {
         options.bold(&headline(record))
     );
     if let Some(finding) = &record.finding {
-        for sentence in explanation(record, finding) {
-            let lines = wrap(&sentence, options.width.saturating_sub(4));
-            for (i, line) in lines.iter().enumerate() {
-                let _ = writeln!(out, "{}{line}", if i == 0 { "  - " } else { "    " });
-            }
-        }
+        sentences(&mut out, explanation(record, finding), options);
     }
     if record.trials.is_empty() {
         return out;
     }
     out.push('\n');
-    let rows = by_rate(record).into_iter().map(row);
-    out += &Table::new(options.width, HEAD, &[7, 8])
-        .rows(rows)
-        .to_string();
+    out += &table(record).on_terminal(options.width);
     out
 }
 
-/// The columns of [`row`].
-pub(crate) const HEAD: [&str; 9] = [
-    "rate", "achieved", "p50", "p99", "p99.9", "errors", "s", "trial", "verdict",
-];
-
-/// A trial in a table.
-pub(crate) fn row(trial: &Trial) -> [String; 9] {
-    [
-        exact_rate(trial.rate_per_s),
-        or_dash(trial.achieved_per_s, rate),
-        or_dash(trial.p50_us, time),
-        or_dash(trial.p99_us, time),
-        or_dash(trial.p99_9_us, time),
-        or_dash(trial.errors_share, |s| format!("{:.2} %", s * 100.0)),
-        seconds(trial.length_s).to_string(),
-        trial.purpose.name().to_owned(),
-        verdict(&trial.verdict),
-    ]
+/// A row a trial.
+pub(crate) fn table(record: &SearchRecord) -> Table {
+    let head = [
+        "rate", "achieved", "p50", "p99", "p99.9", "errors", "s", "trial", "verdict",
+    ];
+    let rows = by_rate(record).into_iter().map(|trial| {
+        [
+            exact_rate(trial.rate_per_s),
+            or_dash(trial.achieved_per_s, rate),
+            or_dash(trial.p50_us, time),
+            or_dash(trial.p99_us, time),
+            or_dash(trial.p99_9_us, time),
+            or_dash(trial.errors_share, |s| format!("{:.2} %", s * 100.0)),
+            seconds(trial.length_s).to_string(),
+            trial.purpose.name().to_owned(),
+            verdict(&trial.verdict),
+        ]
+    });
+    Table::new(head, &[7, 8], rows)
 }

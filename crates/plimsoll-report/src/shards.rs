@@ -5,16 +5,16 @@ use std::cmp::Reverse;
 use plimsoll_model::run::{Run, ShardFigures, ShardState};
 
 use crate::quantity::{count, or_dash};
+use crate::table::Table;
 
 /// Of more shards the most remarkable are shown.
 const MAX_ROWS: usize = 32;
 
-pub(crate) const HEAD: [&str; 9] = [
-    "shard", "calls", "errors", "rate", "p99", "lag p99", "CPU", "clock", "health",
-];
-
-/// The rows below [`HEAD`]. Empty where there were no shards.
-pub(crate) fn rows(run: &Run) -> Vec<[String; 9]> {
+/// Without rows where there were no shards.
+pub(crate) fn table(run: &Run) -> Table {
+    let head = [
+        "shard", "calls", "errors", "rate", "p99", "lag p99", "CPU", "clock", "health",
+    ];
     let mut shards: Vec<&ShardFigures> = run.header.shards.iter().collect();
     if shards.len() > MAX_ROWS {
         shards.sort_by_key(|s| {
@@ -24,7 +24,7 @@ pub(crate) fn rows(run: &Run) -> Vec<[String; 9]> {
         });
         shards.truncate(MAX_ROWS);
     }
-    shards.into_iter().map(row).collect()
+    Table::new(head, &[8], shards.into_iter().map(row))
 }
 
 /// What the rows do not show.

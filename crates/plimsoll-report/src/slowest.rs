@@ -3,22 +3,10 @@
 use plimsoll_model::run::Run;
 
 use crate::quantity::time;
-
-/// The columns of [`rows`].
-pub(crate) const HEAD: [&str; 6] = [
-    "slowest calls",
-    "service time",
-    "due at",
-    "outcome",
-    "connection",
-    "trace id",
-];
-
-/// Those of them that are text.
-pub(crate) const TEXTS: [usize; 3] = [3, 4, 5];
+use crate::table::Table;
 
 /// A row a call, the slowest first; none where requests carried no trace ids.
-pub(crate) fn rows(run: &Run) -> Vec<[String; 6]> {
+pub(crate) fn table(run: &Run) -> Table {
     let rows = run.summary.slowest.iter().map(|call| {
         [
             time(call.response_us),
@@ -32,5 +20,17 @@ pub(crate) fn rows(run: &Run) -> Vec<[String; 6]> {
             call.trace_id.to_string(),
         ]
     });
-    rows.collect()
+    of(rows)
+}
+
+pub(crate) fn of(rows: impl IntoIterator<Item = [String; 6]>) -> Table {
+    let head = [
+        "slowest calls",
+        "service time",
+        "due at",
+        "outcome",
+        "connection",
+        "trace id",
+    ];
+    Table::new(head, &[3, 4, 5], rows)
 }

@@ -12,8 +12,9 @@ use plimsoll_model::limits::Limits;
 use serde_json::{Value, json};
 
 use crate::ladder;
-use crate::quantity::{or_dash, rate, share, time};
-use crate::terminal::{Options, Table, wrap};
+use crate::quantity::{count, or_dash, rate, share, time};
+use crate::table::Table;
+use crate::terminal::{Options, lines, sentences};
 
 use links::{Link, Mode};
 pub use metrics::{Metric, csv, metrics};
@@ -22,44 +23,25 @@ pub use metrics::{Metric, csv, metrics};
 pub fn render(record: &LadderRecord, options: &Options) -> String {
     let links = links::links(record);
     let mut out = format!("{}\n\n", options.bold(&record.name));
-    let carried = Table::new(options.width, HEAD, &[0]).unbroken();
-    out += &carried.rows(rows(&links)).to_string();
+    out += &table(&links).columns(&SHORT).unbroken(options.width);
     if let Some(limits) = &record.limits {
         out.push('\n');
-        out += &(wrap(&wall(limits), options.width).join("\n") + "\n");
+        lines(&mut out, &wall(limits), options);
     }
-    let table = metrics(record);
-    if !table.is_empty() {
+    let metrics = metrics(record);
+    if !metrics.is_empty() {
         let _ = writeln!(out, "\n{}", options.bold("metrics"));
         let head = ["ScenarioName", "MetricName", "MetricUnit", "MetricValue"];
-        let lines = table.into_iter().map(|metric| {
-            let Metric {
-                scenario,
-                name,
-                unit,
-                value,
-            } = metric;
-            [
-                scenario,
-                name.to_owned(),
-                unit.to_owned(),
-                metrics::number(value),
-            ]
+        let rows = metrics.into_iter().map(|m| {
+            let value = metrics::number(m.value);
+            [m.scenario, m.name.to_owned(), m.unit.to_owned(), value]
         });
-        let table = Table::new(options.width, head, &[0, 1, 2]).unbroken();
-        out += &table.rows(lines).to_string();
+        out += &Table::new(head, &[0, 1, 2], rows).unbroken(options.width);
     }
     let notes = notes(record, &links);
     if !notes.is_empty() {
         out.push('\n');
-        for note in notes {
-            for (i, line) in wrap(&note, options.width.saturating_sub(4))
-                .iter()
-                .enumerate()
-            {
-                let _ = writeln!(out, "  {} {line}", if i == 0 { "-" } else { " " });
-            }
-        }
+        sentences(&mut out, notes, options);
     }
     out
 }
@@ -113,41 +95,74 @@ fn link(link: &Link) -> Value {
     })
 }
 
-/// The columns of [`rows`].
-pub(crate) const HEAD: [&str; 7] = [
-    "link",
-    "size",
-    "fetched",
-    "client CPU",
-    "server CPU",
-    "GB/client CPU s",
-    "of the limit",
-];
-
 /// With the interval behind it, where there is one.
 pub(crate) fn spread(figure: Figure, show: impl Fn(f64) -> String) -> String {
     let spread = figure.spread().map(|s| format!(" ±{:.1} %", s * 100.0));
     show(figure.value) + &spread.unwrap_or_default()
 }
 
+/// Columns of [`table`] for where there is little room.
+pub(crate) const SHORT: [usize; 7] = [0, 1, 2, 4, 5, 6, 9];
+
 /// A row a link.
-pub(crate) fn rows(links: &[Link]) -> impl Iterator<Item = [String; 7]> + '_ {
-    links.iter().map(|link| {
-        let gb = |bytes_per_s: f64| match bytes_per_s / 1e9 {
-            small if small < 0.1 => format!("{small:.4}"),
-            gb => format!("{gb:.2}"),
-        };
-        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+pub(crate) fn table(links: &[Link]) -> Table {
+    let head = [
+        "link",
+        "size",
+        "fetched",
+        "bytes",
+        "client CPU",
+        "server CPU",
+        "GB/client CPU s",
+        "full handshakes",
+        "resumed",
+        "of the limit",
+        "of the limit, server",
+    ];
+    let gb = |bytes_per_s: f64| match bytes_per_s / 1e9 {
+        small if small < 0.1 => format!("{small:.4}"),
+        gb => format!("{gb:.2}"),
+    };
+    let known = |of: Option<Figure>, show: fn(f64) -> String| or_dash(of, |of| spread(of, show));
+    let rows = links.iter().map(|link| {
         [
             link.title(),
             link.size_text(),
-            or_dash(link.files, |figure| spread(figure, rate)),
+            known(link.files, rate),
+            known(link.speed, speed),
             or_dash(link.client.us(link.ok), time),
             or_dash(link.server.us(link.ok), time),
             or_dash(link.client.bytes_per_s(link.bytes), gb),
-            or_dash(link.client_share, |figure| spread(figure, percent)),
+            count(link.full),
+            count(link.resumed),
+            known(link.client_share, percent),
+            known(link.server_share, percent),
         ]
+    });
+    Table::new(head, &[0], rows)
+}
+
+/// Bytes a second.
+pub(crate) fn speed(bytes_per_s: f64) -> String {
+    in_unit(bytes_per_s, |value| {
+        let digits = usize::from(value < 100.0 && value.fract() > 0.0);
+        format!("{value:.digits$}")
     })
+}
+
+/// Decimal, as links are sold.
+pub(crate) fn in_unit(bytes_per_s: f64, show: fn(f64) -> String) -> String {
+    let (value, unit) = match bytes_per_s {
+        b if b >= 1e9 => (b / 1e9, "GB/s"),
+        b if b >= 1e6 => (b / 1e6, "MB/s"),
+        b if b >= 1e3 => (b / 1e3, "kB/s"),
+        b => (b, "B/s"),
+    };
+    format!("{} {unit}", show(value))
+}
+
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
 }
 
 /// What the limit is made of.

@@ -21,14 +21,13 @@ use plimsoll_model::run::header::Loop;
 use plimsoll_model::run::summary::ResourcesSummary;
 use plimsoll_model::run::{Run, Source, State, TimesSummary};
 
-use crate::facts;
-use crate::measures::arriving;
-use crate::quantity::{bytes, count, known, or_dash, plural, rate, share, time};
+use crate::measures::{arriving, table as times_of};
+use crate::quantity::{bytes, count, plural, rate, share, time};
+
+use crate::{ends, facts};
 
 pub use comparison::render_comparison;
-pub(crate) use table::Table;
 pub use table::wrap;
-use times::side_by_side;
 
 /// How to print.
 #[derive(Clone, Copy, Debug)]
@@ -89,13 +88,22 @@ pub fn render(run: &Run, options: &Options) -> String {
     out
 }
 
+/// Text in as many lines as it takes.
+pub(crate) fn lines(out: &mut String, text: &str, options: &Options) {
+    for line in wrap(text, options.width) {
+        let _ = writeln!(out, "{line}");
+    }
+}
+
 /// Lists of sentences, each with a dash, wrapped and indented.
-fn sentences<'a>(out: &mut String, lines: impl IntoIterator<Item = &'a str>, options: &Options) {
-    for line in lines {
-        for (i, part) in wrap(line, options.width.saturating_sub(4))
-            .iter()
-            .enumerate()
-        {
+pub(crate) fn sentences<S: AsRef<str>>(
+    out: &mut String,
+    all: impl IntoIterator<Item = S>,
+    options: &Options,
+) {
+    for sentence in all {
+        let parts = wrap(sentence.as_ref(), options.width.saturating_sub(4));
+        for (i, part) in parts.iter().enumerate() {
             let lead = if i == 0 { "  - " } else { "    " };
             let _ = writeln!(out, "{lead}{part}");
         }
@@ -167,9 +175,7 @@ fn headline(out: &mut String, run: &Run, options: &Options) {
         parts.push("imported: what the file doesn't hold is not known".to_owned());
     }
     if !parts.is_empty() {
-        for line in wrap(&parts.join(", "), options.width) {
-            let _ = writeln!(out, "{line}");
-        }
+        lines(out, &parts.join(", "), options);
     }
     out.push('\n');
 }
@@ -297,27 +303,8 @@ fn links(out: &mut String, run: &Run, options: &Options) {
 
 /// Every call that was due is in exactly one count.
 fn check(out: &mut String, run: &Run, options: &Options) {
-    let c = &run.summary.count_check;
-    let mut sum = format!(
-        "{} due = {} ok + {}",
-        count(c.due),
-        count(c.ok),
-        plural(c.errors, "error")
-    );
-    for (n, what) in [
-        (c.cut_off, "cut off"),
-        (c.not_started, "not started"),
-        (c.in_flight, "in flight"),
-        (c.backlog, "waiting"),
-    ] {
-        if n > 0 {
-            let _ = write!(sum, " + {} {what}", count(n));
-        }
-    }
-    if run.summary.stages.iter().any(|s| s.warmup) {
-        sum.push_str(", warm-up included");
-    }
-    if !c.matches {
+    let mut sum = facts::counts(run);
+    if !run.summary.count_check.matches {
         sum = options.loud(&format!("{sum}: THE COUNTS DIFFER"));
     }
     row(out, "check", &sum, options);
@@ -343,22 +330,9 @@ fn times_table(
     rows: impl Iterator<Item = (String, TimesSummary)>,
     options: &Options,
 ) {
-    let rows: Vec<_> = rows
-        .map(|(name, t)| {
-            [
-                name,
-                count(t.count),
-                time(t.mean_us),
-                or_dash(t.p50_us, time),
-                or_dash(t.p90_us, time),
-                or_dash(t.p99_us, time),
-                time(t.max_us),
-            ]
-        })
-        .collect();
-    if !rows.is_empty() {
-        let head = [what, "count", "mean", "p50", "p90", "p99", "max"];
-        let _ = writeln!(out, "{}", Table::new(options.width, head, &[0]).rows(rows));
+    let table = times_of(what, rows).columns(&[0, 7, 1, 2, 3, 4, 6]);
+    if !table.rows.is_empty() {
+        let _ = writeln!(out, "{}", table.on_terminal(options.width));
     }
 }
 
@@ -387,30 +361,7 @@ fn resources(out: &mut String, run: &Run, options: &Options) {
     if ends.is_empty() {
         return;
     }
-    let rows = [
-        "process",
-        "CPU a call",
-        "CPU user",
-        "CPU system",
-        "memory",
-        "descriptors",
-        "threads",
-    ];
-    let columns: Vec<Vec<String>> = ends
-        .iter()
-        .map(|(name, r)| {
-            vec![
-                (*name).to_owned(),
-                or_dash(r.cpu_us_per_call, |us| format!("{us:.2} µs")),
-                time(r.cpu_user_us),
-                or_dash(r.cpu_system_us, time),
-                known(r.rss_bytes_max, bytes),
-                known(r.descriptors_max, count),
-                known(r.threads_max, count),
-            ]
-        })
-        .collect();
-    out.push_str(&side_by_side(&rows, &columns, options));
+    *out += &ends::table(run).sideways().on_terminal(options.width);
     if let Some(us) = run.header.live_view_cpu_us {
         let _ = writeln!(
             out,

@@ -226,7 +226,7 @@ fn a_search_shows_its_line_and_every_trial() {
         page.contains("is the load line (p99 &lt; 10ms)"),
         "the verdict"
     );
-    let rows = page.matches("<td>narrow</td>").count();
+    let rows = page.matches(">narrow</td>").count();
     let narrow = |t: &&Trial| t.purpose == Purpose::Narrow;
     assert_eq!(rows, record.trials.iter().filter(narrow).count());
 }

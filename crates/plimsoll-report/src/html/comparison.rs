@@ -10,9 +10,9 @@ use super::chart::{Key, legend, round};
 use super::page::{self, Card, Facts, Tone, figure, page, section as part};
 use super::spectrum::{self, Calls};
 use super::tables;
-use super::tables::wide;
 use crate::compare::{Comparison, Row};
-use crate::quantity::{or_dash, rate, share, signed, time};
+use crate::quantity::{or_dash, rate, share, time};
+use crate::table::Table;
 
 /// The page of a comparison of the runs `a` with the runs `b`.
 pub fn comparison(c: &Comparison, a: &[View], b: &[View]) -> String {
@@ -171,32 +171,15 @@ fn signed_percent(percent: f64) -> String {
 
 fn table(c: &Comparison) -> Markup {
     let caption = format!("A: {}; B: {}", c.a.words(), c.b.words());
-    let head = ["", "A", "B", "B − A", "%", "95 % interval, %", "p", "B is"];
-    let rows = c.rows.iter().map(|row| {
-        let cells = [
-            row.metric.to_owned(),
-            row.unit.show(row.a),
-            row.unit.show(row.b),
-            signed(row.shift(), |v| row.unit.show(v)),
-            or_dash(row.percent(), |percent| percent),
-            or_dash(row.interval(), |interval| interval),
-            or_dash(row.difference, |d| format!("{:.3}", d.p_value)),
-            row.word().to_owned(),
-        ];
-        let class = match row.better() {
-            Some(true) => "text met",
-            Some(false) => "text missed",
-            None => "text ",
-        };
-        (cells, Some(class))
-    });
-    tables::judged(&caption, &head, &[7], rows)
+    let class = |n: usize| match c.rows[n].better() {
+        Some(true) => Some("text met"),
+        Some(false) => Some("text missed"),
+        None => None,
+    };
+    tables::judged(&caption, &c.table(), class)
 }
 
 fn plans(c: &Comparison) -> Markup {
-    if c.plan_differences.is_empty() {
-        return html! {};
-    }
     let value = |v: &Option<String>| v.clone().unwrap_or_else(|| "(not set)".to_owned());
     let rows = c.plan_differences.iter().map(|d| {
         let matters = if d.matters() {
@@ -206,8 +189,8 @@ fn plans(c: &Comparison) -> Markup {
         };
         [d.key.clone(), value(&d.a), value(&d.b), matters.to_owned()]
     });
-    let table = wide(&["key", "A", "B", ""], &[1, 2, 3], rows);
-    part("Where the plans differ", "", &table)
+    let table = Table::new(["key", "A", "B", ""], &[1, 2, 3], rows);
+    tables::shown("Where the plans differ", "", &table)
 }
 
 fn runs(a: &[View], b: &[View]) -> Markup {
@@ -222,11 +205,11 @@ fn runs(a: &[View], b: &[View]) -> Markup {
         "state",
     ];
     let sides = a.iter().map(|v| ("A", v)).chain(b.iter().map(|v| ("B", v)));
-    let rows = sides.map(|(name, view)| {
+    let rows = sides.clone().map(|(name, view)| {
         let total = &view.run.summary.total;
         let [p50, p99, p99_9] =
             (total.response).map_or([None; 3], |r| [r.p50_us, r.p99_us, r.p99_9_us]);
-        let cells = [
+        [
             name.to_owned(),
             view.run.dir.display().to_string(),
             share(total.ok, total.ok + total.errors),
@@ -235,10 +218,13 @@ fn runs(a: &[View], b: &[View]) -> Markup {
             or_dash(p99, time),
             or_dash(p99_9, time),
             view.run.state.name().to_owned(),
-        ];
-        let is_whole = view.run.state == State::Complete;
-        (cells, (!is_whole).then_some("text missed"))
+        ]
     });
-    let table = tables::judged("", &head, &[1, 7], rows);
+    let table = Table::new(head, &[1, 7], rows);
+    let is_whole: Vec<bool> = sides
+        .map(|(_, view)| view.run.state == State::Complete)
+        .collect();
+    let class = |n: usize| (!is_whole[n]).then_some("text missed");
+    let table = tables::judged("", &table, class);
     part("The runs", "", &html! { div.scroll { (table) } })
 }

@@ -11,6 +11,7 @@ use super::page::{figure, section as part};
 use super::tables;
 use super::timeline::Column;
 use crate::quantity::{count, or_dash, rate, time};
+use crate::table::Table;
 
 /// The rates' share of the picture.
 const RATES_HEIGHT: f64 = 92.0;
@@ -200,5 +201,5 @@ fn table(columns: &[Column]) -> Markup {
     });
     let head = ["s", "due", "ended", "errors", "p50", "p99", "max"];
     let caption = "Over time: the calls that ended in each stretch";
-    tables::table(caption, &head, &[], rows)
+    tables::table(caption, &Table::new(head, &[], rows))
 }

@@ -4,35 +4,28 @@ use maud::{Markup, html};
 
 use super::View;
 use super::page::section;
-use super::tables::times_table;
+use super::tables::{list, times_of_all, times_table};
 use crate::measures::{Fact, ON_THE_LINK, STREAMS, arriving, facts, messages, timed, times};
 
 fn facts_table(facts: &[(String, Fact)]) -> Markup {
-    html! {
-        div.scroll { table { tbody { @for (name, fact) in facts {
-            tr { th scope="row" { (name) } td class={ "text" @if fact.is_loud { " missed" } } { (fact.text) } }
-        } } } }
-    }
+    let rows = facts.iter();
+    list(rows.map(|(name, fact)| (name.as_str(), fact.text.as_str(), fact.is_loud)))
 }
 
 /// The messages of streams, and when they came.
 pub(super) fn streams(views: &[View]) -> Markup {
-    let mut facts_shown = Vec::new();
-    let mut rows = Vec::new();
-    for view in views {
-        facts_shown.extend(messages(&view.run).map(|fact| (view.named(fact.name), fact)));
-        let total = &view.run.summary.total;
-        let Some(messages) = total.messages else {
-            continue;
-        };
-        for (what, times) in [
-            ("first message", messages.first_message),
-            ("inter-message", messages.inter_message),
-            ("whole stream", total.service),
-        ] {
-            rows.extend(times.map(|t| (view.named(what), t)));
-        }
-    }
+    let known = views
+        .iter()
+        .filter_map(|view| messages(&view.run).map(|fact| (view.named(fact.name), fact)));
+    let facts_shown: Vec<_> = known.collect();
+    let rows = times_of_all(views, |total| {
+        let messages = total.messages;
+        [
+            ("first message", messages.and_then(|m| m.first_message)),
+            ("inter-message", messages.and_then(|m| m.inter_message)),
+            ("whole stream", total.service.filter(|_| messages.is_some())),
+        ]
+    });
     if facts_shown.is_empty() {
         return html! {};
     }

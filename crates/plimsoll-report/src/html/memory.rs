@@ -4,8 +4,8 @@ use maud::{Markup, html};
 
 use super::View;
 use super::page::section;
-use super::tables::table;
-use crate::memory::{HEAD, NOTE, rows};
+use super::tables;
+use crate::memory::{NOTE, table};
 use crate::quantity::plural;
 
 pub(super) fn memory(views: &[View]) -> Markup {
@@ -19,7 +19,7 @@ pub(super) fn memory(views: &[View]) -> Markup {
     let tables = html! {
         @for (name, memory) in &known {
             @let caption = format!("{name}, {}", plural(memory.held.connections, "connection"));
-            div.scroll { (table(&caption, &HEAD, &[], rows(memory))) }
+            div.scroll { (tables::table(&caption, &table(memory))) }
         }
     };
     section("Memory a connection", &format!("{NOTE}."), &tables)

@@ -1,6 +1,7 @@
 //! The page around a report: its head, its style, and the verdict at its top.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use plimsoll_model::ladder::LadderRecord;
 use plimsoll_model::run::{Conditions, Run, Timestamp, version_name};
 
 use super::chart::Frame;
@@ -78,6 +79,15 @@ impl Facts {
             target: h.target.clone(),
             made,
         }
+    }
+
+    /// Of a ladder, or of a sweep.
+    pub(super) fn of_ladder(target: Option<&str>, record: &LadderRecord) -> Facts {
+        let (conditions, began) = (record.conditions.as_ref(), record.started_at);
+        let mut facts = Facts::of_record(target, began, conditions, &record.tool_version);
+        let tls = record.client_tls.clone();
+        facts.made.extend(tls.map(|tls| ("TLS of the client", tls)));
+        facts
     }
 
     /// Of several runs under one head.

@@ -7,7 +7,8 @@ use super::bars::{Bars, Part, Row};
 use super::chart::short_time;
 use super::page::{figure, section as part};
 use super::tables;
-use crate::ladder::{Group, added, groups, metrics, prices, row};
+use crate::ladder::{Group, added, groups, metrics, prices};
+use crate::table::Table;
 
 pub(super) fn section(ladder: &LadderRecord) -> Markup {
     let shown: Vec<Metric> = metrics(ladder)
@@ -84,8 +85,8 @@ fn signed(us: f64) -> String {
 /// The rungs' own figures, and every difference.
 pub(super) fn table(ladder: &LadderRecord) -> Markup {
     html! {
-        @if let Some((head, rows)) = prices(ladder) {
-            (tables::table("The price of a new connection: CPU, what the cryptography takes of it in memory on this machine, and what a thousand a second take", head, &[], rows))
+        @if let Some(prices) = prices(ladder) {
+            (tables::table("The price of a new connection: CPU, what the cryptography takes of it in memory on this machine, and what a thousand a second take", &prices))
         }
         @for (n, group) in groups(ladder).iter().enumerate() {
             (figures(ladder, group, n == 0))
@@ -95,20 +96,15 @@ pub(super) fn table(ladder: &LadderRecord) -> Markup {
 }
 
 fn figures(ladder: &LadderRecord, group: &Group, is_first: bool) -> Markup {
-    let mut head = vec!["rung"];
-    head.extend(group.columns.iter().map(|(_, name)| *name));
-    head.extend(is_first.then_some("slices"));
-    let rows = ladder.rungs.iter().map(|rung| {
-        let mut row = row(rung, group.metrics());
-        row.extend(is_first.then(|| rung.slices.len().to_string()));
-        row
-    });
-    let caption = if is_first {
-        "The rungs: medians of their slices"
-    } else {
-        group.heading
-    };
-    tables::table(caption, &head, &[], rows)
+    let mut table = group.table(ladder);
+    if !is_first {
+        return tables::table("", &table);
+    }
+    table.head.push("slices".to_owned());
+    for (row, rung) in table.rows.iter_mut().zip(&ladder.rungs) {
+        row.push(rung.slices.len().to_string());
+    }
+    tables::table("The rungs: medians of their slices", &table)
 }
 
 fn differences(ladder: &LadderRecord, group: &Group, is_first: bool) -> Markup {
@@ -127,5 +123,5 @@ fn differences(ladder: &LadderRecord, group: &Group, is_first: bool) -> Markup {
         true => "What each adds, with intervals that hold together (95 %)".to_owned(),
         false => format!("What each adds: {}", group.heading),
     };
-    tables::table(&caption, &head, &texts, rows)
+    tables::table(&caption, &Table::new(head, &texts, rows))
 }

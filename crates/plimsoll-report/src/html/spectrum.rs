@@ -10,6 +10,7 @@ use super::chart::{Frame, Key, Mark, Scale, legend, path, px, short_time, x_axis
 use super::page::figure;
 use super::tables;
 use crate::quantity::{or_dash, time};
+use crate::table::Table;
 
 /// Points a decade of the scale.
 const POINTS: u32 = 24;
@@ -169,5 +170,5 @@ fn table(lines: &[Line]) -> Markup {
             .chain(figures)
             .collect::<Vec<_>>()
     });
-    tables::table("Latency by percentile", &head, &[], rows)
+    tables::table("Latency by percentile", &Table::new(head, &[], rows))
 }

@@ -12,9 +12,10 @@ use super::bars::{Bars, Part, Row};
 use super::chart::round;
 use super::page::{self, Card, Facts, Tone, figure, section as part};
 use super::tables;
-use crate::quantity::{count, or_dash, rate, time};
+use crate::quantity::{count, rate};
 use crate::sweep::links::{Link, links};
-use crate::sweep::{notes, spread, wall};
+use crate::sweep::{in_unit, notes, percent, speed, spread, table, wall};
+use crate::table::Table;
 
 type Of = fn(&Link) -> Option<Figure>;
 /// Writes a figure with its unit.
@@ -67,7 +68,7 @@ pub(super) fn page(record: &LadderRecord, plan: &str, dir: &Path) -> String {
     let body = html! {
         (verdict(record, &links))
         @for (i, measure) in MEASURES.iter().enumerate() { (section(measure, &links, i)) }
-        (part("The links", "", &html! { div.scroll { (table(&links)) } }))
+        (tables::shown("The links", "", &table(&links)))
         @if let Some(limits) = &record.limits { (limit(limits)) }
         (tables::plan(plan, &record.name, &tables::again("sweep", dir)))
     };
@@ -102,14 +103,7 @@ fn verdict(record: &LadderRecord, links: &[Link]) -> Markup {
             cards.push(card);
         }
     }
-    let mut facts = Facts::of_record(
-        None,
-        record.started_at,
-        record.conditions.as_ref(),
-        &record.tool_version,
-    );
-    let tls = record.client_tls.clone();
-    facts.made.extend(tls.map(|tls| ("TLS of the client", tls)));
+    let facts = Facts::of_ladder(None, record);
     let sentences = notes(record, links);
     page::verdict(tone, label, &record.name, &facts, &cards, &sentences)
 }
@@ -126,7 +120,8 @@ fn section(measure: &Measure, links: &[Link], colour: usize) -> Markup {
     let cells = bars
         .iter()
         .map(|(name, value)| [name.clone(), spread(*value, measure.show)]);
-    let figures = tables::table(measure.name, &["link", measure.axis], &[], cells);
+    let figures = Table::new(["link", measure.axis], &[], cells);
+    let figures = tables::table(measure.name, &figures);
     let bars = Bars {
         lead: format!("{}:", measure.name),
         axis: measure.axis.to_owned(),
@@ -159,63 +154,10 @@ fn bar(measure: &Measure, name: String, figure: Figure, colour: usize) -> Row {
     }
 }
 
-fn table(links: &[Link]) -> Markup {
-    let known = |of: Option<Figure>, show: Show| or_dash(of, |figure| spread(figure, show));
-    let head = [
-        "link",
-        "size",
-        "files",
-        "bytes",
-        "client CPU a file",
-        "server CPU a file",
-        "full handshakes",
-        "resumed",
-        "of the limit, client",
-        "server",
-    ];
-    let rows = links.iter().map(|link| {
-        [
-            link.title(),
-            link.size_text(),
-            known(link.files, rate),
-            known(link.speed, speed),
-            or_dash(link.client.us(link.ok), time),
-            or_dash(link.server.us(link.ok), time),
-            count(link.full),
-            count(link.resumed),
-            known(link.client_share, percent),
-            known(link.server_share, percent),
-        ]
-    });
-    tables::table("", &head, &[], rows)
-}
-
 fn limit(limits: &Limits) -> Markup {
     part("The limit", "", &html! { p { (wall(limits)) } })
 }
 
 fn titled(link: &Link) -> String {
     format!("{}, {}", link.title(), link.size_text())
-}
-
-fn speed(bytes_per_s: f64) -> String {
-    in_unit(bytes_per_s, |value| {
-        let digits = usize::from(value < 100.0 && value.fract() > 0.0);
-        format!("{value:.digits$}")
-    })
-}
-
-/// Decimal, as links are sold.
-fn in_unit(bytes_per_s: f64, show: fn(f64) -> String) -> String {
-    let (value, unit) = match bytes_per_s {
-        b if b >= 1e9 => (b / 1e9, "GB/s"),
-        b if b >= 1e6 => (b / 1e6, "MB/s"),
-        b if b >= 1e3 => (b / 1e3, "kB/s"),
-        b => (b, "B/s"),
-    };
-    format!("{} {unit}", show(value))
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.0} %", share * 100.0)
 }

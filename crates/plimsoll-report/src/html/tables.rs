@@ -3,181 +3,148 @@
 use std::path::Path;
 
 use maud::{Markup, html};
-use plimsoll_model::run::summary::ErrorSummary;
-use plimsoll_model::run::{Run, TimesSummary, file};
+use plimsoll_model::run::{Run, StageSummary, TimesSummary, file};
 use plimsoll_model::search::{SearchRecord, Verdict};
 
 use super::View;
 use super::page::section;
-use crate::quantity::{bytes, count, known, or_dash, share, time};
+use crate::measures::table as times_of;
+use crate::quantity::{bytes, count, or_dash, share};
 use crate::rotation::sentence;
-use crate::search::{HEAD, by_rate, row};
-use crate::{addresses, shards, slowest};
+use crate::search::{self as found, by_rate};
+use crate::table::Table;
+use crate::{addresses, ends, errors, facts, shards, slowest};
 
-/// A table; the first cell of a row names it. Columns of these numbers hold text, the others figures.
-pub(super) fn table<R: AsRef<[String]>>(
-    caption: &str,
-    head: &[&str],
-    texts: &[usize],
-    rows: impl IntoIterator<Item = R>,
-) -> Markup {
-    judged(
-        caption,
-        head,
-        texts,
-        rows.into_iter().map(|row| (row, None)),
-    )
+/// A table; the first cell of a row names it.
+pub(super) fn table(caption: &str, table: &Table) -> Markup {
+    judged(caption, table, |_| None)
 }
 
 /// The same, where the last cell of a row may have a class of its own.
-pub(super) fn judged<R: AsRef<[String]>>(
+pub(super) fn judged(
     caption: &str,
-    head: &[&str],
-    texts: &[usize],
-    rows: impl IntoIterator<Item = (R, Option<&'static str>)>,
+    table: &Table,
+    own: impl Fn(usize) -> Option<&'static str>,
 ) -> Markup {
-    let class = |i: usize| texts.contains(&i).then_some("text");
-    let last = head.len() - 1;
+    // What names a row is text anyway.
+    let class = |i: usize| (i > 0 && table.is_text(i)).then_some("text");
+    let last = table.head.len() - 1;
     html! {
         table {
             @if !caption.is_empty() { caption { (caption) } }
-            thead { tr { @for (i, name) in head.iter().enumerate() { th class=[class(i)] scope="col" { (name) } } } }
-            tbody { @for (row, own) in rows { tr {
-                @for (i, cell) in row.as_ref().iter().enumerate() {
+            thead { tr { @for (i, name) in table.head.iter().enumerate() { th class=[class(i)] scope="col" { (name) } } } }
+            tbody { @for (n, row) in table.rows.iter().enumerate() { tr {
+                @for (i, cell) in row.iter().enumerate() {
                     @if i == 0 { th scope="row" { (cell) } }
-                    @else { td class=[own.filter(|_| i == last).or(class(i))] { (cell) } }
+                    @else { td class=[own(n).filter(|_| i == last).or(class(i))] { (cell) } }
                 }
             } } }
         }
     }
 }
 
-/// [`table`], where it may be wider than the page.
-pub(super) fn wide<R: AsRef<[String]>>(
-    head: &[&str],
-    texts: &[usize],
-    rows: impl IntoIterator<Item = R>,
-) -> Markup {
-    html! { div.scroll { (table("", head, texts, rows)) } }
+/// [`fn@table`], where it may be wider than the page.
+pub(super) fn wide(rows: &Table) -> Markup {
+    html! { div.scroll { (table("", rows)) } }
+}
+
+/// A part of the report that is a table; nothing without rows.
+pub(super) fn shown(heading: &str, lead: &str, rows: &Table) -> Markup {
+    match rows.rows.is_empty() {
+        true => html! {},
+        false => section(heading, lead, &wide(rows)),
+    }
+}
+
+/// Names and texts, and whether a text is loud.
+pub(super) fn list<'a>(rows: impl IntoIterator<Item = (&'a str, &'a str, bool)>) -> Markup {
+    html! {
+        div.scroll { table { tbody { @for (name, text, is_loud) in rows {
+            tr { th scope="row" { (name) } td class={ "text" @if is_loud { " missed" } } { (text) } }
+        } } } }
+    }
 }
 
 pub(super) fn times_table(caption: &str, rows: &[(String, TimesSummary)]) -> Markup {
-    let head = ["", "mean", "p50", "p90", "p99", "p99.9", "max", "count"];
-    let rows = rows.iter().map(|(name, t)| {
-        [
-            name.clone(),
-            time(t.mean_us),
-            or_dash(t.p50_us, time),
-            or_dash(t.p90_us, time),
-            or_dash(t.p99_us, time),
-            or_dash(t.p99_9_us, time),
-            time(t.max_us),
-            count(t.count),
-        ]
+    let times = times_of("", rows.iter().cloned());
+    html! { div.scroll { (table(caption, &times)) } }
+}
+
+/// The rows of all runs, with the names of the runs where there are several.
+fn of_all(views: &[View], table: impl Fn(&Run) -> Table) -> Table {
+    let tables = views.iter().map(|view| {
+        let mut one = table(&view.run);
+        for row in &mut one.rows {
+            row[0] = view.named(&row[0]);
+        }
+        one
     });
-    html! { div.scroll { (table(caption, &head, &[], rows)) } }
+    let all = tables.reduce(|mut all, one| {
+        all.rows.extend(one.rows);
+        all
+    });
+    all.unwrap_or_else(|| Table::new([""], &[], Vec::<Vec<String>>::new()))
+}
+
+/// Times of all runs by their names.
+pub(super) fn times_of_all<'a, const N: usize>(
+    views: &[View],
+    kinds: impl Fn(&StageSummary) -> [(&'a str, Option<TimesSummary>); N],
+) -> Vec<(String, TimesSummary)> {
+    let of = |view: &View| {
+        let known = kinds(&view.run.summary.total).into_iter();
+        let known = known.filter_map(|(what, times)| Some((view.named(what), times?)));
+        known.collect::<Vec<_>>()
+    };
+    views.iter().flat_map(of).collect()
 }
 
 /// Times of calls, and how late the generator was.
 pub(super) fn latency(views: &[View]) -> Markup {
-    let mut rows = Vec::new();
-    for view in views {
-        let total = &view.run.summary.total;
-        for (what, times) in [
-            ("response time", &total.response),
-            ("service time", &total.service),
-            ("first byte", &total.first_byte),
-            ("failed calls", &total.failed),
-        ] {
-            rows.extend(times.map(|t| (view.named(what), t)));
-        }
-    }
-    if rows.is_empty() {
-        return html! {};
-    }
-    section("Times", "", &times_table("", &rows))
+    let rows = times_of_all(views, |total| {
+        [
+            ("response time", total.response),
+            ("service time", total.service),
+            ("first byte", total.first_byte),
+            ("failed calls", total.failed),
+        ]
+    });
+    shown("Times", "", &times_of("", rows))
 }
 
 pub(super) fn errors(views: &[View]) -> Markup {
-    let rows: Vec<_> = views
-        .iter()
-        .flat_map(|view| {
-            let total = &view.run.summary.total;
-            let all = total.ok + total.errors;
-            let codes = total.errors_by_code.iter();
-            codes.map(move |e| code_row(view.named(&e.code), e, all))
-        })
-        .collect();
-    codes("Errors", "", rows)
+    let of = |run: &Run| {
+        let total = &run.summary.total;
+        errors::table("error", &total.errors_by_code, total.ok + total.errors)
+    };
+    shown("Errors", "", &of_all(views, of))
 }
 
 /// Calls that say nothing of the target.
 pub(super) fn given_up(views: &[View]) -> Markup {
-    let rows: Vec<_> = views
-        .iter()
-        .flat_map(|view| {
-            let total = &view.run.summary.total;
-            let cut_off = total.cut_off_by_code.iter();
-            let cut_off = cut_off.map(move |e| code_row(view.named(&e.code), e, total.due));
-            let waiting = (total.not_started > 0).then(|| {
-                [
-                    view.named("not started"),
-                    count(total.not_started),
-                    share(total.not_started, total.due),
-                    "due, and never sent before the run ended".to_owned(),
-                ]
-            });
-            cut_off.chain(waiting)
-        })
-        .collect();
-    codes(
+    let of = |run: &Run| {
+        let total = &run.summary.total;
+        let mut given_up = errors::table("given up", &total.cut_off_by_code, total.due);
+        if total.not_started > 0 {
+            given_up.rows.push(vec![
+                "not started".to_owned(),
+                count(total.not_started),
+                share(total.not_started, total.due),
+                "client".to_owned(),
+                "due, and never sent before the run ended".to_owned(),
+            ]);
+        }
+        given_up
+    };
+    shown(
         "Given up",
         "Calls that the end of the run cut off, or that the generator came to too late: no errors, and in no percentile.",
-        rows,
+        &of_all(views, of),
     )
-}
-
-/// What became of some of `all` calls: the code, how many, their share, and what it means.
-type CodeRow = [String; 4];
-
-fn code_row(code: String, summary: &ErrorSummary, all: u64) -> CodeRow {
-    let text = format!("{} ({})", summary.explanation, summary.blame);
-    [code, count(summary.count), share(summary.count, all), text]
-}
-
-fn codes(title: &str, note: &str, rows: Vec<CodeRow>) -> Markup {
-    if rows.is_empty() {
-        return html! {};
-    }
-    let head = ["code", "calls", "of all", "what it means (whose failure)"];
-    section(title, note, &wide(&head, &[3], rows))
 }
 
 /// What the TLS handshakes agreed on.
 pub(super) fn handshakes(views: &[View]) -> Markup {
-    let rows: Vec<_> = views
-        .iter()
-        .flat_map(|view| {
-            let tls = view.run.header.tls.iter();
-            let handshakes = tls.flat_map(|tls| &tls.handshakes);
-            handshakes.map(|h| {
-                let known = |text: &Option<String>| or_dash(text.clone(), |text| text);
-                [
-                    view.named(&h.version),
-                    count(h.count),
-                    h.suite.clone(),
-                    known(&h.group),
-                    known(&h.certificate),
-                    or_dash(h.chain_bytes, bytes),
-                    known(&h.signature),
-                    h.life(),
-                ]
-            })
-        })
-        .collect();
-    if rows.is_empty() {
-        return html! {};
-    }
     let head = [
         "version",
         "connections",
@@ -188,13 +155,32 @@ pub(super) fn handshakes(views: &[View]) -> Markup {
         "signature",
         "handshake",
     ];
-    let table = wide(&head, &[2, 3, 4, 6, 7], rows);
+    let rows = of_all(views, |run| {
+        let handshakes = run.header.tls.iter().flat_map(|tls| &tls.handshakes);
+        let known = |text: &Option<String>| or_dash(text.clone(), |text| text);
+        let rows = handshakes.map(|h| {
+            [
+                h.version.clone(),
+                count(h.count),
+                h.suite.clone(),
+                known(&h.group),
+                known(&h.certificate),
+                or_dash(h.chain_bytes, bytes),
+                known(&h.signature),
+                h.life(),
+            ]
+        });
+        Table::new(head, &[2, 3, 4, 6, 7], rows)
+    });
+    if rows.rows.is_empty() {
+        return html! {};
+    }
     let rotations = views.iter().filter_map(|view| {
         let rotation = view.run.summary.rotation.as_ref()?;
         Some((view.named("Rotation"), sentence(rotation)))
     });
     let content = html! {
-        (table)
+        (wide(&rows))
         @for (name, text) in rotations {
             p { (name) ": " (text) "." }
         }
@@ -206,42 +192,22 @@ pub(super) fn handshakes(views: &[View]) -> Markup {
     )
 }
 
-/// The rows of all runs, with the names of the runs where there are several.
-fn of_all<const N: usize, R: IntoIterator<Item = [String; N]>>(
-    views: &[View],
-    rows: impl Fn(&Run) -> R,
-) -> Vec<[String; N]> {
-    let mut all = Vec::new();
-    for view in views {
-        all.extend(rows(&view.run).into_iter().map(|mut row| {
-            row[0] = view.named(&row[0]);
-            row
-        }));
-    }
-    all
-}
-
 /// What became of calls and connections at each of a name's addresses.
 pub(super) fn addresses(views: &[View]) -> Markup {
-    let rows = of_all(views, addresses::rows);
-    if rows.is_empty() {
-        return html! {};
-    }
-    let table = wide(&addresses::HEAD, &[], rows);
     let lead = "Connections are spread over the addresses of the target; one that can't be connected to is left out for a while.";
-    section("Addresses", lead, &table)
+    shown("Addresses", lead, &of_all(views, addresses::table))
 }
 
 /// What each shard of a run on several machines did.
 pub(super) fn shards(views: &[View]) -> Markup {
-    let rows = of_all(views, shards::rows);
-    if rows.is_empty() {
+    let rows = of_all(views, shards::table);
+    if rows.rows.is_empty() {
         return html! {};
     }
-    let notes: Vec<String> = views.iter().filter_map(|v| shards::note(&v.run)).collect();
+    let notes = views.iter().filter_map(|v| shards::note(&v.run));
     let table = html! {
-        (wide(&shards::HEAD, &[], rows))
-        @for note in &notes { p { (note) "." } }
+        (wide(&rows))
+        @for note in notes { p { (note) "." } }
     };
     let lead = "The load came from several machines; one that is at its own limit makes the whole invalid. CPU is of each shard's processes; the clock is the rendezvous's less the shard's.";
     section("Shards", lead, &table)
@@ -249,83 +215,32 @@ pub(super) fn shards(views: &[View]) -> Markup {
 
 /// The calls that took longest, and their trace ids.
 pub(super) fn slowest(views: &[View]) -> Markup {
-    let rows = of_all(views, slowest::rows);
-    if rows.is_empty() {
-        return html! {};
-    }
-    let table = wide(&slowest::HEAD, &slowest::TEXTS, rows);
     let lead = "Response times, and when calls were due in the run. The requests carried the trace ids, by which traces of the server show what took so long.";
-    section("Slowest calls", lead, &table)
+    shown("Slowest calls", lead, &of_all(views, slowest::table))
 }
 
 /// CPU and memory of both ends.
 pub(super) fn ends(views: &[View]) -> Markup {
-    let rows: Vec<_> = views
-        .iter()
-        .flat_map(|view| {
-            let total = &view.run.summary.total;
-            let ends = [("client", total.client), ("server", total.server)];
-            ends.into_iter().filter_map(|(what, r)| {
-                let r = r?;
-                Some([
-                    view.named(what),
-                    or_dash(r.cpu_us_per_call, time),
-                    time(r.cpu_user_us),
-                    or_dash(r.cpu_system_us, time),
-                    known(r.rss_bytes_max, bytes),
-                    known(r.descriptors_max, count),
-                    known(r.threads_max, count),
-                ])
-            })
-        })
-        .collect();
-    if rows.is_empty() {
-        return html! {};
-    }
-    let head = [
-        "",
-        "CPU a call",
-        "user",
-        "system",
-        "memory",
-        "descriptors",
-        "threads",
-    ];
-    let table = wide(&head, &[], rows);
-    section(
+    shown(
         "Both ends",
         "What client and server used while the calls ran; memory, descriptors and threads at their most.",
-        &table,
+        &of_all(views, ends::table),
     )
 }
 
 /// How well the generator did its own part.
 pub(super) fn health(views: &[View]) -> Markup {
-    let mut rows = Vec::new();
-    for view in views {
-        let total = &view.run.summary.total;
-        for (what, times) in [("pacing", total.pacing), ("lag", total.lag)] {
-            rows.extend(times.map(|t| (view.named(what), t)));
-        }
-    }
+    let rows = times_of_all(views, |total| {
+        [("pacing", total.pacing), ("lag", total.lag)]
+    });
     let checks: Vec<String> = views
         .iter()
         .map(|view| {
-            let c = &view.run.summary.count_check;
-            let sum = format!(
-                "{} due = {} ok + {} errors + {} cut off + {} not started + {} unfinished",
-                count(c.due),
-                count(c.ok),
-                count(c.errors),
-                count(c.cut_off),
-                count(c.not_started),
-                count(c.in_flight + c.backlog)
-            );
-            let verdict = if c.matches {
-                "the counts agree"
-            } else {
-                "THE COUNTS DIFFER"
+            let verdict = match view.run.summary.count_check.matches {
+                true => "the counts agree",
+                false => "THE COUNTS DIFFER",
             };
+            let sum = facts::counts(&view.run);
             view.named(&format!("{verdict}: {sum}"))
         })
         .collect();
@@ -347,15 +262,13 @@ pub(super) fn health(views: &[View]) -> Markup {
 }
 
 pub(super) fn trials_table(record: &SearchRecord) -> Markup {
-    let rows = by_rate(record).into_iter().map(|trial| {
-        let class = match &trial.verdict {
-            Verdict::Met => "text met",
-            Verdict::Missed { .. } | Verdict::Growing => "text missed",
-            Verdict::GeneratorLimited { .. } => "text limited",
-        };
-        (row(trial), Some(class))
-    });
-    judged("The trials, by rate", &HEAD, &[8], rows)
+    let trials = by_rate(record);
+    let class = |n: usize| match &trials[n].verdict {
+        Verdict::Met => Some("text met"),
+        Verdict::Missed { .. } | Verdict::Growing => Some("text missed"),
+        Verdict::GeneratorLimited { .. } => Some("text limited"),
+    };
+    judged("The trials, by rate", &found::table(record), class)
 }
 
 /// What was searched for, and how.
@@ -391,11 +304,10 @@ pub(super) fn trials(record: &SearchRecord) -> Markup {
             ),
         ),
     ];
-    let table = html! {
-        div.scroll { table { tbody { @for (name, value) in &rows {
-            tr { th scope="row" { (name) } td.text { (value) } }
-        } } } }
-    };
+    let table = list(
+        rows.iter()
+            .map(|(name, value)| (*name, value.as_str(), false)),
+    );
     section(
         "The search",
         "After RFC 9971 (multiple loss ratio search), with objectives in the place of loss.",

@@ -3,9 +3,8 @@
 use plimsoll_model::run::Run;
 use plimsoll_model::run::summary::ErrorSummary;
 
-use super::table::Table;
 use super::{Options, sentences};
-use crate::quantity::{count, share};
+use crate::errors::table;
 
 pub(super) fn errors(out: &mut String, run: &Run, options: &Options) {
     let summary = &run.summary;
@@ -14,24 +13,12 @@ pub(super) fn errors(out: &mut String, run: &Run, options: &Options) {
         if errors.is_empty() {
             return;
         }
-        let head = [title, "count", "share", "whose", "what happened"];
-        let rows = errors.iter().map(|e| {
-            [
-                e.code.clone(),
-                count(e.count),
-                share(e.count, whole),
-                e.blame.clone(),
-                e.explanation.clone(),
-            ]
-        });
-        *out += &Table::new(options.width, head, &[0, 3, 4])
-            .rows(rows)
-            .to_string();
+        *out += &table(title, errors, whole).on_terminal(options.width);
         for detail in &summary.details {
             let code = detail.code.code();
             if errors.iter().any(|e| e.code == code) {
                 let line = format!("{code}: {}", printable(&detail.text));
-                sentences(out, [line.as_str()], options);
+                sentences(out, [line], options);
             }
         }
         out.push('\n');

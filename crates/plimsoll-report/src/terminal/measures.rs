@@ -1,12 +1,11 @@
 //! What a protocol measures besides its calls: for sessions, every token's whereabouts.
 
-use std::fmt::Write;
-
 use plimsoll_model::run::Run;
 
 use super::{Options, row, times_table};
 use crate::measures::{facts, timed, times};
 use crate::quantity::{count, time};
+use crate::table::Table;
 use plimsoll_model::statistics::distribution::{buckets, percentiles};
 
 pub(super) fn measures(out: &mut String, run: &Run, options: &Options) {
@@ -46,27 +45,15 @@ fn distribution(out: &mut String, run: &Run, options: &Options) {
     }
     let buckets = buckets(h, BUCKETS);
     let most = buckets.iter().map(|b| b.count).max().unwrap_or(1).max(1);
-    let bounds: Vec<(String, String)> = buckets
-        .iter()
-        .map(|b| {
-            (
-                format!("{} to {}", show(b.from), show(b.to)),
-                count(b.count),
-            )
-        })
-        .collect();
-    let wide = |texts: &mut dyn Iterator<Item = &String>| {
-        texts.map(|text| text.chars().count()).max().unwrap_or(0)
-    };
-    let (left, right) = (
-        wide(&mut bounds.iter().map(|(bound, _)| bound)),
-        wide(&mut bounds.iter().map(|(_, n)| n)),
-    );
-    for (bucket, (bound, n)) in buckets.iter().zip(&bounds) {
+    let rows = buckets.iter().map(|b| {
         // Something is never shown as nothing.
-        let length = (bucket.count * BAR).div_ceil(most) as usize;
-        let line = format!("{bound:>left$}  {n:>right$}  {}", "█".repeat(length));
-        let _ = writeln!(out, "{}", line.trim_end());
-    }
+        let length = (b.count * BAR).div_ceil(most) as usize;
+        [
+            format!("{} to {}", show(b.from), show(b.to)),
+            count(b.count),
+            "█".repeat(length),
+        ]
+    });
+    *out += &Table::new([""; 3], &[2], rows).unbroken(options.width);
     out.push('\n');
 }

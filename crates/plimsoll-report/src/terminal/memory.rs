@@ -1,12 +1,9 @@
 //! What held connections cost in memory.
 
-use std::fmt::Write;
-
 use plimsoll_model::run::Run;
 
-use super::table::{Table, wrap};
-use super::{Options, row};
-use crate::memory::{HEAD, NOTE, rows};
+use super::{Options, lines, row};
+use crate::memory::{NOTE, table};
 use crate::quantity::count;
 
 pub(super) fn memory(out: &mut String, run: &Run, options: &Options) {
@@ -20,10 +17,7 @@ pub(super) fn memory(out: &mut String, run: &Run, options: &Options) {
     );
     row(out, "held", &held, options);
     out.push('\n');
-    let table = Table::new(options.width, HEAD, &[0]).rows(rows(memory));
-    out.push_str(&table.to_string());
-    for line in wrap(NOTE, options.width) {
-        let _ = writeln!(out, "{line}");
-    }
+    *out += &table(memory).on_terminal(options.width);
+    lines(out, NOTE, options);
     out.push('\n');
 }

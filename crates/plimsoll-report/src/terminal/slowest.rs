@@ -3,40 +3,33 @@
 use plimsoll_model::run::Run;
 
 use super::Options;
-use super::table::{GAP, Table};
-use crate::slowest::{self, HEAD, TEXTS};
+use super::table::GAP;
+use crate::slowest;
+use crate::table::Table;
 
 pub(super) fn slowest(out: &mut String, run: &Run, options: &Options) {
-    let rows = slowest::rows(run);
-    if !rows.is_empty() {
-        *out += &table(&rows, options.width);
+    let calls = slowest::table(run);
+    if !calls.rows.is_empty() {
+        *out += &shown(&calls, options.width);
         out.push('\n');
     }
 }
 
 /// Trace ids are copied, so no cell is broken: columns that have no room are left out whole.
-fn table(rows: &[[String; 6]], width: usize) -> String {
+fn shown(calls: &Table, width: usize) -> String {
     /// Those that matter least, in the order in which they are left out.
     const SPARE: [usize; 4] = [4, 2, 1, 3];
     let needed = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        GAP + cells.fold(HEAD[column].chars().count(), usize::max)
+        let rows = calls.rows.iter().chain([&calls.head]);
+        GAP + rows.fold(0_usize, |most, row| most.max(row[column].chars().count()))
     };
-    let mut shown: Vec<usize> = (0..HEAD.len()).collect();
+    let mut shown: Vec<usize> = (0..calls.head.len()).collect();
     for spare in SPARE {
         if shown.iter().map(|column| needed(*column)).sum::<usize>() > width {
             shown.retain(|column| *column != spare);
         }
     }
-    let texts = shown.iter().enumerate();
-    let texts = texts.filter(|(_, column)| TEXTS.contains(column));
-    let texts: Vec<usize> = texts.map(|(place, _)| place).collect();
-    let head = shown.iter().map(|column| HEAD[*column]);
-    let cells = rows
-        .iter()
-        .map(|row| shown.iter().map(|column| row[*column].clone()));
-    let table = Table::new(width, head, &texts).unbroken().rows(cells);
-    table.to_string()
+    calls.columns(&shown).unbroken(width)
 }
 
 #[cfg(test)]
@@ -54,17 +47,17 @@ mod tests {
             "lost, of worker 11",
             trace_id,
         ];
-        let rows = [row.map(str::to_owned)];
+        let calls = slowest::of([row.map(str::to_owned)]);
         for width in 60..140 {
-            let shown = table(&rows, width);
+            let shown = shown(&calls, width);
             let lines: Vec<&str> = shown.lines().collect();
             assert_eq!(lines.len(), 2, "{width}: {shown}");
             assert!(lines.iter().all(|line| line.len() <= width), "{shown}");
             assert!(lines[1].contains("1.23 s") && lines[1].ends_with(trace_id));
         }
-        let wide = table(&rows, 139);
+        let wide = shown(&calls, 139);
         assert!(row.iter().all(|cell| wide.contains(cell)), "{wide}");
-        let narrow = table(&rows, 70);
+        let narrow = shown(&calls, 70);
         assert!(narrow.contains("DEADLINE_EXCEEDED"), "{narrow}");
         assert!(!narrow.contains("connection"), "{narrow}");
     }

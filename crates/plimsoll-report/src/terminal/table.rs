@@ -1,66 +1,47 @@
 //! Columns that line up, within the terminal's width.
 
-use std::fmt;
-
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, presets};
+
+use crate::table::Table;
 
 /// Characters between two columns.
 pub(super) const GAP: usize = 2;
 
-/// A table without lines: a head, rows, two spaces between columns.
-pub(crate) struct Table(comfy_table::Table);
-
 impl Table {
-    /// Columns at `texts` begin at the left; the others are numbers, which end at the right.
-    pub(crate) fn new<S: Into<String>>(
-        width: usize,
-        head: impl IntoIterator<Item = S>,
-        texts: &[usize],
-    ) -> Table {
-        let head: Vec<String> = head.into_iter().map(Into::into).collect();
-        let mut table = comfy_table::Table::new();
-        table
-            .load_preset(presets::NOTHING)
-            .set_content_arrangement(ContentArrangement::Dynamic)
-            .set_width(u16::try_from(width).unwrap_or(u16::MAX))
-            .set_header(head);
-        for (i, column) in table.column_iter_mut().enumerate() {
-            column.set_padding((0, GAP as u16));
-            if texts.contains(&i) {
-                column.set_cell_alignment(CellAlignment::Left);
-            } else {
-                // A number broken over two lines is no number.
-                column.set_cell_alignment(CellAlignment::Right);
-                column.set_constraint(ColumnConstraint::ContentWidth);
-            }
-        }
-        Table(table)
+    /// Without lines: a head, rows, two spaces between columns. Text may be broken over several lines; a number so
+    /// broken is no number.
+    pub(crate) fn on_terminal(&self, width: usize) -> String {
+        self.drawn(width, |table, column| !table.is_text(column))
     }
 
     /// Breaks no cell of any column, however narrow the terminal is: for names that people
     /// search for and programs read.
-    pub(crate) fn unbroken(mut self) -> Table {
-        for column in self.0.column_iter_mut() {
-            column.set_constraint(ColumnConstraint::ContentWidth);
-        }
-        self
+    pub(crate) fn unbroken(&self, width: usize) -> String {
+        self.drawn(width, |_, _| true)
     }
 
-    pub(crate) fn rows<R: IntoIterator<Item = String>>(
-        mut self,
-        rows: impl IntoIterator<Item = R>,
-    ) -> Table {
-        self.0.add_rows(rows);
-        self
-    }
-}
-
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for line in self.0.lines() {
-            writeln!(f, "{}", line.trim_end())?;
+    fn drawn(&self, width: usize, is_whole: fn(&Table, usize) -> bool) -> String {
+        let mut table = comfy_table::Table::new();
+        table
+            .load_preset(presets::NOTHING)
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_width(u16::try_from(width).unwrap_or(u16::MAX));
+        if self.head.iter().any(|name| !name.is_empty()) {
+            table.set_header(&self.head);
         }
-        Ok(())
+        table.add_rows(&self.rows);
+        for (i, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((0, GAP as u16));
+            column.set_cell_alignment(match self.is_text(i) {
+                true => CellAlignment::Left,
+                false => CellAlignment::Right,
+            });
+            if is_whole(self, i) {
+                column.set_constraint(ColumnConstraint::ContentWidth);
+            }
+        }
+        let lines = table.lines().map(|line| line.trim_end().to_owned() + "\n");
+        lines.collect()
     }
 }
 

@@ -7,11 +7,12 @@ use plimsoll_model::run::header::Loop;
 use plimsoll_model::run::{Run, TimesSummary};
 use plimsoll_model::statistics::quantile::is_supported;
 
-use super::Options;
-use super::table::{GAP, Table, wrap};
+use super::table::GAP;
+use super::{Options, lines};
 use crate::measures::STREAMS;
 use crate::overhead::overhead;
 use crate::quantity::{count, or_dash, signed_time, time};
+use crate::table::Table;
 
 type Column<'a> = (&'a str, Option<TimesSummary>);
 
@@ -72,18 +73,21 @@ pub(super) fn times(out: &mut String, run: &Run, options: &Options) {
     let widest = |cells: &[String]| cells.iter().map(|c| c.chars().count()).max().unwrap_or(0);
     let first = rows.iter().map(|c| c.len()).max().unwrap_or(0);
     let mut beside: Vec<Vec<String>> = Vec::new();
+    let show = |beside: &mut Vec<Vec<String>>| {
+        let table = Table::new(rows.iter().copied(), &[], beside.drain(..));
+        table.sideways().on_terminal(options.width)
+    };
     let mut used = first;
     for column in cells {
         let needed = widest(&column) + GAP;
         if used + needed > options.width && !beside.is_empty() {
-            out.push_str(&side_by_side(&rows, &beside, options));
-            beside.clear();
+            *out += &show(&mut beside);
             used = first;
         }
         used += needed;
         beside.push(column);
     }
-    out.push_str(&side_by_side(&rows, &beside, options));
+    *out += &show(&mut beside);
     dash(out, columns[0].1.count, options);
     if t.messages.is_some() {
         let _ = writeln!(out, "{STREAMS}");
@@ -116,21 +120,7 @@ fn above(out: &mut String, run: &Run, delay: Duration, options: &Options) {
         time(o.over_us),
         parts.join(", ")
     );
-    for line in wrap(&text, options.width) {
-        let _ = writeln!(out, "{line}");
-    }
-}
-
-/// A table of columns, each with its head, beside the names of the rows.
-pub(super) fn side_by_side(rows: &[&str], columns: &[Vec<String>], options: &Options) -> String {
-    let cells = |i: usize| {
-        let columns = columns.iter().map(move |column| column[i].clone());
-        std::iter::once(rows[i].to_owned()).chain(columns)
-    };
-    let below = (1..rows.len()).map(cells);
-    Table::new(options.width, cells(0), &[0])
-        .rows(below)
-        .to_string()
+    lines(out, &text, options);
 }
 
 /// What a dash among the percentiles means.
@@ -150,8 +140,6 @@ fn dash(out: &mut String, n: u64, options: &Options) {
             count(calls),
             count(n)
         );
-        for line in wrap(&text, options.width) {
-            let _ = writeln!(out, "{line}");
-        }
+        lines(out, &text, options);
     }
 }

@@ -1,0 +1,51 @@
+//! A table before it is known where it is shown: the terminal, a page and Markdown draw the same one.
+
+/// A head, and rows of as many cells.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    pub(crate) head: Vec<String>,
+    /// Columns of text; the others hold figures.
+    texts: Vec<usize>,
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// Columns at `texts` hold text.
+    pub(crate) fn new<S: Into<String>, R: Into<Vec<String>>>(
+        head: impl IntoIterator<Item = S>,
+        texts: &[usize],
+        rows: impl IntoIterator<Item = R>,
+    ) -> Table {
+        Table {
+            head: head.into_iter().map(Into::into).collect(),
+            texts: texts.to_vec(),
+            rows: rows.into_iter().map(Into::into).collect(),
+        }
+    }
+
+    pub(crate) fn is_text(&self, column: usize) -> bool {
+        self.texts.contains(&column)
+    }
+
+    /// These of its columns, in this order.
+    pub(crate) fn columns(&self, chosen: &[usize]) -> Table {
+        let of = |cells: &Vec<String>| chosen.iter().map(|i| cells[*i].clone()).collect();
+        Table {
+            head: of(&self.head),
+            texts: (0..chosen.len())
+                .filter(|place| self.is_text(chosen[*place]))
+                .collect(),
+            rows: self.rows.iter().map(of).collect(),
+        }
+    }
+
+    /// Its rows as columns, each below the first of its cells.
+    pub(crate) fn sideways(&self) -> Table {
+        let cells = |i: usize| {
+            let cells = self.rows.iter().map(move |row| row[i].clone());
+            std::iter::once(self.head[i].clone()).chain(cells)
+        };
+        let rows = (1..self.head.len()).map(|i| cells(i).collect::<Vec<_>>());
+        Table::new(cells(0), &[0], rows)
+    }
+}
