@@ -314,12 +314,17 @@ fn apply<F: Quick>(
 
 fn load_of<P: Owned>(asked: Asked<'_>) -> Option<Result<Load<'_>, Unmade>> {
     let call: &P::Call = asked.plan.call.of_type()?;
-    // Loads of one plan number their calls alike. What is hashed with keys of the system's randomness is random.
-    let random = || RandomState::new().hash_one(());
-    Some(match call.traced(TraceIds::new(random(), random())) {
+    Some(match call.traced(drawn_trace_ids()) {
         Some(call) => P::load(asked, &call),
         None => P::load(asked, call),
     })
+}
+
+/// Trace ids of its own for a load, or for what is asked before it: loads of one plan number their calls alike.
+pub(crate) fn drawn_trace_ids() -> TraceIds {
+    // What is hashed with keys of the system's randomness is random.
+    let random = || RandomState::new().hash_one(());
+    TraceIds::new(random(), random())
 }
 
 /// The load of a protocol whose calls share connections, or have one each.

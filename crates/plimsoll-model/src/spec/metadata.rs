@@ -68,7 +68,7 @@ impl<'a> Given<'a> {
 }
 
 /// The metadata of a call.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Metadata {
     /// The same for every call.
     pub constant: Vec<(String, String)>,

@@ -44,7 +44,7 @@ impl Variation {
             in_a_row: 1,
             rows: rows.max(1) as u64,
             order,
-            // Of what is asked before a load, as what a server offers; a load has its own.
+            // Of a plan; a load has its own, and so has what is asked before it.
             traces: TraceIds::new(mix(seed), seed),
         }
     }

@@ -30,7 +30,7 @@ use super::section::{GrpcSpec, MessageSpec, PaceSpec};
 use crate::http2::NOT_SPOKEN;
 #[cfg(all(feature = "schema", feature = "targets"))]
 use crate::owned::Lost;
-use crate::owned::{Asked, Folder, Load, Owned, Unmade, driven};
+use crate::owned::{Asked, Folder, Load, Owned, Unmade, drawn_trace_ids, driven};
 
 /// What gRPC clients accept unless configured otherwise.
 const MAX_MESSAGE: Size = Size(4 << 20);
@@ -316,8 +316,9 @@ fn grpc_call(
         );
     }
     let variation = problems.variation(spec, rows.as_ref());
+    let of_question = variation.clone().traced(drawn_trace_ids());
+    let first = metadata.clone().in_requests(&of_question).of(0, 0);
     let fields = metadata.in_requests(&variation);
-    let first = fields.of(0, 0);
     let asked = (messages, rows.as_ref(), first.as_slice());
     let encoded = encode(call, method, asked, surroundings);
     let encoded = encoded.map_err(|problem| problems.0.push(problem)).ok()?;

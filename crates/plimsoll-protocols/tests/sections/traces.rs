@@ -1,5 +1,10 @@
 //! `traceparent = true`, in every section.
 
+use std::any::Any;
+use std::cell::RefCell;
+
+use plimsoll_protocols::grpc::encoding::Reflect;
+
 use super::*;
 
 /// Every protocol either carries the ids of W3C Trace Context, or says who does.
@@ -54,4 +59,48 @@ fn traces_are_carried_or_refused_by_the_key() {
             assert!(found.contains(&expected), "{found}");
         }
     }
+}
+
+/// A world that remembers with what metadata a server would be asked.
+#[derive(Default)]
+struct Asked(RefCell<Vec<Vec<(String, String)>>>);
+
+impl Surroundings for Asked {
+    fn variable(&self, name: &str) -> Option<String> {
+        World.variable(name)
+    }
+    fn read(&self, path: &Path) -> io::Result<String> {
+        World.read(path)
+    }
+    fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
+        World.read_bytes(path)
+    }
+    fn ask(&self, question: &mut dyn Any) {
+        let question = question.downcast_ref::<Reflect>().expect("a question");
+        self.0.borrow_mut().push(question.metadata.clone());
+    }
+}
+
+/// A server that is asked before a load sees another trace each time, and metadata of the plan as they are.
+#[test]
+fn questions_to_servers_have_traces_of_their_own() {
+    register();
+    let text = "target = \"grpc://a:1\"\ntraceparent = true\n[call.grpc]\nmethod = \"own.Service/Get\"\nreflection = true\n\
+                [call.grpc.metadata]\nx-tenant = \"7\"\nx-call = \"{{seq}}\"\n[load]\nclients = 1\nduration = \"1s\"\n";
+    let typed = spec::read(text).expect("readable");
+    let asked = Asked::default();
+    for _ in 0..2 {
+        assert!(spec::resolve(&typed, &asked).is_err(), "nobody answers");
+    }
+    let questions = asked.0.take();
+    let value = |question: usize, name: &str| {
+        let mut entries = questions[question].iter();
+        let found = entries.find(|(known, _)| known == name);
+        found.map(|(_, value)| value.clone()).expect("metadata")
+    };
+    for name in ["x-tenant", "x-call"] {
+        assert_eq!(value(0, name), value(1, name));
+    }
+    let [one, other] = [0, 1].map(|question| value(question, "traceparent"));
+    assert_ne!(one[3..35], other[3..35], "{one} {other}");
 }
