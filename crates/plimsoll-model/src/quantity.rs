@@ -1,5 +1,7 @@
 //! Numbers with units, as every report prints them.
 
+use std::time::Duration;
+
 /// `1234567` as `1,234,567`.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();
@@ -22,6 +24,18 @@ pub fn time(us: f64) -> String {
         a if a < 999_950.0 => format!("{:.1} ms", us / 1e3),
         a if a < 100e6 => format!("{:.2} s", us / 1e6),
         _ => format!("{:.1} s", us / 1e6),
+    }
+}
+
+/// A time that was asked for, as [`time`], without zeros behind the point: `20 s`, `123.2 ms`.
+pub fn planned(length: Duration) -> String {
+    let text = match length.is_zero() {
+        true => "0 s".to_owned(),
+        false => time(length.as_secs_f64() * 1e6),
+    };
+    match text.split_once(' ') {
+        Some((number, unit)) => format!("{} {unit}", trimmed(number.to_owned())),
+        None => text,
     }
 }
 
@@ -147,6 +161,13 @@ mod tests {
             [0.25, 42.4, 999.7, 5_213.0, 305_000.0, 1_500_000.0].map(time),
             [
                 "0.2 µs", "42 µs", "1.00 ms", "5.21 ms", "305.0 ms", "1.50 s"
+            ]
+        );
+        let planned_us = |us| planned(Duration::from_micros(us));
+        assert_eq!(
+            [0, 50, 123_200, 250_000, 1_355_200, 20_000_000, 300_000_000].map(planned_us),
+            [
+                "0 s", "50 µs", "123.2 ms", "250 ms", "1.36 s", "20 s", "300 s"
             ]
         );
         assert_eq!(

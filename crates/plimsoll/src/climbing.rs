@@ -27,6 +27,7 @@ use plimsoll_model::record::Times;
 use plimsoll_model::run::{Conditions, Run, SCHEMA_VERSION};
 use plimsoll_model::spec::{LadderSpec, RungSpec, Secured, Spec, Via};
 use plimsoll_model::units::Period;
+use plimsoll_report::quantity::planned;
 
 use crate::console;
 use crate::documents::DocumentFlags;
@@ -234,7 +235,7 @@ impl fmt::Display for Outline {
                     f,
                     "in turns of {} calls for {}",
                     turning.calls,
-                    Period(self.length)
+                    planned(self.length)
                 )?;
                 if turning.sittings > 1 {
                     write!(f, " in {} sittings", turning.sittings)?;
@@ -244,11 +245,11 @@ impl fmt::Display for Outline {
                     write!(
                         f,
                         ", and again until it is known, for {} at most",
-                        Period(most)
+                        planned(most)
                     )?;
                 }
                 let each = if turning.sittings > 1 { "each " } else { "" };
-                writeln!(f, ", {each}after a warm-up of {}", Period(longest))?;
+                writeln!(f, ", {each}after a warm-up of {}", planned(longest))?;
                 (longest * turning.sittings + self.length) * turning.stretches
             }
             Err(why) => {
@@ -264,7 +265,7 @@ impl fmt::Display for Outline {
                 f,
                 "{}: {rounds} rounds of slices of {}",
                 part.words(),
-                Period(parts::SLICE)
+                planned(parts::SLICE)
             )?;
             all += parts::SLICE * (n * rounds) as u32;
         }
@@ -274,7 +275,7 @@ impl fmt::Display for Outline {
         write!(
             f,
             "{} of load at most, and what starting and connecting take",
-            Period(Duration::from_secs(all.as_secs_f64().ceil() as u64))
+            planned(Duration::from_secs(all.as_secs_f64().ceil() as u64))
         )
     }
 }

@@ -13,6 +13,7 @@ use plimsoll_model::ladder::{self, Part, Slice};
 use plimsoll_model::run::Run;
 use plimsoll_model::spec::{RungSpec, Spec};
 use plimsoll_model::units::Period;
+use plimsoll_report::quantity::planned;
 use serde::{Deserialize, Serialize};
 
 use super::testbed::Company;
@@ -75,11 +76,11 @@ impl Outline {
             write!(
                 f,
                 "{rounds} rounds of slices of {}, each after a warm-up of {}",
-                slice.unwrap_or(Period(self.length)),
-                Period(longest)
+                planned(slice.map_or(self.length, |p| p.0)),
+                planned(longest)
             )?;
             for rung in self.rungs.iter().filter(|rung| warmup(rung) < longest) {
-                write!(f, ", {} for {}", Period(warmup(rung)), rung.name)?;
+                write!(f, ", {} for {}", planned(warmup(rung)), rung.name)?;
             }
             writeln!(f)?;
             return Ok(self.in_slices());
@@ -98,8 +99,8 @@ impl Outline {
             writeln!(
                 f,
                 "{rounds} of {}, each after a warm-up of {}: {}",
-                Period(slice),
-                Period(warmup),
+                planned(slice),
+                planned(warmup),
                 names.join("; ")
             )?;
         }

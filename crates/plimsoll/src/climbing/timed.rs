@@ -6,7 +6,7 @@ use std::time::Duration;
 use plimsoll_model::ladder::pieces;
 use plimsoll_model::plan::begins;
 use plimsoll_model::spec::{LadderSpec, RungSpec, Spec};
-use plimsoll_model::units::Period;
+use plimsoll_report::quantity::planned;
 
 use super::{Asked, SLICE};
 
@@ -52,7 +52,7 @@ pub(super) fn turns(
     }
     let length = (spec.load.duration).map_or(SLICE * rungs.len() as u32, |given| given.0);
     pieces::turns(length, rungs.len(), bytes, handshakes)
-        .ok_or_else(|| format!("{} are too short for as many turns of every link as intervals need, with so much in flight (--duration)", Period(length)))
+        .ok_or_else(|| format!("{} are too short for as many turns of every link as intervals need, with so much in flight (--duration)", planned(length)))
 }
 
 /// In a sentence.
@@ -64,8 +64,8 @@ pub(super) fn show(
     writeln!(
         f,
         "all up together, in {turns} turns of {} each, in random order within each round, one every {}, after a warm-up of {}",
-        Period(begins(slot)),
-        Period(slot),
-        Period(warmup)
+        planned(begins(slot)),
+        planned(slot),
+        planned(warmup)
     )
 }

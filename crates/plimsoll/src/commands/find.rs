@@ -20,7 +20,7 @@ use plimsoll_model::search::{self, Goal, Limit, Purpose, SearchRecord, Step, Tri
 use plimsoll_model::spec::{RateSpec, Spec};
 use plimsoll_model::units::{Period, Rate};
 use plimsoll_protocols::flags::RowFlags;
-use plimsoll_report::quantity::{exact_rate, rate, time};
+use plimsoll_report::quantity::{exact_rate, planned, rate, time};
 use plimsoll_report::search as shown;
 use serde::{Deserialize, Serialize};
 
@@ -198,7 +198,7 @@ impl Arguments {
 
 /// What a search does, and for how long.
 fn outline(plan: &Plan, goal: &Goal) -> String {
-    let time = |seconds: f64| Period(Duration::from_secs_f64(seconds));
+    let time = |seconds: f64| planned(Duration::from_secs_f64(seconds));
     let objectives: Vec<&str> = plan.objectives.iter().map(|o| o.text.as_str()).collect();
     format!(
         "a search for the highest rate that meets {}\nfrom {} on, between {} and {}, until the bounds are within {} %\n\

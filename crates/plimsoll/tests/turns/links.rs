@@ -27,7 +27,7 @@ fn links_that_can_be_up_together_take_turns() {
     let place = Place::new();
     std::fs::write(place.path("sweep.toml"), SWEEP).unwrap();
     let outline = place.expect(0, &["sweep", "sweep.toml", "--dry-run"]);
-    let planned = "all up together, in 18 turns of 100ms each, in random order within each round, one every 110ms, after a warm-up of 1320ms";
+    let planned = "all up together, in 18 turns of 100 ms each, in random order within each round, one every 110 ms, after a warm-up of 1.32 s";
     assert!(outline.contains(planned), "{outline}");
     let document = place.expect_json(0, &["sweep", "sweep.toml", "--out", "sweep", "--json"]);
     let links = document["sweep"]["links"].as_array().unwrap();
