@@ -183,13 +183,6 @@ impl<E: End> Handshake<E> {
         }
     }
 
-    /// What is still to be written of a handshake that failed.
-    pub(super) fn into_outgoing(self) -> Vec<u8> {
-        let mut unsent = self.output;
-        unsent.drain(..self.written);
-        unsent
-    }
-
     /// Let the library take what has arrived; true: the handshake is over.
     fn advance(&mut self) -> Result<bool, rustls::Error> {
         let mut taken = 0;

@@ -98,6 +98,8 @@ struct Open<E: End> {
     records: Records<Keys<E>>,
     /// What came behind the end of the handshake and has not been opened.
     early: Vec<u8>,
+    /// `None` once it has rested.
+    agreed: Option<Agreed>,
 }
 
 impl<E: End> Open<E> {
@@ -111,15 +113,13 @@ enum Stage<E: End> {
     Handshake(Box<Handshaking<E>>),
     Open(Box<Open<E>>),
     Resting(Box<AtRest<TrafficSecrets>>),
-    /// Ended by an error: the rest of an alert that says which.
-    Failed(Vec<u8>),
+    /// Ended by an error, which an alert of the handshake says.
+    Failed(Option<Box<Handshaking<E>>>),
 }
 
-/// One end of one connection.
+/// One end of one connection. At rest its size counts, too: no stage is longer than a pointer.
 pub(super) struct OwnSession<E: End> {
     stage: Stage<E>,
-    /// Given up at rest.
-    agreed: Option<Box<Agreed>>,
 }
 
 impl OwnSession<UnbufferedClientConnection> {
@@ -147,7 +147,6 @@ impl<E: End> OwnSession<E> {
                 source,
                 first: None,
             })),
-            agreed: None,
         }
     }
 
@@ -157,7 +156,10 @@ impl<E: End> OwnSession<E> {
 
     /// `None` until the handshake is over, and at rest.
     pub(super) fn agreed(&self) -> Option<&Agreed> {
-        self.agreed.as_deref()
+        match &self.stage {
+            Stage::Open(open) => open.agreed.as_ref(),
+            _ => None,
+        }
     }
 
     /// Go on with the handshake. What came behind its end is opened by the next
@@ -176,12 +178,12 @@ impl<E: End> OwnSession<E> {
         if let Ok(false) = taken {
             return Ok(());
         }
-        let nothing = Stage::Failed(Vec::new());
+        let nothing = Stage::Failed(None);
         let Stage::Handshake(state) = std::mem::replace(&mut self.stage, nothing) else {
             return Ok(());
         };
         if let Err(e) = taken {
-            self.stage = Stage::Failed(state.handshake.into_outgoing());
+            self.stage = Stage::Failed(Some(state));
             return Err(SessionError::Handshake(e));
         }
         self.open(*state)
@@ -212,19 +214,25 @@ impl<E: End> OwnSession<E> {
         let mut records = Records::new(keys, receiving, sending);
         // The handshake's end goes out before anything else.
         records.queue(&unsent);
-        self.agreed = Some(Box::new(agreed));
-        self.stage = Stage::Open(Box::new(Open { records, early }));
+        self.stage = Stage::Open(Box::new(Open {
+            records,
+            early,
+            agreed: Some(agreed),
+        }));
         Ok(())
     }
 
     /// The open connection; `None` where there is none.
     fn awake(&mut self) -> Result<Option<&mut Open<E>>, RecordError> {
         if matches!(self.stage, Stage::Resting(_)) {
-            let nothing = Stage::Failed(Vec::new());
+            let nothing = Stage::Failed(None);
             if let Stage::Resting(at_rest) = std::mem::replace(&mut self.stage, nothing) {
                 let records = at_rest.wake(Keys::Secrets)?;
-                let early = Vec::new();
-                self.stage = Stage::Open(Box::new(Open { records, early }));
+                self.stage = Stage::Open(Box::new(Open {
+                    records,
+                    early: Vec::new(),
+                    agreed: None,
+                }));
             }
         }
         Ok(match &mut self.stage {
@@ -275,7 +283,7 @@ impl<E: End> OwnSession<E> {
         if !matches!(&self.stage, Stage::Open(open) if can_rest(open)) {
             return;
         }
-        let nothing = Stage::Failed(Vec::new());
+        let nothing = Stage::Failed(None);
         let secrets = |keys| match keys {
             Keys::Secrets(secrets) => Some(secrets),
             Keys::Library(_) => None,
@@ -284,7 +292,6 @@ impl<E: End> OwnSession<E> {
             && let Some(at_rest) = open.records.rest(secrets)
         {
             self.stage = Stage::Resting(Box::new(at_rest));
-            self.agreed = None;
         }
     }
 
@@ -308,19 +315,17 @@ impl<E: End> OwnSession<E> {
 
     pub(super) fn outgoing(&self) -> &[u8] {
         match &self.stage {
-            Stage::Handshake(state) => state.handshake.outgoing(),
+            Stage::Handshake(state) | Stage::Failed(Some(state)) => state.handshake.outgoing(),
             Stage::Open(open) => open.records.outgoing(),
-            Stage::Resting(_) => &[],
-            Stage::Failed(unsent) => unsent,
+            Stage::Resting(_) | Stage::Failed(None) => &[],
         }
     }
 
     pub(super) fn sent(&mut self, bytes: usize) {
         match &mut self.stage {
-            Stage::Handshake(state) => state.handshake.sent(bytes),
+            Stage::Handshake(state) | Stage::Failed(Some(state)) => state.handshake.sent(bytes),
             Stage::Open(open) => open.records.sent(bytes),
-            Stage::Resting(_) => {}
-            Stage::Failed(unsent) => drop(unsent.drain(..bytes.min(unsent.len()))),
+            Stage::Resting(_) | Stage::Failed(None) => {}
         }
     }
 }

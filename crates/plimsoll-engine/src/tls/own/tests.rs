@@ -204,7 +204,7 @@ fn lean(session: &mut ServerSession) -> &mut OwnSession<UnbufferedServerConnecti
 }
 
 fn at_rest<E: End>(session: &OwnSession<E>) -> bool {
-    matches!(session.stage, Stage::Resting(_)) && session.agreed.is_none()
+    matches!(session.stage, Stage::Resting(_)) && session.agreed().is_none()
 }
 
 #[test]
@@ -427,5 +427,5 @@ impl rustls::client::ResolvesClientCert for Nobody {
 #[test]
 fn an_end_at_rest_is_small() {
     assert!(size_of::<AtRest<TrafficSecrets>>() <= 128);
-    assert!(size_of::<ServerSession>() <= 32);
+    assert!(size_of::<ServerSession>() <= 16);
 }
