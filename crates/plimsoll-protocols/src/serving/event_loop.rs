@@ -284,7 +284,7 @@ impl<S: Service> Worker<S> {
         // A socket without a network delays nothing, and has no such option.
         let _ = socket.set_nodelay(true);
         let transport = match &self.sessions {
-            None => Transport::Plain(Vec::new()),
+            None => Transport::Plain(None),
             Some(sessions) => Transport::Tls(sessions.session().map_err(io::Error::other)?),
         };
         let generation = self.next_generation;
@@ -305,12 +305,12 @@ impl<S: Service> Worker<S> {
             socket,
             generation,
             transport,
-            served: None,
+            served: self.service.connection(),
         };
         if matches!(connection.transport, Transport::Plain(_)) {
             let out = &mut self.buffers.out;
             out.clear();
-            connection.served = Some(self.service.open(out));
+            self.service.open(&mut connection.served, out);
             // A socket that fails now fails again when it is read.
             let _ = connection.write(&mut self.network, out);
         } else {
@@ -368,9 +368,7 @@ impl<S: Service> Worker<S> {
         let Some(connection) = self.connections[index as usize].take() else {
             return false;
         };
-        if let Some(served) = &connection.served {
-            self.service.closed(served);
-        }
+        self.service.closed(&connection.served);
         self.network.close(connection.socket);
         self.free.push(index);
         self.counters.open.fetch_sub(1, Ordering::Relaxed);

@@ -79,10 +79,12 @@ impl Service for Answering {
         self.busy_poll
     }
 
-    fn open(&self, out: &mut Vec<u8>) -> CannedConnection {
-        let mut connection = self.canned.connection();
+    fn connection(&self) -> CannedConnection {
+        self.canned.connection()
+    }
+
+    fn open(&self, connection: &mut CannedConnection, out: &mut Vec<u8>) {
         connection.open(out);
-        connection
     }
 
     fn receive(

@@ -41,7 +41,7 @@ impl Service for Echo {
     const RESTS: bool = true;
     type Connection = ();
 
-    fn open(&self, _out: &mut Vec<u8>) {}
+    fn connection(&self) {}
 
     fn receive(&self, (): &mut (), bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
         out.extend_from_slice(bytes);

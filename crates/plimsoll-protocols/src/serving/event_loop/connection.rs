@@ -28,17 +28,19 @@ impl Buffers {
     }
 }
 
+/// Thousands rest, so its size counts.
 pub(super) struct Connection<S: Service> {
     pub(super) socket: TcpStream,
     pub(super) generation: u32,
     pub(super) transport: Transport,
-    /// `None` until a TLS handshake is over.
-    pub(super) served: Option<S::Connection>,
+    /// Opened once a TLS handshake is over.
+    pub(super) served: S::Connection,
 }
 
 pub(super) enum Transport {
-    /// What the socket would not take.
-    Plain(Vec<u8>),
+    /// What the socket would not take: being behind is rare.
+    #[expect(clippy::box_collection, reason = "at rest it has one word")]
+    Plain(Option<Box<Vec<u8>>>),
     Tls(ServerSession),
     /// The client was sent what was wrong; closes when it has, or soon. Closing with bytes unread
     /// would reset the connection, and the alert could be lost on its way.
@@ -83,8 +85,7 @@ impl<S: Service> Connection<S> {
             }
             let Buffers { read, out } = &mut *buffers;
             out.clear();
-            let served = self.served.as_mut();
-            if served.is_some_and(|served| service.go_on(served, out)) {
+            if service.go_on(&mut self.served, out) {
                 if let Err(e) = self.write(network, out) {
                     return Turn::Broken(format!("writing: {e}"));
                 }
@@ -110,19 +111,25 @@ impl<S: Service> Connection<S> {
             // Less than was asked for: the socket is empty, and more is another event.
             emptied = got < read.len() && !S::RESTS;
             let bytes = &mut read[..got];
-            let understood = match (&mut self.transport, &mut self.served) {
-                (Transport::Plain(_), Some(served)) => service.receive(served, bytes, out),
-                (Transport::Tls(session), served) => {
+            let served = &mut self.served;
+            let understood = match &mut self.transport {
+                Transport::Plain(_) => service.receive(served, bytes, out),
+                Transport::Tls(session) => {
                     let handshaking = session.is_handshaking();
+                    let mut opened = !handshaking;
                     let mut understood = Ok(());
                     let received = session.receive(bytes, &mut |plain| {
-                        let served = served.get_or_insert_with(|| service.open(out));
+                        if !mem::replace(&mut opened, true) {
+                            service.open(served, out);
+                        }
                         if understood.is_ok() {
                             understood = service.receive(served, plain, out);
                         }
                     });
                     if handshaking && !session.is_handshaking() {
-                        served.get_or_insert_with(|| service.open(out));
+                        if !opened {
+                            service.open(served, out);
+                        }
                         if let Some(agreement) = session.agreement() {
                             handshakes.add(agreement);
                             service.secured(agreement);
@@ -138,7 +145,7 @@ impl<S: Service> Connection<S> {
                         Err(e) => return self.refuse(network, handshaking, &e.to_string()),
                     }
                 }
-                _ => continue,
+                Transport::Lingering => continue,
             };
             let written = self.write(network, out);
             if let Err(why) = understood {
@@ -186,7 +193,7 @@ impl<S: Service> Connection<S> {
             _ => return Ok(()),
         };
         let mut rest = out;
-        while unsent.is_empty() && !rest.is_empty() {
+        while unsent.is_none() && !rest.is_empty() {
             match network.write(&mut self.socket, &[IoSlice::new(rest)]) {
                 Ok(wrote) => rest = &rest[wrote..],
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
@@ -194,7 +201,9 @@ impl<S: Service> Connection<S> {
                 Err(e) => return Err(e),
             }
         }
-        unsent.extend_from_slice(rest);
+        if !rest.is_empty() {
+            unsent.get_or_insert_default().extend_from_slice(rest);
+        }
         Ok(())
     }
 
@@ -202,23 +211,21 @@ impl<S: Service> Connection<S> {
     fn flush(&mut self, network: &mut OsNetwork) -> io::Result<bool> {
         loop {
             let waiting: &[u8] = match &mut self.transport {
-                // The memory goes too: being behind is rare.
-                Transport::Plain(unsent) if unsent.is_empty() => {
-                    drop(mem::take(unsent));
-                    return Ok(true);
-                }
-                Transport::Plain(unsent) => unsent,
+                Transport::Plain(Some(unsent)) => unsent,
                 Transport::Tls(session) => session.outgoing(),
-                Transport::Lingering => &[],
+                Transport::Plain(None) | Transport::Lingering => &[],
             };
             if waiting.is_empty() {
+                if let Transport::Plain(unsent) = &mut self.transport {
+                    *unsent = None;
+                }
                 return Ok(true);
             }
             match network.write(&mut self.socket, &[IoSlice::new(waiting)]) {
                 Ok(wrote) => match &mut self.transport {
-                    Transport::Plain(unsent) => drop(unsent.drain(..wrote)),
+                    Transport::Plain(Some(unsent)) => drop(unsent.drain(..wrote)),
                     Transport::Tls(session) => session.sent(wrote),
-                    Transport::Lingering => {}
+                    Transport::Plain(None) | Transport::Lingering => {}
                 },
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -237,11 +244,37 @@ impl<S: Service> Connection<S> {
     /// Says goodbye as far as the socket takes it.
     pub(super) fn part(&mut self, network: &mut OsNetwork, service: &S, out: &mut Vec<u8>) {
         out.clear();
-        if let Some(served) = &mut self.served {
-            service.finish(served, out);
+        if !self.is_awaited() {
+            service.finish(&mut self.served, out);
         }
         let _ = self.write(network, out);
         self.say_goodbye(network);
         let _ = self.socket.shutdown(Shutdown::Write);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone)]
+    struct Nothing;
+
+    impl Service for Nothing {
+        const NAME: &str = "nothing";
+        const RESTS: bool = true;
+        type Connection = ();
+
+        fn connection(&self) {}
+
+        fn receive(&self, (): &mut (), _bytes: &[u8], _out: &mut Vec<u8>) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_connection_at_rest_is_small() {
+        assert_eq!(size_of::<Transport>(), 16);
+        assert_eq!(size_of::<Option<Connection<Nothing>>>(), 24);
     }
 }

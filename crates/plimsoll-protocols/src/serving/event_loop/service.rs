@@ -19,8 +19,11 @@ pub(crate) trait Service: Clone + Send + 'static {
         Duration::ZERO
     }
 
+    /// A connection was accepted.
+    fn connection(&self) -> Self::Connection;
+
     /// A connection is up: what it begins with.
-    fn open(&self, out: &mut Vec<u8>) -> Self::Connection;
+    fn open(&self, _connection: &mut Self::Connection, _out: &mut Vec<u8>) {}
 
     /// Answers what a client has sent.
     ///
