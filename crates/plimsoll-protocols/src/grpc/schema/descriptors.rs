@@ -14,15 +14,16 @@ use prost_reflect::prost_types::{
     DescriptorProto, EnumDescriptorProto, EnumOptions, FieldDescriptorProto, FieldOptions,
     FileDescriptorProto, MessageOptions,
 };
-use prost_reflect::{DescriptorPool, FileDescriptor};
+use prost_reflect::{DescriptorPool, DynamicMessage, FileDescriptor, ReflectMessage as _};
 
-use super::editions::{Apart, FileFeatures, is_map_entry, qualified, translate};
+use super::editions::{Apart, check_edition, is_map_entry, qualified, translate};
 
 /// A `FileDescriptorProto` with all that counts in it.
 #[derive(Clone, Debug)]
 pub(in crate::grpc) struct Descriptor {
     file: FileDescriptorProto,
-    features: FileFeatures,
+    /// Of an edition: the file with its features.
+    declared: Option<DynamicMessage>,
 }
 
 /// A `FileDescriptorSet`, its files still encoded.
@@ -45,10 +46,12 @@ impl Descriptor {
     /// # Errors
     /// When the bytes are not a `FileDescriptorProto`.
     pub(in crate::grpc) fn decode(bytes: &[u8]) -> Result<Descriptor, DecodeError> {
-        Ok(Descriptor {
-            file: FileDescriptorProto::decode(bytes)?,
-            features: FileFeatures::decode(bytes)?,
-        })
+        let file = FileDescriptorProto::decode(bytes)?;
+        let declared = match file.syntax() {
+            "editions" => Some(DynamicMessage::decode(file.descriptor(), bytes)?),
+            _ => None,
+        };
+        Ok(Descriptor { file, declared })
     }
 
     /// The files of an encoded `FileDescriptorSet`.
@@ -65,7 +68,7 @@ impl Descriptor {
     pub(in crate::grpc) fn known(file: &FileDescriptor) -> Descriptor {
         Descriptor {
             file: file.file_descriptor_proto().clone(),
-            features: FileFeatures::default(),
+            declared: None,
         }
     }
 
@@ -124,7 +127,7 @@ pub(in crate::grpc) fn assemble(
         let added = match done.broken.remove(&name) {
             Some(why) => Err(why),
             None if is_own => add(&mut done.pool, file),
-            None => ready(&mut file, &descriptor.features, &known, &mut done.apart)
+            None => ready(&mut file, descriptor.declared, &known, &mut done.apart)
                 .and_then(|()| add(&mut done.pool, file)),
         };
         if let Err(mut why) = added {
@@ -210,12 +213,30 @@ fn forget_imports(file: &mut FileDescriptorProto, pool: &DescriptorPool) -> Vec<
 /// Makes a file ready for the library.
 fn ready(
     file: &mut FileDescriptorProto,
-    features: &FileFeatures,
+    declared: Option<DynamicMessage>,
     known: &DescriptorPool,
     apart: &mut Apart,
 ) -> Result<(), String> {
-    file.options = None;
     file.source_code_info = None;
+    check(file, known)?;
+    match (file.syntax(), declared) {
+        ("" | "proto2" | "proto3", _) => Ok(()),
+        ("editions", Some(declared)) => {
+            check_edition(&declared)?;
+            translate(file, &declared, apart);
+            Ok(())
+        }
+        (other, _) => Err(format!("syntax {other:?} is not known")),
+    }
+}
+
+/// Refuses what the library could stumble over, and leaves out what bears on no message.
+/// `known`: messages that the file must not have in another form.
+///
+/// # Errors
+/// Why the file can't be used.
+pub(super) fn check(file: &mut FileDescriptorProto, known: &DescriptorPool) -> Result<(), String> {
+    file.options = None;
     let package = file.package().to_owned();
     if !package.is_empty() {
         package
@@ -239,11 +260,7 @@ fn ready(
             method.options = None;
         }
     }
-    match file.syntax() {
-        "" | "proto2" | "proto3" => Ok(()),
-        "editions" => translate(file, features, apart),
-        other => Err(format!("syntax {other:?} is not known")),
-    }
+    Ok(())
 }
 
 fn ready_message(
@@ -340,8 +357,14 @@ fn ready_field(field: &mut FieldDescriptorProto) -> Result<(), String> {
 
 fn ready_enum(found: &mut EnumDescriptorProto) -> Result<(), String> {
     named("enum", found.name())?;
-    let options = found.options.as_ref();
-    let allow_alias = options.and_then(|options| options.allow_alias);
+    let allow_alias = found.options.take().and_then(|options| {
+        // A source's are not interpreted yet.
+        let mut written = options.uninterpreted_option.into_iter();
+        let written =
+            written.find(|o| matches!(&o.name[..], [name] if name.name_part == "allow_alias"));
+        let written = written.map(|option| option.identifier_value() == "true");
+        options.allow_alias.or(written)
+    });
     found.options = allow_alias.map(|allow| EnumOptions {
         allow_alias: Some(allow),
         ..EnumOptions::default()

@@ -13,16 +13,18 @@
 //!
 //! Features are looked up as the language has it: what is not set on a field, enum or oneof
 //! comes from what surrounds it, and at last from the edition (protobuf.dev, "Feature
-//! Settings for Editions").
+//! Settings for Editions"). They are read from a `FileDescriptorProto` as a message of the
+//! library's pool, where it is whole: the library's own type of that name has no features.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use prost_reflect::EnumValueDescriptor;
 use prost_reflect::prost_types::field_descriptor_proto::{Label, Type};
 use prost_reflect::prost_types::{
     DescriptorProto, EnumDescriptorProto, EnumValueDescriptorProto, FieldDescriptorProto,
     FieldOptions, FileDescriptorProto, UninterpretedOption,
 };
+use prost_reflect::{DynamicMessage, EnumValueDescriptor, Kind, ReflectMessage as _, Value};
 
 /// What the library has no words for, by full names.
 #[derive(Clone, Debug, Default)]
@@ -40,21 +42,6 @@ const EDITION_2024: i32 = 1001;
 /// first value has to be 0, in a closed enum of an edition it need not.
 const STAND_IN: &str = "__has_no_zero";
 
-/// `google.protobuf.FeatureSet`, as far as it shows on the wire or in JSON.
-#[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct FeatureSet {
-    #[prost(int32, optional, tag = "1")]
-    presence: Option<i32>,
-    #[prost(int32, optional, tag = "2")]
-    enums: Option<i32>,
-    #[prost(int32, optional, tag = "3")]
-    repeated: Option<i32>,
-    #[prost(int32, optional, tag = "4")]
-    text: Option<i32>,
-    #[prost(int32, optional, tag = "5")]
-    messages: Option<i32>,
-}
-
 /// Numbers of `FeatureSet.FieldPresence`.
 mod presence {
     pub(super) const EXPLICIT: i32 = 1;
@@ -64,108 +51,10 @@ mod presence {
 const OPEN: i32 = 1;
 const CLOSED: i32 = 2;
 const PACKED: i32 = 1;
-const EXPANDED: i32 = 2;
 const VERIFY: i32 = 2;
 const NONE: i32 = 3;
 const LENGTH_PREFIXED: i32 = 1;
 const DELIMITED: i32 = 2;
-
-/// The features of a file and all in it: what is in a `FileDescriptorProto` that the
-/// library's own does not have.
-#[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct FileFeatures {
-    #[prost(message, repeated, tag = "4")]
-    messages: Vec<MessageFeatures>,
-    #[prost(message, repeated, tag = "5")]
-    enums: Vec<EnumFeatures>,
-    #[prost(message, repeated, tag = "7")]
-    extensions: Vec<FieldFeatures>,
-    #[prost(message, optional, tag = "8")]
-    options: Option<OfFile>,
-    #[prost(int32, optional, tag = "14")]
-    pub(super) edition: Option<i32>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct MessageFeatures {
-    #[prost(message, repeated, tag = "2")]
-    fields: Vec<FieldFeatures>,
-    #[prost(message, repeated, tag = "3")]
-    messages: Vec<MessageFeatures>,
-    #[prost(message, repeated, tag = "4")]
-    enums: Vec<EnumFeatures>,
-    #[prost(message, repeated, tag = "6")]
-    extensions: Vec<FieldFeatures>,
-    #[prost(message, optional, tag = "7")]
-    options: Option<OfMessage>,
-    #[prost(message, repeated, tag = "8")]
-    oneofs: Vec<OneofFeatures>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct FieldFeatures {
-    #[prost(message, optional, tag = "8")]
-    options: Option<OfField>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct OneofFeatures {
-    #[prost(message, optional, tag = "2")]
-    options: Option<OfOneof>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct EnumFeatures {
-    #[prost(message, optional, tag = "3")]
-    options: Option<OfEnum>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct OfFile {
-    #[prost(message, optional, tag = "50")]
-    features: Option<FeatureSet>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct OfMessage {
-    #[prost(message, optional, tag = "12")]
-    features: Option<FeatureSet>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct OfField {
-    #[prost(message, optional, tag = "21")]
-    features: Option<FeatureSet>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct OfOneof {
-    #[prost(message, optional, tag = "1")]
-    features: Option<FeatureSet>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct OfEnum {
-    #[prost(message, optional, tag = "7")]
-    features: Option<FeatureSet>,
-}
-
-macro_rules! set {
-    ($($features:ty),*) => {$(
-        impl $features {
-            fn set(&self) -> Option<&FeatureSet> {
-                self.options.as_ref()?.features.as_ref()
-            }
-        }
-    )*};
-}
-set!(
-    FileFeatures,
-    MessageFeatures,
-    FieldFeatures,
-    OneofFeatures,
-    EnumFeatures
-);
 
 /// Features where nothing is left open.
 #[derive(Clone, Copy, Debug)]
@@ -187,31 +76,106 @@ impl Resolved {
         messages: LENGTH_PREFIXED,
     };
 
-    fn with(self, set: Option<&FeatureSet>) -> Resolved {
-        let Some(set) = set else { return self };
-        let known = |value: Option<i32>, most: i32, inherited: i32| match value {
-            Some(value) if (1..=most).contains(&value) => value,
-            _ => inherited,
+    /// With those that a part of a file sets.
+    fn with(self, part: &DynamicMessage) -> Resolved {
+        let Some(set) = set(part) else { return self };
+        let known = |name: &str, inherited: i32| {
+            let number = set.get_field_by_name(name);
+            let number = number.and_then(|number| number.as_enum_number());
+            let values = set.descriptor().get_field_by_name(name);
+            match (number, values.map(|field| field.kind())) {
+                (Some(number @ 1..), Some(Kind::Enum(values)))
+                    if values.get_value(number).is_some() =>
+                {
+                    number
+                }
+                _ => inherited,
+            }
         };
         Resolved {
-            presence: known(set.presence, presence::LEGACY_REQUIRED, self.presence),
-            enums: known(set.enums, CLOSED, self.enums),
-            repeated: known(set.repeated, EXPANDED, self.repeated),
-            text: known(set.text, NONE, self.text),
-            messages: known(set.messages, DELIMITED, self.messages),
+            presence: known("field_presence", self.presence),
+            enums: known("enum_type", self.enums),
+            repeated: known("repeated_field_encoding", self.repeated),
+            text: known("utf8_validation", self.text),
+            messages: known("message_encoding", self.messages),
         }
     }
 }
 
-/// The number of an edition as a `.proto` file names it.
+/// The features that a part of a file sets, encoded or as a source has them:
+/// `features.NAME = VALUE`, or several in `features = { NAME: VALUE … }`.
+fn set(part: &DynamicMessage) -> Option<DynamicMessage> {
+    let options = part.get_field_by_name("options")?;
+    let options = options.as_message()?;
+    let mut set = options.get_field_by_name("features")?.as_message()?.clone();
+    for option in parts(options, "uninterpreted_option") {
+        let Ok(option) = option.transcode_to::<UninterpretedOption>() else {
+            continue;
+        };
+        match &option.name[..] {
+            [first, feature] if first.name_part == "features" && !first.is_extension => {
+                put(&mut set, &feature.name_part, option.identifier_value());
+            }
+            [first] if first.name_part == "features" && !first.is_extension => {
+                let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+                let words: Vec<&str> = option
+                    .aggregate_value()
+                    .split(|c| !is_word(c))
+                    .filter(|w| !w.is_empty())
+                    .collect();
+                for pair in words.windows(2) {
+                    put(&mut set, pair[0], pair[1]);
+                }
+            }
+            _ => {}
+        }
+    }
+    Some(set)
+}
+
+fn put(set: &mut DynamicMessage, feature: &str, value: &str) {
+    if let Some(field) = set.descriptor().get_field_by_name(feature)
+        && let Kind::Enum(values) = field.kind()
+        && let Some(value) = values.get_value_by_name(value)
+    {
+        set.set_field(&field, Value::EnumNumber(value.number()));
+    }
+}
+
+/// The messages that a list of this name holds.
+fn parts<'a>(
+    of: &'a DynamicMessage,
+    name: &'static str,
+) -> impl Iterator<Item = &'a DynamicMessage> {
+    let list = match of.get_field_by_name(name) {
+        Some(Cow::Borrowed(Value::List(list))) => &list[..],
+        _ => &[],
+    };
+    list.iter().filter_map(Value::as_message)
+}
+
+/// Whether the edition that a `.proto` file names is known.
 ///
 /// # Errors
-/// When it is none that is known.
-pub(super) fn edition_named(name: &str) -> Result<i32, String> {
-    match name {
-        "2023" => Ok(EDITION_2023),
-        "2024" => Ok(EDITION_2024),
+/// When it is not.
+pub(super) fn check_named(edition: &str) -> Result<(), String> {
+    match edition {
+        "2023" | "2024" => Ok(()),
         other => Err(unknown_edition(&format!("{other:?}"))),
+    }
+}
+
+/// Whether the edition of a compiled file is known.
+///
+/// # Errors
+/// When it is not, or there is none.
+pub(super) fn check_edition(declared: &DynamicMessage) -> Result<(), String> {
+    let edition = declared.get_field_by_name("edition");
+    let edition = edition.and_then(|edition| edition.as_enum_number());
+    match edition.filter(|_| declared.has_field_by_name("edition")) {
+        Some(EDITION_2023 | EDITION_2024) => Ok(()),
+        Some(other) => Err(unknown_edition(&format!("number {other}"))),
+        None => Err("a file of an edition that does not say which".to_owned()),
     }
 }
 
@@ -219,33 +183,25 @@ fn unknown_edition(edition: &str) -> String {
     format!("edition {edition} is not known: those up to 2024 are")
 }
 
-/// Puts a file of an edition in the terms of proto3. `features` are those that it declares.
-///
-/// # Errors
-/// When its edition is not known.
+/// Puts a file of an edition in the terms of proto3. `declared`: the file as it came, with its
+/// features.
 pub(super) fn translate(
     file: &mut FileDescriptorProto,
-    features: &FileFeatures,
+    declared: &DynamicMessage,
     apart: &mut Apart,
-) -> Result<(), String> {
-    match features.edition {
-        Some(EDITION_2023 | EDITION_2024) => {}
-        Some(other) => return Err(unknown_edition(&format!("number {other}"))),
-        None => return Err("a file of an edition that does not say which".to_owned()),
-    }
-    let resolved = Resolved::DEFAULTS.with(features.set());
+) {
+    let resolved = Resolved::DEFAULTS.with(declared);
     let scope = file.package().to_owned();
-    for (message, features) in file.message_type.iter_mut().zip(&features.messages) {
-        translate_message(message, features, resolved, &scope, apart);
+    for (message, declared) in (file.message_type.iter_mut()).zip(parts(declared, "message_type")) {
+        translate_message(message, declared, resolved, &scope, apart);
     }
-    for (found, features) in file.enum_type.iter_mut().zip(&features.enums) {
-        translate_enum(found, features, resolved, &scope, apart);
+    for (found, declared) in file.enum_type.iter_mut().zip(parts(declared, "enum_type")) {
+        translate_enum(found, declared, resolved, &scope, apart);
     }
-    for (field, features) in file.extension.iter_mut().zip(&features.extensions) {
-        translate_field(field, resolved.with(features.set()), Place::Extension);
+    for (field, declared) in file.extension.iter_mut().zip(parts(declared, "extension")) {
+        translate_field(field, resolved.with(declared), Place::Extension);
     }
     file.syntax = Some("proto3".to_owned());
-    Ok(())
 }
 
 /// Where a field is.
@@ -262,12 +218,12 @@ enum Place {
 
 fn translate_message(
     message: &mut DescriptorProto,
-    features: &MessageFeatures,
+    declared: &DynamicMessage,
     inherited: Resolved,
     scope: &str,
     apart: &mut Apart,
 ) {
-    let resolved = inherited.with(features.set());
+    let resolved = inherited.with(declared);
     let scope = qualified(scope, message.name());
     let is_entry = is_map_entry(message);
     let maps: BTreeSet<String> = message
@@ -276,30 +232,43 @@ fn translate_message(
         .filter(|nested| is_map_entry(nested))
         .map(|nested| nested.name().to_owned())
         .collect();
-    for (field, features_of_field) in message.field.iter_mut().zip(&features.fields) {
+    let oneofs = parts(declared, "oneof_decl").map(|oneof| resolved.with(oneof));
+    let oneofs: Vec<Resolved> = oneofs.collect();
+    for (field, declared) in message.field.iter_mut().zip(parts(declared, "field")) {
         let oneof = field.oneof_index.and_then(|at| usize::try_from(at).ok());
-        let oneof = oneof.and_then(|at| features.oneofs.get(at));
-        let around = resolved.with(oneof.and_then(OneofFeatures::set));
+        let around = oneof.and_then(|at| oneofs.get(at)).unwrap_or(&resolved);
         let kind = field.type_name().rsplit('.').next().unwrap_or_default();
         let place = match field.label() {
             _ if is_entry => Place::Entry,
             Label::Repeated if maps.contains(kind) => Place::Map,
             _ => Place::Message,
         };
-        let features = around.with(features_of_field.set());
+        let features = around.with(declared);
         if features.text == NONE && matches!(field.r#type(), Type::String) {
             apart.any_bytes.insert(qualified(&scope, field.name()));
         }
         translate_field(field, features, place);
     }
-    for (field, features) in message.extension.iter_mut().zip(&features.extensions) {
-        translate_field(field, resolved.with(features.set()), Place::Extension);
+    for (field, declared) in message
+        .extension
+        .iter_mut()
+        .zip(parts(declared, "extension"))
+    {
+        translate_field(field, resolved.with(declared), Place::Extension);
     }
-    for (nested, features) in message.nested_type.iter_mut().zip(&features.messages) {
-        translate_message(nested, features, resolved, &scope, apart);
+    for (nested, declared) in message
+        .nested_type
+        .iter_mut()
+        .zip(parts(declared, "nested_type"))
+    {
+        translate_message(nested, declared, resolved, &scope, apart);
     }
-    for (found, features) in message.enum_type.iter_mut().zip(&features.enums) {
-        translate_enum(found, features, resolved, &scope, apart);
+    for (found, declared) in message
+        .enum_type
+        .iter_mut()
+        .zip(parts(declared, "enum_type"))
+    {
+        translate_enum(found, declared, resolved, &scope, apart);
     }
 }
 
@@ -334,12 +303,12 @@ fn translate_field(field: &mut FieldDescriptorProto, features: Resolved, place: 
 
 fn translate_enum(
     found: &mut EnumDescriptorProto,
-    features: &EnumFeatures,
+    declared: &DynamicMessage,
     inherited: Resolved,
     scope: &str,
     apart: &mut Apart,
 ) {
-    if inherited.with(features.set()).enums != CLOSED {
+    if inherited.with(declared).enums != CLOSED {
         return;
     }
     apart.closed.insert(qualified(scope, found.name()));
@@ -372,118 +341,4 @@ pub(super) fn qualified(scope: &str, name: &str) -> String {
 pub(super) fn is_map_entry(message: &DescriptorProto) -> bool {
     let options = message.options.as_ref();
     options.is_some_and(|options| options.map_entry())
-}
-
-/// Takes the features out of the options of a file that was just read from its source, as
-/// they are written there. Of the other options only those stay that bear on encoding.
-pub(super) fn take_features(file: &mut FileDescriptorProto, edition: i32) -> FileFeatures {
-    let options = file.options.take();
-    FileFeatures {
-        edition: Some(edition),
-        options: options.map(|o| OfFile {
-            features: written(&o.uninterpreted_option),
-        }),
-        messages: file.message_type.iter_mut().map(of_message).collect(),
-        enums: file.enum_type.iter_mut().map(of_enum).collect(),
-        extensions: file.extension.iter_mut().map(of_field).collect(),
-    }
-}
-
-fn of_message(message: &mut DescriptorProto) -> MessageFeatures {
-    let options = message.options.as_mut();
-    let features = MessageFeatures {
-        options: options.map(|o| OfMessage {
-            features: written(&std::mem::take(&mut o.uninterpreted_option)),
-        }),
-        fields: message.field.iter_mut().map(of_field).collect(),
-        messages: message.nested_type.iter_mut().map(of_message).collect(),
-        enums: message.enum_type.iter_mut().map(of_enum).collect(),
-        extensions: message.extension.iter_mut().map(of_field).collect(),
-        oneofs: message
-            .oneof_decl
-            .iter_mut()
-            .map(|oneof| OneofFeatures {
-                options: oneof.options.take().map(|o| OfOneof {
-                    features: written(&o.uninterpreted_option),
-                }),
-            })
-            .collect(),
-    };
-    for range in &mut message.extension_range {
-        range.options = None;
-    }
-    features
-}
-
-fn of_field(field: &mut FieldDescriptorProto) -> FieldFeatures {
-    FieldFeatures {
-        options: field.options.take().map(|o| OfField {
-            features: written(&o.uninterpreted_option),
-        }),
-    }
-}
-
-fn of_enum(found: &mut EnumDescriptorProto) -> EnumFeatures {
-    for value in &mut found.value {
-        value.options = None;
-    }
-    let Some(options) = found.options.as_mut() else {
-        return EnumFeatures::default();
-    };
-    let features = written(&options.uninterpreted_option);
-    // The one other option of an enum that counts here.
-    let counts =
-        |o: &UninterpretedOption| matches!(&o.name[..], [part] if part.name_part == "allow_alias");
-    options.uninterpreted_option.retain(counts);
-    EnumFeatures {
-        options: Some(OfEnum { features }),
-    }
-}
-
-/// The features among options as they are written: `features.NAME = VALUE`, or several in
-/// `features = { NAME: VALUE … }`.
-fn written(options: &[UninterpretedOption]) -> Option<FeatureSet> {
-    let mut set = None;
-    for option in options {
-        match &option.name[..] {
-            [first, feature] if first.name_part == "features" && !first.is_extension => {
-                let value = option.identifier_value.as_deref().unwrap_or_default();
-                let set: &mut FeatureSet = set.get_or_insert_default();
-                set.put(&feature.name_part, value);
-            }
-            [first] if first.name_part == "features" && !first.is_extension => {
-                let text = option.aggregate_value.as_deref().unwrap_or_default();
-                let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-                let words: Vec<&str> = text
-                    .split(|c| !is_word(c))
-                    .filter(|w| !w.is_empty())
-                    .collect();
-                let set: &mut FeatureSet = set.get_or_insert_default();
-                for pair in words.windows(2) {
-                    set.put(pair[0], pair[1]);
-                }
-            }
-            _ => {}
-        }
-    }
-    set
-}
-
-impl FeatureSet {
-    fn put(&mut self, feature: &str, value: &str) {
-        let (place, values): (_, &[&str]) = match feature {
-            "field_presence" => (
-                &mut self.presence,
-                &["EXPLICIT", "IMPLICIT", "LEGACY_REQUIRED"],
-            ),
-            "enum_type" => (&mut self.enums, &["OPEN", "CLOSED"]),
-            "repeated_field_encoding" => (&mut self.repeated, &["PACKED", "EXPANDED"]),
-            "utf8_validation" => (&mut self.text, &["", "VERIFY", "NONE"]),
-            "message_encoding" => (&mut self.messages, &["LENGTH_PREFIXED", "DELIMITED"]),
-            _ => return,
-        };
-        if let Some(at) = values.iter().position(|known| *known == value) {
-            *place = Some(at as i32 + 1);
-        }
-    }
 }

@@ -13,11 +13,13 @@ use std::rc::Rc;
 
 use plimsoll_model::input;
 use prost_reflect::prost_types::FileDescriptorProto;
+use prost_reflect::{DescriptorPool, ReflectMessage as _};
 use protox::file::{
     ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver,
 };
 
-use super::editions::{Apart, edition_named, take_features, translate};
+use super::descriptors::check;
+use super::editions::{Apart, check_named, translate};
 
 /// Finds sources in a folder.
 struct Folder {
@@ -77,10 +79,12 @@ impl FileResolver for Folder {
         let Some(source) = Source::of_an_edition(&text) else {
             return self.known.open_file(name);
         };
-        let edition = edition_named(&source.edition).map_err(refused)?;
+        check_named(&source.edition).map_err(refused)?;
         let mut file: FileDescriptorProto = File::from_source(name, &source.text)?.into();
-        let features = take_features(&mut file, edition);
-        translate(&mut file, &features, &mut self.apart.borrow_mut()).map_err(refused)?;
+        let declared = file.transcode_to_dynamic();
+        // What comes with protobuf may come from here, too.
+        check(&mut file, &DescriptorPool::new()).map_err(refused)?;
+        translate(&mut file, &declared, &mut self.apart.borrow_mut());
         Ok(file.into())
     }
 }
