@@ -15,6 +15,7 @@ use plimsoll_model::template::{
     Column, Moment, Order, Render, Rows, Variation, has_fields, quote_bare,
 };
 use prost_reflect::prost::Message as _;
+use prost_reflect::prost::encoding::{decode_key, decode_varint};
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value};
 
@@ -246,8 +247,7 @@ impl<'a> Varied<'a> {
             let path = join(path, key);
             if let Tree::Constant(value) = tree {
                 let bytes = self.one_field(message, key, value.clone(), &path)?;
-                if !bytes.is_empty() {
-                    let number = (read_varint(&bytes).0 >> 3) as u32;
+                if let Ok((number, _)) = decode_key(&mut &bytes[..]) {
                     fields.push((number, vec![Node::Bytes(bytes.into())]));
                 }
                 continue;
@@ -255,9 +255,7 @@ impl<'a> Varied<'a> {
             let Some(field) = field_named(message, key) else {
                 return Err(self.refused(&path, "an extension can't vary"));
             };
-            let mut nodes = Vec::new();
-            self.field(&field, tree, &path, &mut nodes)?;
-            fields.push((field.number(), nodes));
+            fields.push((field.number(), self.field(&field, tree, &path)?));
         }
         fields.sort_by_key(|(number, _)| *number);
         Ok(fields.into_iter().flat_map(|(_, nodes)| nodes).collect())
@@ -268,45 +266,39 @@ impl<'a> Varied<'a> {
         field: &FieldDescriptor,
         tree: &Tree,
         path: &str,
-        nodes: &mut Vec<Node>,
-    ) -> Result<(), SchemaError> {
+    ) -> Result<Vec<Node>, SchemaError> {
         let message = field.parent_message();
         if let Some(column) = tree.column() {
             let encode = |value| self.one_field(message, field.json_name(), value, path);
-            nodes.push(self.each_row(column, path, |text| typed(field, text), encode)?);
-            return Ok(());
+            let rows = self.each_row(column, path, |text| typed(field, text), encode)?;
+            return Ok(vec![rows]);
         }
+        let tag = Tag::new(field.number(), wire::LEN);
+        let pair = |entry: &MessageDescriptor, key: Tree, value: &Tree, path: &str| {
+            let pair = [("key".to_owned(), key), ("value".to_owned(), value.clone())];
+            Ok(Node::nested(tag, self.nodes(entry, &pair, path)?))
+        };
         match (field.kind(), tree) {
             (Kind::Message(entry), Tree::Object(entries)) if field.is_map() => {
-                for (key, tree) in entries {
+                let key_is_bool = entry.map_entry_key_field().kind() == Kind::Bool;
+                let pairs = entries.iter().map(|(key, tree)| {
                     let path = join(path, key);
-                    let key_is_bool = entry.map_entry_key_field().kind() == Kind::Bool;
                     let key = match serde_json::from_str(key) {
                         Ok(Value::Bool(key)) if key_is_bool => Value::Bool(key),
                         _ => Value::String(key.clone()),
                     };
-                    let pair = [
-                        ("key".to_owned(), Tree::Constant(key)),
-                        ("value".to_owned(), tree.clone()),
-                    ];
-                    let tag = Tag::new(field.number(), wire::LEN);
-                    nodes.push(Node::nested(tag, self.nodes(&entry, &pair, &path)?));
-                }
-                Ok(())
+                    pair(&entry, Tree::Constant(key), tree, &path)
+                });
+                pairs.collect()
             }
             (Kind::Message(entry), Tree::Keyed(entries)) if field.is_map() => {
-                for (key, tree) in entries {
-                    let pair = [
-                        ("key".to_owned(), Tree::Template(key.clone())),
-                        ("value".to_owned(), tree.clone()),
-                    ];
-                    let tag = Tag::new(field.number(), wire::LEN);
-                    let path = format!("{path}.*");
-                    nodes.push(Node::nested(tag, self.nodes(&entry, &pair, &path)?));
-                }
-                Ok(())
+                let path = format!("{path}.*");
+                let pairs = entries.iter();
+                let pairs =
+                    pairs.map(|(key, tree)| pair(&entry, Tree::Template(key.clone()), tree, &path));
+                pairs.collect()
             }
-            (_, Tree::List(items)) if field.is_list() => self.list(field, items, path, nodes),
+            (_, Tree::List(items)) if field.is_list() => self.list(field, items, path),
             _ if field.is_list() || field.is_map() => Err(self.refused(
                 path,
                 "of a whole list or map only {{row.NAME}} alone can be",
@@ -317,8 +309,7 @@ impl<'a> Varied<'a> {
                     false => Presence::Implicit,
                 };
                 let tag = Tag::new(field.number(), wire_type(field));
-                nodes.extend(self.value(field, tree, (tag, presence), path)?);
-                Ok(())
+                self.value(field, tree, (tag, presence), path)
             }
         }
     }
@@ -328,8 +319,7 @@ impl<'a> Varied<'a> {
         field: &FieldDescriptor,
         items: &[Tree],
         path: &str,
-        nodes: &mut Vec<Node>,
-    ) -> Result<(), SchemaError> {
+    ) -> Result<Vec<Node>, SchemaError> {
         let packed = field.is_packed();
         let message = field.parent_message();
         let name = field.json_name();
@@ -360,11 +350,10 @@ impl<'a> Varied<'a> {
             }
         }
         if packed {
-            nodes.push(Node::nested(Tag::new(field.number(), wire::LEN), elements));
-        } else {
-            nodes.append(&mut elements);
+            let tag = Tag::new(field.number(), wire::LEN);
+            elements = vec![Node::nested(tag, elements)];
         }
-        Ok(())
+        Ok(elements)
     }
 
     /// A field's one value, or one of its list.
@@ -467,23 +456,11 @@ fn wrong(message: &MessageDescriptor, path: &str, problem: &str) -> SchemaError 
     SchemaError::value(message.full_name(), path, problem, "")
 }
 
-/// What a varint at the beginning says, and its length.
-fn read_varint(bytes: &[u8]) -> (u64, usize) {
-    let mut value = 0;
-    for (i, byte) in bytes.iter().enumerate().take(10) {
-        value |= u64::from(byte & 0x7f) << (7 * i);
-        if byte & 0x80 == 0 {
-            return (value, i + 1);
-        }
-    }
-    (value, bytes.len())
-}
-
 /// A field's bytes behind its tag and its length.
-fn unframed(bytes: &[u8]) -> Vec<u8> {
-    let (_, tag) = read_varint(bytes);
-    let (_, length) = read_varint(&bytes[tag..]);
-    bytes[tag + length..].to_vec()
+fn unframed(mut bytes: &[u8]) -> Vec<u8> {
+    let _tag = decode_varint(&mut bytes);
+    let _length = decode_varint(&mut bytes);
+    bytes.to_vec()
 }
 
 #[cfg(test)]

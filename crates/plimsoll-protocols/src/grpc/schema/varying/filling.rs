@@ -5,7 +5,7 @@ use plimsoll_model::template::{Moment, Source, Template};
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::Value;
 
-use super::known::{free, held};
+use super::known::{free, held, is_now};
 use super::{Tree, field_named};
 
 /// Puts values where templates are.
@@ -16,76 +16,70 @@ pub(super) struct Filling<'a> {
 impl Filling<'_> {
     pub(super) fn message(&self, message: &MessageDescriptor, tree: &Tree) -> Value {
         match (message.full_name(), tree) {
-            (_, tree) if tree.column().is_some() => whole(message, &self.text(tree)),
+            (_, Tree::Template(template)) if tree.column().is_some() => {
+                whole(message, &self.text(template))
+            }
             (
                 "google.protobuf.Struct" | "google.protobuf.Value" | "google.protobuf.ListValue",
                 tree,
             ) => self.open(tree),
-            ("google.protobuf.Any", Tree::Object(entries)) => {
-                let url = entries.iter().find_map(|(key, tree)| match tree {
-                    Tree::Constant(url) if key == "@type" => Some(url),
-                    _ => None,
-                });
-                match url.and_then(|url| held(message, url)) {
-                    Some(held) if held.full_name().starts_with("google.protobuf.") => {
-                        let entry = |(key, tree): &(String, Tree)| {
-                            let value = match key == "value" {
-                                true => self.message(&held, tree),
-                                false => self.open(tree),
-                            };
-                            (key.clone(), value)
-                        };
-                        Value::Object(entries.iter().map(entry).collect())
-                    }
-                    Some(held) => self.fields(&held, entries),
-                    None => self.open(tree),
+            ("google.protobuf.Any", Tree::Object(entries)) => match held(message, entries) {
+                Some((held, _)) if held.full_name().starts_with("google.protobuf.") => {
+                    object(self.entries(tree), |key, tree| match key == "value" {
+                        true => self.message(&held, tree),
+                        false => self.open(tree),
+                    })
                 }
-            }
-            (_, Tree::Object(entries)) => self.fields(message, entries),
+                Some((held, _)) => self.fields(&held, tree),
+                None => self.open(tree),
+            },
+            (_, Tree::Object(_)) => self.fields(message, tree),
             (_, tree) => self.field(None, tree),
         }
     }
 
-    fn text(&self, tree: &Tree) -> String {
+    fn text(&self, template: &Template) -> String {
         let mut text = Vec::new();
-        if let Tree::Template(template) = tree {
-            template.write(self.moment, &mut text);
-        }
+        template.write(self.moment, &mut text);
         String::from_utf8_lossy(&text).into_owned()
+    }
+
+    /// An object's keys, with what belongs to each.
+    fn entries<'t>(&self, tree: &'t Tree) -> Vec<(String, &'t Tree)> {
+        match tree {
+            Tree::Object(entries) => entries
+                .iter()
+                .map(|(key, tree)| (key.clone(), tree))
+                .collect(),
+            Tree::Keyed(entries) => entries
+                .iter()
+                .map(|(key, tree)| (self.text(key), tree))
+                .collect(),
+            _ => Vec::new(),
+        }
     }
 
     /// JSON that may be anything.
     fn open(&self, tree: &Tree) -> Value {
-        let text = |key: &Template| {
-            let mut text = Vec::new();
-            key.write(self.moment, &mut text);
-            String::from_utf8_lossy(&text).into_owned()
-        };
         match tree {
             Tree::Constant(value) => value.clone(),
             Tree::Template(template) => match template.alone() {
-                Some(only) if only.is_number() || tree.column().is_some() => free(&self.text(tree)),
-                _ => Value::String(self.text(tree)),
+                Some(only) if only.is_number() || tree.column().is_some() => {
+                    free(&self.text(template))
+                }
+                _ => Value::String(self.text(template)),
             },
             Tree::List(items) => items.iter().map(|item| self.open(item)).collect(),
-            Tree::Object(entries) => {
-                let entry = |(key, tree): &(String, Tree)| (key.clone(), self.open(tree));
-                Value::Object(entries.iter().map(entry).collect())
-            }
-            Tree::Keyed(entries) => {
-                let entry = |(key, tree): &(Template, Tree)| (text(key), self.open(tree));
-                Value::Object(entries.iter().map(entry).collect())
+            Tree::Object(_) | Tree::Keyed(_) => {
+                object(self.entries(tree), |_, tree| self.open(tree))
             }
         }
     }
 
-    fn fields(&self, message: &MessageDescriptor, entries: &[(String, Tree)]) -> Value {
-        let entries = entries.iter();
-        let filled = entries.map(|(key, tree)| {
-            let field = field_named(message, key);
-            (key.clone(), self.field(field.as_ref(), tree))
-        });
-        Value::Object(filled.collect())
+    fn fields(&self, message: &MessageDescriptor, tree: &Tree) -> Value {
+        object(self.entries(tree), |key, tree| {
+            self.field(field_named(message, key).as_ref(), tree)
+        })
     }
 
     /// `None`: an unknown field, which is reported later.
@@ -93,24 +87,18 @@ impl Filling<'_> {
         match tree {
             Tree::Constant(value) => value.clone(),
             Tree::Template(template) => {
-                let mut text = Vec::new();
-                template.write(self.moment, &mut text);
-                let text = String::from_utf8_lossy(&text);
-                match field {
-                    Some(field) => match (field.kind(), template.alone()) {
-                        (Kind::Bytes, Some(only)) if matches!(only.source, Source::Uuid) => {
-                            Value::String(base64(&only.uuid(self.moment)))
-                        }
-                        (Kind::Message(message), Some(only))
-                            if matches!(only.source, Source::Now(_))
-                                && message.full_name() == "google.protobuf.Timestamp" =>
-                        {
-                            Value::String(self.moment.rfc3339())
-                        }
-                        (_, Some(_)) => typed(field, &text),
-                        _ => Value::String(text.into_owned()),
-                    },
-                    None => Value::String(text.into_owned()),
+                let text = self.text(template);
+                let Some((field, only)) = field.zip(template.alone()) else {
+                    return Value::String(text);
+                };
+                match field.kind() {
+                    Kind::Bytes if matches!(only.source, Source::Uuid) => {
+                        Value::String(base64(&only.uuid(self.moment)))
+                    }
+                    Kind::Message(message) if is_now(&message, tree) => {
+                        Value::String(self.moment.rfc3339())
+                    }
+                    _ => typed(field, &text),
                 }
             }
             Tree::List(items) => {
@@ -122,7 +110,7 @@ impl Filling<'_> {
                 }
                 Value::Array(items.iter().map(|item| self.field(field, item)).collect())
             }
-            Tree::Keyed(entries) => {
+            Tree::Object(_) | Tree::Keyed(_) => {
                 let Some(Kind::Message(message)) = field.map(FieldDescriptor::kind) else {
                     return self.open(tree);
                 };
@@ -130,37 +118,29 @@ impl Filling<'_> {
                     return self.message(&message, tree);
                 }
                 let value = message.map_entry_value_field();
-                let is_bool = message.map_entry_key_field().kind() == Kind::Bool;
-                let entries = entries.iter().map(|(key, tree)| {
-                    let mut name = Vec::new();
-                    key.write(self.moment, &mut name);
-                    let name = match (is_bool, &name[..]) {
-                        (true, b"0") => "false".to_owned(),
-                        (true, b"1") => "true".to_owned(),
-                        _ => String::from_utf8_lossy(&name).into_owned(),
-                    };
-                    (name, self.field(Some(&value), tree))
-                });
-                Value::Object(entries.collect())
-            }
-            Tree::Object(entries) => {
-                let Some(Kind::Message(message)) = field.map(FieldDescriptor::kind) else {
-                    let none = |(key, tree): &(String, Tree)| (key.clone(), self.field(None, tree));
-                    return Value::Object(entries.iter().map(none).collect());
-                };
-                if field.is_some_and(FieldDescriptor::is_map) {
-                    let value = message.map_entry_value_field();
-                    let entries = entries.iter();
-                    return Value::Object(
-                        entries
-                            .map(|(key, tree)| (key.clone(), self.field(Some(&value), tree)))
-                            .collect(),
-                    );
+                let mut entries = self.entries(tree);
+                if message.map_entry_key_field().kind() == Kind::Bool {
+                    for (key, _) in &mut entries {
+                        match key.as_str() {
+                            "0" => "false".clone_into(key),
+                            "1" => "true".clone_into(key),
+                            _ => {}
+                        }
+                    }
                 }
-                self.message(&message, tree)
+                object(entries, |_, tree| self.field(Some(&value), tree))
             }
         }
     }
+}
+
+/// An object whose values are made of `entries`.
+fn object(entries: Vec<(String, &Tree)>, mut value: impl FnMut(&str, &Tree) -> Value) -> Value {
+    let entries = entries.into_iter().map(|(key, tree)| {
+        let value = value(&key, tree);
+        (key, value)
+    });
+    Value::Object(entries.collect())
 }
 
 /// Whether a message's JSON may be anything.

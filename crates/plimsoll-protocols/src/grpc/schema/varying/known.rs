@@ -25,10 +25,17 @@ pub(super) fn free(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
 
-/// The message that a `google.protobuf.Any` holds, by its JSON.
-pub(super) fn held(any: &MessageDescriptor, url: &Value) -> Option<MessageDescriptor> {
-    let (_, name) = url.as_str()?.rsplit_once('/')?;
-    any.parent_pool().get_message_by_name(name)
+/// The message that a `google.protobuf.Any` holds, and the URL of its type.
+pub(super) fn held<'t>(
+    any: &MessageDescriptor,
+    entries: &'t [(String, Tree)],
+) -> Option<(MessageDescriptor, &'t str)> {
+    let url = entries.iter().find_map(|(key, tree)| match tree {
+        Tree::Constant(url) if key == "@type" => url.as_str(),
+        _ => None,
+    })?;
+    let (_, name) = url.rsplit_once('/')?;
+    Some((any.parent_pool().get_message_by_name(name)?, url))
 }
 
 impl Varied<'_> {
@@ -198,12 +205,7 @@ impl Varied<'_> {
         entries: &[(String, Tree)],
         path: &str,
     ) -> Result<Vec<Node>, SchemaError> {
-        let url = entries.iter().find_map(|(key, tree)| match tree {
-            Tree::Constant(url) if key == "@type" => Some(url),
-            _ => None,
-        });
-        let held = url.and_then(|url| held(any, url).zip(url.as_str()));
-        let Some((message, url)) = held else {
+        let Some((message, url)) = held(any, entries) else {
             let problem = "\"@type\" has to name a type that is described, such as \"type.googleapis.com/package.Message\"";
             return Err(self.refused(path, problem));
         };
