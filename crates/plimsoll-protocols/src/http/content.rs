@@ -10,7 +10,7 @@ use super::call::EventStream;
 use super::checks::{BODY, Checks, Reading, printable};
 use super::envelopes;
 use super::events::{EventReader, Kind};
-use super::tokens::{self, Chunk};
+use super::tokens::Chunk;
 use super::unpacking::{UnpackError, Unpacker};
 
 /// Of the body of an answer that failed, so much is shown. Bytes.
@@ -264,21 +264,22 @@ impl Notes<'_> {
             *self.settled = Some((Outcome::BadAnswer, Some(text)));
             return false;
         };
-        if chunk.is_error {
+        if chunk.is_error() {
             self.error(data);
             return false;
         }
-        if chunk.has_tokens {
+        let usage = chunk.usage();
+        if chunk.has_tokens() {
             *self.has_tokens = true;
             if let Some(text) = &mut self.text {
-                tokens::said(data, text);
+                text.push_str(chunk.said());
             }
             if let Some(texts) = &mut self.written {
-                tokens::written(data, texts);
+                chunk.write(texts);
             }
             self.events.push(Event::Token(self.call));
         }
-        if let Some((prompt, answer)) = chunk.usage {
+        if let Some((prompt, answer)) = usage {
             let call = self.call;
             self.events.push(Event::Usage {
                 call,
