@@ -9,29 +9,24 @@ use std::time::Duration;
 use plimsoll_engine::driver::{Driver, Protocol};
 use plimsoll_engine::script::user::{Course, Step};
 use plimsoll_model::Time;
-use plimsoll_model::template::{TraceIds, Variation};
+use plimsoll_model::template::Variation;
 use serde_json::{Map, Value, json};
 
 use super::call::{Conversation, HttpCall, VaryingBody};
-use super::driver::Http1Driver;
 use super::request::write_body;
-use crate::unix_zero::UnixZero;
 
 /// A driver whose calls may be given their bodies.
 pub trait GivesBodies: Driver {
+    /// The time of day, which bodies may have. Nanoseconds since 1970.
+    fn unix_ns(&self, now: Time) -> u64;
+
     /// The body of the call that is started next.
     fn give(&mut self, body: Vec<u8>);
 }
 
-impl GivesBodies for Http1Driver {
-    fn give(&mut self, body: Vec<u8>) {
-        self.given = Some(body);
-    }
-}
-
 /// What the users of a run say, over either version of HTTP.
 pub struct Conversations<P> {
-    protocol: Timed<P>,
+    protocol: P,
     talk: Conversation,
     variation: Variation,
     body: VaryingBody,
@@ -42,18 +37,14 @@ impl<P> Conversations<P> {
     pub fn new(call: &HttpCall, protocol: P) -> Option<Conversations<P>> {
         let varying = call.varying.as_ref()?;
         Some(Conversations {
-            protocol: Timed {
-                inner: protocol,
-                unix_zero: UnixZero::default(),
-            },
+            protocol,
             talk: Conversation::clone(call.conversation.as_ref()?),
             variation: varying.variation.clone(),
             body: varying.body.clone()?,
         })
     }
 
-    fn rendered(&self, body: &VaryingBody, number: u64, now: Time) -> Vec<u8> {
-        let unix_ns = self.protocol.unix_zero.at(now);
+    fn rendered(&self, body: &VaryingBody, number: u64, unix_ns: u64) -> Vec<u8> {
         let moment = self.variation.moment(number, 0, unix_ns);
         let mut bytes = Vec::new();
         write_body(body, &moment, &mut bytes);
@@ -61,8 +52,8 @@ impl<P> Conversations<P> {
     }
 
     /// The request of a turn as it is typed: its messages, and the rest.
-    fn typed(&self, number: u64, now: Time) -> (Vec<Value>, Map<String, Value>) {
-        let body = self.rendered(&self.body, number, now);
+    fn typed(&self, number: u64, unix_ns: u64) -> (Vec<Value>, Map<String, Value>) {
+        let body = self.rendered(&self.body, number, unix_ns);
         // That it is such an object was checked; a column of a row may have made it another one.
         let mut rest = match serde_json::from_slice(&body) {
             Ok(Value::Object(object)) => object,
@@ -112,10 +103,10 @@ impl<P: Protocol> Course for Conversations<P>
 where
     P::Driver: GivesBodies,
 {
-    type Protocol = Timed<P>;
+    type Protocol = P;
     type Memory = History;
 
-    fn protocol(&self) -> &Timed<P> {
+    fn protocol(&self) -> &P {
         &self.protocol
     }
 
@@ -133,18 +124,19 @@ where
 
     fn prepare(&self, step: Step, now: Time, history: &mut History, driver: &mut P::Driver) {
         let Step { call, number } = step;
+        let unix_ns = driver.unix_ns(now);
         let follow_up = match (call as usize, self.talk.follow_ups.len()) {
             (0, _) | (_, 0) => None,
             (call, kinds) => Some(&self.talk.follow_ups[(call - 1) % kinds]),
         };
         match follow_up {
             Some(text) => {
-                let text = self.rendered(text, number, now);
+                let text = self.rendered(text, number, unix_ns);
                 let content = String::from_utf8_lossy(&text);
                 history.add(&json!({ "role": "user", "content": content }));
             }
             None => {
-                let (messages, rest) = self.typed(number, now);
+                let (messages, rest) = self.typed(number, unix_ns);
                 let known = match call {
                     0 => {
                         history.begin(rest);
@@ -162,36 +154,5 @@ where
 
     fn heard(&self, text: String, history: &mut History) {
         history.add(&json!({ "role": "assistant", "content": text }));
-    }
-}
-
-/// A protocol, and when the run's clock began.
-pub struct Timed<P> {
-    inner: P,
-    unix_zero: UnixZero,
-}
-
-impl<P: Protocol> Protocol for Timed<P> {
-    type Driver = P::Driver;
-
-    fn alpn(&self) -> Option<&'static [u8]> {
-        self.inner.alpn()
-    }
-
-    fn clock_began(&self, unix_ns: u64) {
-        self.unix_zero.set(unix_ns);
-        self.inner.clock_began(unix_ns);
-    }
-
-    fn driver(&self) -> P::Driver {
-        self.inner.driver()
-    }
-
-    fn trace_ids(&self) -> Option<TraceIds> {
-        self.inner.trace_ids()
-    }
-
-    fn goodput(&self) -> plimsoll_model::plan::Goodput {
-        self.inner.goodput()
     }
 }

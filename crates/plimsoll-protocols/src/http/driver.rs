@@ -20,6 +20,7 @@ use plimsoll_wire::http1::{Body, FieldSpace, Framing, Http1Error, MAX_HEAD, Resp
 
 use super::checks::{Checks, Reading};
 use super::content::Content;
+use super::conversation::GivesBodies;
 use super::errors::broken;
 use super::request::{HttpRequest, Prepared};
 use super::trace::HeadTracer;
@@ -163,7 +164,7 @@ pub struct Http1Driver {
     memo_meaning: HeadMeaning,
     scratch: Vec<u8>,
     /// The body of the call that is started next.
-    pub(super) given: Option<Vec<u8>>,
+    given: Option<Vec<u8>>,
     /// The body of an answer whose call is over has to be read by then.
     rest_until: Option<Time>,
     details: Details,
@@ -348,6 +349,16 @@ impl Http1Driver {
         self.draining |= head.closes || self.shared.closes;
         self.head = None;
         self.rest_until = None;
+    }
+}
+
+impl GivesBodies for Http1Driver {
+    fn unix_ns(&self, now: Time) -> u64 {
+        self.shared.request.unix_zero.at(now)
+    }
+
+    fn give(&mut self, body: Vec<u8>) {
+        self.given = Some(body);
     }
 }
 

@@ -399,6 +399,10 @@ impl Http2Driver {
 }
 
 impl GivesBodies for Http2Driver {
+    fn unix_ns(&self, now: Time) -> u64 {
+        self.calls.shared.request.unix_zero.at(now)
+    }
+
     fn give(&mut self, body: Vec<u8>) {
         (self.calls.scratch, self.calls.is_given) = (body, true);
     }
