@@ -16,7 +16,7 @@ use plimsoll_engine::driver::{
 use plimsoll_model::plan::Goodput;
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
-use plimsoll_wire::http1::{Body, FieldSpace, Framing, Http1Error, MAX_HEAD, ResponseHead};
+use plimsoll_wire::http1::{Body, FieldSpace, Framing, Heads, Http1Error, ResponseHead};
 
 use super::checks::{Checks, Reading};
 use super::content::Content;
@@ -28,9 +28,6 @@ use crate::details::Details;
 
 /// The longest head that is remembered. Bytes.
 const MEMO: usize = 4096;
-
-/// Beyond so many bytes, more of a line of a head says nothing new.
-const MAX_UNSEEN: usize = 1024;
 
 /// How long the rest of a body may take whose call is over. After that a new connection is quicker.
 pub(super) const REST: Duration = Duration::from_secs(1);
@@ -78,8 +75,7 @@ impl Protocol for Http1Protocol {
             head: None,
             body: Body::over(),
             content: Content::default(),
-            partial: Vec::new(),
-            interim: 0,
+            heads: Heads::default(),
             memo: Vec::new(),
             memo_meaning: HeadMeaning::NOTHING,
             scratch: Vec::new(),
@@ -155,10 +151,7 @@ pub struct Http1Driver {
     head: Option<HeadMeaning>,
     body: Body,
     content: Content,
-    /// A head that came in part.
-    partial: Vec<u8>,
-    /// Bytes of interim answers before the one that counts.
-    interim: usize,
+    heads: Heads,
     /// The last head, where it is not too long, and what it means.
     memo: Vec<u8>,
     memo_meaning: HeadMeaning,
@@ -175,7 +168,7 @@ impl Http1Driver {
     #[inline]
     fn take_head(&mut self, bytes: &[u8]) -> Result<usize, Http1Error> {
         let known = self.memo.len();
-        if self.partial.is_empty()
+        if !self.heads.have_begun()
             && known > 0
             && bytes.len() >= known
             && bytes[..known] == self.memo
@@ -189,71 +182,37 @@ impl Http1Driver {
 
     #[inline(never)]
     fn read_head(&mut self, bytes: &[u8]) -> Result<usize, Http1Error> {
-        let before = self.partial.len();
-        let mut gathered = std::mem::take(&mut self.partial);
-        let room = (MAX_HEAD + 1).saturating_sub(before).min(bytes.len());
-        // A long head is looked at again where a line ends, or a peer that sends it a byte at a time
-        // would have it read once a byte.
-        if before >= MAX_UNSEEN && before + room <= MAX_HEAD && !bytes.contains(&b'\n') {
-            gathered.extend_from_slice(bytes);
-            self.partial = gathered;
-            return Ok(bytes.len());
-        }
-        let whole = match before {
-            0 => bytes,
-            _ => {
-                gathered.extend_from_slice(&bytes[..room]);
-                &gathered
+        let (checks, memo) = (&self.shared.checks, &mut self.memo);
+        let (taken, head) = self.heads.take(bytes, |head, bytes| {
+            memo.clear();
+            if bytes.len() <= MEMO {
+                memo.extend_from_slice(bytes);
             }
-        };
-        let mut space = FieldSpace::new();
-        let Some(head) = ResponseHead::parse(whole, &mut space)? else {
-            if before == 0 {
-                gathered.extend_from_slice(bytes);
-            }
-            self.partial = gathered;
-            return Ok(bytes.len());
-        };
-        let size = head.size;
-        if head.status == 101 {
-            return Err(Http1Error::Switching);
-        }
-        if head.is_interim() {
-            self.interim += size;
-            if self.interim > MAX_HEAD {
-                return Err(Http1Error::HeadTooLong(MAX_HEAD));
-            }
-        } else {
             let fields = head.fields.iter().map(|(n, value)| (n.as_bytes(), value));
-            let (outcome, reading) = self.shared.checks.head(head.status, fields);
-            let head = HeadMeaning {
+            let (outcome, reading) = checks.head(head.status, fields);
+            HeadMeaning {
                 outcome,
                 reading,
-                framing: match self.shared.checks.bodiless {
+                framing: match checks.bodiless {
                     true => Framing::Length(0),
                     false => head.body,
                 },
-                closes: match (self.shared.checks.bodiless, head.body) {
+                closes: match (checks.bodiless, head.body) {
                     // Without a length a body would end with the connection, and there is none.
                     (true, Framing::UntilClose) => head.fields.lists("connection", "close"),
                     _ => head.closes,
                 },
-            };
-            self.memo.clear();
-            if size <= MEMO {
-                self.memo.extend_from_slice(&whole[..size]);
-                self.memo_meaning = head;
             }
+        })?;
+        if let Some(head) = head {
+            self.memo_meaning = head;
             self.begin_body(head)?;
         }
-        gathered.clear();
-        self.partial = gathered;
-        Ok(size - before)
+        Ok(taken)
     }
 
     #[inline]
     fn begin_body(&mut self, head: HeadMeaning) -> Result<(), Http1Error> {
-        self.interim = 0;
         self.body
             .restart(head.framing, self.shared.checks.max_body)?;
         let checks = &self.shared.checks;
@@ -468,8 +427,11 @@ impl Driver for Http1Driver {
                 self.finished(head, events);
                 Ok(())
             }
-            None if self.partial.is_empty() && self.interim == 0 => Ok(()),
-            None => Err(broken(&ResponseHead::cut_off(&self.partial))),
+            None if !self.heads.have_begun() => Ok(()),
+            None => {
+                let why = self.heads.cut_off();
+                Err(broken(&why.unwrap_or(Http1Error::EndedInHead)))
+            }
         }
     }
 

@@ -5,11 +5,12 @@
 //! codings other than one `chunked`, folded lines and bare CR are errors, and everything is
 //! bounded. It is lenient in one place only: a line of a head may end in a bare LF (2.2).
 //!
-//! [`Responses`] is for clients; a server reads a [`RequestHead`]. Whoever wants only the head
-//! of an answer reads a [`ResponseHead`].
+//! [`Responses`] is for clients, and [`Heads`] for those that take bodies apart themselves; a server reads a
+//! [`RequestHead`]. Whoever wants only the head of an answer reads a [`ResponseHead`].
 
 mod body;
 mod head;
+mod heads;
 mod responses;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ mod write;
 
 pub use body::Body;
 pub use head::{FieldSpace, Fields, Framing, RequestHead, ResponseHead};
+pub use heads::Heads;
 pub use responses::{Response, Responses};
 pub use write::{put_request, put_response};
 

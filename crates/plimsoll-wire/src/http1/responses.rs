@@ -1,9 +1,6 @@
 //! The answers of one connection, one after another.
 
-use super::{Body, FieldSpace, Http1Error, MAX_HEAD, ResponseHead};
-
-/// Beyond so many bytes, more of a line of a head says nothing new.
-const MAX_UNSEEN: usize = 1024;
+use super::{Body, Heads, Http1Error};
 
 /// An answer that has come whole. Its body went to the sink of [`Responses::take`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,9 +19,7 @@ pub struct Response {
 /// is all that it keeps.
 #[derive(Debug)]
 pub struct Responses {
-    partial: Vec<u8>,
-    /// Bytes of interim answers before the one that counts.
-    interim: usize,
+    heads: Heads,
     max_body: u64,
     current: Option<(Response, Body)>,
 }
@@ -33,8 +28,7 @@ impl Responses {
     /// `max_body`: bytes of a body, at most.
     pub fn new(max_body: u64) -> Responses {
         Responses {
-            partial: Vec::new(),
-            interim: 0,
+            heads: Heads::default(),
             max_body,
             current: None,
         }
@@ -56,7 +50,19 @@ impl Responses {
             if at == bytes.len() {
                 return Ok((at, None));
             }
-            at += self.take_head(&bytes[at..])?;
+            let (taken, head) = self.heads.take(&bytes[at..], |head, _| {
+                let response = Response {
+                    status: head.status,
+                    reason: head.reason.to_owned(),
+                    body: 0,
+                    closes: head.closes,
+                };
+                (response, head.body)
+            })?;
+            at += taken;
+            if let Some((response, framing)) = head {
+                self.current = Some((response, Body::new(framing, self.max_body)?));
+            }
         }
         if let Some((_, body)) = &mut self.current {
             at += body.take(&bytes[at..], &mut sink)?;
@@ -73,8 +79,7 @@ impl Responses {
     /// An answer is cut off there.
     pub fn end(&mut self) -> Result<Option<Response>, Http1Error> {
         match &self.current {
-            None if self.partial.is_empty() => Ok(None),
-            None => Err(ResponseHead::cut_off(&self.partial)),
+            None => self.heads.cut_off().map_or(Ok(None), Err),
             Some((_, body)) => {
                 body.end()?;
                 Ok(self.finished())
@@ -90,66 +95,12 @@ impl Responses {
 
     /// Whether an answer has begun to arrive.
     pub fn has_begun(&self) -> bool {
-        self.current.is_some() || self.interim > 0 || !self.partial.is_empty()
+        self.current.is_some() || self.heads.have_begun()
     }
 
     fn finished(&mut self) -> Option<Response> {
-        self.interim = 0;
         let (mut response, body) = self.current.take()?;
         response.body = body.seen();
         Some(response)
-    }
-
-    /// The number of bytes of `rest` that belong to the head, or all of them.
-    fn take_head(&mut self, rest: &[u8]) -> Result<usize, Http1Error> {
-        let before = self.partial.len();
-        if before == 0 {
-            let taken = self.read_head(rest)?;
-            if taken.is_none() {
-                self.partial.extend_from_slice(rest);
-            }
-            return Ok(taken.unwrap_or(rest.len()));
-        }
-        let room = (MAX_HEAD + 1).saturating_sub(before).min(rest.len());
-        let mut gathered = std::mem::take(&mut self.partial);
-        gathered.extend_from_slice(&rest[..room]);
-        // A long head is looked at again where a line ends, or a peer that sends it a byte at a
-        // time would have it read once a byte.
-        let is_due = before < MAX_UNSEEN || gathered.len() > MAX_HEAD || rest.contains(&b'\n');
-        let size = if is_due {
-            self.read_head(&gathered)?
-        } else {
-            None
-        };
-        if size.is_none() {
-            self.partial = gathered;
-        }
-        Ok(size.map_or(rest.len(), |size| size - before))
-    }
-
-    /// The size of the head at the beginning of `bytes`.
-    fn read_head(&mut self, bytes: &[u8]) -> Result<Option<usize>, Http1Error> {
-        let mut space = FieldSpace::new();
-        let Some(head) = ResponseHead::parse(bytes, &mut space)? else {
-            return Ok(None);
-        };
-        if head.status == 101 {
-            return Err(Http1Error::Switching);
-        }
-        if head.is_interim() {
-            self.interim += head.size;
-            if self.interim > MAX_HEAD {
-                return Err(Http1Error::HeadTooLong(MAX_HEAD));
-            }
-        } else {
-            let response = Response {
-                status: head.status,
-                reason: head.reason.to_owned(),
-                body: 0,
-                closes: head.closes,
-            };
-            self.current = Some((response, Body::new(head.body, self.max_body)?));
-        }
-        Ok(Some(head.size))
     }
 }
