@@ -181,7 +181,6 @@ pub(super) struct Upgrade {
     path: String,
     fields: Vec<(String, String)>,
     varying: Option<VaryingHttp>,
-    pub(super) unix_zero: UnixZero,
 }
 
 impl Upgrade {
@@ -203,7 +202,6 @@ impl Upgrade {
             path: call.path.clone(),
             fields: fields.into_iter().map(owned).collect(),
             varying: call.varying.clone(),
-            unix_zero: UnixZero::default(),
         }
     }
 
@@ -215,11 +213,10 @@ impl Upgrade {
     pub(super) fn write(
         &self,
         number: u64,
-        now: Time,
+        unix_ns: u64,
         handshake: &[(&str, &str)],
         out: &mut Vec<u8>,
     ) {
-        let unix_ns = self.unix_zero.at(now);
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let mut path = self.path.clone();
         let mut varied = Vec::new();
@@ -248,7 +245,6 @@ impl Upgrade {
 pub(super) struct FrameText {
     constant: Vec<u8>,
     varying: Option<(Variation, VaryingBody)>,
-    pub(super) unix_zero: UnixZero,
 }
 
 impl FrameText {
@@ -262,16 +258,19 @@ impl FrameText {
         FrameText {
             constant: constant.to_vec(),
             varying: chosen_by.zip(varying.cloned()),
-            unix_zero: UnixZero::default(),
         }
     }
 
     /// That of call `number`; `scratch` is for one that varies.
-    pub(super) fn of<'a>(&'a self, number: u64, now: Time, scratch: &'a mut Vec<u8>) -> &'a [u8] {
+    pub(super) fn of<'a>(
+        &'a self,
+        number: u64,
+        unix_ns: u64,
+        scratch: &'a mut Vec<u8>,
+    ) -> &'a [u8] {
         let Some((variation, body)) = &self.varying else {
             return &self.constant;
         };
-        let unix_ns = self.unix_zero.at(now);
         scratch.clear();
         write_body(body, &variation.moment(number, 0, unix_ns), scratch);
         scratch

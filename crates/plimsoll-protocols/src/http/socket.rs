@@ -22,6 +22,7 @@ use super::checks::{BODY, Checks, printable};
 use super::events::is_meant;
 use super::needle::Needle;
 use super::request::{FrameText, HttpRequest, Upgrade};
+use crate::unix_zero::UnixZero;
 use crate::xorshift::Xorshift;
 
 /// The largest message, where the plan does not say. Bytes.
@@ -40,6 +41,7 @@ struct Shared {
     max_message: usize,
     /// Sockets that have been opened: what varies in their path and headers goes by it.
     opened: AtomicU64,
+    unix_zero: UnixZero,
 }
 
 /// What a call sends, and what answers it.
@@ -97,6 +99,7 @@ impl SocketProtocol {
                 limit => limit as usize,
             },
             opened: AtomicU64::new(0),
+            unix_zero: UnixZero::default(),
         }))
     }
 }
@@ -110,10 +113,7 @@ impl Protocol for SocketProtocol {
     }
 
     fn clock_began(&self, unix_ns: u64) {
-        self.0.upgrade.unix_zero.set(unix_ns);
-        for frame in &self.0.frames {
-            frame.text.unix_zero.set(unix_ns);
-        }
+        self.0.unix_zero.set(unix_ns);
     }
 
     fn trace_ids(&self) -> Option<TraceIds> {
@@ -315,7 +315,8 @@ impl Driver for SocketDriver {
         if let Some(protocol) = &shared.socket.subprotocol {
             fields.push(("sec-websocket-protocol", protocol));
         }
-        shared.upgrade.write(self.number, now, &fields, out);
+        let unix_ns = shared.unix_zero.at(now);
+        shared.upgrade.write(self.number, unix_ns, &fields, out);
     }
 
     fn traced_as(&self, _number: u64) -> u64 {
@@ -337,10 +338,11 @@ impl Driver for SocketDriver {
 
     fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
         let shared = Arc::clone(&self.shared);
+        let unix_ns = shared.unix_zero.at(now);
         let mut sent = 0;
         for frame in &shared.frames[self.next.clone()] {
             let mask = self.random.mask();
-            let payload = frame.text.of(number, now, &mut self.scratch);
+            let payload = frame.text.of(number, unix_ns, &mut self.scratch);
             sent += payload.len() as u32;
             put_masked(out, frame.opcode, mask, payload);
         }
