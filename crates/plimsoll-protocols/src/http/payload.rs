@@ -102,7 +102,7 @@ impl Payload {
             return Ok(standing_in(&varying.template).into_bytes());
         }
         let text = std::str::from_utf8(&self.bytes).map_err(|e| e.to_string())?;
-        let typed = text.replace("{{", "{{{{");
+        let typed = escaped(text);
         let template = Template::parse(&typed, texts.slots, texts.rows)?;
         let bytes = std::mem::take(&mut self.bytes);
         self.varying = Some(VaryingBody {
@@ -112,6 +112,11 @@ impl Payload {
         });
         Ok(bytes)
     }
+}
+
+/// A text that has no fields, as it is typed: what reads it there looks for fields again.
+pub(super) fn escaped(text: &str) -> String {
+    text.replace("{{", "{{{{")
 }
 
 pub(super) fn has_message(template: &Template) -> bool {

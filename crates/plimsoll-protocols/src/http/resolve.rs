@@ -14,11 +14,11 @@ use plimsoll_model::units::Size;
 
 use super::answers::{http_socket, http_stream, http_tokenizer};
 use super::call::{
-    Conversation, EventStream, FrameCall, HttpCall, HttpVersion, SocketCall, VaryingHttp,
+    Conversation, EventStream, HttpCall, HttpVersion, SocketCall, VaryingBody, VaryingHttp,
 };
 use super::envelopes;
 use super::names::FIELDS;
-use super::payload::{BodySource, Payload, Texts, has_message, payload};
+use super::payload::{BodySource, Payload, Texts, escaped, has_message, payload};
 use super::section::{ConversationSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec};
 use super::users::{conversation, script};
 
@@ -95,11 +95,10 @@ impl Section for HttpSpec {
 fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
     spec.version = Some(call.version);
     spec.method = Some(call.method.clone());
-    // As it is typed: what reads it there looks for fields again.
     let path_varies = call.varying.as_ref().is_some_and(|all| all.path.is_some());
     spec.path = Some(match path_varies {
         true => call.path.clone(),
-        false => call.path.replace("{{", "{{{{"),
+        false => escaped(&call.path),
     });
     // A socket is opened with 101.
     if call.socket.is_none() {
@@ -108,43 +107,34 @@ fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
         spec.expect = Some(statuses.map(spec_of).collect());
     }
     // The body itself, so that the run stays the same when the file changes.
-    if spec.body_file.is_some() {
-        let varying = call.varying.as_ref().and_then(|all| all.body.as_ref());
-        let typed = match varying {
-            Some(body) => Some(body.typed.clone()),
-            None => std::str::from_utf8(&call.body)
-                .ok()
-                .map(|text| text.replace("{{", "{{{{")),
-        };
-        if let Some(typed) = typed {
-            (spec.body, spec.body_file) = (Some(typed), None);
-        }
-    }
+    let varying = call.varying.as_ref().and_then(|all| all.body.as_ref());
+    let body = (&mut spec.body, &mut spec.body_file);
+    fill_in_body(body, &call.body, varying);
     let frames = spec
         .websocket
         .as_mut()
         .and_then(|socket| socket.script.as_mut());
     let resolved = call.socket.iter().flat_map(|socket| &socket.script);
     for (frame, resolved) in frames.into_iter().flatten().zip(resolved) {
-        fill_in_frame(frame, resolved);
+        let body = (&mut frame.body, &mut frame.body_file);
+        fill_in_body(body, &resolved.payload, resolved.varying.as_ref());
     }
     spec.max_body = Some(Size(call.max_body.into()));
     spec.deadline = None;
 }
 
-/// Writes the frame itself out, so that the run stays the same when its file changes.
-fn fill_in_frame(spec: &mut FrameSpec, frame: &FrameCall) {
-    if spec.body_file.is_none() {
-        return;
-    }
-    let typed = match &frame.varying {
+/// Writes the body itself out, where it is that of a file.
+fn fill_in_body(
+    (typed, file): (&mut Option<String>, &mut Option<PathBuf>),
+    bytes: &[u8],
+    varying: Option<&VaryingBody>,
+) {
+    let text = match varying {
         Some(body) => Some(body.typed.clone()),
-        None => std::str::from_utf8(&frame.payload)
-            .ok()
-            .map(|text| text.replace("{{", "{{{{")),
+        None => std::str::from_utf8(bytes).ok().map(escaped),
     };
-    if typed.is_some() {
-        (spec.body, spec.body_file) = (typed, None);
+    if file.is_some() && text.is_some() {
+        (*typed, *file) = (text, None);
     }
 }
 
