@@ -325,27 +325,13 @@ impl<S: Service> Worker<S> {
         Ok(())
     }
 
-    /// The live connection that a token names; `None`: closed earlier among the same events.
-    fn live(&mut self, token: Token) -> Option<&mut Connection<S>> {
-        let (index, generation) = (token.0 as u32, (token.0 >> 32) as u32);
-        let connection = self.connections.get_mut(index as usize)?.as_mut()?;
-        (connection.generation == generation).then_some(connection)
-    }
-
     fn turn(&mut self, event: Ready) {
-        let index = event.token.0 as u32;
-        let generation = (event.token.0 >> 32) as u32;
-        let turn = match self.connections.get_mut(index as usize) {
-            Some(Some(connection)) if connection.generation == generation => {
-                fault::point(S::NAME);
-                let handshakes = &self.counters.handshakes;
-                let to = (&mut self.network, &mut self.buffers);
-                connection.turn(to, &self.service, handshakes)
-            }
-            // Closed earlier among the same events.
-            _ => Turn::Waiting,
+        let Some(connection) = live(&mut self.connections, event.token) else {
+            return;
         };
-        match turn {
+        fault::point(S::NAME);
+        let to = (&mut self.network, &mut self.buffers);
+        match connection.turn(to, &self.service, &self.counters.handshakes) {
             Turn::Waiting => return,
             Turn::Refused => {
                 count(&self.counters.handshakes_failed);
@@ -360,7 +346,7 @@ impl<S: Service> Worker<S> {
                 count(&self.counters.broken);
             }
         }
-        self.close(index);
+        self.close(event.token.0 as u32);
     }
 
     /// False where there is none.
@@ -378,20 +364,30 @@ impl<S: Service> Worker<S> {
     fn expire(&mut self) {
         // Those that have come up long since wait behind one that has not.
         while let Some((deadline, token)) = self.deadlines.front().copied() {
-            let waits = self.live(token).is_some_and(|c| c.is_awaited());
-            if waits && deadline > self.clock.now() {
+            let awaited = live(&mut self.connections, token).filter(|c| c.is_awaited());
+            if awaited.is_some() && deadline > self.clock.now() {
                 break;
             }
-            self.deadlines.pop_front();
-            if waits && let Some(connection) = self.live(token) {
+            if let Some(connection) = awaited {
                 if matches!(connection.transport, Transport::Tls(_)) {
                     tracing::debug!("no tls handshake within {HANDSHAKE_LIMIT:?}");
                     count(&self.counters.handshakes_failed);
                 }
                 self.close(token.0 as u32);
             }
+            self.deadlines.pop_front();
         }
     }
+}
+
+/// The live connection that a token names; `None`: closed earlier among the same events.
+fn live<S: Service>(
+    connections: &mut [Option<Connection<S>>],
+    token: Token,
+) -> Option<&mut Connection<S>> {
+    let (index, generation) = (token.0 as u32, (token.0 >> 32) as u32);
+    let connection = connections.get_mut(index as usize)?.as_mut()?;
+    (connection.generation == generation).then_some(connection)
 }
 
 fn count(counter: &AtomicU64) {
