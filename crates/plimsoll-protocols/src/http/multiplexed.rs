@@ -63,15 +63,6 @@ pub enum Scheme {
     Https,
 }
 
-impl Scheme {
-    fn name(self) -> &'static str {
-        match self {
-            Scheme::Http => "http",
-            Scheme::Https => "https",
-        }
-    }
-}
-
 /// HTTP/2, with its request prepared.
 #[derive(Clone, Debug)]
 pub struct Http2Protocol(Arc<Shared>);
@@ -97,9 +88,13 @@ fn prepare(request: &HttpRequest<'_>, scheme: Scheme) -> Request {
     } = request.call;
     let body = envelopes::body(request.call);
     let length = body.len().to_string();
+    let scheme = match scheme {
+        Scheme::Http => "http",
+        Scheme::Https => "https",
+    };
     let mut fields = vec![
         (":method", method.as_str()),
-        (":scheme", scheme.name()),
+        (":scheme", scheme),
         (":authority", request.host()),
     ];
     let varying_fields = varying.as_ref().and_then(|varying| {
