@@ -10,7 +10,7 @@ use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Messages: the path of a file that is one, a table, or a list of them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BinarySpec(pub Vec<BinarySource>);
 
 /// One message, or several.
@@ -60,12 +60,6 @@ impl Serialize for BinarySource {
             BinarySource::Base64(text) => table.base64 = Some(text),
         }
         table.serialize(serializer)
-    }
-}
-
-impl Serialize for BinarySpec {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
     }
 }
 

@@ -19,18 +19,6 @@ pub struct BinaryMessage {
     pub source: String,
 }
 
-/// What a gRPC call is to send.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Messages<'a> {
-    /// JSON text, which may have the fields of a [`plimsoll_model::template::Template`].
-    Json(&'a str),
-    #[cfg_attr(
-        not(feature = "schema"),
-        expect(dead_code, reason = "only a schema reads them")
-    )]
-    Binary(&'a [BinaryMessage]),
-}
-
 /// A method that exists and a message that fits it.
 #[derive(Clone, Debug)]
 pub(super) struct EncodedCall {
@@ -56,16 +44,6 @@ pub enum GivenMessages {
     Json(String),
     /// In the protobuf encoding.
     Binary(Vec<BinaryMessage>),
-}
-
-impl GivenMessages {
-    pub(super) fn messages(&self) -> Messages<'_> {
-        match self {
-            GivenMessages::Nothing => Messages::Json("{}"),
-            GivenMessages::Json(text) => Messages::Json(text),
-            GivenMessages::Binary(messages) => Messages::Binary(messages),
-        }
-    }
 }
 
 /// One kind of gRPC call, its message encoded.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use plimsoll_model::spec::{Problem, Surroundings};
 use plimsoll_model::template::Rows;
 
-use super::call::{EncodedCall, Messages};
+use super::call::{EncodedCall, GivenMessages};
 use super::schema::{Schema, SchemaError};
 use super::section::GrpcSpec;
 
@@ -41,7 +41,7 @@ pub struct Reflect {
 pub(super) fn encode(
     call: &GrpcSpec,
     method: &str,
-    (messages, rows, metadata): (Messages<'_>, Option<&Rows>, &[(String, String)]),
+    (given, rows, metadata): (&GivenMessages, Option<&Rows>, &[(String, String)]),
     surroundings: &dyn Surroundings,
 ) -> Result<EncodedCall, Problem> {
     let schema = match (&call.proto, &call.descriptor_set) {
@@ -59,14 +59,15 @@ pub(super) fn encode(
             _ => problem,
         }
     })?;
-    let requests = match messages {
-        Messages::Json(json) => schema.encode_all(&method, json, rows),
-        Messages::Binary(given) => schema.take_all(&method, given),
+    let requests = match given {
+        GivenMessages::Nothing => schema.encode_all(&method, "{}", rows),
+        GivenMessages::Json(json) => schema.encode_all(&method, json, rows),
+        GivenMessages::Binary(messages) => schema.take_all(&method, messages),
     };
     let requests = requests.map_err(|e| {
-        let key = match (&e, messages) {
+        let key = match (&e, given) {
             (SchemaError::Row(_), _) => return Problem::new("rows.file", e.to_string()),
-            (_, Messages::Binary(_)) => "message_binary",
+            (_, GivenMessages::Binary(_)) => "message_binary",
             _ if call.message_file.is_some() => "message_file",
             _ => "message",
         };

@@ -55,4 +55,4 @@ pub use head::{ContentType, Encoding, Head, HeadReader, Texts};
 pub use message::{MessageError, MessageReader, PREFIX_LEN};
 pub use request::GrpcRequest;
 pub(crate) use resolve::advice;
-pub use section::{GrpcSpec, MessageSpec, PaceSpec};
+pub use section::{GrpcSpec, MessageSpec};

@@ -19,14 +19,14 @@ use plimsoll_model::units::{Period, Size};
 
 use super::binary::{BinarySource, BinarySpec};
 use super::call::{
-    Compression, EncodedCall, GivenMessages, GrpcCall, Messages, MethodKind, Pace, StreamPlan,
+    Compression, EncodedCall, GivenMessages, GrpcCall, MethodKind, Pace, StreamPlan,
 };
 use super::delimited::binary;
 use super::driver::GrpcProtocol;
 #[cfg(feature = "schema")]
 use super::encoding::encode;
 use super::request::GrpcRequest;
-use super::section::{GrpcSpec, MessageSpec, PaceSpec};
+use super::section::{GrpcSpec, MessageSpec};
 use crate::http2::NOT_SPOKEN;
 #[cfg(all(feature = "schema", feature = "targets"))]
 use crate::owned::Lost;
@@ -219,11 +219,7 @@ impl Section for GrpcSpec {
         }
         if let Some(stream) = call.stream.as_ref().filter(|s| s.kind.client_streams()) {
             self.messages = Some(stream.count);
-            self.pace = Some(match stream.pace {
-                Pace::None => PaceSpec::None,
-                Pace::Answers => PaceSpec::Answers,
-                Pace::Every(gap) => PaceSpec::Every(Period(gap)),
-            });
+            self.pace = Some(stream.pace);
         }
         self.compression = Some(match call.compression {
             None => "none".to_owned(),
@@ -307,8 +303,7 @@ fn grpc_call(
     if spec.rows.is_some() && rows.is_none() {
         return None;
     }
-    let messages = given.messages();
-    let uses_rows = matches!(messages, Messages::Json(text) if template::uses_rows(text));
+    let uses_rows = matches!(&given, GivenMessages::Json(text) if template::uses_rows(text));
     if rows.is_some() && !uses_rows && !metadata.uses_rows {
         problems.add(
             "rows",
@@ -319,7 +314,7 @@ fn grpc_call(
     let of_question = variation.clone().traced(drawn_trace_ids());
     let first = metadata.clone().in_requests(&of_question).of(0, 0);
     let fields = metadata.in_requests(&variation);
-    let asked = (messages, rows.as_ref(), first.as_slice());
+    let asked = (&given, rows.as_ref(), first.as_slice());
     let encoded = encode(call, method, asked, surroundings);
     let encoded = encoded.map_err(|problem| problems.0.push(problem)).ok()?;
     let stream = stream(problems, call, &encoded);
@@ -369,9 +364,7 @@ fn stream(problems: &mut Problems, call: &GrpcSpec, encoded: &EncodedCall) -> Op
         return None;
     }
     let pace = match call.pace {
-        None | Some(PaceSpec::None) => Pace::None,
-        Some(PaceSpec::Answers) if kind == MethodKind::Bidirectional => Pace::Answers,
-        Some(PaceSpec::Answers) => {
+        Some(Pace::Answers) if kind != MethodKind::Bidirectional => {
             problems.add(
                 "call.grpc.pace",
                 format!(
@@ -381,8 +374,8 @@ fn stream(problems: &mut Problems, call: &GrpcSpec, encoded: &EncodedCall) -> Op
             );
             Pace::None
         }
-        Some(PaceSpec::Every(period)) if period.0.is_zero() => Pace::None,
-        Some(PaceSpec::Every(period)) => Pace::Every(period.0),
+        Some(Pace::Every(gap)) if gap.is_zero() => Pace::None,
+        pace => pace.unwrap_or(Pace::None),
     };
     let count = match kind.client_streams() {
         true => call.messages.unwrap_or(encoded.messages.len() as u32),
@@ -446,7 +439,7 @@ fn message(
 fn encode(
     _: &GrpcSpec,
     method: &str,
-    _: (Messages<'_>, Option<&template::Rows>, &[(String, String)]),
+    _: (&GivenMessages, Option<&template::Rows>, &[(String, String)]),
     _: &dyn Surroundings,
 ) -> Result<EncodedCall, Problem> {
     let problem = format!("{method} can't be looked up here");

@@ -9,6 +9,7 @@ use plimsoll_model::units::{Period, Size};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::binary::BinarySpec;
+use super::call::Pace;
 use crate::flags::CredentialFlags;
 
 /// One kind of gRPC call.
@@ -110,7 +111,7 @@ pub struct GrpcSpec {
     /// Streams: time between two messages of a call, or "answers": each after the answer to
     /// the one before [default: all at once].
     #[arg(long, value_name = "TIME", help_heading = "Call")]
-    pub pace: Option<PaceSpec>,
+    pub pace: Option<Pace>,
 
     /// Streams: messages that the server must send on a call; with any other number the call fails.
     #[arg(long, value_name = "N", help_heading = "Call")]
@@ -170,40 +171,29 @@ impl<'de> Deserialize<'de> for MessageSpec {
     }
 }
 
-/// When the messages of a stream are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PaceSpec {
-    /// All at once.
-    None,
-    /// Each after the answer to the one before.
-    Answers,
-    /// With this time between two.
-    Every(Period),
-}
-
-impl std::str::FromStr for PaceSpec {
+impl std::str::FromStr for Pace {
     type Err = String;
-    fn from_str(text: &str) -> Result<PaceSpec, Self::Err> {
+    fn from_str(text: &str) -> Result<Pace, Self::Err> {
         match text.trim() {
-            "none" => Ok(PaceSpec::None),
-            "answers" => Ok(PaceSpec::Answers),
-            text => text.parse().map(PaceSpec::Every),
+            "none" => Ok(Pace::None),
+            "answers" => Ok(Pace::Answers),
+            text => text.parse().map(|Period(gap)| Pace::Every(gap)),
         }
     }
 }
 
-impl Serialize for PaceSpec {
+impl Serialize for Pace {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            PaceSpec::None => serializer.serialize_str("none"),
-            PaceSpec::Answers => serializer.serialize_str("answers"),
-            PaceSpec::Every(period) => period.serialize(serializer),
+            Pace::None => serializer.serialize_str("none"),
+            Pace::Answers => serializer.serialize_str("answers"),
+            Pace::Every(gap) => Period(*gap).serialize(serializer),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for PaceSpec {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<PaceSpec, D::Error> {
+impl<'de> Deserialize<'de> for Pace {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Pace, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse()
             .map_err(|e| de::Error::custom(format!("{e}; or \"answers\", or \"none\"")))
