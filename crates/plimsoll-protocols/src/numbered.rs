@@ -1,12 +1,14 @@
-//! What a client keeps of a connection whose frames carry ids, whatever their format: its
-//! calls by id, heartbeats, how far it is, and the failures reported on it.
+//! The client side of a connection whose frames carry ids: its calls by id, heartbeats, how far
+//! it is, and the failures reported on it. In what such protocols differ is a [`Format`].
 //!
-//! Invariant: every call begun here and not cancelled is in `calls` or in `over`, and
-//! leaves it with exactly one [`Event::Done`].
+//! Invariants: every call started and not cancelled is in `calls` or in `over`, and leaves it with
+//! exactly one [`Event::Done`]; an id is not used twice while its call is in flight; a connection
+//! keeps no bytes but a partial frame. Called by the engine's worker loop.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
-use plimsoll_engine::driver::{CallId, Done, Event, ProtocolError};
+use plimsoll_engine::driver::{CallId, Done, Driver, Event, ProtocolError};
 use plimsoll_model::spec::{Limit, Problems};
 use plimsoll_model::{Outcome, Time};
 
@@ -20,7 +22,7 @@ const MAX_DETAILS: u8 = 5;
 const DETAIL_LENGTH: usize = 300;
 
 /// A buffer for partial frames larger than this is given back when it is empty. Bytes.
-pub(crate) const KEPT_PARTIAL: usize = 64;
+const KEPT_PARTIAL: usize = 64;
 
 /// How far the connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,9 +89,83 @@ pub(crate) fn check(
     }
 }
 
-/// One connection's state but the bytes of its frames.
+/// What protocols differ in whose frames carry ids. A connection has one of its own.
+pub trait Format: Debug {
+    /// A whole frame of the server.
+    type Frame<'a>;
+
+    /// What messages call it.
+    fn name(&self) -> &str;
+
+    /// Calls end when they are sent: no answer comes.
+    fn is_oneway(&self) -> bool;
+
+    /// Takes over a request that has changed; its length in bytes. `None`: it is as it was.
+    #[inline]
+    fn renew(&mut self) -> Option<u32> {
+        None
+    }
+
+    /// Appends the request of a call that has waited so long since it was due, where it matters.
+    ///
+    /// # Errors
+    /// What the call ends with, where it can't be written; then nothing is appended.
+    fn request(&self, id: u32, waited: Option<Duration>, out: &mut Vec<u8>) -> Result<(), Outcome>;
+
+    /// The frame that `bytes` begin with, and its length; `None`: not all of it is there.
+    ///
+    /// # Errors
+    /// The bytes can't become a frame.
+    fn read<'a>(
+        &mut self,
+        bytes: &'a [u8],
+    ) -> Result<Option<(Self::Frame<'a>, usize)>, ProtocolError>;
+
+    /// How many bytes the frame needs of which [`Format::read`] has seen only `partial`; more than that. `None`: it
+    /// is not known.
+    fn needed(&self, partial: &[u8]) -> Option<usize>;
+
+    /// What a frame is for.
+    fn purpose(frame: &Self::Frame<'_>) -> Purpose;
+
+    /// How the call of an answer has ended.
+    fn outcome(&self, answer: &Self::Frame<'_>) -> Outcome;
+
+    /// Why a call has failed, in words.
+    fn why(&self, answer: &Self::Frame<'_>) -> Option<String>;
+
+    /// Appends what the server is owed for a frame that asks for something.
+    ///
+    /// # Errors
+    /// It can't be written.
+    fn respond(&self, asking: &Self::Frame<'_>, out: &mut Vec<u8>) -> Result<(), ProtocolError>;
+
+    /// Appends a heartbeat.
+    ///
+    /// # Errors
+    /// It can't be written.
+    fn heartbeat(&self, id: u32, out: &mut Vec<u8>) -> Result<(), ProtocolError>;
+}
+
+/// What a server's frame is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To answer the request of this id.
+    Answer(u32),
+    /// To answer the heartbeat of this id.
+    HeartbeatAck(u32),
+    /// To take no more requests.
+    GoAway,
+    /// To be answered.
+    Ask,
+    /// For nothing that a client knows.
+    Other,
+}
+
+/// One connection's client side.
 #[derive(Debug)]
-pub(crate) struct Numbered {
+pub struct Numbered<F> {
+    format: F,
     calls: Calls,
     /// Calls that are over and not yet reported: oneway ones that were sent, and those
     /// that could not be written.
@@ -99,11 +175,16 @@ pub(crate) struct Numbered {
     in_flight: u32,
     details_given: u8,
     stage: Stage,
+    /// The beginning of a frame, between two calls of `receive`.
+    partial: Vec<u8>,
+    /// When it began to arrive.
+    partial_began: Time,
 }
 
-impl Numbered {
-    pub(crate) fn new(settings: Settings) -> Numbered {
+impl<F: Format> Numbered<F> {
+    pub(crate) fn new(format: F, settings: Settings) -> Numbered<F> {
         Numbered {
+            format,
             calls: Calls::default(),
             over: Vec::new(),
             heartbeats: Heartbeats::new(settings.heartbeat),
@@ -111,40 +192,155 @@ impl Numbered {
             in_flight: settings.in_flight,
             details_given: 0,
             stage: Stage::Closed,
+            partial: Vec::new(),
+            partial_began: Time::ZERO,
         }
     }
 
-    /// Requests have so many bytes from now on.
-    pub(crate) fn resize_requests(&mut self, bytes: u32) {
-        self.request_bytes = bytes;
+    /// No more calls from now on.
+    fn drain(&mut self) {
+        self.stage = self.stage.max(Stage::Draining);
     }
 
-    pub(crate) fn open(&mut self, now: Time) {
+    #[inline]
+    fn begin(&mut self, call: CallId, waited: Option<Duration>, now: Time, out: &mut Vec<u8>) {
+        if let Some(bytes) = self.format.renew() {
+            self.request_bytes = bytes;
+        }
+        self.heartbeats.active(now);
+        let oneway = self.format.is_oneway();
+        let id = if oneway {
+            self.calls.new_id()
+        } else {
+            self.calls.insert(call)
+        };
+        match self.format.request(id, waited, out) {
+            Ok(()) if oneway => self.over.push((call, Outcome::Ok)),
+            Ok(()) => {}
+            // Such a request was written before the run, and now it can't be.
+            Err(outcome) => {
+                self.calls.take(id);
+                self.over.push((call, outcome));
+                self.drain();
+            }
+        }
+    }
+
+    fn receive_frames(
+        &mut self,
+        mut input: &[u8],
+        now: Time,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), ProtocolError> {
+        if !self.partial.is_empty() {
+            let mut partial = std::mem::take(&mut self.partial);
+            // Only what the frame lacks is copied, where that is known.
+            loop {
+                let had = partial.len();
+                let needed = self.format.needed(&partial);
+                let lacks = needed.map_or(input.len(), |needed| needed.saturating_sub(had));
+                let Some((more, rest)) = input.split_at_checked(lacks) else {
+                    partial.extend_from_slice(input);
+                    self.partial = partial;
+                    return Ok(());
+                };
+                partial.extend_from_slice(more);
+                if let Some((frame, length)) = self.format.read(&partial)? {
+                    self.frame(&frame, length, self.partial_began, out, events)?;
+                    input = &input[length.saturating_sub(had)..];
+                    break;
+                }
+                input = rest;
+                if input.is_empty() {
+                    self.partial = partial;
+                    return Ok(());
+                }
+            }
+            if partial.capacity() <= KEPT_PARTIAL {
+                partial.clear();
+                self.partial = partial;
+            }
+        }
+        while let Some((frame, length)) = self.format.read(input)? {
+            self.frame(&frame, length, now, out, events)?;
+            input = &input[length..];
+        }
+        if !input.is_empty() {
+            self.partial.extend_from_slice(input);
+            self.partial_began = now;
+        }
+        Ok(())
+    }
+
+    /// A frame that began to arrive at `began`.
+    #[inline]
+    fn frame(
+        &mut self,
+        frame: &F::Frame<'_>,
+        length: usize,
+        began: Time,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), ProtocolError> {
+        let Purpose::Answer(id) = F::purpose(frame) else {
+            return self.rare(frame, out);
+        };
+        let call = match self.calls.take(id) {
+            Found::Open(call) => call,
+            Found::Late => {
+                events.push(Event::Late);
+                return Ok(());
+            }
+            // An answer to nothing, or the second one to the same call.
+            Found::Unknown => return Ok(()),
+        };
+        let outcome = self.format.outcome(frame);
+        if !outcome.is_ok() {
+            let why = || self.format.why(frame);
+            detail(&mut self.details_given, outcome, why, events);
+        }
+        events.push(Event::Done(Done {
+            call,
+            outcome,
+            first_byte: began,
+            bytes_sent: self.request_bytes,
+            bytes_received: u32::try_from(length).unwrap_or(u32::MAX),
+        }));
+        Ok(())
+    }
+
+    /// Heartbeats, and what a server asks of its clients.
+    #[cold]
+    fn rare(&mut self, frame: &F::Frame<'_>, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
+        match F::purpose(frame) {
+            Purpose::HeartbeatAck(id) => self.heartbeats.answered(id),
+            Purpose::GoAway => self.drain(),
+            Purpose::Ask => return self.format.respond(frame, out),
+            Purpose::Answer(_) | Purpose::Other => {}
+        }
+        Ok(())
+    }
+
+    fn report_over(&mut self, events: &mut Vec<Event>) {
+        let bytes_sent = self.request_bytes;
+        let over = self.over.drain(..);
+        events.extend(over.map(|(call, outcome)| unanswered(call, outcome, bytes_sent)));
+    }
+}
+
+impl<F: Format> Driver for Numbered<F> {
+    fn open(&mut self, now: Time, _out: &mut Vec<u8>) {
         self.stage = Stage::Ready;
         self.heartbeats.active(now);
     }
 
-    pub(crate) fn is_ready(&self) -> bool {
+    fn is_ready(&self) -> bool {
         self.stage >= Stage::Ready
     }
 
-    pub(crate) fn is_draining(&self) -> bool {
-        self.stage >= Stage::Draining
-    }
-
-    /// No more calls from now on.
-    pub(crate) fn drain(&mut self) {
-        self.stage = self.stage.max(Stage::Draining);
-    }
-
-    /// Nothing more at all.
-    pub(crate) fn fail(&mut self) {
-        self.stage = Stage::Failed;
-    }
-
-    /// Calls that may be started now.
     #[inline]
-    pub(crate) fn capacity(&self) -> usize {
+    fn capacity(&self) -> usize {
         if self.stage != Stage::Ready {
             return 0;
         }
@@ -152,48 +348,40 @@ impl Numbered {
         (self.in_flight as usize).saturating_sub(taken)
     }
 
-    /// The id of a call that waits for its answer.
+    fn is_draining(&self) -> bool {
+        self.stage >= Stage::Draining
+    }
+
     #[inline]
-    pub(crate) fn begin(&mut self, call: CallId, now: Time) -> u32 {
-        self.heartbeats.active(now);
-        self.calls.insert(call)
+    fn start(&mut self, call: CallId, _number: u64, now: Time, out: &mut Vec<u8>) {
+        self.begin(call, None, now, out);
     }
 
-    /// The id of a call that no answer comes to; [`Numbered::over`] is to end it.
-    #[inline]
-    pub(crate) fn begin_oneway(&mut self, now: Time) -> u32 {
-        self.heartbeats.active(now);
-        self.calls.new_id()
+    fn start_waited(
+        &mut self,
+        call: CallId,
+        _number: u64,
+        waited: Duration,
+        now: Time,
+        out: &mut Vec<u8>,
+    ) {
+        self.begin(call, Some(waited), now, out);
     }
 
-    /// The call with that id will not be answered, since it was not sent.
-    pub(crate) fn unsent(&mut self, id: u32) {
-        self.calls.take(id);
-    }
-
-    /// The call is over; it is reported at the next occasion.
-    #[inline]
-    pub(crate) fn over(&mut self, call: CallId, outcome: Outcome) {
-        self.over.push((call, outcome));
-    }
-
-    /// Whether a call waits to be reported that did not end well.
-    pub(crate) fn has_failed_over(&self) -> bool {
-        self.over.iter().any(|(_, outcome)| !outcome.is_ok())
-    }
-
-    /// Neither protocol has a word for it: the server works on.
-    pub(crate) fn cancel(&mut self, call: CallId) {
+    /// No such protocol has a word for it: the server works on.
+    fn cancel(&mut self, call: CallId, _now: Time, _out: &mut Vec<u8>) {
         self.over.retain(|(over, _)| *over != call);
         self.calls.cancel(call);
     }
 
-    /// Bytes have come.
-    ///
-    /// # Errors
-    /// When the connection has failed.
     #[inline]
-    pub(crate) fn receive(&mut self, now: Time) -> Result<(), ProtocolError> {
+    fn receive(
+        &mut self,
+        bytes: &[u8],
+        now: Time,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), ProtocolError> {
         if self.stage == Stage::Failed {
             return Err(ProtocolError {
                 outcome: Outcome::ProtocolError,
@@ -201,74 +389,13 @@ impl Numbered {
             });
         }
         self.heartbeats.active(now);
-        Ok(())
+        self.receive_frames(bytes, now, out, events)
+            .inspect_err(|_| self.stage = Stage::Failed)
     }
 
-    /// The call that an answer with this id ends, if it waits for one; the answer to a
-    /// cancelled one is reported as late.
-    #[inline]
-    pub(crate) fn answered(&mut self, id: u32, events: &mut Vec<Event>) -> Option<CallId> {
-        match self.calls.take(id) {
-            Found::Open(call) => Some(call),
-            Found::Late => {
-                events.push(Event::Late);
-                None
-            }
-            // An answer to nothing, or the second one to the same call.
-            Found::Unknown => None,
-        }
-    }
-
-    /// The end of an answered call; `length`: the answer's, in bytes.
-    #[inline]
-    pub(crate) fn done(
-        &self,
-        call: CallId,
-        outcome: Outcome,
-        first_byte: Time,
-        length: usize,
-    ) -> Event {
-        Event::Done(Done {
-            call,
-            outcome,
-            first_byte,
-            bytes_sent: self.request_bytes,
-            bytes_received: u32::try_from(length).unwrap_or(u32::MAX),
-        })
-    }
-
-    pub(crate) fn heartbeat_answered(&mut self, id: u32) {
-        self.heartbeats.answered(id);
-    }
-
-    /// Reports what went wrong, unless this connection has reported enough; `text` is asked
-    /// for only then.
-    pub(crate) fn detail(
-        &mut self,
-        outcome: Outcome,
-        text: impl FnOnce() -> Option<String>,
-        events: &mut Vec<Event>,
-    ) {
-        if self.details_given < MAX_DETAILS
-            && let Some(text) = text()
-        {
-            self.details_given += 1;
-            let text = text.chars().take(DETAIL_LENGTH).collect();
-            events.push(Event::Detail { outcome, text });
-        }
-    }
-
-    /// The server has ended the connection. `partial`: what had come of a frame.
-    ///
-    /// # Errors
-    /// When something was still to come.
-    pub(crate) fn receive_end(
-        &mut self,
-        partial: &[u8],
-        events: &mut Vec<Event>,
-    ) -> Result<(), ProtocolError> {
+    fn receive_end(&mut self, _now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
         self.report_over(events);
-        let when = match (partial, self.calls.open()) {
+        let when = match (&self.partial[..], self.calls.open()) {
             ([], 0) => return Ok(()),
             ([], open) => format!("with {open} calls in flight"),
             _ => "in the middle of a frame".to_owned(),
@@ -279,55 +406,72 @@ impl Numbered {
         })
     }
 
-    /// When [`Numbered::expire`] has something to do.
     #[inline]
-    pub(crate) fn deadline(&self) -> Option<Time> {
+    fn deadline(&self) -> Option<Time> {
         if !self.over.is_empty() {
             return Some(self.heartbeats.last_active());
         }
         self.heartbeats.deadline(self.stage == Stage::Ready)
     }
 
-    /// Reports what is over. If a heartbeat is due: its id, for [`Numbered::beat_sent`].
-    pub(crate) fn expire(&mut self, now: Time, events: &mut Vec<Event>) -> Option<u32> {
+    fn expire(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        if let Some((_, outcome)) = self.over.iter().find(|(_, outcome)| !outcome.is_ok()) {
+            let why = || Some(format!("{} could not write a request", self.format.name()));
+            detail(&mut self.details_given, *outcome, why, events);
+        }
         self.report_over(events);
         match self.heartbeats.expire(now) {
-            Due::Beat if self.stage == Stage::Ready => Some(self.calls.new_id()),
-            Due::Nothing | Due::Beat => None,
+            Due::Beat if self.stage == Stage::Ready => {
+                let id = self.calls.new_id();
+                match self.format.heartbeat(id, out) {
+                    Ok(()) => self.heartbeats.sent(id, now),
+                    Err(error) => {
+                        self.drain();
+                        let why = || Some(error.detail);
+                        detail(&mut self.details_given, error.outcome, why, events);
+                    }
+                }
+            }
+            Due::Nothing | Due::Beat => {}
             Due::GiveUp => {
                 self.drain();
-                let text = || {
+                let why = || {
                     Some(format!(
                         "{MAX_MISSED} heartbeats in a row were not answered"
                     ))
                 };
-                self.detail(Outcome::NoAnswer, text, events);
-                None
+                detail(&mut self.details_given, Outcome::NoAnswer, why, events);
             }
         }
     }
 
-    /// A heartbeat with this id was sent.
-    pub(crate) fn beat_sent(&mut self, id: u32, now: Time) {
-        self.heartbeats.sent(id, now);
-    }
-
-    /// Ends the connection and, with `outcome`, all that is in flight on it.
-    pub(crate) fn abort(&mut self, outcome: Outcome, events: &mut Vec<Event>) {
+    fn abort(&mut self, outcome: Outcome, _now: Time, events: &mut Vec<Event>) {
         self.stage = Stage::Failed;
         self.report_over(events);
         let bytes_sent = self.request_bytes;
-        events.extend(
-            self.calls
-                .drain()
-                .map(|call| unanswered(call, outcome, bytes_sent)),
-        );
+        let open = self.calls.drain();
+        events.extend(open.map(|call| unanswered(call, outcome, bytes_sent)));
+        self.partial = Vec::new();
     }
 
-    fn report_over(&mut self, events: &mut Vec<Event>) {
-        let bytes_sent = self.request_bytes;
-        let over = self.over.drain(..);
-        events.extend(over.map(|(call, outcome)| unanswered(call, outcome, bytes_sent)));
+    /// No such protocol has a farewell: closing the transport is all.
+    fn finish(&mut self, _out: &mut Vec<u8>) {}
+}
+
+/// Reports what went wrong, unless this connection has `given` enough reports; `text` is asked
+/// for only then.
+fn detail(
+    given: &mut u8,
+    outcome: Outcome,
+    text: impl FnOnce() -> Option<String>,
+    events: &mut Vec<Event>,
+) {
+    if *given < MAX_DETAILS
+        && let Some(text) = text()
+    {
+        *given += 1;
+        let text = text.chars().take(DETAIL_LENGTH).collect();
+        events.push(Event::Detail { outcome, text });
     }
 }
 

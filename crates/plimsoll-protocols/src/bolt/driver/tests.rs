@@ -1,8 +1,9 @@
 use super::super::frame::{Form, MAX_CONTENT};
 use super::super::hessian::Value;
 use super::*;
+use plimsoll_engine::driver::{CallId, Driver, Event};
+use plimsoll_model::Time;
 use proptest::prelude::*;
-use std::time::Duration;
 
 const START: Time = Time(1_000_000);
 

@@ -1,11 +1,12 @@
 use super::super::{Content, frame_of};
 use super::*;
+use plimsoll_engine::driver::{CallId, Driver, Event};
+use plimsoll_model::Time;
 use plimsoll_plugin::guest::{self, Matches, Out, Plugin};
 use plimsoll_plugin::{Codec, MAX_FRAME, abi};
 use proptest::prelude::*;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 #[path = "../../../../plimsoll-plugin/examples/x_example.rs"]
 mod x_example;
