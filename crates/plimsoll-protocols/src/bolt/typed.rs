@@ -41,7 +41,7 @@ pub fn service<'a>(
         .iter()
         .map(from_json)
         .collect::<Result<Vec<Value>, _>>()
-        .map_err(|e| wrong(e.to_string()))?;
+        .map_err(wrong)?;
     let signature = match signature {
         None => arguments
             .iter()
@@ -87,8 +87,7 @@ pub fn raw<'a>(
 /// The problem of the JSON.
 pub fn content(json: &str) -> Result<Vec<u8>, String> {
     let json = serde_json::from_str(json).map_err(|e| format!("not JSON: {e}"))?;
-    let value = from_json(&json).map_err(|e| e.to_string())?;
-    Ok(hessian::encode(&value))
+    Ok(hessian::encode(&from_json(&json)?))
 }
 
 fn with<'a>(mut map: Vec<u8>, extra: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<u8> {

@@ -98,6 +98,12 @@ impl<'a> Decoder<'a> {
         }
     }
 
+    /// The byte that was read last can't stand there.
+    fn unexpected(&mut self, tag: u8) -> HessianError {
+        self.at -= 1;
+        self.error(Problem::Tag(tag))
+    }
+
     /// The next value.
     ///
     /// # Errors
@@ -110,6 +116,10 @@ impl<'a> Decoder<'a> {
         let value = self.nested();
         self.depth -= 1;
         value
+    }
+
+    fn values(&mut self, count: usize) -> Result<Vec<Value>, HessianError> {
+        (0..count).map(|_| self.value()).collect()
     }
 
     fn nested(&mut self) -> Result<Value, HessianError> {
@@ -145,10 +155,7 @@ impl<'a> Decoder<'a> {
             b'R' => self.reference(0)?,
             0x4a => self.reference(1)?,
             0x4b => self.reference(2)?,
-            other => {
-                self.at -= 1;
-                return Err(self.error(Problem::Tag(other)));
-            }
+            other => return Err(self.unexpected(other)),
         })
     }
 
@@ -195,10 +202,7 @@ impl<'a> Decoder<'a> {
             0xc0..=0xcf => (i32::from(tag) - 0xc8) << 8 | i32::from(self.byte()?),
             0xd0..=0xd7 => (i32::from(tag) - 0xd4) << 16 | i32::from(self.be_u16()?),
             b'I' => self.be_i32()?,
-            other => {
-                self.at -= 1;
-                return Err(self.error(Problem::Tag(other)));
-            }
+            other => return Err(self.unexpected(other)),
         })
     }
 
@@ -213,36 +217,31 @@ impl<'a> Decoder<'a> {
         usize::try_from(length).map_err(|_| self.error(Problem::Length(length)))
     }
 
-    fn string_tail(&mut self, tag: u8) -> Result<String, HessianError> {
-        let mut text = Text::default();
-        let mut tag = tag;
+    fn string_tail(&mut self, mut tag: u8) -> Result<String, HessianError> {
+        let mut text = Vec::new();
         loop {
-            match tag {
-                0x00..=0x1f => {
-                    self.units(usize::from(tag), &mut text)?;
-                    break;
-                }
-                b'S' => {
-                    let units = self.be_u16()?;
-                    self.units(usize::from(units), &mut text)?;
-                    break;
-                }
-                b's' => {
-                    let units = self.be_u16()?;
-                    self.units(usize::from(units), &mut text)?;
-                    tag = self.byte()?;
-                }
-                other => {
-                    self.at -= 1;
-                    return Err(self.error(Problem::Tag(other)));
-                }
+            let units = match tag {
+                0x00..=0x1f => u16::from(tag),
+                b'S' | b's' => self.be_u16()?,
+                other => return Err(self.unexpected(other)),
+            };
+            self.units(units.into(), &mut text)?;
+            if tag != b's' {
+                return Ok(String::from_utf16_lossy(&text));
             }
+            tag = self.byte()?;
         }
-        Ok(text.finish())
+    }
+
+    /// A text of so many UTF-16 units: a supplementary character is two of them.
+    fn text(&mut self, units: usize) -> Result<String, HessianError> {
+        let mut text = Vec::new();
+        self.units(units, &mut text)?;
+        Ok(String::from_utf16_lossy(&text))
     }
 
     /// So many UTF-16 units, each in one to three bytes.
-    fn units(&mut self, units: usize, text: &mut Text) -> Result<(), HessianError> {
+    fn units(&mut self, units: usize, text: &mut Vec<u16>) -> Result<(), HessianError> {
         // Every unit takes a byte at least.
         if units > self.left() {
             return Err(self.error(Problem::Cut));
@@ -269,30 +268,19 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    fn bytes_tail(&mut self, tag: u8) -> Result<Vec<u8>, HessianError> {
+    fn bytes_tail(&mut self, mut tag: u8) -> Result<Vec<u8>, HessianError> {
         let mut all = Vec::new();
-        let mut tag = tag;
         loop {
-            match tag {
-                0x20..=0x2f => {
-                    all.extend_from_slice(self.take(usize::from(tag - 0x20))?);
-                    return Ok(all);
-                }
-                b'B' => {
-                    let length = self.be_u16()?;
-                    all.extend_from_slice(self.take(usize::from(length))?);
-                    return Ok(all);
-                }
-                b'b' => {
-                    let length = self.be_u16()?;
-                    all.extend_from_slice(self.take(usize::from(length))?);
-                    tag = self.byte()?;
-                }
-                other => {
-                    self.at -= 1;
-                    return Err(self.error(Problem::Tag(other)));
-                }
+            let length = match tag {
+                0x20..=0x2f => u16::from(tag - 0x20),
+                b'B' | b'b' => self.be_u16()?,
+                other => return Err(self.unexpected(other)),
+            };
+            all.extend_from_slice(self.take(length.into())?);
+            if tag != b'b' {
+                return Ok(all);
             }
+            tag = self.byte()?;
         }
     }
 
@@ -306,9 +294,7 @@ impl<'a> Decoder<'a> {
     fn class_name(&mut self) -> Result<Option<String>, HessianError> {
         if self.next_is(b't') {
             let units = self.be_u16()?;
-            let mut text = Text::default();
-            self.units(usize::from(units), &mut text)?;
-            let name = text.finish();
+            let name = self.text(units.into())?;
             self.types.push(name.clone());
             return Ok(Some(name));
         }
@@ -354,10 +340,7 @@ impl<'a> Decoder<'a> {
         let number = self.int()?;
         let class = Some(self.named_type(number)?);
         let length = self.length()?;
-        let mut items = Vec::new();
-        for _ in 0..length {
-            items.push(self.value()?);
-        }
+        let items = self.values(length)?;
         Ok(Value::List { class, items })
     }
 
@@ -374,12 +357,9 @@ impl<'a> Decoder<'a> {
 
     fn class(&mut self) -> Result<(), HessianError> {
         let length = self.length()?;
-        let mut text = Text::default();
-        self.units(length, &mut text)?;
-        let name = text.finish();
-        let count = self.length()?;
+        let name = self.text(length)?;
         let mut fields = Vec::new();
-        for _ in 0..count {
+        for _ in 0..self.length()? {
             let tag = self.byte()?;
             fields.push(self.string_tail(tag)?);
         }
@@ -395,10 +375,7 @@ impl<'a> Decoder<'a> {
             .cloned()
             .ok_or_else(|| self.error(Problem::Class(number)))?;
         self.begun += 1;
-        let mut fields = Vec::new();
-        for _ in 0..class.fields.len() {
-            fields.push(self.value()?);
-        }
+        let fields = self.values(class.fields.len())?;
         Ok(Value::Object { class, fields })
     }
 
@@ -413,44 +390,5 @@ impl<'a> Decoder<'a> {
         } else {
             Err(self.error(Problem::Ref(number)))
         }
-    }
-}
-
-/// Puts UTF-16 units together: a supplementary character arrives as two of them.
-#[derive(Default)]
-struct Text {
-    text: String,
-    high: Option<u16>,
-}
-
-impl Text {
-    fn push(&mut self, unit: u16) {
-        match (self.high.take(), unit) {
-            (Some(high), 0xdc00..=0xdfff) => {
-                let code = 0x10000 + (u32::from(high & 0x3ff) << 10) + u32::from(unit & 0x3ff);
-                self.text
-                    .push(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
-            }
-            (None, 0xd800..=0xdbff) => self.high = Some(unit),
-            (stray, unit) => {
-                if stray.is_some() {
-                    self.text.push(char::REPLACEMENT_CHARACTER);
-                }
-                if (0xd800..=0xdbff).contains(&unit) {
-                    self.high = Some(unit);
-                } else {
-                    self.text.push(
-                        char::from_u32(u32::from(unit)).unwrap_or(char::REPLACEMENT_CHARACTER),
-                    );
-                }
-            }
-        }
-    }
-
-    fn finish(mut self) -> String {
-        if self.high.is_some() {
-            self.text.push(char::REPLACEMENT_CHARACTER);
-        }
-        self.text
     }
 }

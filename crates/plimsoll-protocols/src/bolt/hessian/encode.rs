@@ -36,10 +36,7 @@ impl Encoder {
             Value::Int(number) => self.int(*number),
             Value::Long(number) => self.long(*number),
             Value::Double(number) => self.double(*number),
-            Value::Date(millis) => {
-                self.out.push(b'd');
-                self.out.extend_from_slice(&millis.to_be_bytes());
-            }
+            Value::Date(millis) => self.tagged(b'd', millis.to_be_bytes()),
             Value::String(text) => self.string(text),
             Value::Bytes(bytes) => self.bytes(bytes),
             Value::List { class, items } => {
@@ -47,11 +44,7 @@ impl Encoder {
                 self.class_name(class.as_deref());
                 match u8::try_from(items.len()) {
                     Ok(length) => self.out.extend_from_slice(&[b'n', length]),
-                    Err(_) => {
-                        self.out.push(b'l');
-                        self.out
-                            .extend_from_slice(&length_of(items.len()).to_be_bytes());
-                    }
+                    Err(_) => self.tagged(b'l', length_of(items.len()).to_be_bytes()),
                 }
                 for item in items {
                     self.value(item);
@@ -72,48 +65,36 @@ impl Encoder {
         }
     }
 
+    fn tagged<const N: usize>(&mut self, tag: u8, bytes: [u8; N]) {
+        self.out.push(tag);
+        self.out.extend_from_slice(&bytes);
+    }
+
     fn int(&mut self, number: i32) {
         match number {
             -16..=47 => self.out.push((0x90 + number) as u8),
-            -2048..=2047 => {
-                self.out.push((0xc8 + (number >> 8)) as u8);
-                self.out.push(number as u8);
-            }
-            _ => {
-                self.out.push(b'I');
-                self.out.extend_from_slice(&number.to_be_bytes());
-            }
+            -2048..=2047 => self.tagged((0xc8 + (number >> 8)) as u8, [number as u8]),
+            _ => self.tagged(b'I', number.to_be_bytes()),
         }
     }
 
     fn long(&mut self, number: i64) {
         match number {
             -8..=15 => self.out.push((0xe0 + number) as u8),
-            -2048..=2047 => {
-                self.out.push((0xf8 + (number >> 8)) as u8);
-                self.out.push(number as u8);
-            }
+            -2048..=2047 => self.tagged((0xf8 + (number >> 8)) as u8, [number as u8]),
             -262_144..=262_143 => {
-                self.out.push((0x3c + (number >> 16)) as u8);
-                self.out.extend_from_slice(&(number as u16).to_be_bytes());
+                self.tagged((0x3c + (number >> 16)) as u8, (number as u16).to_be_bytes());
             }
             _ => match i32::try_from(number) {
-                Ok(number) => {
-                    self.out.push(0x77);
-                    self.out.extend_from_slice(&number.to_be_bytes());
-                }
-                Err(_) => {
-                    self.out.push(b'L');
-                    self.out.extend_from_slice(&number.to_be_bytes());
-                }
+                Ok(number) => self.tagged(0x77, number.to_be_bytes()),
+                Err(_) => self.tagged(b'L', number.to_be_bytes()),
             },
         }
     }
 
     /// In full: the forms for whole numbers save bytes and cost a sign of zero.
     fn double(&mut self, number: f64) {
-        self.out.push(b'D');
-        self.out.extend_from_slice(&number.to_bits().to_be_bytes());
+        self.tagged(b'D', number.to_be_bytes());
     }
 
     fn string(&mut self, text: &str) {
@@ -138,8 +119,7 @@ impl Encoder {
     }
 
     fn chunk(&mut self, tag: u8, length: usize) {
-        self.out.push(tag);
-        self.out.extend_from_slice(&(length as u16).to_be_bytes());
+        self.tagged(tag, (length as u16).to_be_bytes());
     }
 
     fn units(&mut self, units: impl Iterator<Item = u16>) {
@@ -206,15 +186,9 @@ impl Encoder {
 
     fn reference(&mut self, number: u32) {
         match number {
-            0..=0xff => self.out.extend_from_slice(&[0x4a, number as u8]),
-            0x100..=0xffff => {
-                self.out.push(0x4b);
-                self.out.extend_from_slice(&(number as u16).to_be_bytes());
-            }
-            _ => {
-                self.out.push(b'R');
-                self.out.extend_from_slice(&number.to_be_bytes());
-            }
+            0..=0xff => self.tagged(0x4a, [number as u8]),
+            0x100..=0xffff => self.tagged(0x4b, (number as u16).to_be_bytes()),
+            _ => self.tagged(b'R', number.to_be_bytes()),
         }
     }
 }

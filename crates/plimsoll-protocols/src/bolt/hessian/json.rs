@@ -1,4 +1,4 @@
-//! JSON ↔ values: how arguments are typed and answers are shown.
+//! JSON → values: how arguments are typed.
 //!
 //! A plain JSON value becomes the Java type that holds it best: a whole number an
 //! `Integer`, or a `Long` where it is too large; a number with a fraction a `Double`; an
@@ -10,16 +10,11 @@ use serde_json::{Map, Number, Value as Json};
 
 use super::{Class, Value};
 
-/// Why JSON has no counterpart in Java, and what would be right.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct JsonError(String);
-
 /// The value that a JSON argument means.
 ///
 /// # Errors
 /// Where a number is too large, or `@type` and content don't fit.
-pub fn from_json(json: &Json) -> Result<Value, JsonError> {
+pub fn from_json(json: &Json) -> Result<Value, String> {
     Ok(match json {
         Json::Null => Value::Null,
         Json::Bool(flag) => Value::Bool(*flag),
@@ -36,25 +31,25 @@ pub fn from_json(json: &Json) -> Result<Value, JsonError> {
             },
             Some(Json::String(class)) => typed(class, object)?,
             Some(other) => {
-                return Err(JsonError(format!(
+                return Err(format!(
                     "\"@type\" is {other}, expected the name of a Java class as a string"
-                )));
+                ));
             }
         },
     })
 }
 
-fn number(number: &Number) -> Result<Value, JsonError> {
+fn number(number: &Number) -> Result<Value, String> {
     if let Some(whole) = number.as_i64() {
         return Ok(i32::try_from(whole).map_or(Value::Long(whole), Value::Int));
     }
     match number.as_f64() {
         Some(real) if number.is_f64() => Ok(Value::Double(real)),
-        _ => Err(JsonError(format!("{number} does not fit 64 bits"))),
+        _ => Err(format!("{number} does not fit 64 bits")),
     }
 }
 
-fn entries(object: &Map<String, Json>) -> Result<Vec<(Value, Value)>, JsonError> {
+fn entries(object: &Map<String, Json>) -> Result<Vec<(Value, Value)>, String> {
     object
         .iter()
         .filter(|(key, _)| *key != "@type")
@@ -64,47 +59,32 @@ fn entries(object: &Map<String, Json>) -> Result<Vec<(Value, Value)>, JsonError>
 
 /// `{"@type": "long", "value": 1}`, `{"@type": "java.util.TreeMap", "entries": {}}` or
 /// `{"@type": "my.Class", "field": …}`.
-fn typed(class: &str, object: &Map<String, Json>) -> Result<Value, JsonError> {
-    let wrong = |problem: &str| JsonError(format!("\"@type\" {class}: {problem}"));
+fn typed(class: &str, object: &Map<String, Json>) -> Result<Value, String> {
     let content = object.get("value");
-    let simple = match class {
-        "int" | "java.lang.Integer" => Some(
-            content
-                .and_then(Json::as_i64)
-                .and_then(|n| i32::try_from(n).ok())
-                .map(Value::Int)
-                .ok_or_else(|| wrong("\"value\" must be a whole number of 32 bits"))?,
+    let whole = content.and_then(Json::as_i64);
+    let (value, expected) = match class {
+        "int" | "java.lang.Integer" => (
+            whole.and_then(|n| i32::try_from(n).ok()).map(Value::Int),
+            "a whole number of 32 bits",
         ),
-        "long" | "java.lang.Long" => Some(
-            content
-                .and_then(Json::as_i64)
-                .map(Value::Long)
-                .ok_or_else(|| wrong("\"value\" must be a whole number of 64 bits"))?,
+        "long" | "java.lang.Long" => (whole.map(Value::Long), "a whole number of 64 bits"),
+        "double" | "java.lang.Double" | "float" | "java.lang.Float" => (
+            content.and_then(Json::as_f64).map(Value::Double),
+            "a number",
         ),
-        "double" | "java.lang.Double" | "float" | "java.lang.Float" => Some(
-            content
-                .and_then(Json::as_f64)
-                .map(Value::Double)
-                .ok_or_else(|| wrong("\"value\" must be a number"))?,
-        ),
-        "java.util.Date" => Some(
-            content
-                .and_then(Json::as_i64)
-                .map(Value::Date)
-                .ok_or_else(|| wrong("\"value\" must be milliseconds since 1970"))?,
-        ),
-        "[byte" | "byte[]" => Some(
-            content
-                .and_then(Json::as_str)
-                .and_then(crate::hex::decode)
-                .map(Value::Bytes)
-                .ok_or_else(|| wrong("\"value\" must be a string of hex digits, two a byte"))?,
-        ),
-        _ => None,
+        "java.util.Date" => (whole.map(Value::Date), "milliseconds since 1970"),
+        "[byte" | "byte[]" => {
+            let bytes = content.and_then(Json::as_str).and_then(crate::hex::decode);
+            let expected = "a string of hex digits, two a byte";
+            (bytes.map(Value::Bytes), expected)
+        }
+        _ => return composite(class, object),
     };
-    if let Some(value) = simple {
-        return Ok(value);
-    }
+    value.ok_or_else(|| format!("\"@type\" {class}: \"value\" must be {expected}"))
+}
+
+/// A value of other values.
+fn composite(class: &str, object: &Map<String, Json>) -> Result<Value, String> {
     if let Some(Json::Array(items)) = object.get("items") {
         return Ok(Value::List {
             class: Some(class.to_owned()),
@@ -130,43 +110,6 @@ fn typed(class: &str, object: &Map<String, Json>) -> Result<Value, JsonError> {
     })
 }
 
-/// A value for a person to read. References show as `{"@ref": n}`.
-pub fn to_json(value: &Value) -> Json {
-    match value {
-        Value::Null => Json::Null,
-        Value::Bool(flag) => Json::Bool(*flag),
-        Value::Int(number) => Json::from(*number),
-        Value::Long(number) | Value::Date(number) => Json::from(*number),
-        Value::Double(number) => Number::from_f64(*number).map_or(Json::Null, Json::Number),
-        Value::String(text) => Json::String(text.clone()),
-        Value::Bytes(bytes) => {
-            Json::String(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
-        }
-        Value::List { items, .. } => Json::Array(items.iter().map(to_json).collect()),
-        Value::Map { entries, .. } => Json::Object(
-            entries
-                .iter()
-                .map(|(key, value)| {
-                    let key = match key {
-                        Value::String(text) => text.clone(),
-                        other => to_json(other).to_string(),
-                    };
-                    (key, to_json(value))
-                })
-                .collect(),
-        ),
-        Value::Object { class, fields } => {
-            let mut object = Map::new();
-            object.insert("@type".to_owned(), Json::String(class.name.clone()));
-            for (name, value) in class.fields.iter().zip(fields) {
-                object.insert(name.clone(), to_json(value));
-            }
-            Json::Object(object)
-        }
-        Value::Ref(number) => serde_json::json!({ "@ref": number }),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,7 +129,6 @@ mod tests {
         let object = of(json!({"@type": "a.B", "x": 1}));
         assert_eq!(object.class_name(), "a.B");
         assert_eq!(object.field("x"), Some(&Value::Int(1)));
-        assert_eq!(to_json(&object), json!({"@type": "a.B", "x": 1}));
     }
 
     #[test]
@@ -197,7 +139,7 @@ mod tests {
             (json!({"@type": "int", "value": "x"}), "32 bits"),
             (json!({"@type": "byte[]", "value": "abc"}), "hex digits"),
         ] {
-            let error = from_json(&json).unwrap_err().to_string();
+            let error = from_json(&json).unwrap_err();
             assert!(error.contains(needle), "{error}");
         }
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 pub use decode::{Decoder, HessianError, decode};
 pub use encode::{Encoder, encode};
-pub use json::{JsonError, from_json, to_json};
+pub use json::from_json;
 
 /// A class as the wire describes it: a name and its fields' names, in order.
 #[derive(Debug, PartialEq, Eq)]
