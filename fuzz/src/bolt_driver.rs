@@ -12,7 +12,7 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use plimsoll_engine::driver::{CallId, Direction, Driver, Event, Protocol, ProtocolError, Tracer};
 use plimsoll_model::{Outcome, Time};
-use plimsoll_protocols::bolt::{BoltProtocol, BoltRequest, Form, Frame, FrameTracer};
+use plimsoll_protocols::bolt::{BoltCall, BoltProtocol, Form, Frame, FrameTracer};
 
 /// The longest content that an answer may have. Bytes.
 const LIMIT: usize = 4096;
@@ -39,17 +39,17 @@ type Ending = (Vec<Event>, Result<(), Outcome>);
 
 fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
     let [calls, manner, in_flight, _, cancelled] = choices.map(u32::from);
-    let request = BoltRequest {
+    let call = BoltCall {
         form: [Form::V1, Form::V2, Form::V2_CRC][manner as usize % 3],
-        class: b"a.B",
-        content: b"hello",
+        class: b"a.B".to_vec(),
+        content: b"hello".to_vec(),
         oneway: manner >= 128,
-        in_flight: in_flight.max(1),
+        in_flight: Some(in_flight.max(1)),
         heartbeat: Some(Duration::from_secs(1)),
         max_content: LIMIT,
-        ..BoltRequest::default()
+        ..BoltCall::default()
     };
-    let protocol = BoltProtocol::new(&request).expect("a good call");
+    let protocol = BoltProtocol::new(&call).expect("a good call");
     let mut driver = protocol.driver();
     let (mut out, mut events) = (Vec::new(), Vec::new());
     driver.open(Time(0), &mut out);

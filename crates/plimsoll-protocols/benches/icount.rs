@@ -18,7 +18,7 @@ use plimsoll_model::Time;
 use plimsoll_model::plan::{Arrivals, Load, Shard, Spacing, Stage};
 use plimsoll_model::record::Interval;
 use plimsoll_protocols::bolt::frame::MAX_CONTENT;
-use plimsoll_protocols::bolt::{BoltProtocol, BoltRequest, Frame, Status};
+use plimsoll_protocols::bolt::{BoltCall, BoltProtocol, Frame, Status};
 use plimsoll_protocols::grpc::canned::{Canned, CannedConnection, CannedOptions};
 use plimsoll_protocols::grpc::{GrpcCall, GrpcProtocol, GrpcRequest};
 use plimsoll_protocols::http::{Http2Protocol, HttpCall, HttpRequest, Scheme};
@@ -235,12 +235,12 @@ fn http2() -> Http2Protocol {
 }
 
 fn bolt() -> io::Result<BoltProtocol> {
-    let request = BoltRequest {
-        class: b"com.alipay.sofa.rpc.core.request.SofaRequest",
-        content: &[7; 400],
-        ..BoltRequest::default()
+    let call = BoltCall {
+        class: b"com.alipay.sofa.rpc.core.request.SofaRequest".to_vec(),
+        content: vec![7; 400],
+        ..BoltCall::default()
     };
-    BoltProtocol::new(&request).map_err(io::Error::other)
+    BoltProtocol::new(&call).map_err(io::Error::other)
 }
 
 /// How many of `calls` calls of a case succeeded; `None`: there is no such case.

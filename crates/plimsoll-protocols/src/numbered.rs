@@ -46,10 +46,14 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// For requests as long as `frame`. `heartbeat`: `None`: never.
-    pub(crate) fn new(in_flight: u32, heartbeat: Option<Duration>, frame: &[u8]) -> Settings {
+    /// For requests as long as `frame`. `in_flight`: `None`: no limit. `heartbeat`: `None`: never.
+    pub(crate) fn new(
+        in_flight: Option<u32>,
+        heartbeat: Option<Duration>,
+        frame: &[u8],
+    ) -> Settings {
         Settings {
-            in_flight,
+            in_flight: in_flight.unwrap_or(u32::MAX),
             heartbeat: heartbeat.map_or(0, |every| (Time::ZERO + every).0),
             request_bytes: u32::try_from(frame.len()).unwrap_or(u32::MAX),
         }

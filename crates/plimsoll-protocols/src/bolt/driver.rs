@@ -10,7 +10,7 @@ use plimsoll_engine::driver::{Protocol, ProtocolError, Tracer};
 use plimsoll_model::Outcome;
 
 use super::frame::{Command, Frame, FrameError, Kind};
-use super::request::{BoltRequest, Prepared, Renewing};
+use super::request::{BoltCall, Prepared, Renewing};
 use super::status::SOFA_ERROR;
 use super::trace::FrameTracer;
 use super::{Status, header, sofa};
@@ -35,12 +35,12 @@ impl BoltProtocol {
     ///
     /// # Errors
     /// What of the call can't be sent.
-    pub fn new(request: &BoltRequest<'_>) -> Result<BoltProtocol, RequestError> {
-        let renewing = Renewing::of(request)?.map(Arc::new);
+    pub fn new(call: &BoltCall) -> Result<BoltProtocol, RequestError> {
+        let renewing = Renewing::of(call)?.map(Arc::new);
         Ok(BoltProtocol {
             prepared: match &renewing {
                 Some(renewing) => renewing.current().1,
-                None => Arc::new(Prepared::new(request)?),
+                None => Arc::new(Prepared::new(call)?),
             },
             renewing,
             generation: 0,

@@ -18,7 +18,7 @@ pub mod typed;
 
 pub use driver::{BoltDriver, BoltProtocol};
 pub use frame::{Command, Form, Frame, FrameError, Head, Kind};
-pub use options::{BoltCall, BoltFlags, BoltOptions};
-pub use request::BoltRequest;
+pub use options::{BoltFlags, BoltOptions};
+pub use request::BoltCall;
 pub use status::Status;
 pub use trace::FrameTracer;

@@ -1,12 +1,10 @@
 //! The `[call.bolt]` section and the flags of `plimsoll bolt`: one SOFARPC or SOFABolt call.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use plimsoll_model::plan::Call;
 use plimsoll_model::run::Run;
 use plimsoll_model::spec::{
     Limit, MetadataSpec, Problem, Problems, Schemes, Section, SharedValue, Spec, Surroundings,
@@ -16,8 +14,9 @@ use plimsoll_model::units::Size;
 use plimsoll_model::{input, template};
 use serde::{Deserialize, Serialize};
 
+use super::frame::{MAX_CONTENT, codec};
 use super::typed::{self, Typed};
-use super::{BoltProtocol, BoltRequest, Form, report};
+use super::{BoltCall, BoltProtocol, Form, report};
 use crate::flags::{CredentialFlags, fields};
 use crate::foreign::Tool;
 use crate::numbered;
@@ -25,9 +24,6 @@ use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables, driven, 
 
 /// As SOFABolt's own clients have it.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-const MAX_CONTENT: Size = Size(16 << 20);
-/// Hessian 2.
-const CODEC: u8 = 1;
 
 /// Without a service or a class, what load tools for SOFARPC are commonly tried with: the
 /// echo of 1,098 characters, in a frame of 1.4 kB.
@@ -132,47 +128,6 @@ pub struct BoltFlags {
     credentials: CredentialFlags,
 }
 
-/// One kind of call over Bolt, its content encoded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BoltCall {
-    /// `service/method`, or the class of a raw call.
-    pub method: String,
-    /// The layout of frames.
-    pub form: Form,
-    /// The codec byte of the content.
-    pub codec: u8,
-    /// The class's name, as it is sent.
-    pub class: Vec<u8>,
-    /// The header map, encoded, but for the entries that commands print.
-    pub header: Vec<u8>,
-    /// Its entries that were asked for.
-    pub constant: Vec<(String, String)>,
-    /// The entries that commands print.
-    pub live: Vec<MetadataField>,
-    /// As it is sent.
-    pub content: Vec<u8>,
-    /// What the server gets as the call's timeout; `None`: none.
-    pub timeout: Option<Duration>,
-    /// No answer is expected.
-    pub oneway: bool,
-    /// Calls at once on one connection; `None`: no limit.
-    pub in_flight: Option<u32>,
-    /// Silence after which a heartbeat is sent; `None`: never.
-    pub heartbeat: Option<Duration>,
-    /// Answers with a content larger than this fail with `MESSAGE_TOO_LARGE`. Bytes.
-    pub max_content: usize,
-}
-
-impl Call for BoltCall {
-    fn names(&self) -> (&'static str, Cow<'_, str>) {
-        ("bolt", self.method.as_str().into())
-    }
-
-    fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
-        (&self.constant, &self.live)
-    }
-}
-
 impl Section for BoltOptions {
     const SCHEMES: Schemes = Schemes {
         section: "bolt",
@@ -218,7 +173,7 @@ impl Section for BoltOptions {
                 known.map_or(Form::V1, |(_, version)| *version)
             }
         };
-        let max_content = self.max_content.unwrap_or(MAX_CONTENT).0;
+        let max_content = self.max_content.map_or(MAX_CONTENT as u64, |most| most.0);
         let most = ("max_content", max_content);
         numbered::check(problems, "bolt", self.in_flight, self.heartbeat, most);
         if self.timeout.is_some_and(Limit::is_zero) {
@@ -238,7 +193,7 @@ impl Section for BoltOptions {
         Some(BoltCall {
             method: typed.name,
             form,
-            codec: self.codec.unwrap_or(CODEC),
+            codec: self.codec.unwrap_or(codec::HESSIAN2),
             class: typed.class,
             header: typed.header,
             constant,
@@ -439,20 +394,7 @@ impl Quick for BoltFlags {
 
 impl Owned for BoltOptions {
     fn load<'a>(asked: Asked<'a>, call: &BoltCall) -> Result<Load<'a>, Unmade> {
-        let protocol = BoltProtocol::new(&BoltRequest {
-            form: call.form,
-            codec: call.codec,
-            class: &call.class,
-            header: &call.header,
-            live: &call.live,
-            content: &call.content,
-            timeout: call.timeout,
-            oneway: call.oneway,
-            in_flight: call.in_flight.unwrap_or(u32::MAX),
-            heartbeat: call.heartbeat,
-            max_content: call.max_content,
-        });
-        Ok(driven(asked, protocol?))
+        Ok(driven(asked, BoltProtocol::new(call)?))
     }
 
     fn below_tables(run: &Run) -> String {

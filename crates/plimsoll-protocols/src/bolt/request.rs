@@ -5,9 +5,11 @@
 //! exclusive or with what each byte of the id adds: four table look-ups instead of a pass
 //! over the frame.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use plimsoll_model::plan::Call;
 use plimsoll_model::template::{LiveValue, MetadataField, Source};
 
 use super::frame::{Command, Form, Frame, Kind, codec};
@@ -21,49 +23,65 @@ const MAX_HEADER: usize = i16::MAX as usize;
 /// Bytes of a content.
 const MAX_CONTENT: usize = i32::MAX as usize;
 
-/// What every call of a run sends, and how the connections behave.
-#[derive(Clone, Copy, Debug)]
-pub struct BoltRequest<'a> {
+/// One kind of call over Bolt, its content encoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoltCall {
+    /// `service/method`, or the class of a raw call.
+    pub method: String,
     /// The layout of frames.
     pub form: Form,
     /// The codec byte of the content.
     pub codec: u8,
-    /// The class's name.
-    pub class: &'a [u8],
-    /// The header map, encoded.
-    pub header: &'a [u8],
-    /// Entries of the header map behind it, whose values change while a run goes on; templates that are nothing
-    /// but such a value.
-    pub live: &'a [MetadataField],
+    /// The class's name, as it is sent.
+    pub class: Vec<u8>,
+    /// The header map, encoded, but for the entries that commands print.
+    pub header: Vec<u8>,
+    /// Its entries that were asked for.
+    pub constant: Vec<(String, String)>,
+    /// The entries that commands print, whose values change while a run goes on; templates that are nothing but such
+    /// a value.
+    pub live: Vec<MetadataField>,
     /// As it is sent.
-    pub content: &'a [u8],
-    /// What the server gets as the call's timeout; `None`: none. It counts in milliseconds.
+    pub content: Vec<u8>,
+    /// What the server gets as the call's timeout; `None`: none.
     pub timeout: Option<Duration>,
-    /// Calls end when they are sent: no answer exists.
+    /// No answer is expected.
     pub oneway: bool,
-    /// Calls at once on one connection.
-    pub in_flight: u32,
-    /// Silence after which the connection is tried; `None`: never.
+    /// Calls at once on one connection; `None`: no limit.
+    pub in_flight: Option<u32>,
+    /// Silence after which a heartbeat is sent; `None`: never.
     pub heartbeat: Option<Duration>,
-    /// Answers with a content over so many bytes end the connection.
+    /// Answers with a content larger than this fail with `MESSAGE_TOO_LARGE`. Bytes.
     pub max_content: usize,
 }
 
-impl Default for BoltRequest<'_> {
-    fn default() -> Self {
-        BoltRequest {
+impl Default for BoltCall {
+    fn default() -> BoltCall {
+        BoltCall {
+            method: String::new(),
             form: Form::V1,
             codec: codec::HESSIAN2,
-            class: &[],
-            header: &[],
-            live: &[],
-            content: &[],
+            class: Vec::new(),
+            header: Vec::new(),
+            constant: Vec::new(),
+            live: Vec::new(),
+            content: Vec::new(),
             timeout: None,
             oneway: false,
-            in_flight: u32::MAX,
+            in_flight: None,
             heartbeat: None,
             max_content: super::frame::MAX_CONTENT,
         }
+    }
+}
+
+impl Call for BoltCall {
+    fn names(&self) -> (&'static str, Cow<'_, str>) {
+        ("bolt", self.method.as_str().into())
+    }
+
+    fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
+        (&self.constant, &self.live)
     }
 }
 
@@ -80,8 +98,8 @@ pub(super) struct Renewing {
 
 impl Renewing {
     /// `None`: nothing of the request changes.
-    pub(super) fn of(request: &BoltRequest<'_>) -> Result<Option<Renewing>, RequestError> {
-        let values = request.live.iter();
+    pub(super) fn of(call: &BoltCall) -> Result<Option<Renewing>, RequestError> {
+        let values = call.live.iter();
         let values = values.filter_map(|field| match &field.template.alone()?.source {
             Source::Live(value) => Some((field.name.clone(), Arc::clone(value))),
             _ => None,
@@ -90,7 +108,7 @@ impl Renewing {
         if live.is_empty() {
             return Ok(None);
         }
-        let bare = Prepared::new(request)?;
+        let bare = Prepared::new(call)?;
         let generation = generation(&live);
         let first = Arc::new(bare.with(&live)?);
         Ok(Some(Renewing {
@@ -151,24 +169,24 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    pub(super) fn new(request: &BoltRequest<'_>) -> Result<Prepared, RequestError> {
-        if request.class.len() > MAX_HEADER {
-            return Err(too_long("class", request.class.len(), MAX_HEADER));
+    pub(super) fn new(call: &BoltCall) -> Result<Prepared, RequestError> {
+        if call.class.len() > MAX_HEADER {
+            return Err(too_long("class", call.class.len(), MAX_HEADER));
         }
-        if request.header.len() > MAX_HEADER {
-            return Err(too_long("header map", request.header.len(), MAX_HEADER));
+        if call.header.len() > MAX_HEADER {
+            return Err(too_long("header map", call.header.len(), MAX_HEADER));
         }
-        if request.content.len() > MAX_CONTENT {
-            return Err(too_long("content", request.content.len(), MAX_CONTENT));
+        if call.content.len() > MAX_CONTENT {
+            return Err(too_long("content", call.content.len(), MAX_CONTENT));
         }
-        if request.in_flight == 0 {
+        if call.in_flight == Some(0) {
             return Err(RequestError::in_flight());
         }
-        let timeout = request.timeout.map_or(-1, millis);
+        let timeout = call.timeout.map_or(-1, millis);
         let mut frame = Vec::new();
         Frame {
-            form: request.form,
-            kind: if request.oneway {
+            form: call.form,
+            kind: if call.oneway {
                 Kind::Oneway { timeout }
             } else {
                 Kind::Request { timeout }
@@ -176,21 +194,21 @@ impl Prepared {
             command: Command::RpcRequest,
             command_version: 1,
             id: 0,
-            codec: request.codec,
-            class: request.class,
-            header: request.header,
-            content: request.content,
+            codec: call.codec,
+            class: &call.class,
+            header: &call.header,
+            content: &call.content,
         }
         .write(&mut frame);
         Ok(Prepared {
-            crc: crc_of(request.form, &frame),
-            settings: Settings::new(request.in_flight, request.heartbeat, &frame),
+            crc: crc_of(call.form, &frame),
+            settings: Settings::new(call.in_flight, call.heartbeat, &frame),
             frame,
-            id_at: request.form.id_at(),
-            form: request.form,
-            oneway: request.oneway,
-            timeout: request.timeout,
-            max_content: request.max_content,
+            id_at: call.form.id_at(),
+            form: call.form,
+            oneway: call.oneway,
+            timeout: call.timeout,
+            max_content: call.max_content,
         })
     }
 
@@ -306,10 +324,10 @@ mod tests {
             id in any::<u32>(), content in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
             for form in [Form::V1, Form::V2, Form::V2_CRC] {
-                let request = BoltRequest { form, content: &content, ..BoltRequest::default() };
+                let request = BoltCall { form, content: content.clone(), ..BoltCall::default() };
                 let prepared = Prepared::new(&request).unwrap();
                 let timeout = Some(Duration::from_millis(3_000));
-                let late = Prepared::new(&BoltRequest { timeout, ..request }).unwrap();
+                let late = Prepared::new(&BoltCall { timeout, ..request.clone() }).unwrap();
                 let mut wire = b"before".to_vec();
                 late.write_waited(id, Duration::from_millis(1_200), &mut wire);
                 let (frame, _) = Frame::parse(&wire[6..], 1000).unwrap().unwrap();
@@ -339,12 +357,12 @@ mod tests {
         header::write(&mut constant, Some(b"app"), Some(b"shop"));
         for form in [Form::V1, Form::V2, Form::V2_CRC] {
             value.set("first").unwrap();
-            let request = BoltRequest {
+            let request = BoltCall {
                 form,
-                header: &constant,
-                live: &fields,
-                content: b"content",
-                ..BoltRequest::default()
+                header: constant.clone(),
+                live: fields.to_vec(),
+                content: b"content".to_vec(),
+                ..BoltCall::default()
             };
             let renewing = Renewing::of(&request).unwrap().unwrap();
             let (generation, first) = renewing.current();
@@ -363,13 +381,13 @@ mod tests {
             }
             assert_ne!(renewing.generation(), generation);
         }
-        assert!(Renewing::of(&BoltRequest::default()).unwrap().is_none());
+        assert!(Renewing::of(&BoltCall::default()).unwrap().is_none());
         // What no longer fits is not sent.
         let most = vec![b'a'; MAX_HEADER - 100];
-        let request = BoltRequest {
-            header: &most,
-            live: &fields,
-            ..BoltRequest::default()
+        let request = BoltCall {
+            header: most,
+            live: fields.to_vec(),
+            ..BoltCall::default()
         };
         let renewing = Renewing::of(&request).unwrap().unwrap();
         let (_, before) = renewing.current();
@@ -381,26 +399,25 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused() {
         let long = vec![b'a'; 40_000];
-        let refuse = |request: BoltRequest<'_>| Prepared::new(&request).unwrap_err().to_string();
-        let request = BoltRequest::default();
+        let refuse = |request: BoltCall| Prepared::new(&request).unwrap_err().to_string();
         assert!(
-            refuse(BoltRequest {
-                class: &long,
-                ..request
+            refuse(BoltCall {
+                class: long.clone(),
+                ..BoltCall::default()
             })
             .contains("class of 40000")
         );
         assert!(
-            refuse(BoltRequest {
-                header: &long,
-                ..request
+            refuse(BoltCall {
+                header: long,
+                ..BoltCall::default()
             })
             .contains("header map of 40000")
         );
         assert!(
-            refuse(BoltRequest {
-                in_flight: 0,
-                ..request
+            refuse(BoltCall {
+                in_flight: Some(0),
+                ..BoltCall::default()
             })
             .contains("0 calls in flight")
         );

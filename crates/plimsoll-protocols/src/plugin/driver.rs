@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use plimsoll_engine::driver::{Protocol, ProtocolError, Tracer};
 use plimsoll_model::Outcome;
-use plimsoll_plugin::{Decoded, Fault, Frame, Kind, Make, Match, Sender};
+use plimsoll_plugin::{Codec, Decoded, Fault, Frame, Kind, Make, Match, Sender};
 
-use super::request::{PluginRequest, Prepared};
+use super::request::{PluginCall, Prepared};
 use super::trace::FrameTracer;
 use crate::numbered::{Format, Numbered, Purpose};
 use crate::unmade::RequestError;
@@ -36,9 +36,9 @@ impl PluginProtocol {
     ///
     /// # Errors
     /// What of the call can't be sent.
-    pub fn new(request: &PluginRequest<'_>) -> Result<PluginProtocol, RequestError> {
+    pub fn new(codec: &Codec, call: &PluginCall) -> Result<PluginProtocol, RequestError> {
         Ok(PluginProtocol {
-            prepared: Arc::new(Prepared::new(request)?),
+            prepared: Arc::new(Prepared::new(codec, call)?),
             wanted: None,
             recognised: false,
         })

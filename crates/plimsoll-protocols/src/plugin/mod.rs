@@ -10,6 +10,6 @@ pub mod target;
 mod trace;
 
 pub use driver::{PluginDriver, PluginProtocol};
-pub use options::{PluginCall, PluginFlags, PluginOptions};
-pub use request::{Content, PluginRequest, frame_of};
+pub use options::{PluginFlags, PluginOptions};
+pub use request::{Content, PluginCall, frame_of};
 pub use trace::FrameTracer;

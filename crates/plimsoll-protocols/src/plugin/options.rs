@@ -1,18 +1,16 @@
 //! The `[call.plugin]` section and the flags of `plimsoll plugin`: a call in a protocol that a codec
 //! plugin brings.
 
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use plimsoll_model::plan::Call;
 use plimsoll_model::spec::{Limit, Problem, Problems, Schemes, Section, Spec, Surroundings};
 use plimsoll_model::units::Size;
 use plimsoll_plugin::Codec;
 use serde::{Deserialize, Serialize};
 
-use super::{Content, PluginProtocol, PluginRequest, frame_of};
+use super::{Content, PluginCall, PluginProtocol, frame_of};
 use crate::numbered;
 use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables, driven, text_or_file};
 
@@ -74,29 +72,6 @@ Example: a whole request from a file; 50 clients, each waiting for its answer
 pub struct PluginFlags {
     #[command(flatten)]
     options: PluginOptions,
-}
-
-/// One kind of call in a protocol that a codec plugin brings.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PluginCall {
-    /// The shared object.
-    pub codec: PathBuf,
-    /// What the plugin calls its protocol.
-    pub protocol: String,
-    /// A whole request, with any id.
-    pub frame: Vec<u8>,
-    /// Calls at once on one connection; `None`: no limit.
-    pub in_flight: Option<u32>,
-    /// Silence after which a heartbeat is sent; `None`: never.
-    pub heartbeat: Option<Duration>,
-    /// Frames larger than this fail with `MESSAGE_TOO_LARGE`. Bytes.
-    pub max_frame: usize,
-}
-
-impl Call for PluginCall {
-    fn names(&self) -> (&'static str, Cow<'_, str>) {
-        ("plugin", self.protocol.as_str().into())
-    }
 }
 
 impl Section for PluginOptions {
@@ -233,13 +208,6 @@ impl Quick for PluginFlags {
 impl Owned for PluginOptions {
     fn load<'a>(asked: Asked<'a>, call: &PluginCall) -> Result<Load<'a>, Unmade> {
         let codec = Codec::load(&call.codec).map_err(|e| e.to_string())?;
-        let protocol = PluginProtocol::new(&PluginRequest {
-            codec: &codec,
-            frame: &call.frame,
-            in_flight: call.in_flight.unwrap_or(u32::MAX),
-            heartbeat: call.heartbeat,
-            max_frame: call.max_frame,
-        });
-        Ok(driven(asked, protocol?))
+        Ok(driven(asked, PluginProtocol::new(&codec, call)?))
     }
 }

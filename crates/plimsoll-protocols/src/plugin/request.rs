@@ -1,26 +1,37 @@
 //! The request that every call sends: made or checked by the plugin before the first one.
 
+use std::borrow::Cow;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use plimsoll_model::plan::Call;
 use plimsoll_plugin::{Codec, Decoded, Fault, Kind, Make, Sender};
 
 use crate::hex;
 use crate::numbered::Settings;
 use crate::unmade::RequestError;
 
-/// What every call of a run sends, and how the connections behave.
-#[derive(Clone, Copy, Debug)]
-pub struct PluginRequest<'a> {
-    /// The plugin.
-    pub codec: &'a Codec,
+/// One kind of call in a protocol that a codec plugin brings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginCall {
+    /// The shared object.
+    pub codec: PathBuf,
+    /// What the plugin calls its protocol.
+    pub protocol: String,
     /// A whole request, with any id.
-    pub frame: &'a [u8],
-    /// Calls at once on one connection.
-    pub in_flight: u32,
-    /// Silence after which the connection is tried; `None`: never.
+    pub frame: Vec<u8>,
+    /// Calls at once on one connection; `None`: no limit.
+    pub in_flight: Option<u32>,
+    /// Silence after which a heartbeat is sent; `None`: never.
     pub heartbeat: Option<Duration>,
-    /// Larger frames end the connection. Bytes.
+    /// Frames larger than this fail with `MESSAGE_TOO_LARGE`. Bytes.
     pub max_frame: usize,
+}
+
+impl Call for PluginCall {
+    fn names(&self) -> (&'static str, Cow<'_, str>) {
+        ("plugin", self.protocol.as_str().into())
+    }
 }
 
 /// What a request is made from.
@@ -117,16 +128,15 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    pub(super) fn new(request: &PluginRequest<'_>) -> Result<Prepared, RequestError> {
-        if request.in_flight == 0 {
+    pub(super) fn new(codec: &Codec, call: &PluginCall) -> Result<Prepared, RequestError> {
+        if call.in_flight == Some(0) {
             return Err(RequestError::in_flight());
         }
-        let codec = request.codec.clone();
-        let (note, wants_answer) = look_at(&codec, request.frame)?;
-        let fault = |fault| not_a_request(&codec, &fault);
+        let (note, wants_answer) = look_at(codec, &call.frame)?;
+        let fault = |fault| not_a_request(codec, &fault);
         let mut renumbered = Vec::new();
         codec
-            .encode(request.frame, note, 1, &mut renumbered)
+            .encode(&call.frame, note, 1, &mut renumbered)
             .map_err(fault)?;
         match codec.decode(&renumbered, Sender::Client, renumbered.len().max(1)) {
             Ok(Decoded::Frame(seen)) if seen.id == 1 && seen.length == renumbered.len() => {}
@@ -149,14 +159,14 @@ impl Prepared {
         let has_heartbeats = codec
             .make(Make::Heartbeat, 1, 0, &[], &mut beat)
             .map_err(fault)?;
-        let heartbeat = request.heartbeat.filter(|_| has_heartbeats);
+        let heartbeat = call.heartbeat.filter(|_| has_heartbeats);
         Ok(Prepared {
-            frame: request.frame.to_vec(),
+            frame: call.frame.clone(),
             note,
             oneway: !wants_answer,
-            settings: Settings::new(request.in_flight, heartbeat, request.frame),
-            max_frame: request.max_frame,
-            codec,
+            settings: Settings::new(call.in_flight, heartbeat, &call.frame),
+            max_frame: call.max_frame,
+            codec: codec.clone(),
         })
     }
 

@@ -8,7 +8,7 @@ use plimsoll_model::plan::Arrivals;
 use plimsoll_model::record::Interval;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::bolt::frame::MAX_CONTENT;
-use plimsoll_protocols::bolt::{BoltProtocol, BoltRequest, Command, Form, Frame, Kind, Status};
+use plimsoll_protocols::bolt::{BoltCall, BoltProtocol, Command, Form, Frame, Kind, Status};
 
 use super::{START, choose, every_seed, load, run};
 
@@ -228,20 +228,16 @@ fn simulate(seed: u64) -> (Interval, Vec<String>) {
         broken: Vec::new(),
     };
     let load = load(seed);
-    let protocol = BoltProtocol::new(&BoltRequest {
+    let protocol = BoltProtocol::new(&BoltCall {
         form,
-        class: b"a.B",
-        content: &content,
+        class: b"a.B".to_vec(),
+        content,
         timeout: load.deadline,
         // In a closed loop nothing would hold up calls that end when they are sent.
         oneway: chance(121, 8) && matches!(load.arrivals, Arrivals::Open(_)),
-        in_flight: if chance(122, 3) {
-            pick(123, 1, 8) as u32
-        } else {
-            u32::MAX
-        },
+        in_flight: chance(122, 3).then(|| pick(123, 1, 8) as u32),
         heartbeat: chance(124, 2).then(|| Duration::from_millis(pick(125, 1, 200))),
-        ..BoltRequest::default()
+        ..BoltCall::default()
     })
     .unwrap();
     let total = run(seed, load, &mut server, protocol);

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 const START: Time = Time(1_000_000);
 
-fn driver(request: &BoltRequest<'_>) -> BoltDriver {
+fn driver(request: &BoltCall) -> BoltDriver {
     let mut driver = BoltProtocol::new(request).unwrap().driver();
     driver.open(START, &mut Vec::new());
     driver
@@ -63,7 +63,7 @@ fn start(driver: &mut BoltDriver, calls: u32) -> Vec<u32> {
 
 #[test]
 fn answers_end_their_own_calls_in_any_order() {
-    let mut driver = driver(&BoltRequest::default());
+    let mut driver = driver(&BoltCall::default());
     let ids = start(&mut driver, 3);
     let mut wire = answer(ids[2], 0, b"", b"");
     wire.extend(answer(ids[0], 4, b"", b""));
@@ -84,7 +84,7 @@ fn answers_end_their_own_calls_in_any_order() {
 
 #[test]
 fn a_failure_that_travels_as_a_success_is_a_failure() {
-    let mut driver = driver(&BoltRequest::default());
+    let mut driver = driver(&BoltCall::default());
     let ids = start(&mut driver, 3);
     let (mut failed, mut fine) = (Vec::new(), Vec::new());
     header::write(&mut failed, Some(header::RESPONSE_ERROR), Some(b"true"));
@@ -109,7 +109,7 @@ fn a_failure_that_travels_as_a_success_is_a_failure() {
 #[test]
 fn every_status_is_counted_by_its_name() {
     for status in 0..0x20u16 {
-        let mut driver = driver(&BoltRequest::default());
+        let mut driver = driver(&BoltCall::default());
         let ids = start(&mut driver, 1);
         let (_, events) = receive(&mut driver, &answer(ids[0], status, b"", b""));
         let expected =
@@ -120,9 +120,9 @@ fn every_status_is_counted_by_its_name() {
 
 #[test]
 fn the_limit_in_flight_holds_and_late_answers_are_late() {
-    let mut driver = driver(&BoltRequest {
-        in_flight: 2,
-        ..BoltRequest::default()
+    let mut driver = driver(&BoltCall {
+        in_flight: Some(2),
+        ..BoltCall::default()
     });
     assert_eq!(driver.capacity(), 2);
     let ids = start(&mut driver, 2);
@@ -135,9 +135,9 @@ fn the_limit_in_flight_holds_and_late_answers_are_late() {
 
 #[test]
 fn oneway_calls_end_when_they_are_sent() {
-    let mut driver = driver(&BoltRequest {
+    let mut driver = driver(&BoltCall {
         oneway: true,
-        ..BoltRequest::default()
+        ..BoltCall::default()
     });
     start(&mut driver, 2);
     assert!(driver.deadline().unwrap() <= START);
@@ -149,10 +149,10 @@ fn oneway_calls_end_when_they_are_sent() {
 
 #[test]
 fn silence_is_broken_by_heartbeats_and_three_unanswered_end_it() {
-    let mut driver = driver(&BoltRequest {
+    let mut driver = driver(&BoltCall {
         form: Form::V2_CRC,
         heartbeat: Some(Duration::from_secs(15)),
-        ..BoltRequest::default()
+        ..BoltCall::default()
     });
     let (mut out, mut events) = (Vec::new(), Vec::new());
     let due = driver.deadline().unwrap();
@@ -179,7 +179,7 @@ fn silence_is_broken_by_heartbeats_and_three_unanswered_end_it() {
 
 #[test]
 fn what_a_server_asks_is_answered() {
-    let mut driver = driver(&BoltRequest::default());
+    let mut driver = driver(&BoltCall::default());
     let mut wire = Vec::new();
     Frame::heartbeat(Form::V1, 9).write(&mut wire);
     let request = Frame {
@@ -224,7 +224,7 @@ fn what_is_no_bolt_ends_the_connection_with_a_reason() {
             "negative",
         ),
     ] {
-        let mut driver = driver(&BoltRequest::default());
+        let mut driver = driver(&BoltCall::default());
         start(&mut driver, 1);
         let (mut out, mut events) = (Vec::new(), Vec::new());
         let error = driver
@@ -237,7 +237,7 @@ fn what_is_no_bolt_ends_the_connection_with_a_reason() {
 
 #[test]
 fn the_end_of_the_connection_is_classified_by_where_it_came() {
-    let mut driver = driver(&BoltRequest::default());
+    let mut driver = driver(&BoltCall::default());
     assert_eq!(driver.receive_end(START, &mut Vec::new()), Ok(()));
     let ids = start(&mut driver, 1);
     let error = driver.receive_end(START, &mut Vec::new()).unwrap_err();
@@ -261,7 +261,7 @@ proptest! {
         sizes in proptest::collection::vec((0usize..300, 0u16..6), 1..12),
         cuts in proptest::collection::vec(1usize..50, 1..200),
     ) {
-        let request = BoltRequest::default();
+        let request = BoltCall::default();
         let (mut whole, mut split) = (driver(&request), driver(&request));
         let ids = start(&mut whole, sizes.len() as u32);
         start(&mut split, sizes.len() as u32);
@@ -282,7 +282,7 @@ proptest! {
 
     #[test]
     fn garbage_harms_nobody(wire in proptest::collection::vec(any::<u8>(), 0..300), first in 0u8..4) {
-        let mut driver = driver(&BoltRequest::default());
+        let mut driver = driver(&BoltCall::default());
         start(&mut driver, 4);
         let (mut out, mut events) = (Vec::new(), Vec::new());
         let _ = driver.receive(&[first], START, &mut out, &mut events);

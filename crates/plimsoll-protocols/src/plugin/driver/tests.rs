@@ -6,6 +6,7 @@ use plimsoll_plugin::guest::{self, Matches, Out, Plugin};
 use plimsoll_plugin::{Codec, MAX_FRAME, abi};
 use proptest::prelude::*;
 use std::ffi::CStr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 #[path = "../../../../plimsoll-plugin/examples/x_example.rs"]
@@ -17,18 +18,23 @@ fn codec() -> Codec {
     Codec::built_in::<x_example::XExample>().unwrap()
 }
 
-fn driver_with(settings: impl FnOnce(&mut PluginRequest<'_>)) -> PluginDriver {
-    let codec = codec();
-    let frame = frame_of(&codec, Content::Payload(b"hello")).unwrap();
-    let mut request = PluginRequest {
-        codec: &codec,
-        frame: &frame,
-        in_flight: u32::MAX,
+/// A call with this request.
+fn call(frame: &[u8]) -> PluginCall {
+    PluginCall {
+        codec: PathBuf::new(),
+        protocol: String::new(),
+        frame: frame.to_vec(),
+        in_flight: None,
         heartbeat: None,
         max_frame: MAX_FRAME,
-    };
-    settings(&mut request);
-    let mut driver = PluginProtocol::new(&request).unwrap().driver();
+    }
+}
+
+fn driver_with(settings: impl FnOnce(&mut PluginCall)) -> PluginDriver {
+    let codec = codec();
+    let mut call = call(&frame_of(&codec, Content::Payload(b"hello")).unwrap());
+    settings(&mut call);
+    let mut driver = PluginProtocol::new(&codec, &call).unwrap().driver();
     driver.open(START, &mut Vec::new());
     driver
 }
@@ -107,7 +113,7 @@ fn answers_end_their_own_calls_and_a_status_is_a_failure() {
 
 #[test]
 fn the_limit_in_flight_holds_and_late_answers_are_late() {
-    let mut driver = driver_with(|request| request.in_flight = 2);
+    let mut driver = driver_with(|call| call.in_flight = Some(2));
     let ids = start(&mut driver, 2);
     assert_eq!(driver.capacity(), 0);
     driver.cancel(CallId(0), START, &mut Vec::new());
@@ -118,7 +124,7 @@ fn the_limit_in_flight_holds_and_late_answers_are_late() {
 
 #[test]
 fn heartbeats_are_sent_into_silence_and_answered() {
-    let mut driver = driver_with(|request| request.heartbeat = Some(Duration::from_secs(15)));
+    let mut driver = driver_with(|call| call.heartbeat = Some(Duration::from_secs(15)));
     let (mut out, mut events) = (Vec::new(), Vec::new());
     let due = driver.deadline().unwrap();
     assert_eq!(due, START + Duration::from_secs(15));
@@ -203,14 +209,11 @@ fn requests_that_can_not_be_sent_say_why() {
         let error = frame(content).unwrap_err();
         assert!(error.contains(needle), "{error}");
     }
-    let request = PluginRequest {
-        codec: &codec,
-        frame: hello,
-        in_flight: 0,
-        heartbeat: None,
-        max_frame: MAX_FRAME,
+    let none = PluginCall {
+        in_flight: Some(0),
+        ..call(hello)
     };
-    let error = PluginProtocol::new(&request).unwrap_err().to_string();
+    let error = PluginProtocol::new(&codec, &none).unwrap_err().to_string();
     assert!(error.contains("0 calls in flight"), "{error}");
 }
 
@@ -250,18 +253,16 @@ impl Plugin for Fading {
 #[test]
 fn a_plugin_that_fails_in_the_middle_fails_its_calls() {
     let codec = Codec::built_in::<Fading>().unwrap();
-    let request = PluginRequest {
-        codec: &codec,
-        frame: &[7],
-        in_flight: 10,
+    let call = PluginCall {
+        in_flight: Some(10),
         heartbeat: Some(Duration::from_secs(1)),
-        max_frame: MAX_FRAME,
+        ..call(&[7])
     };
     WRITES_LEFT.store(0, Ordering::Relaxed);
-    let error = PluginProtocol::new(&request).unwrap_err().to_string();
+    let error = PluginProtocol::new(&codec, &call).unwrap_err().to_string();
     assert!(error.contains("not a request of fading"), "{error}");
     WRITES_LEFT.store(2, Ordering::Relaxed);
-    let mut driver = PluginProtocol::new(&request).unwrap().driver();
+    let mut driver = PluginProtocol::new(&codec, &call).unwrap().driver();
     driver.open(START, &mut Vec::new());
     // No heartbeats where the protocol has none.
     assert_eq!(driver.deadline(), None);
