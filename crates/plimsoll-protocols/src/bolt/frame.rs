@@ -171,6 +171,12 @@ pub struct Head {
     pub codec: u8,
     /// Of the whole frame, with its checksum. Bytes.
     pub length: usize,
+    command_version: u8,
+    /// The byte at which the class begins.
+    start: usize,
+    class: usize,
+    header: usize,
+    content: usize,
 }
 
 /// The bytes are no frame: there is no way to find the next one.
@@ -230,13 +236,13 @@ impl<'a> Frame<'a> {
     /// As soon as the bytes seen can't become a frame.
     #[inline]
     pub fn length(bytes: &[u8], limit: usize) -> Result<Option<usize>, FrameError> {
-        Ok(Fixed::parse(bytes, limit)?.map(|fixed| fixed.head.length))
+        Ok(Head::parse(bytes, limit)?.map(|head| head.length))
     }
 
     /// The head of a frame whose content may have any length; `None`: it is not whole, or the bytes
     /// are no frame.
     pub fn head(bytes: &[u8]) -> Option<Head> {
-        Some(Fixed::parse(bytes, usize::MAX).ok()??.head)
+        Head::parse(bytes, usize::MAX).ok()?
     }
 
     /// The frame at the start of `bytes` and its length; `None`: more bytes are needed.
@@ -246,27 +252,26 @@ impl<'a> Frame<'a> {
     /// As soon as the bytes seen can't become a frame.
     #[inline]
     pub fn parse(bytes: &'a [u8], limit: usize) -> Result<Option<(Frame<'a>, usize)>, FrameError> {
-        let Some(fixed) = Fixed::parse(bytes, limit)? else {
+        let Some(head) = Head::parse(bytes, limit)? else {
             return Ok(None);
         };
-        let head = fixed.head;
         let Some(bytes) = bytes.get(..head.length) else {
             return Ok(None);
         };
-        let body_end = fixed.start + fixed.class + fixed.header + fixed.content;
+        let body_end = head.start + head.class + head.header + head.content;
         if head.form.has_crc() {
             let (seen, expected) = (be32(bytes, body_end), crc32fast::hash(&bytes[..body_end]));
             if seen != expected {
                 return Err(FrameError::Crc { seen, expected });
             }
         }
-        let (class, rest) = bytes[fixed.start..body_end].split_at(fixed.class);
-        let (header, content) = rest.split_at(fixed.header);
+        let (class, rest) = bytes[head.start..body_end].split_at(head.class);
+        let (header, content) = rest.split_at(head.header);
         let frame = Frame {
             form: head.form,
             kind: head.kind,
             command: head.command,
-            command_version: fixed.command_version,
+            command_version: head.command_version,
             id: head.id,
             codec: head.codec,
             class,
@@ -360,20 +365,9 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// What the fixed header says.
-struct Fixed {
-    head: Head,
-    command_version: u8,
-    /// The byte at which the class begins.
-    start: usize,
-    class: usize,
-    header: usize,
-    content: usize,
-}
-
-impl Fixed {
+impl Head {
     #[inline]
-    fn parse(bytes: &[u8], limit: usize) -> Result<Option<Fixed>, FrameError> {
+    fn parse(bytes: &[u8], limit: usize) -> Result<Option<Head>, FrameError> {
         // Everything behind the protocol byte is shifted by one in version 2, and the
         // lengths by one more, for the switches.
         let Some(&protocol) = bytes.first() else {
@@ -441,15 +435,13 @@ impl Fixed {
         // At most 2 × 64 KiB beyond the limit: no overflow.
         let body_end = start + class + header + content;
         let length = body_end + if form.has_crc() { 4 } else { 0 };
-        Ok(Some(Fixed {
-            head: Head {
-                form,
-                kind,
-                command,
-                id,
-                codec,
-                length,
-            },
+        Ok(Some(Head {
+            form,
+            kind,
+            command,
+            id,
+            codec,
+            length,
             command_version: bytes[at + 3],
             start,
             class,
