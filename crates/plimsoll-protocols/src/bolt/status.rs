@@ -24,7 +24,7 @@ macro_rules! statuses {
 
             /// The status of that number; the numbers 0x0a to 0x0f mean nothing.
             #[inline]
-            pub fn from_number(number: u16) -> Option<Status> {
+            pub const fn from_number(number: u16) -> Option<Status> {
                 match number { $($number => Some(Status::$name),)* _ => None }
             }
 
@@ -35,7 +35,7 @@ macro_rules! statuses {
 
             /// What it is counted as.
             #[inline]
-            pub fn outcome(self) -> Outcome {
+            pub const fn outcome(self) -> Outcome {
                 match self { $(Status::$name => const { Outcome::coded($outcome) },)* }
             }
         }

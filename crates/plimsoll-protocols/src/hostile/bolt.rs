@@ -71,8 +71,21 @@ fn heartbeat(out: &mut Vec<u8>, id: u32) {
     Frame::heartbeat(Form::V1, id.wrapping_add(1)).write(out);
 }
 
-fn status(out: &mut Vec<u8>, id: u32, status: Status) {
-    Frame::bare_response(Form::V1, id, codec::HESSIAN2, status).write(out);
+/// Answers with the status of this number and nothing else.
+const fn status<const NUMBER: u16>(name: &'static str, about: &'static str) -> Behaviour {
+    let outcome = match Status::from_number(NUMBER) {
+        Some(status) => status.outcome(),
+        None => Status::Unknown.outcome(),
+    };
+    Behaviour::new(name, outcome)
+        .about(about)
+        .frames(|out, id| {
+            Frame {
+                kind: Kind::Response { status: NUMBER },
+                ..Frame::bare_response(Form::V1, id, codec::HESSIAN2, Status::Success)
+            }
+            .write(out);
+        })
 }
 
 pub(super) const BEHAVIOURS: &[Behaviour] = &[
@@ -183,48 +196,18 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("answers to nobody without end")
         .script(&[Request, FloodOf(|out, id| good(out, id ^ 0x5555))]),
     // Statuses.
-    Behaviour::new("bolt-status-error", O::coded("BOLT_ERROR"))
-        .about("status ERROR")
-        .frames(|out, id| status(out, id, Status::Error)),
-    Behaviour::new("bolt-status-exception", O::coded("BOLT_SERVER_EXCEPTION"))
-        .about("status SERVER_EXCEPTION")
-        .frames(|out, id| status(out, id, Status::ServerException)),
-    Behaviour::new("bolt-status-unknown", O::coded("BOLT_UNKNOWN"))
-        .about("status UNKNOWN")
-        .frames(|out, id| status(out, id, Status::Unknown)),
-    Behaviour::new("bolt-status-busy", O::coded("BOLT_SERVER_THREADPOOL_BUSY"))
-        .about("status SERVER_THREADPOOL_BUSY")
-        .frames(|out, id| status(out, id, Status::ServerThreadpoolBusy)),
-    Behaviour::new("bolt-status-comm", O::coded("BOLT_ERROR_COMM"))
-        .about("status ERROR_COMM")
-        .frames(|out, id| status(out, id, Status::ErrorComm)),
-    Behaviour::new("bolt-status-no-processor", O::coded("BOLT_NO_PROCESSOR"))
-        .about("status NO_PROCESSOR")
-        .frames(|out, id| status(out, id, Status::NoProcessor)),
-    Behaviour::new("bolt-status-timeout", O::coded("BOLT_TIMEOUT"))
-        .about("status TIMEOUT")
-        .frames(|out, id| status(out, id, Status::Timeout)),
-    Behaviour::new("bolt-status-send", O::coded("BOLT_CLIENT_SEND_ERROR"))
-        .about("status CLIENT_SEND_ERROR")
-        .frames(|out, id| status(out, id, Status::ClientSendError)),
-    Behaviour::new("bolt-status-codec", O::coded("BOLT_CODEC_EXCEPTION"))
-        .about("status CODEC_EXCEPTION")
-        .frames(|out, id| status(out, id, Status::CodecException)),
-    Behaviour::new("bolt-status-closed", O::coded("BOLT_CONNECTION_CLOSED"))
-        .about("status CONNECTION_CLOSED")
-        .frames(|out, id| status(out, id, Status::ConnectionClosed)),
-    Behaviour::new(
-        "bolt-status-serial",
-        O::coded("BOLT_SERVER_SERIAL_EXCEPTION"),
-    )
-    .about("status SERVER_SERIAL_EXCEPTION")
-    .frames(|out, id| status(out, id, Status::ServerSerialException)),
-    Behaviour::new(
-        "bolt-status-deserial",
-        O::coded("BOLT_SERVER_DESERIAL_EXCEPTION"),
-    )
-    .about("status SERVER_DESERIAL_EXCEPTION")
-    .frames(|out, id| status(out, id, Status::ServerDeserialException)),
+    status::<0x01>("bolt-status-error", "status ERROR"),
+    status::<0x02>("bolt-status-exception", "status SERVER_EXCEPTION"),
+    status::<0x03>("bolt-status-unknown", "status UNKNOWN"),
+    status::<0x04>("bolt-status-busy", "status SERVER_THREADPOOL_BUSY"),
+    status::<0x05>("bolt-status-comm", "status ERROR_COMM"),
+    status::<0x06>("bolt-status-no-processor", "status NO_PROCESSOR"),
+    status::<0x07>("bolt-status-timeout", "status TIMEOUT"),
+    status::<0x08>("bolt-status-send", "status CLIENT_SEND_ERROR"),
+    status::<0x09>("bolt-status-codec", "status CODEC_EXCEPTION"),
+    status::<0x10>("bolt-status-closed", "status CONNECTION_CLOSED"),
+    status::<0x11>("bolt-status-serial", "status SERVER_SERIAL_EXCEPTION"),
+    status::<0x12>("bolt-status-deserial", "status SERVER_DESERIAL_EXCEPTION"),
     Behaviour::new("bolt-status-number", O::coded("BOLT_UNKNOWN"))
         .about("a status that does not exist")
         .frames(|out, id| patched(out, id, 10, &[0x7f, 0x01])),
