@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use rustls::{ServerConfig, ServerConnection};
+use rustls::{ServerConfig, ServerConnection, Stream};
 use socket2::SockRef;
 
 /// The longest that a script waits for its client, or leaves it waiting.
@@ -150,17 +150,7 @@ impl Peer {
         let mut buffer = [0; 16 << 10];
         let n = match &mut self.tls {
             None => self.stream.read(&mut buffer)?,
-            Some(tls) => loop {
-                match tls.reader().read(&mut buffer) {
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                        if tls.read_tls(&mut self.stream)? == 0 {
-                            break 0;
-                        }
-                        tls.process_new_packets().map_err(io::Error::other)?;
-                    }
-                    read => break read?,
-                }
-            },
+            Some(tls) => Stream::new(&mut **tls, &mut self.stream).read(&mut buffer)?,
         };
         if n == 0 || self.input.len() > MAX_REQUEST {
             return Err(io::ErrorKind::UnexpectedEof.into());
