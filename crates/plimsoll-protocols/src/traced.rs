@@ -2,6 +2,9 @@
 
 use std::fmt::Display;
 
+/// What was read of either direction, by [`Direction`](plimsoll_engine::driver::Direction).
+pub(crate) type Halves = [Half; 2];
+
 /// What was read of one direction.
 #[derive(Debug, Default)]
 pub(crate) struct Half {

@@ -3,14 +3,13 @@
 use plimsoll_engine::driver::{Direction, Tracer};
 use plimsoll_plugin::{Codec, Decoded, Fault, Frame, Kind, MAX_FRAME, Sender};
 
-use crate::traced::Half;
+use crate::traced::Halves;
 
 /// Reads along with one connection, both ways, and never disturbs it.
 #[derive(Debug)]
 pub struct FrameTracer {
     codec: Codec,
-    sent: Half,
-    received: Half,
+    halves: Halves,
 }
 
 impl FrameTracer {
@@ -18,20 +17,19 @@ impl FrameTracer {
     pub fn new(codec: Codec) -> FrameTracer {
         FrameTracer {
             codec,
-            sent: Half::default(),
-            received: Half::default(),
+            halves: Halves::default(),
         }
     }
 }
 
 impl Tracer for FrameTracer {
     fn bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>) {
-        let (half, sender) = match direction {
-            Direction::Sent => (&mut self.sent, Sender::Client),
-            Direction::Received => (&mut self.received, Sender::Server),
+        let sender = match direction {
+            Direction::Sent => Sender::Client,
+            Direction::Received => Sender::Server,
         };
         let codec = &self.codec;
-        half.read(bytes, lines, codec.name(), |bytes| {
+        self.halves[direction as usize].read(bytes, lines, codec.name(), |bytes| {
             Ok::<_, Fault>(match codec.decode(bytes, sender, MAX_FRAME)? {
                 Decoded::Frame(frame) => Some((frame.length, Some(line(&frame)))),
                 Decoded::More(_) => None,
