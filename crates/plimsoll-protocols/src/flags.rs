@@ -132,14 +132,10 @@ pub fn named<'a>(flag: &str, typed: &'a str, example: &str) -> Result<(&'a str, 
 
 /// One bound, as typed: `KEY=TIME`.
 #[derive(Clone, Copy, Debug)]
-pub struct Bound(Key, Period);
+pub struct Bound(Place, Period);
 
-#[derive(Clone, Copy, Debug)]
-enum Key {
-    FirstToken,
-    TimePerToken,
-    Query,
-}
+/// Where a bound is in a plan.
+type Place = fn(&mut GoodputSpec) -> &mut Option<Period>;
 
 impl FromStr for Bound {
     type Err = String;
@@ -148,10 +144,10 @@ impl FromStr for Bound {
         let (key, time) = typed
             .split_once('=')
             .ok_or("write KEY=TIME, such as first_token=500ms")?;
-        let key = match key {
-            "first_token" | "ttft" => Key::FirstToken,
-            "time_per_token" | "tpot" => Key::TimePerToken,
-            "query" | "e2e" => Key::Query,
+        let place: Place = match key {
+            "first_token" | "ttft" => |spec| &mut spec.first_token,
+            "time_per_token" | "tpot" => |spec| &mut spec.time_per_token,
+            "query" | "e2e" => |spec| &mut spec.query,
             other => {
                 return Err(format!(
                     "`{other}` is not one of first_token (ttft), time_per_token (tpot), query (e2e)"
@@ -159,7 +155,7 @@ impl FromStr for Bound {
             }
         };
         let time = time.parse::<Period>().map_err(|e| e.to_string())?;
-        Ok(Bound(key, time))
+        Ok(Bound(place, time))
     }
 }
 
@@ -169,13 +165,8 @@ pub fn goodput(bounds: &[Bound]) -> Option<GoodputSpec> {
         return None;
     }
     let mut spec = GoodputSpec::default();
-    for Bound(key, time) in bounds {
-        let place = match key {
-            Key::FirstToken => &mut spec.first_token,
-            Key::TimePerToken => &mut spec.time_per_token,
-            Key::Query => &mut spec.query,
-        };
-        *place = Some(*time);
+    for Bound(place, time) in bounds {
+        *place(&mut spec) = Some(*time);
     }
     Some(spec)
 }
