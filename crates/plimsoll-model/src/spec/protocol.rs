@@ -106,6 +106,9 @@ pub trait Section: Clone + Default + Serialize + DeserializeOwned + 'static {
     fn filled_in(self, call: &Self::Call) -> Self;
 }
 
+/// What changes the fields of a section: a field's name and its value.
+pub(super) type ChangeField<'a> = dyn Fn(&str, &mut MetadataSpec) + 'a;
+
 /// A protocol, as plans know it: a [`Section`] whose type is forgotten. A section that can't be read means nothing,
 /// but where its problem is told.
 #[derive(Debug)]
@@ -129,7 +132,7 @@ pub struct Protocol {
     /// The section as its protocol writes it; an error names the key of a value that is of the wrong kind.
     pub(super) check: fn(&Table) -> Result<Table, Problem>,
     /// The section with its fields changed, where it has some.
-    pub(super) with_fields: fn(&Table, &dyn Fn(&str, &mut MetadataSpec)) -> Table,
+    pub(super) with_fields: fn(&Table, &ChangeField) -> Table,
     /// [`Section::calls_in_a_row`].
     pub(super) calls_in_a_row: fn(&Table) -> Option<u32>,
     /// [`Section::is_secured`].

@@ -279,7 +279,7 @@ impl Problems {
 
 /// Those of the protocols that are `wanted`: `[call.a], [call.b] and [call.c]`.
 fn sections(wanted: impl Fn(&protocol::Protocol) -> bool) -> String {
-    let all = protocol::all().filter(|protocol| wanted(*protocol));
+    let all = protocol::all().filter(|protocol| wanted(protocol));
     let names: Vec<String> = all
         .map(|protocol| format!("[call.{}]", protocol.schemes.section))
         .collect();

@@ -147,7 +147,7 @@ fn check(seed: u64, mut total: Interval, broken: &[String]) -> Result<StageRecor
         let said: Vec<_> = total
             .details
             .iter()
-            .filter(|(outcome, _)| *outcome == Outcome::ProtocolError)
+            .filter(|detail| detail.code == Outcome::ProtocolError)
             .collect();
         return Err(format!(
             "seed {seed}: a server that keeps to the protocol was found guilty: {said:?}"
