@@ -28,7 +28,6 @@ mod control;
 mod established;
 mod intervals;
 pub(crate) mod issue;
-pub(crate) mod records;
 mod share;
 mod turns;
 

@@ -40,7 +40,7 @@ pub mod validity;
 mod version_1;
 mod whole;
 
-use failures::{Shown, explained};
+use failures::{Shown, classify_record, explained};
 use files::{FileError, Named};
 use key_log::KeyLogFile;
 use own::{OwnSession, Source};
@@ -49,10 +49,11 @@ use secrets::{Heard, Ours};
 use session::Layer;
 use tickets::{KeepOnly, Tickets};
 use trust::{Anchors, Learned, ServerCheck, Trust};
+use whole::WholeSession;
 
 pub use agreed::{Agreement, Chain, KeyKind, SharedTally, Tally};
-pub use own::{ServerSession, ServerSessions};
 pub(crate) use session::TlsSession;
+pub use session::{ServerSession, ServerSessions, Session};
 pub use whole::SessionError;
 
 use crate::addresses::classify_connect;
@@ -306,18 +307,31 @@ impl TlsClient {
             };
             Layer::Own(OwnSession::client(config, name, source)?)
         } else {
-            let mut connection = ClientConnection::new(config, name)?;
-            // What the driver gives is sealed at once, so that a batch of frames is one record.
-            connection.set_buffer_limit(None);
-            Layer::Library(Box::new(connection))
+            let connection = ClientConnection::new(config, name)?;
+            Layer::Library(Box::new(WholeSession::new(connection)))
         };
-        Ok(TlsSession {
-            layer,
-            retried: false,
-            signature: None,
-            shown: self.shown,
-            learned: Arc::clone(&self.learned),
-        })
+        Ok(Session(layer))
+    }
+
+    /// What a session that failed is counted as, and the message about it.
+    pub(crate) fn explained(&self, fault: &SessionError) -> (Outcome, String) {
+        match fault {
+            SessionError::Handshake(e) | SessionError::Library(e) => {
+                explained(e, self.shown, &self.learned)
+            }
+            SessionError::TooLong => (
+                Outcome::TlsFailed,
+                "tls: the server's handshake is longer than the 64 KiB that the TLS library \
+                 buffers; tls.records = \"own\" buffers 256 KiB"
+                    .to_owned(),
+            ),
+            SessionError::Record(e) => classify_record(e, self.shown),
+        }
+    }
+
+    /// Since this was asked last, of any connection, a certificate was met that no earlier one had.
+    pub(crate) fn took_replacement(&self) -> bool {
+        self.learned.took_replacement()
     }
 }
 

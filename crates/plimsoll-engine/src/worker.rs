@@ -36,7 +36,7 @@ mod tokens;
 pub use crate::addresses::classify_connect;
 pub use crate::event_loop::{Control, Established, INTERVAL_NS, Share, StopLevel, WorkerInterval};
 use calls::Calls;
-use connection::{Attempt, Driven, Role};
+use connection::{Attempt, Driven, Reading, Role, Until};
 pub(crate) use tokens::Answer;
 use tokens::Tokens;
 
@@ -173,6 +173,20 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let grown = |before| Some(heap::allocated()?.saturating_sub(before));
         self.client.established.heap_bytes = before.and_then(grown);
         Ok(self.client.established.clone())
+    }
+}
+
+impl<P: Protocol> Drivers<P> {
+    /// What receiving needs.
+    #[inline]
+    fn reading<'a>(&'a mut self, buffer: &'a mut [u8], until: Until) -> Reading<'a> {
+        Reading {
+            buffer,
+            alpn: self.protocol.alpn(),
+            tls: self.tls.as_ref(),
+            until,
+            events: &mut self.events,
+        }
     }
 }
 

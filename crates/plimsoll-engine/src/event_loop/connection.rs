@@ -7,12 +7,13 @@
 use std::io::{self, IoSlice};
 use std::time::Duration;
 
-use plimsoll_model::{ConnectPhases, Time};
+use plimsoll_model::{ConnectPhases, Outcome, Time};
 
 use crate::addresses::NOWHERE;
 use crate::driver::{Direction, Tracer};
+use crate::loss::Loss;
 use crate::network::{Network, Token};
-use crate::tls::TlsSession;
+use crate::tls::{SessionError, TlsClient, TlsSession};
 
 /// Bytes of answers to what a peer sent (acknowledgements of PING and SETTINGS, answers to
 /// heartbeats) that may wait for the socket. What one more read brings about comes on top.
@@ -152,7 +153,7 @@ impl<O, S> Connection<O, S> {
     /// Bytes that wait for the socket. What the TLS library holds is not counted: it takes
     /// no more while it holds any.
     pub(crate) fn unsent(&self) -> usize {
-        let sealed = self.tls.as_ref().map_or(0, |session| session.outgoing());
+        let sealed = self.tls.as_ref().map_or(0, |session| session.unsent());
         self.out.len() - self.written + sealed
     }
 
@@ -340,6 +341,12 @@ impl Traced {
             tracing::trace!(target: "plimsoll::wire", connection, "{arrow} {line}");
         }
     }
+}
+
+/// What is wrong with a session of `tls`.
+pub(crate) fn explained(tls: Option<&TlsClient>, fault: &SessionError) -> Loss {
+    let known = tls.map(|tls| tls.explained(fault).into());
+    known.unwrap_or_else(|| Loss::new(Outcome::TlsFailed, fault.to_string()))
 }
 
 /// A socket as the TLS library wants to see it.

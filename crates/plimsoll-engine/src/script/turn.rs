@@ -56,7 +56,7 @@ pub trait Scripts: Send + Sync + 'static {
     /// Where a link leads.
     fn targets(&self) -> [&Target; LINKS];
 
-    /// How a link is secured; `None`: plain TCP. Asked once a connection.
+    /// How a link is secured; `None`: plain TCP. The same each time.
     fn tls(&self, _link: Link) -> Option<&TlsClient> {
         None
     }

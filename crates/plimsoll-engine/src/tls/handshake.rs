@@ -6,12 +6,15 @@
 //! spans several records stays in our buffer until it is whole, and the library goes on
 //! where it left off. [`super::own`] calls this.
 
+use std::ops::DerefMut;
+
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::kernel::KernelConnection;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, InsufficientSizeError, UnbufferedStatus};
 use rustls::{
-    CommonState, ConnectionTrafficSecrets, ExtractedSecrets, HandshakeKind, SignatureScheme,
+    ClientConnection, CommonState, ConnectionCommon, ConnectionTrafficSecrets, ExtractedSecrets,
+    HandshakeKind, ServerConnection, SignatureScheme,
 };
 
 use super::agreed::{Agreement, noted_signature};
@@ -24,24 +27,42 @@ const FIRST_OUTPUT: usize = 1024;
 /// Type, version, length (RFC 8446 §5.1).
 const HEADER: usize = 5;
 
-/// One end's connection as the library has it.
-pub(super) trait End: Sized {
+/// One end's connection as the library has it, without buffers.
+pub trait End: Sized {
+    /// What is kept of either end.
     type Data;
+    /// The same end's connection with buffers.
+    type Whole: DerefMut<Target = ConnectionCommon<Self::Data>>;
 
+    /// Lets the library take records.
     fn process<'c, 'i>(&'c mut self, bytes: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data>;
+
+    /// What both ends have.
     fn common(&self) -> &CommonState;
+
+    /// The handshake is over.
+    ///
+    /// # Errors
+    /// When it is not, or the library keeps its secrets.
     fn into_kernel(self)
     -> Result<(ExtractedSecrets, KernelConnection<Self::Data>), rustls::Error>;
 
     /// A ticket for it has come, without the message's header.
+    ///
+    /// # Errors
+    /// Where none may come.
     fn ticket(
         library: &mut KernelConnection<Self::Data>,
         payload: &[u8],
     ) -> Result<(), rustls::Error>;
+
+    /// The server took what went out with the `ClientHello`.
+    fn early_data(whole: &Self::Whole) -> bool;
 }
 
 impl End for UnbufferedClientConnection {
     type Data = ClientConnectionData;
+    type Whole = ClientConnection;
 
     fn process<'c, 'i>(&'c mut self, bytes: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
         self.process_tls_records(bytes)
@@ -63,10 +84,15 @@ impl End for UnbufferedClientConnection {
     ) -> Result<(), rustls::Error> {
         library.handle_new_session_ticket(payload)
     }
+
+    fn early_data(whole: &ClientConnection) -> bool {
+        whole.is_early_data_accepted()
+    }
 }
 
 impl End for UnbufferedServerConnection {
     type Data = ServerConnectionData;
+    type Whole = ServerConnection;
 
     fn process<'c, 'i>(&'c mut self, bytes: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
         self.process_tls_records(bytes)
@@ -84,6 +110,10 @@ impl End for UnbufferedServerConnection {
 
     fn ticket(_: &mut KernelConnection<Self::Data>, _: &[u8]) -> Result<(), rustls::Error> {
         Err(general("a client sent a ticket"))
+    }
+
+    fn early_data(_: &ServerConnection) -> bool {
+        false
     }
 }
 

@@ -7,22 +7,20 @@
 //! cipher context. A turn on a resting connection costs a few microseconds more, for the keys. Key updates and the goodbye
 //! work all the same, and a client that rests has no use for tickets.
 //!
-//! The worker's [`super::TlsSession`] is made of it; servers use [`ServerSessions`].
+//! [`super::session`] calls this.
 
 use std::sync::Arc;
 
 use rustls::client::UnbufferedClientConnection;
 use rustls::kernel::KernelConnection;
 use rustls::pki_types::ServerName;
-use rustls::server::UnbufferedServerConnection;
-use rustls::{ClientConfig, ConnectionTrafficSecrets, ServerConfig};
+use rustls::{ClientConfig, ConnectionTrafficSecrets};
 
-use super::agreed::Agreement;
 use super::handshake::{Agreed, End, Handshake, Over, key};
 use super::record::{AtRest, Failure, Key, KeySchedule, MAX_PLAINTEXT, RecordError, Records};
 use super::secrets::{First, Heard, Ours, TrafficSecrets};
 use super::tickets::Tickets;
-use super::whole::{SessionError, WholeSession};
+use super::whole::SessionError;
 
 /// What the keys after the handshake will follow from.
 pub(super) enum Source {
@@ -134,13 +132,13 @@ impl OwnSession<UnbufferedClientConnection> {
         match session.handshake(&[]) {
             Ok(()) => Ok(session),
             Err(SessionError::Handshake(e) | SessionError::Library(e)) => Err(e),
-            Err(SessionError::Record(e)) => Err(rustls::Error::General(e.to_string())),
+            Err(e) => Err(rustls::Error::General(e.to_string())),
         }
     }
 }
 
 impl<E: End> OwnSession<E> {
-    fn new(connection: E, source: Source) -> OwnSession<E> {
+    pub(super) fn new(connection: E, source: Source) -> OwnSession<E> {
         OwnSession {
             stage: Stage::Handshake(Box::new(Handshaking {
                 handshake: Handshake::new(connection),
@@ -326,156 +324,6 @@ impl<E: End> OwnSession<E> {
             Stage::Handshake(state) | Stage::Failed(Some(state)) => state.handshake.sent(bytes),
             Stage::Open(open) => open.records.sent(bytes),
             Stage::Resting(_) | Stage::Failed(None) => {}
-        }
-    }
-}
-
-/// Where the sessions of one thread's connections come from.
-#[derive(Clone, Debug)]
-pub struct ServerSessions {
-    config: Arc<ServerConfig>,
-    /// `None`: the records are the library's.
-    heard: Option<Arc<Heard>>,
-}
-
-impl ServerSessions {
-    /// Sessions as `config` has them, but that the library hands its secrets over: those of TLS 1.3.
-    /// Threads need one each.
-    pub fn new(config: &ServerConfig) -> ServerSessions {
-        let heard = Arc::new(Heard::default());
-        let mut sessions = ServerSessions::of_library(config);
-        let config = Arc::make_mut(&mut sessions.config);
-        config.enable_secret_extraction = true;
-        config.key_log = Arc::clone(&heard) as _;
-        sessions.heard = Some(heard);
-        sessions
-    }
-
-    /// Sessions whose records are the library's, of TLS 1.2 too. They rest at their full size.
-    pub fn of_library(config: &ServerConfig) -> ServerSessions {
-        let mut config = config.clone();
-        // Bytes before the handshake's end would have no owner.
-        config.max_early_data_size = 0;
-        ServerSessions {
-            config: Arc::new(config),
-            heard: None,
-        }
-    }
-
-    /// A session for a connection that was accepted.
-    ///
-    /// # Errors
-    /// Those of the library, for a configuration that makes no sense.
-    pub fn session(&self) -> Result<ServerSession, SessionError> {
-        let config = Arc::clone(&self.config);
-        let served = match &self.heard {
-            Some(heard) => {
-                let connection = UnbufferedServerConnection::new(config);
-                let connection = connection.map_err(SessionError::Handshake)?;
-                let source = Source::Heard(Arc::clone(heard), Ours::Server);
-                Served::Own(OwnSession::new(connection, source))
-            }
-            None => Served::Library(Box::new(WholeSession::new(config)?)),
-        };
-        Ok(ServerSession(served))
-    }
-}
-
-/// The server's end of one TLS connection that rests most of the time. Owns no socket.
-pub struct ServerSession(Served);
-
-enum Served {
-    Own(OwnSession<UnbufferedServerConnection>),
-    Library(Box<WholeSession>),
-}
-
-impl ServerSession {
-    /// Nothing can be sealed yet.
-    pub fn is_handshaking(&self) -> bool {
-        match &self.0 {
-            Served::Own(session) => session.is_handshaking(),
-            Served::Library(session) => session.is_handshaking(),
-        }
-    }
-
-    /// What the handshake agreed on; `None` until it is over, and at rest.
-    pub fn agreement(&self) -> Option<Agreement> {
-        match &self.0 {
-            Served::Own(session) => session.agreed().map(|agreed| agreed.on),
-            Served::Library(session) => session.agreement(),
-        }
-    }
-
-    /// Take what arrived, in place, and hand on what it holds. `Ok(true)`: the peer said
-    /// goodbye.
-    ///
-    /// # Errors
-    /// The fault in the handshake or a record. The alert for the peer is then
-    /// in [`ServerSession::outgoing`].
-    pub fn receive(
-        &mut self,
-        bytes: &mut [u8],
-        take: &mut impl FnMut(&[u8]),
-    ) -> Result<bool, SessionError> {
-        let session = match &mut self.0 {
-            Served::Own(session) => session,
-            Served::Library(session) => return session.receive(bytes, take),
-        };
-        let mut bytes = bytes;
-        if session.is_handshaking() {
-            session.handshake(bytes)?;
-            bytes = &mut [];
-            if session.is_handshaking() {
-                return Ok(false);
-            }
-        }
-        let received = session.receive(bytes, &mut |plain| {
-            take(plain);
-            Ok::<(), std::convert::Infallible>(())
-        });
-        received.map_err(|e| match e {
-            Failure::Record(e) => SessionError::Record(e),
-            Failure::Taker(never) => match never {},
-        })
-    }
-
-    /// Seals plaintext, which then waits in [`ServerSession::outgoing`].
-    pub fn seal(&mut self, plaintext: &[u8]) {
-        match &mut self.0 {
-            Served::Own(session) => session.seal(plaintext),
-            Served::Library(session) => session.seal(plaintext),
-        }
-    }
-
-    /// Sends close_notify (RFC 8446 §6.1).
-    pub fn close_notify(&mut self) {
-        match &mut self.0 {
-            Served::Own(session) => session.close_notify(),
-            Served::Library(session) => session.close_notify(),
-        }
-    }
-
-    /// Sealed bytes that have not been written.
-    pub fn outgoing(&self) -> &[u8] {
-        match &self.0 {
-            Served::Own(session) => session.outgoing(),
-            Served::Library(session) => session.outgoing(),
-        }
-    }
-
-    /// So many of [`ServerSession::outgoing`] have been written.
-    pub fn sent(&mut self, bytes: usize) {
-        match &mut self.0 {
-            Served::Own(session) => session.sent(bytes),
-            Served::Library(session) => session.sent(bytes),
-        }
-    }
-
-    /// Give up everything that can be made again, if nothing is under way.
-    pub fn rest(&mut self) {
-        match &mut self.0 {
-            Served::Own(session) => session.rest(),
-            Served::Library(session) => session.rest(),
         }
     }
 }

@@ -1,256 +1,137 @@
-//! The client's end of a TLS connection: plaintext in, records out, and the reverse, whosever records they are.
+//! One end of a TLS connection: plaintext in, records out, and the reverse, whosever records they are.
+//!
+//! Clients' are made by [`super::TlsClient`], servers' by [`ServerSessions`].
 
-use std::io::{self, BufRead, Write};
+use std::convert::identity;
+use std::io::{self, Write};
 use std::sync::Arc;
 
-use plimsoll_model::Outcome;
 use rustls::client::UnbufferedClientConnection;
-use rustls::{ClientConnection, SignatureScheme};
+use rustls::server::UnbufferedServerConnection;
+use rustls::{ServerConfig, ServerConnection};
 
-use super::agreed::{Agreement, noted_signature};
-use super::failures::{Shown, classify_record, explained};
-use super::handshake::{Agreed, is_retried};
-use super::own::OwnSession;
-use super::record;
-use super::trust::Learned;
-use super::whole::SessionError;
+use super::agreed::Agreement;
+use super::handshake::End;
+use super::own::{OwnSession, Source};
+use super::record::{Failure, MAX_RECORD};
+use super::secrets::{Heard, Ours};
+use super::whole::{SessionError, WholeSession};
 
-/// The client's end of one TLS connection. Owns no socket.
-pub(crate) struct TlsSession {
-    pub(super) layer: Layer,
-    /// There was a HelloRetryRequest, where it is the library that knows.
-    pub(super) retried: bool,
-    /// By which the server proved its identity, likewise.
-    pub(super) signature: Option<SignatureScheme>,
-    pub(super) shown: Shown,
-    pub(super) learned: Arc<Learned>,
-}
+/// One end of one TLS connection. Owns no socket.
+pub struct Session<E: End>(pub(super) Layer<E>);
+
+/// The client's end of one that the engine makes.
+pub(crate) type TlsSession = Session<UnbufferedClientConnection>;
+
+/// The server's end.
+pub type ServerSession = Session<UnbufferedServerConnection>;
 
 /// The record layer ([`super::RecordLayer`]): whose it is.
-pub(super) enum Layer {
-    Library(Box<ClientConnection>),
-    Own(OwnSession<UnbufferedClientConnection>),
+pub(super) enum Layer<E: End> {
+    Library(Box<WholeSession<E>>),
+    Own(OwnSession<E>),
 }
 
-impl Layer {
-    /// What the handshake agreed on, where it is not the library that keeps it.
-    fn agreed(&self) -> Option<&Agreed> {
-        match self {
-            Layer::Library(_) => None,
-            Layer::Own(session) => session.agreed(),
-        }
-    }
-}
-
-impl TlsSession {
-    pub(crate) fn is_handshaking(&self) -> bool {
-        match &self.layer {
-            Layer::Library(connection) => connection.is_handshaking(),
+impl<E: End> Session<E> {
+    /// Nothing can be sealed yet.
+    pub fn is_handshaking(&self) -> bool {
+        match &self.0 {
+            Layer::Library(session) => session.is_handshaking(),
             Layer::Own(session) => session.is_handshaking(),
         }
     }
 
-    /// What the handshake agreed on; meaningful once it is over.
-    pub(crate) fn agreement(&self) -> Agreement {
-        match &self.layer {
-            Layer::Library(connection) => Agreement {
-                retried: self.retried,
-                signature: self.signature,
-                early_data: connection.is_early_data_accepted(),
-                ..Agreement::of(connection)
-            },
-            own => own.agreed().map(|agreed| agreed.on).unwrap_or_default(),
+    /// What the handshake agreed on; `None` until it is over, and at rest.
+    pub fn agreement(&self) -> Option<Agreement> {
+        match &self.0 {
+            Layer::Library(session) => session.agreement(),
+            Layer::Own(session) => session.agreed().map(|agreed| agreed.on),
         }
     }
 
-    /// Bytes that may go out with the `ClientHello` (0-RTT, RFC 8446 §2.3): what the plan wants
-    /// and the ticket allows.
-    pub(crate) fn early_room(&mut self) -> usize {
-        match &mut self.layer {
-            Layer::Library(connection) => connection.early_data().map_or(0, |e| e.bytes_left()),
-            Layer::Own(_) => 0,
-        }
-    }
-
-    /// Seals plaintext for that, as far as there is room; returns how much.
-    pub(crate) fn seal_early(&mut self, plaintext: &[u8]) -> usize {
-        match &mut self.layer {
-            Layer::Library(connection) => connection
-                .early_data()
-                .and_then(|mut early| early.write(plaintext).ok())
-                .unwrap_or(0),
-            Layer::Own(_) => 0,
-        }
-    }
-
-    /// Whether the server took it; meaningful once the handshake is over.
-    pub(crate) fn early_accepted(&self) -> bool {
-        match &self.layer {
-            Layer::Library(connection) => connection.is_early_data_accepted(),
-            Layer::Own(_) => false,
-        }
-    }
-
-    /// The server asked for a client certificate, and there was none to show.
-    pub(crate) fn lacks_certificate(&self) -> bool {
-        self.shown == Shown::Nothing && self.learned.asked()
-    }
-
-    /// Since this was asked last, of any connection, a certificate was met that no earlier one had.
-    pub(crate) fn took_replacement(&self) -> bool {
-        self.learned.took_replacement()
-    }
-
-    /// Whether the server took up the protocol asked for.
-    pub(crate) fn alpn(&self) -> Option<&[u8]> {
-        match &self.layer {
-            Layer::Library(connection) => connection.alpn_protocol(),
-            own => own.agreed()?.alpn.as_deref(),
-        }
-    }
-
-    /// Go on with the handshake, where the records are our own. `false`: they are the
-    /// library's, and [`TlsSession::read`] takes everything.
+    /// Takes what arrived, in place, and hands on what it holds. `Ok(true)`: the peer said
+    /// goodbye (close_notify, RFC 8446 §6.1).
     ///
     /// # Errors
-    /// The problem with it, as an outcome and as a sentence.
-    pub(crate) fn handshake(&mut self, bytes: &[u8]) -> Result<bool, (Outcome, String)> {
-        let done = match &mut self.layer {
-            Layer::Library(_) => return Ok(false),
-            Layer::Own(session) => session.handshake(bytes),
-        };
-        match done {
-            Ok(()) => Ok(true),
-            Err(SessionError::Handshake(e) | SessionError::Library(e)) => {
-                Err(explained(&e, self.shown, &self.learned))
-            }
-            Err(SessionError::Record(e)) => Err(classify_record(&e, self.shown)),
-        }
-    }
-
-    /// Open records in place, where they are our own, and hand on what they hold; `None`:
-    /// they are the library's. `Some(true)`: the peer has closed its side.
-    ///
-    /// # Errors
-    /// That of `take`, or what is wrong with the records.
-    pub(crate) fn open<E: From<(Outcome, String)>>(
+    /// The fault in the handshake or a record. The alert for the peer then waits to be sent.
+    pub fn receive(
         &mut self,
         bytes: &mut [u8],
-        take: &mut impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<Option<bool>, E> {
-        let received = match &mut self.layer {
-            Layer::Library(_) => return Ok(None),
-            Layer::Own(session) => session.receive(bytes, take),
+        take: &mut impl FnMut(&[u8]),
+    ) -> Result<bool, SessionError> {
+        let rest = self.handshake(bytes)?;
+        let mut take = |plain: &[u8]| {
+            take(plain);
+            Ok(())
         };
-        match received {
-            Ok(closed) => Ok(Some(closed)),
-            Err(record::Failure::Taker(e)) => Err(e),
-            Err(record::Failure::Record(e)) => Err(classify_record(&e, self.shown).into()),
-        }
+        self.open(rest, &mut take, identity)
     }
 
-    /// Take bytes from the socket, as many as the library has room for. What they hold
-    /// is then in [`TlsSession::plaintext`], also where a later record is bad.
-    ///
-    /// `Ok(true)`: the peer has closed its side (close_notify, RFC 8446 §6.1).
+    /// Goes on with the handshake, if it is not over; what it did not take of `bytes` is to be opened.
+    pub(crate) fn handshake<'b>(
+        &mut self,
+        bytes: &'b mut [u8],
+    ) -> Result<&'b mut [u8], SessionError> {
+        let taken = match &mut self.0 {
+            Layer::Library(session) => session.handshake(bytes)?,
+            Layer::Own(session) if session.is_handshaking() => {
+                session.handshake(bytes)?;
+                bytes.len()
+            }
+            Layer::Own(_) => 0,
+        };
+        Ok(&mut bytes[taken..])
+    }
+
+    /// Opens records, where they are our own in place, and hands on what they hold. `Ok(true)`: as of
+    /// [`Session::receive`].
     ///
     /// # Errors
-    /// What is wrong with the records, as an outcome and as a sentence.
-    pub(crate) fn read(&mut self, bytes: &mut &[u8]) -> Result<bool, (Outcome, String)> {
-        let Layer::Library(connection) = &mut self.layer else {
-            *bytes = &[];
-            return Ok(false);
-        };
-        match connection.read_tls(bytes) {
-            Ok(0) => *bytes = &[],
-            Ok(_) => {}
-            // All plaintext is taken after every call, so it is the other buffer that is full.
-            Err(_) => {
-                return Err((
-                    Outcome::TlsFailed,
-                    "tls: the server's handshake is longer than the 64 KiB that the TLS library \
-                     buffers; tls.records = \"own\" buffers 256 KiB"
-                        .to_owned(),
-                ));
-            }
-        }
-        let handshaking = connection.is_handshaking();
-        let state = connection.process_new_packets();
-        if handshaking {
-            self.retried |= is_retried(connection.handshake_kind());
-            self.signature = noted_signature().or(self.signature);
-        }
-        match state {
-            Ok(state) => Ok(state.peer_has_closed()),
-            Err(e) => Err(explained(&e, self.shown, &self.learned)),
+    /// That of `take`, or what `fault` makes of what is wrong with the records.
+    #[inline]
+    pub(crate) fn open<T>(
+        &mut self,
+        bytes: &mut [u8],
+        take: &mut impl FnMut(&[u8]) -> Result<(), T>,
+        fault: impl Fn(SessionError) -> T,
+    ) -> Result<bool, T> {
+        match &mut self.0 {
+            Layer::Library(session) => session.open(bytes, take, fault),
+            Layer::Own(session) => session.receive(bytes, take).map_err(|e| match e {
+                Failure::Taker(e) => e,
+                Failure::Record(e) => fault(SessionError::Record(e)),
+            }),
         }
     }
 
-    /// The next piece of plaintext; [`TlsSession::consume`] it before asking again.
-    pub(crate) fn plaintext(&mut self) -> Option<&[u8]> {
-        let Layer::Library(connection) = &mut self.layer else {
-            return None;
-        };
-        match connection.reader().into_first_chunk() {
-            Ok(chunk) if !chunk.is_empty() => Some(chunk),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn consume(&mut self, bytes: usize) {
-        if let Layer::Library(connection) = &mut self.layer {
-            connection.reader().consume(bytes);
-        }
-    }
-
-    /// Seal plaintext. Records wait in the session until [`TlsSession::flush`].
-    pub(crate) fn seal(&mut self, plaintext: &[u8]) {
-        match &mut self.layer {
-            // Into memory, without a limit: can't fail.
-            Layer::Library(connection) => {
-                let _ = connection.writer().write_all(plaintext);
-            }
+    /// Seals plaintext. Records wait in the session until they are sent.
+    pub fn seal(&mut self, plaintext: &[u8]) {
+        match &mut self.0 {
+            Layer::Library(session) => session.seal(plaintext),
             Layer::Own(session) => session.seal(plaintext),
         }
     }
 
-    /// The fewest bytes that the socket must still give before `plaintext` bytes have come.
-    pub(crate) fn fewest_to_come(&self, plaintext: u64) -> u64 {
-        match &self.layer {
-            // The library doesn't report how much of a record it holds: at most all of one.
-            Layer::Library(_) => plaintext.saturating_sub(record::MAX_RECORD as u64),
-            Layer::Own(session) => session.fewest_to_come(plaintext),
-        }
-    }
-
-    /// Whether more may be sealed before what waits has been written.
-    pub(crate) fn has_room(&self) -> bool {
-        match &self.layer {
-            Layer::Library(connection) => !connection.wants_write(),
-            Layer::Own(session) => session.has_room(),
+    /// Sends close_notify (RFC 8446 §6.1).
+    pub fn close_notify(&mut self) {
+        match &mut self.0 {
+            Layer::Library(session) => session.connection.send_close_notify(),
+            Layer::Own(session) => session.close_notify(),
         }
     }
 
     pub(crate) fn wants_write(&self) -> bool {
-        match &self.layer {
-            Layer::Library(connection) => connection.wants_write(),
+        match &self.0 {
+            Layer::Library(session) => session.wants_write(),
             Layer::Own(session) => !session.outgoing().is_empty(),
         }
     }
 
-    /// Bytes of sealed records that wait, where they are our own.
-    pub(crate) fn outgoing(&self) -> usize {
-        match &self.layer {
-            Layer::Library(_) => 0,
-            Layer::Own(session) => session.outgoing().len(),
-        }
-    }
-
-    /// Write waiting records to `socket` until it takes no more.
-    pub(crate) fn flush(&mut self, socket: &mut impl io::Write) -> io::Result<()> {
+    /// Writes waiting records to `socket` until it takes no more.
+    pub(crate) fn flush(&mut self, socket: &mut impl Write) -> io::Result<()> {
         while self.wants_write() {
-            let wrote = match &mut self.layer {
-                Layer::Library(connection) => connection.write_tls(socket)?,
+            let wrote = match &mut self.0 {
+                Layer::Library(session) => session.write(socket)?,
                 Layer::Own(session) => {
                     let wrote = socket.write(session.outgoing())?;
                     session.sent(wrote);
@@ -264,17 +145,141 @@ impl TlsSession {
         Ok(())
     }
 
-    pub(crate) fn close_notify(&mut self) {
-        match &mut self.layer {
-            Layer::Library(connection) => connection.send_close_notify(),
-            Layer::Own(session) => session.close_notify(),
+    /// Gives up everything that can be made again, if nothing is under way.
+    pub fn rest(&mut self) {
+        match &mut self.0 {
+            Layer::Library(session) => session.rest(),
+            Layer::Own(session) => session.rest(),
+        }
+    }
+}
+
+impl ServerSession {
+    /// Sealed bytes that have not been written.
+    pub fn outgoing(&mut self) -> &[u8] {
+        match &mut self.0 {
+            Layer::Library(session) => session.outgoing(),
+            Layer::Own(session) => session.outgoing(),
         }
     }
 
-    /// Nothing is under way: give up what can be made again.
-    pub(crate) fn rest(&mut self) {
-        if let Layer::Own(session) = &mut self.layer {
-            session.rest();
+    /// So many of [`ServerSession::outgoing`] have been written.
+    pub fn sent(&mut self, bytes: usize) {
+        match &mut self.0 {
+            Layer::Library(session) => session.sent(bytes),
+            Layer::Own(session) => session.sent(bytes),
         }
+    }
+}
+
+impl TlsSession {
+    /// Bytes that may go out with the `ClientHello` (0-RTT, RFC 8446 §2.3): what the plan wants
+    /// and the ticket allows.
+    pub(crate) fn early_room(&mut self) -> usize {
+        match &mut self.0 {
+            Layer::Library(session) => {
+                let early = session.connection.early_data();
+                early.map_or(0, |early| early.bytes_left())
+            }
+            Layer::Own(_) => 0,
+        }
+    }
+
+    /// Seals plaintext for that, as far as there is room; returns how much.
+    pub(crate) fn seal_early(&mut self, plaintext: &[u8]) -> usize {
+        match &mut self.0 {
+            Layer::Library(session) => {
+                let early = session.connection.early_data();
+                early.map_or(0, |mut early| early.write(plaintext).unwrap_or(0))
+            }
+            Layer::Own(_) => 0,
+        }
+    }
+
+    /// Whether the server took up the protocol asked for.
+    pub(crate) fn alpn(&self) -> Option<&[u8]> {
+        match &self.0 {
+            Layer::Library(session) => session.connection.alpn_protocol(),
+            Layer::Own(session) => session.agreed()?.alpn.as_deref(),
+        }
+    }
+
+    /// The fewest bytes that the socket must still give before `plaintext` bytes have come.
+    pub(crate) fn fewest_to_come(&self, plaintext: u64) -> u64 {
+        match &self.0 {
+            // The library doesn't report how much of a record it holds: at most all of one.
+            Layer::Library(_) => plaintext.saturating_sub(MAX_RECORD as u64),
+            Layer::Own(session) => session.fewest_to_come(plaintext),
+        }
+    }
+
+    /// Whether more may be sealed before what waits has been written.
+    pub(crate) fn has_room(&self) -> bool {
+        match &self.0 {
+            Layer::Library(session) => !session.wants_write(),
+            Layer::Own(session) => session.has_room(),
+        }
+    }
+
+    /// Bytes of sealed records that wait, where they are our own.
+    pub(crate) fn unsent(&self) -> usize {
+        match &self.0 {
+            Layer::Library(_) => 0,
+            Layer::Own(session) => session.outgoing().len(),
+        }
+    }
+}
+
+/// Where the sessions of one thread's connections come from.
+#[derive(Clone, Debug)]
+pub struct ServerSessions {
+    config: Arc<ServerConfig>,
+    /// `None`: the records are the library's.
+    heard: Option<Arc<Heard>>,
+}
+
+impl ServerSessions {
+    /// Sessions as `config` has them, but that the library hands its secrets over: those of TLS 1.3.
+    /// Threads need one each.
+    pub fn new(config: &ServerConfig) -> ServerSessions {
+        let heard = Arc::new(Heard::default());
+        let mut sessions = ServerSessions::of_library(config);
+        let config = Arc::make_mut(&mut sessions.config);
+        config.enable_secret_extraction = true;
+        config.key_log = Arc::clone(&heard) as _;
+        sessions.heard = Some(heard);
+        sessions
+    }
+
+    /// Sessions whose records are the library's, of TLS 1.2 too. They rest at their full size.
+    pub fn of_library(config: &ServerConfig) -> ServerSessions {
+        let mut config = config.clone();
+        // Bytes before the handshake's end would have no owner.
+        config.max_early_data_size = 0;
+        ServerSessions {
+            config: Arc::new(config),
+            heard: None,
+        }
+    }
+
+    /// A session for a connection that was accepted.
+    ///
+    /// # Errors
+    /// Those of the library, for a configuration that makes no sense.
+    pub fn session(&self) -> Result<ServerSession, SessionError> {
+        let config = Arc::clone(&self.config);
+        let layer = match &self.heard {
+            Some(heard) => {
+                let connection = UnbufferedServerConnection::new(config);
+                let connection = connection.map_err(SessionError::Handshake)?;
+                let source = Source::Heard(Arc::clone(heard), Ours::Server);
+                Layer::Own(OwnSession::new(connection, source))
+            }
+            None => {
+                let connection = ServerConnection::new(config).map_err(SessionError::Handshake)?;
+                Layer::Library(Box::new(WholeSession::new(connection)))
+            }
+        };
+        Ok(Session(layer))
     }
 }

@@ -21,10 +21,11 @@ use rustls::{
 };
 
 use super::failures::Shown;
+use super::handshake::End;
 use super::record::Cipher;
 use super::secrets::Heard;
 use super::tickets::Tickets;
-use super::{ServerSession, ServerSessions, TlsClient, TlsSession};
+use super::{ServerSessions, Session, SessionError, TlsClient};
 
 mod path;
 
@@ -96,10 +97,17 @@ pub fn server_text() -> Vec<u8> {
 /// Where a client's conversations begin: with what earlier ones left behind.
 pub struct Client(TlsClient);
 
+impl Client {
+    /// What a session that failed is counted as.
+    pub(super) fn outcome(&self, fault: &SessionError) -> &'static str {
+        self.0.explained(fault).0.code()
+    }
+}
+
 #[cfg(test)]
 impl Client {
     /// The next connection's, with its `ClientHello` to be written.
-    pub(super) fn session(&self) -> TlsSession {
+    pub(super) fn session(&self) -> super::TlsSession {
         self.0.session().expect("the settings make sense")
     }
 }
@@ -246,8 +254,11 @@ impl Setup {
         config.key_log = Arc::clone(&tap) as _;
         let mut server = Library::new(ServerConnection::new(Arc::new(config))?);
         server.connection.set_buffer_limit(None);
-        let mut client = Ours(client.0.session()?);
-        Ok(Path::new(self.cipher, &tap, shape).carry(&mut client, &mut server))
+        let mut ours = Ours {
+            session: client.0.session()?,
+            report: &|fault| client.outcome(&fault).to_owned(),
+        };
+        Ok(Path::new(self.cipher, &tap, shape).carry(&mut ours, &mut server))
     }
 
     /// The library's client talks to a server that is ours or the library's. `config` is that of
@@ -275,8 +286,14 @@ impl Setup {
             }
             Whose::Own | Whose::Lean => {
                 let session = ServerSessions::new(&self.server).session();
-                let mut server = session.map_err(|e| rustls::Error::General(e.to_string()))?;
-                path.carry(&mut client, &mut server)
+                let session = session.map_err(|e| rustls::Error::General(e.to_string()))?;
+                let report = |fault| match fault {
+                    SessionError::Handshake(e) | SessionError::Library(e) => e.to_string(),
+                    SessionError::Record(e) => e.to_string(),
+                    SessionError::TooLong => SessionError::TooLong.to_string(),
+                };
+                let report = &report;
+                path.carry(&mut client, &mut Ours { session, report })
             }
         })
     }
@@ -294,97 +311,40 @@ trait Side {
     fn kind(&self) -> (bool, bool);
 }
 
-/// The client that loads use, served as a worker serves it.
-struct Ours(TlsSession);
+/// An end that is ours, served as a worker or a server serves it.
+struct Ours<'a, E: End> {
+    session: Session<E>,
+    /// In which words it reports what went wrong.
+    report: &'a dyn Fn(SessionError) -> String,
+}
 
-impl Side for Ours {
-    fn take(&mut self, mut bytes: &mut [u8], heard: &mut Vec<u8>) -> Result<bool, String> {
-        let code = |(outcome, _): (plimsoll_model::Outcome, String)| outcome.code().to_owned();
-        if self.0.is_handshaking() && self.0.handshake(bytes).map_err(code)? {
-            if self.0.is_handshaking() {
-                return Ok(false);
-            }
-            bytes = &mut [];
-        }
-        let opened = self.0.open(bytes, &mut |plain: &[u8]| {
-            heard.extend_from_slice(plain);
-            Ok::<(), (plimsoll_model::Outcome, String)>(())
-        });
-        if let Some(closed) = opened.map_err(code)? {
-            return Ok(closed);
-        }
-        let mut rest = &*bytes;
-        let mut closed = false;
-        while !rest.is_empty() && !closed {
-            let read = self.0.read(&mut rest);
-            while let Some(plain) = self.0.plaintext() {
-                let length = plain.len();
-                heard.extend_from_slice(plain);
-                self.0.consume(length);
-            }
-            closed = read.map_err(code)?;
-        }
-        Ok(closed)
+impl<E: End> Side for Ours<'_, E> {
+    fn take(&mut self, bytes: &mut [u8], heard: &mut Vec<u8>) -> Result<bool, String> {
+        let received = (self.session).receive(bytes, &mut |plain| heard.extend_from_slice(plain));
+        received.map_err(self.report)
     }
 
     fn give(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         // A vector takes everything.
-        let _ = self.0.flush(&mut bytes);
+        let _ = self.session.flush(&mut bytes);
         bytes
     }
 
     fn write(&mut self, text: &[u8]) {
-        self.0.seal(text);
+        self.session.seal(text);
     }
 
     fn close(&mut self) {
-        self.0.close_notify();
+        self.session.close_notify();
     }
 
     fn is_handshaking(&self) -> bool {
-        self.0.is_handshaking()
+        self.session.is_handshaking()
     }
 
     fn kind(&self) -> (bool, bool) {
-        {
-            let agreed = self.0.agreement();
-            (agreed.resumed, agreed.retried)
-        }
-    }
-}
-
-impl Side for ServerSession {
-    fn take(&mut self, bytes: &mut [u8], heard: &mut Vec<u8>) -> Result<bool, String> {
-        self.receive(bytes, &mut |plain| heard.extend_from_slice(plain))
-            .map_err(|e| match e {
-                super::SessionError::Handshake(e) | super::SessionError::Library(e) => {
-                    e.to_string()
-                }
-                super::SessionError::Record(e) => e.to_string(),
-            })
-    }
-
-    fn give(&mut self) -> Vec<u8> {
-        let bytes = self.outgoing().to_vec();
-        self.sent(bytes.len());
-        bytes
-    }
-
-    fn write(&mut self, text: &[u8]) {
-        self.seal(text);
-    }
-
-    fn close(&mut self) {
-        self.close_notify();
-    }
-
-    fn is_handshaking(&self) -> bool {
-        self.is_handshaking()
-    }
-
-    fn kind(&self) -> (bool, bool) {
-        let agreed = self.agreement().unwrap_or_default();
+        let agreed = self.session.agreement().unwrap_or_default();
         (agreed.resumed, agreed.retried)
     }
 }

@@ -1,13 +1,12 @@
-//! A server's TLS session in the library's own form, for what is not ours to open: records of TLS 1.2.
-//! [`super::own::ServerSession`] has one in place of its own.
+//! One end of a TLS connection in the library's own form: where a plan asks for the library's records, and for
+//! servers of TLS 1.2, whose records are not ours to open. [`super::session`] calls this.
 
-use std::io::{BufRead, Write};
-use std::sync::Arc;
+use std::io::{self, BufRead, Write};
 
-use rustls::{ServerConfig, ServerConnection, SignatureScheme};
+use rustls::SignatureScheme;
 
 use super::agreed::{Agreement, noted_signature};
-use super::handshake::is_retried;
+use super::handshake::{End, is_retried};
 use super::record::RecordError;
 
 /// What is wrong with a connection.
@@ -16,6 +15,9 @@ pub enum SessionError {
     /// Before the handshake was over.
     #[error("tls handshake: {0}")]
     Handshake(rustls::Error),
+    /// A message of it is more than the library has room for.
+    #[error("tls handshake: a message longer than the 64 KiB that the TLS library buffers")]
+    TooLong,
     /// After it, where the records are the library's.
     #[error("tls: {0}")]
     Library(rustls::Error),
@@ -24,25 +26,26 @@ pub enum SessionError {
     Record(#[from] RecordError),
 }
 
-pub(super) struct WholeSession {
-    connection: ServerConnection,
-    /// Sealed bytes that have not been written.
+pub(super) struct WholeSession<E: End> {
+    pub(super) connection: E::Whole,
+    /// Sealed bytes that were asked for and have not been written.
     outgoing: Vec<u8>,
+    /// There was a HelloRetryRequest.
     retried: bool,
+    /// By which the peer proved its identity.
     signature: Option<SignatureScheme>,
 }
 
-impl WholeSession {
-    pub(super) fn new(config: Arc<ServerConfig>) -> Result<WholeSession, SessionError> {
-        let mut connection = ServerConnection::new(config).map_err(SessionError::Handshake)?;
-        // What is sealed is taken at once.
+impl<E: End> WholeSession<E> {
+    pub(super) fn new(mut connection: E::Whole) -> WholeSession<E> {
+        // What is sealed is taken at once, so that a batch of frames is one record.
         connection.set_buffer_limit(None);
-        Ok(WholeSession {
+        WholeSession {
             connection,
             outgoing: Vec::new(),
             retried: false,
             signature: None,
-        })
+        }
     }
 
     pub(super) fn is_handshaking(&self) -> bool {
@@ -54,60 +57,81 @@ impl WholeSession {
         (!self.is_handshaking()).then(|| Agreement {
             retried: self.retried,
             signature: self.signature,
+            early_data: E::early_data(&self.connection),
             ..Agreement::of(&self.connection)
         })
     }
 
-    /// Takes what arrived and hands on what it holds. `Ok(true)`: the peer said goodbye.
-    pub(super) fn receive(
-        &mut self,
-        mut bytes: &[u8],
-        take: &mut impl FnMut(&[u8]),
-    ) -> Result<bool, SessionError> {
-        while !bytes.is_empty() {
-            let handshaking = self.connection.is_handshaking();
-            let fault = match handshaking {
-                true => SessionError::Handshake,
-                false => SessionError::Library,
-            };
-            // All plaintext is taken after every turn, so it is the other buffer that is full.
-            let read = self.connection.read_tls(&mut bytes);
-            read.map_err(|e| fault(rustls::Error::General(e.to_string())))?;
+    /// Goes on with the handshake, and returns how much of `bytes` it took.
+    pub(super) fn handshake(&mut self, bytes: &[u8]) -> Result<usize, SessionError> {
+        let mut rest = bytes;
+        while self.is_handshaking() && !rest.is_empty() {
+            self.read(&mut rest)?;
             let state = self.connection.process_new_packets();
-            if handshaking {
-                self.retried |= is_retried(self.connection.handshake_kind());
-                self.signature = noted_signature().or(self.signature);
-            }
-            self.collect();
-            let state = state.map_err(fault)?;
-            let mut reader = self.connection.reader();
-            while let Ok(plain) = reader.fill_buf() {
-                let length = plain.len();
-                if length == 0 {
-                    break;
-                }
-                take(plain);
-                reader.consume(length);
-            }
-            if state.peer_has_closed() {
-                return Ok(true);
+            self.retried |= is_retried(self.connection.handshake_kind());
+            self.signature = noted_signature().or(self.signature);
+            match state {
+                Ok(state) if state.peer_has_closed() => break,
+                // What came behind the end of it is met again.
+                Err(e) if self.is_handshaking() => return Err(SessionError::Handshake(e)),
+                _ => {}
             }
         }
-        Ok(false)
+        Ok(bytes.len() - rest.len())
+    }
+
+    /// Takes what arrived and hands on what it holds, as far as it is good. `Ok(true)`: the peer said goodbye.
+    pub(super) fn open<T>(
+        &mut self,
+        mut bytes: &[u8],
+        take: &mut impl FnMut(&[u8]) -> Result<(), T>,
+        fault: impl Fn(SessionError) -> T,
+    ) -> Result<bool, T> {
+        loop {
+            if !bytes.is_empty() {
+                self.read(&mut bytes).map_err(&fault)?;
+            }
+            let state = self.connection.process_new_packets();
+            let mut reader = self.connection.reader();
+            while let Ok(plain @ [_, ..]) = reader.fill_buf() {
+                let length = plain.len();
+                take(plain)?;
+                reader.consume(length);
+            }
+            let state = state.map_err(|e| fault(SessionError::Library(e)))?;
+            if state.peer_has_closed() || bytes.is_empty() {
+                return Ok(state.peer_has_closed());
+            }
+        }
+    }
+
+    /// All plaintext is taken after every turn, so what is full is the room for messages.
+    fn read(&mut self, bytes: &mut &[u8]) -> Result<(), SessionError> {
+        let read = self.connection.read_tls(bytes);
+        read.map(drop).map_err(|_| SessionError::TooLong)
     }
 
     pub(super) fn seal(&mut self, plaintext: &[u8]) {
         // Into memory, without a limit: can't fail.
         let _ = self.connection.writer().write_all(plaintext);
-        self.collect();
     }
 
-    pub(super) fn close_notify(&mut self) {
-        self.connection.send_close_notify();
-        self.collect();
+    pub(super) fn wants_write(&self) -> bool {
+        self.connection.wants_write()
     }
 
-    pub(super) fn outgoing(&self) -> &[u8] {
+    pub(super) fn write(&mut self, socket: &mut dyn io::Write) -> io::Result<usize> {
+        self.connection.write_tls(socket)
+    }
+
+    /// For who does not [`WholeSession::write`].
+    pub(super) fn outgoing(&mut self) -> &[u8] {
+        while self.connection.wants_write() {
+            // Into memory: can't fail.
+            if self.connection.write_tls(&mut self.outgoing).is_err() {
+                break;
+            }
+        }
         &self.outgoing
     }
 
@@ -118,15 +142,6 @@ impl WholeSession {
     pub(super) fn rest(&mut self) {
         if self.outgoing.is_empty() {
             self.outgoing = Vec::new();
-        }
-    }
-
-    fn collect(&mut self) {
-        while self.connection.wants_write() {
-            // Into memory: can't fail.
-            if self.connection.write_tls(&mut self.outgoing).is_err() {
-                break;
-            }
         }
     }
 }

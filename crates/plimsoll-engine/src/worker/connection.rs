@@ -7,11 +7,10 @@ use plimsoll_model::{Outcome, Time};
 use rustix::io::Errno;
 
 use crate::driver::{Driver, Event, MAX_UNSENT};
-use crate::event_loop::connection::{self, Early, State};
-use crate::event_loop::records::{self, Taker};
+use crate::event_loop::connection::{self, Early, State, explained};
 use crate::loss::Loss;
 use crate::network::{Network, Ready};
-use crate::tls::{CLOSED_IN_HANDSHAKE, TlsSession, UNINVITED};
+use crate::tls::{CLOSED_IN_HANDSHAKE, TlsClient, TlsSession, UNINVITED};
 
 pub(super) type Connection<D, S> = connection::Connection<Driven<D>, S>;
 
@@ -121,6 +120,7 @@ impl Until {
 pub(super) struct Reading<'a> {
     pub(super) buffer: &'a mut [u8],
     pub(super) alpn: Option<&'a [u8]>,
+    pub(super) tls: Option<&'a TlsClient>,
     pub(super) until: Until,
     pub(super) events: &'a mut Vec<Event>,
 }
@@ -150,6 +150,7 @@ impl<D: Driver, S> Connection<D, S> {
         &mut self,
         session: &TlsSession,
         alpn: Option<&[u8]>,
+        tls: Option<&TlsClient>,
         now: Time,
     ) -> Result<(), Loss> {
         if alpn.is_some() && session.alpn() != alpn {
@@ -158,14 +159,14 @@ impl<D: Driver, S> Connection<D, S> {
             return Err(Loss::new(Outcome::TlsAlpn, detail));
         }
         self.own.driver.agreed(session.alpn());
-        let agreement = session.agreement();
+        let agreement = session.agreement().unwrap_or_default();
         (self.phases.resumed, self.phases.retried) = (agreement.resumed, agreement.retried);
-        self.phases.replaced = session.took_replacement();
+        self.phases.replaced = tls.is_some_and(TlsClient::took_replacement);
         let handshake_ns = self.lap(now);
         match self.early {
             Early::Sent(sealed) => {
                 // The call has been under way all the while: no phase of its own.
-                if session.early_accepted() {
+                if agreement.early_data {
                     self.forget_sealed(sealed as usize);
                     self.early = Early::Accepted;
                 } else {
@@ -256,7 +257,7 @@ impl<D: Driver, S> Connection<D, S> {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) => {
                     let loss = self.read_failed(&e);
-                    return Err(self.unless_uninvited(self.tls.as_deref(), loss));
+                    return Err(self.unless_uninvited(reading.tls, loss));
                 }
             };
             let now = network.now();
@@ -271,7 +272,7 @@ impl<D: Driver, S> Connection<D, S> {
                 } else {
                     self.ended(now, reading.events)
                 };
-                return Err(self.unless_uninvited(self.tls.as_deref(), loss));
+                return Err(self.unless_uninvited(reading.tls, loss));
             }
             let before = (self.unsent(), self.own.driver.carried());
             self.take(got, reading, now)?;
@@ -360,19 +361,38 @@ impl<D: Driver, S> Connection<D, S> {
         let Some(mut session) = self.tls.take() else {
             return Ok(());
         };
-        let mut taking = Taking {
-            connection: self,
-            alpn: reading.alpn,
-            events: reading.events,
-            now,
-        };
-        let mut taken = records::open(&mut session, &mut reading.buffer[..got], &mut taking);
-        if let Ok(true) = taken {
-            let loss = self.ended(now, reading.events);
-            taken = Err(self.unless_uninvited(Some(&session), loss));
-        }
+        let opened = self.open_records(&mut session, got, reading, now);
         self.tls = Some(session);
-        taken.map(|_| ())
+        if opened? {
+            let loss = self.ended(now, reading.events);
+            return Err(self.unless_uninvited(reading.tls, loss));
+        }
+        Ok(())
+    }
+
+    /// `true`: the peer has closed its side.
+    #[inline]
+    fn open_records(
+        &mut self,
+        session: &mut TlsSession,
+        got: usize,
+        reading: &mut Reading<'_>,
+        now: Time,
+    ) -> Result<bool, Loss> {
+        let tls = reading.tls;
+        let mut bytes = &mut reading.buffer[..got];
+        if self.state == State::Handshaking {
+            bytes = (session.handshake(bytes)).map_err(|fault| explained(tls, &fault))?;
+            if !session.is_handshaking() {
+                self.handshaken(session, reading.alpn, tls, now)?;
+            }
+        }
+        let mut take = |plain: &[u8]| {
+            self.trace_received(plain);
+            let driver = &mut self.own.driver;
+            Ok(driver.receive(plain, now, &mut self.out, reading.events)?)
+        };
+        session.open(bytes, &mut take, |fault| explained(tls, &fault))
     }
 
     /// The peer closed its side in good order.
@@ -392,9 +412,9 @@ impl<D: Driver, S> Connection<D, S> {
 
     /// A server that wants a client certificate and gets none may close without the alert
     /// that says so (RFC 8446, 4.4.2.4); gRPC's C core does.
-    fn unless_uninvited(&self, session: Option<&TlsSession>, loss: Loss) -> Loss {
-        let is_uninvited = self.state == State::Greeting
-            && session.is_some_and(|session| session.lacks_certificate());
+    fn unless_uninvited(&self, tls: Option<&TlsClient>, loss: Loss) -> Loss {
+        let is_uninvited =
+            self.state == State::Greeting && tls.is_some_and(TlsClient::lacks_certificate);
         match is_uninvited {
             true => Loss::new(Outcome::TlsClientCertificateRequired, UNINVITED),
             false => loss,
@@ -432,33 +452,6 @@ impl<D: Driver, S> Connection<D, S> {
             self.own.driver.finish(&mut self.out);
         }
         self.farewell(network);
-    }
-}
-
-/// What takes the records of a connection.
-struct Taking<'a, D, S> {
-    connection: &'a mut Connection<D, S>,
-    alpn: Option<&'a [u8]>,
-    events: &'a mut Vec<Event>,
-    now: Time,
-}
-
-impl<D: Driver, S> Taker for Taking<'_, D, S> {
-    #[inline]
-    fn is_handshaking(&self) -> bool {
-        self.connection.state == State::Handshaking
-    }
-
-    fn handshaken(&mut self, session: &TlsSession) -> Result<(), Loss> {
-        self.connection.handshaken(session, self.alpn, self.now)
-    }
-
-    #[inline]
-    fn plaintext(&mut self, bytes: &[u8]) -> Result<(), Loss> {
-        let connection = &mut *self.connection;
-        connection.trace_received(bytes);
-        let (driver, out) = (&mut connection.own.driver, &mut connection.out);
-        Ok(driver.receive(bytes, self.now, out, self.events)?)
     }
 }
 

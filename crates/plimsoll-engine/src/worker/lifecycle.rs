@@ -6,7 +6,7 @@ use std::time::Duration;
 use plimsoll_model::{Outcome, Time};
 
 use super::Worker;
-use super::connection::{Attempt, Driven, Reading, Received, Role, Until};
+use super::connection::{Attempt, Driven, Received, Role, Until};
 use super::lanes::Gone;
 use crate::driver::{Driver, Protocol};
 use crate::event_loop::Control;
@@ -69,12 +69,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if ready.readable || ready.hangup {
             // What comes may be answered (a PING, a window), and calls follow it.
             connection.borrow_outbox(&mut self.client.spare_outboxes);
-            let mut reading = Reading {
-                buffer: &mut self.buffer,
-                alpn: self.client.protocol.alpn(),
-                until: Until::of(ready),
-                events: &mut self.client.events,
-            };
+            let mut reading = self.client.reading(&mut self.buffer, Until::of(ready));
             let (received, now) = connection.receive(&mut self.network, &mut reading);
             self.received(control, index, received, now);
         } else {
@@ -272,12 +267,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
         if connection.write_failed {
             // The peer has closed: what it sent before that says why.
-            let mut reading = Reading {
-                buffer: &mut self.buffer,
-                alpn: self.client.protocol.alpn(),
-                until: Until::End,
-                events: &mut self.client.events,
-            };
+            let mut reading = self.client.reading(&mut self.buffer, Until::End);
             let (mut received, mut now) = (Ok(Received::More), now);
             while let Ok(Received::More) = received {
                 (received, now) = connection.receive(&mut self.network, &mut reading);
@@ -322,7 +312,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         };
         let agreement = connection.tls.as_ref().map(|session| Agreement {
             chosen: self.client.protocol.chosen(session.alpn()),
-            ..session.agreement()
+            ..session.agreement().unwrap_or_default()
         });
         let (phases, role) = (connection.phases, connection.own.role);
         self.came_up(index, agreement, self.stage_of(index, role));

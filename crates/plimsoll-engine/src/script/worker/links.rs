@@ -7,12 +7,11 @@ use rustix::io::Errno;
 
 use super::{Happened, ScriptWorker};
 use crate::event_loop::Control;
-use crate::event_loop::connection::{Connection, State};
-use crate::event_loop::records::{self, Taker};
+use crate::event_loop::connection::{Connection, State, explained};
 use crate::loss::Loss;
 use crate::network::{Network, Ready};
 use crate::script::{Link, Scripts};
-use crate::tls::{CLOSED_IN_HANDSHAKE, TlsSession};
+use crate::tls::CLOSED_IN_HANDSHAKE;
 
 const MAX_READS: usize = 4;
 
@@ -85,28 +84,6 @@ impl<S> Connection<OnLink, S> {
     }
 }
 
-/// Keeps what records hold for the script, which gets it once they are all open.
-struct Kept<'a> {
-    plain: &'a mut Vec<u8>,
-    is_handshaking: bool,
-}
-
-impl Taker for Kept<'_> {
-    fn is_handshaking(&self) -> bool {
-        self.is_handshaking
-    }
-
-    fn handshaken(&mut self, _session: &TlsSession) -> Result<(), Loss> {
-        self.is_handshaking = false;
-        Ok(())
-    }
-
-    fn plaintext(&mut self, bytes: &[u8]) -> Result<(), Loss> {
-        self.plain.extend_from_slice(bytes);
-        Ok(())
-    }
-}
-
 impl<C: Scripts, N: Network> ScriptWorker<C, N> {
     pub(super) fn serve_link(&mut self, control: &mut impl Control, index: u32, ready: Ready) {
         let Some(connection) = self.connections[index as usize].as_mut() else {
@@ -139,7 +116,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         };
         connection.state = State::Open;
         let took = connection.phases.connect_ns + connection.lap(now);
-        let agreement = connection.tls.as_ref().map(|tls| tls.agreement());
+        let agreement = connection.tls.as_ref().and_then(|tls| tls.agreement());
         let OnLink { slot, link } = connection.own;
         self.came_up(index, agreement, self.stage);
         self.open_connections += 1;
@@ -192,11 +169,8 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         let mut plain = std::mem::take(&mut self.client.plain);
         plain.clear();
         let is_handshaking = connection.state == State::Handshaking;
-        let mut kept = Kept {
-            plain: &mut plain,
-            is_handshaking,
-        };
-        let opened = records::open(session, bytes, &mut kept);
+        // The script gets it once all records are open.
+        let opened = session.receive(bytes, &mut |bytes| plain.extend_from_slice(bytes));
         let came_up = is_handshaking && !session.is_handshaking() && opened.is_ok();
         // The rest of the handshake, or an alert that says what is wrong.
         connection.flush(&mut self.network);
@@ -210,7 +184,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         let loss = match opened {
             Ok(false) => return,
             Ok(true) => Loss::closed(),
-            Err(loss) => loss,
+            Err(fault) => explained(self.client.scripts.tls(link), &fault),
         };
         if self.live(token).is_some() {
             self.lose(control, index, &loss, now);

@@ -1,7 +1,6 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
-use plimsoll_model::Outcome;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use rustls::client::Resumption;
@@ -253,18 +252,15 @@ impl std::io::Write for Narrow {
 fn who_does_not_speak_tls_is_answered_once_and_as_a_whole() {
     let setup = setup(Cipher::Aes128Gcm, false, false, Long::default());
     for whose in [Whose::Own, Whose::Lean, Whose::Library] {
-        let mut session = setup.client(whose).session();
+        let client = setup.client(whose);
+        let mut session = client.session();
         let mut hello = Narrow(Vec::new());
         session.flush(&mut hello).unwrap();
         assert_eq!(hello.0[..3], [22, 3, 1], "{whose:?}");
         // Wrong by its first bytes: the rest of a record is not waited for.
-        let mut bytes = &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..];
-        let error = match session.handshake(bytes) {
-            Ok(false) => session.read(&mut bytes).unwrap_err(),
-            Ok(true) => panic!("{whose:?}: it is not TLS"),
-            Err(e) => e,
-        };
-        assert_eq!(error.0.code(), "TLS_NOT_TLS", "{whose:?}");
+        let mut bytes = b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec();
+        let error = session.handshake(&mut bytes).unwrap_err();
+        assert_eq!(client.outcome(&error), "TLS_NOT_TLS", "{whose:?}");
         let mut alert = Narrow(Vec::new());
         session.flush(&mut alert).unwrap();
         assert_eq!(alert.0, [21, 3, 3, 0, 2, 2, 50], "{whose:?}");
@@ -282,14 +278,11 @@ fn a_broken_record_is_still_tls() {
             &[21, 3, 3, 0, 1, 2],
             &[22, 3, 3, 0x50, 0],
         ] {
-            let mut session = setup.client(whose).session();
-            let mut bytes = record;
-            let error = match session.handshake(bytes) {
-                Ok(false) => session.read(&mut bytes).unwrap_err(),
-                Ok(true) => panic!("{whose:?}: {record:?}"),
-                Err(e) => e,
-            };
-            assert_eq!(error.0.code(), "TLS_FAILED", "{whose:?}: {record:?}");
+            let client = setup.client(whose);
+            let mut bytes = record.to_vec();
+            let error = client.session().handshake(&mut bytes).unwrap_err();
+            let outcome = client.outcome(&error);
+            assert_eq!(outcome, "TLS_FAILED", "{whose:?}: {record:?}");
         }
     }
 }
@@ -349,7 +342,7 @@ fn an_open_session_knows_the_fewest_bytes_to_come() {
         let mut answer = Vec::new();
         server.write_tls(&mut answer).unwrap();
         if session.is_handshaking() {
-            session.handshake(&answer).unwrap();
+            session.handshake(&mut answer).unwrap();
         }
     }
     assert_eq!(session.fewest_to_come(100_000), 100_000 + 7 * 22);
@@ -370,15 +363,12 @@ fn data_behind_the_handshake_comes_before_what_is_read_later() {
     let (mut flight, mut later) = (Vec::new(), Vec::new());
     server.writer().write_all(b"early").unwrap();
     server.write_tls(&mut flight).unwrap();
-    session.handshake(&flight).unwrap();
+    session.handshake(&mut flight).unwrap();
     assert!(!session.is_handshaking());
     server.writer().write_all(b" and late").unwrap();
     server.write_tls(&mut later).unwrap();
     let mut read = Vec::new();
-    let mut take = |bytes: &[u8]| {
-        read.extend_from_slice(bytes);
-        Ok::<(), (Outcome, String)>(())
-    };
-    assert_eq!(session.open(&mut later, &mut take), Ok(Some(false)));
+    let mut take = |bytes: &[u8]| read.extend_from_slice(bytes);
+    assert!(!session.receive(&mut later, &mut take).unwrap());
     assert_eq!(read, b"early and late");
 }

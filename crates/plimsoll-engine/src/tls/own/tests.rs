@@ -2,12 +2,14 @@ use std::io::{Read, Write};
 
 use rustls::crypto::aws_lc_rs::{self, Ticketer, cipher_suite};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::server::{NoServerSessionStorage, UnbufferedServerConnection, WebPkiClientVerifier};
 use rustls::{
-    ClientConnection, HandshakeKind, RootCertStore, ServerConnection, SupportedCipherSuite,
+    ClientConnection, HandshakeKind, RootCertStore, ServerConfig, ServerConnection,
+    SupportedCipherSuite,
 };
 
 use super::*;
+use crate::tls::session::{Layer, ServerSession, ServerSessions};
 
 const SUITES: [SupportedCipherSuite; 3] = [
     cipher_suite::TLS13_AES_128_GCM_SHA256,
@@ -198,8 +200,8 @@ fn pair(settings: &Settings) -> (Client, ServerSession) {
 /// Of a session whose records are our own.
 fn lean(session: &mut ServerSession) -> &mut OwnSession<UnbufferedServerConnection> {
     match &mut session.0 {
-        Served::Own(session) => session,
-        Served::Library(_) => panic!("the records are the library's"),
+        Layer::Own(session) => session,
+        Layer::Library(_) => panic!("the records are the library's"),
     }
 }
 
