@@ -47,7 +47,7 @@ use own::{OwnSession, Source};
 use rotation::Rotating;
 use secrets::{Heard, Ours};
 use session::Layer;
-use tickets::{KeepOnly, Tickets};
+use tickets::Tickets;
 use trust::{Anchors, Learned, ServerCheck, Trust};
 use whole::WholeSession;
 
@@ -102,8 +102,6 @@ pub struct TlsClient {
     resume: bool,
     /// The part of the connections that makes a full handshake although sessions are resumed.
     full: Option<f64>,
-    /// For those.
-    unresumed: Option<Arc<ClientConfig>>,
     /// This worker's, where the plan resumes sessions.
     tickets: Option<Arc<Tickets>>,
     own_records: bool,
@@ -198,7 +196,6 @@ impl TlsClient {
             identity,
             resume: plan.resume,
             full: plan.full,
-            unresumed: None,
             tickets: None,
             own_records: plan.records == RecordLayer::Own,
             logs_keys: plan.key_log.is_some(),
@@ -268,11 +265,6 @@ impl TlsClient {
             let tickets = Arc::new(Tickets::new(Arc::clone(&self.learned)));
             let mut config = ClientConfig::clone(&self.config);
             config.resumption = Resumption::store(Arc::clone(&tickets) as _);
-            if self.full.is_some() {
-                let mut config = config.clone();
-                config.resumption = Resumption::store(Arc::new(KeepOnly(Arc::clone(&tickets))));
-                client.unresumed = Some(Arc::new(config));
-            }
             client.config = Arc::new(config);
             client.tickets = Some(tickets);
         }
@@ -293,13 +285,10 @@ impl TlsClient {
 
     pub(crate) fn session(&self) -> Result<TlsSession, rustls::Error> {
         self.learned.was_renewed(self.renewed());
-        let is_full = match (&self.tickets, self.full) {
-            (Some(tickets), Some(share)) => tickets.next_is_full(share),
-            _ => false,
-        };
-        let config = self.unresumed.as_ref().filter(|_| is_full);
-        let config = Arc::clone(config.unwrap_or(&self.config));
-        let name = self.server_name.clone();
+        if let (Some(tickets), Some(share)) = (&self.tickets, self.full) {
+            tickets.begin(share);
+        }
+        let (config, name) = (Arc::clone(&self.config), self.server_name.clone());
         let layer = if self.own_records {
             let source = match &self.heard {
                 Some(heard) => Source::Heard(Arc::clone(heard), Ours::Client),

@@ -15,7 +15,7 @@ use rustls::{
     CipherSuite, CommonState, HandshakeKind, NamedGroup, ProtocolVersion, SignatureScheme,
 };
 
-use super::der::{SEQUENCE, element, take};
+use super::der::{SEQUENCE, behind, take};
 
 thread_local! {
     static PROVED: Cell<Option<SignatureScheme>> = const { Cell::new(None) };
@@ -132,20 +132,11 @@ impl KeyKind {
     }
 
     fn read(certificate: &[u8]) -> Option<KeyKind> {
-        const VERSION: u8 = 0xa0;
         const OBJECT_IDENTIFIER: u8 = 0x06;
         const BIT_STRING: u8 = 0x03;
         const INTEGER: u8 = 0x02;
-        let (certificate, _) = take(certificate, SEQUENCE)?;
-        let (mut body, _) = take(certificate, SEQUENCE)?;
-        if body.first() == Some(&VERSION) {
-            body = element(body)?.2;
-        }
         // Serial number, signature's algorithm, issuer, validity and subject.
-        for _ in 0..5 {
-            body = element(body)?.2;
-        }
-        let (info, _) = take(body, SEQUENCE)?;
+        let (info, _) = take(behind(certificate, 5)?, SEQUENCE)?;
         let (algorithm, key) = take(info, SEQUENCE)?;
         let (name, parameters) = take(algorithm, OBJECT_IDENTIFIER)?;
         Some(match name {

@@ -4,6 +4,22 @@
 
 pub(super) const SEQUENCE: u8 = 0x30;
 
+/// Where a certificate says its version: those of version 1 don't (RFC 5280 §4.1.2.1).
+pub(super) const VERSION: u8 = 0xa0;
+
+/// What follows the first `fields` of a certificate's body (RFC 5280 §4.1), the version not counted, which may not be there.
+pub(super) fn behind(certificate: &[u8], fields: usize) -> Option<&[u8]> {
+    let (certificate, _) = take(certificate, SEQUENCE)?;
+    let (mut body, _) = take(certificate, SEQUENCE)?;
+    if body.first() == Some(&VERSION) {
+        body = element(body)?.2;
+    }
+    for _ in 0..fields {
+        body = element(body)?.2;
+    }
+    Some(body)
+}
+
 /// The contents of an element that must be of kind `tag`, and what follows.
 pub(super) fn take(input: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     element(input)

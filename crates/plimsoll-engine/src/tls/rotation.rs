@@ -29,36 +29,53 @@ use super::validity::{not_after, now};
 /// What changes when a file is replaced: its inode, its length, and when it was written.
 type Stamp = Option<(u64, u64, i64, i64)>;
 
-/// Files, when they were looked at, and what they were when they were last read.
+/// Two files, and what they held when they were last read.
 #[derive(Debug)]
-struct Looks<const N: usize> {
+struct Kept<T> {
     /// What each is to a person, and where it is. The first is the one to name.
-    files: [(&'static str, PathBuf); N],
+    files: [(&'static str, PathBuf); 2],
     /// The last second in which they were looked at.
     looked: AtomicU64,
-    seen: Mutex<[Stamp; N]>,
+    seen: Mutex<[Stamp; 2]>,
+    held: RwLock<T>,
 }
 
-impl<const N: usize> Looks<N> {
-    /// Made before the files are read: a change while reading shows as a change afterwards.
-    fn new(files: [Named<'_>; N]) -> Looks<N> {
-        Looks {
+impl<T: Clone> Kept<T> {
+    /// What they hold now: `read`.
+    fn read(
+        files: [Named<'_>; 2],
+        read: impl FnOnce() -> Result<T, FileError>,
+    ) -> Result<Kept<T>, FileError> {
+        // Before the files are read: a change while reading shows as a change afterwards.
+        let seen = files.map(stamp);
+        Ok(Kept {
             looked: AtomicU64::new(now()),
-            seen: Mutex::new(files.map(stamp)),
+            seen: Mutex::new(seen),
             files: files.map(|Named(what, path)| (what, path.to_owned())),
-        }
+            held: RwLock::new(read()?),
+        })
     }
 
-    fn files(&self) -> [Named<'_>; N] {
+    fn files(&self) -> [Named<'_>; 2] {
         self.files.each_ref().map(|(what, path)| Named(what, path))
     }
 
-    /// Reads the files again by `renew` where they have changed.
-    fn look(&self, renew: impl FnOnce() -> Result<(), FileError>) {
+    fn replace(&self, read: T) {
+        *self.held.write().unwrap_or_else(PoisonError::into_inner) = read;
+    }
+
+    fn last(&self) -> T {
+        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        held.clone()
+    }
+
+    /// What they hold, read again by `renew` where they have changed.
+    fn current(&self, renew: impl FnOnce() -> Result<(), FileError>) -> T {
         let second = now();
         if self.looked.swap(second, Ordering::Relaxed) != second {
             self.look_closely(renew);
         }
+        self.last()
     }
 
     #[cold]
@@ -71,9 +88,8 @@ impl<const N: usize> Looks<N> {
         match renew() {
             Ok(()) => {
                 *seen = stamps;
-                if let Some((what, path)) = self.files.first() {
-                    tracing::info!("{what} {}: read again", path.display());
-                }
+                let [(what, path), _] = &self.files;
+                tracing::info!("{what} {}: read again", path.display());
             }
             // One file of two may still be on its way: it is tried again.
             Err(e) => tracing::warn!("{e}; the one from before stays in use"),
@@ -85,9 +101,8 @@ impl<const N: usize> Looks<N> {
 #[derive(Debug)]
 pub struct Rotating {
     provider: Arc<CryptoProvider>,
-    shown: RwLock<Arc<CertifiedKey>>,
     /// The certificate and its key.
-    looks: Looks<2>,
+    shown: Kept<Arc<CertifiedKey>>,
     renewed: AtomicU64,
 }
 
@@ -99,12 +114,9 @@ impl Rotating {
         key: Named<'_>,
         provider: Arc<CryptoProvider>,
     ) -> Result<Rotating, FileError> {
-        let looks = Looks::new([cert, key]);
-        let shown = files::identity(cert, key, &provider)?;
         Ok(Rotating {
+            shown: Kept::read([cert, key], || files::identity(cert, key, &provider))?,
             provider,
-            shown: RwLock::new(shown),
-            looks,
             renewed: AtomicU64::new(0),
         })
     }
@@ -114,9 +126,9 @@ impl Rotating {
     /// # Errors
     /// When they can't be used; what was shown before stays.
     pub fn renew(&self) -> Result<(), FileError> {
-        let [cert, key] = self.looks.files();
-        let read = files::identity(cert, key, &self.provider)?;
-        *self.shown.write().unwrap_or_else(PoisonError::into_inner) = read;
+        let [cert, key] = self.shown.files();
+        self.shown
+            .replace(files::identity(cert, key, &self.provider)?);
         self.renewed.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -128,13 +140,12 @@ impl Rotating {
 
     /// The last second, since 1970, in which all that is shown is valid.
     pub fn ends(&self) -> Option<u64> {
-        let shown = self.shown.read().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.shown.last();
         shown.cert.iter().filter_map(|c| not_after(c)).min()
     }
 
     fn current(&self) -> Arc<CertifiedKey> {
-        self.looks.look(|| self.renew());
-        Arc::clone(&self.shown.read().unwrap_or_else(PoisonError::into_inner))
+        self.shown.current(|| self.renew())
     }
 }
 
@@ -171,10 +182,9 @@ pub type Mark = [u8; 8];
 pub struct RotatingCheck {
     provider: Arc<CryptoProvider>,
     learned: Arc<Learned>,
-    held: RwLock<Held>,
+    /// Of the CA file and the lists; without lists of the CA file twice.
+    held: Kept<Held>,
     names: Names,
-    /// The CA file and the lists; without lists the CA file twice.
-    looks: Looks<2>,
     has_lists: bool,
 }
 
@@ -254,17 +264,16 @@ impl RotatingCheck {
         provider: Arc<CryptoProvider>,
         learned: Arc<Learned>,
     ) -> Result<RotatingCheck, FileError> {
-        let looks = Looks::new([file, lists.unwrap_or(file)]);
-        let held = Held::read(file, lists, &provider, &learned)?;
+        let files = [file, lists.unwrap_or(file)];
+        let held = Kept::read(files, || Held::read(file, lists, &provider, &learned))?;
         let names = Names::default();
-        names.become_those(held.check.root_hint_subjects());
+        names.become_those(held.last().check.root_hint_subjects());
         Ok(RotatingCheck {
             has_lists: lists.is_some(),
-            held: RwLock::new(held),
+            held,
             names,
             provider,
             learned,
-            looks,
         })
     }
 
@@ -273,11 +282,11 @@ impl RotatingCheck {
     /// # Errors
     /// When one of them can't be used; what was there before stays in use.
     pub fn renew(&self) -> Result<(), FileError> {
-        let [file, lists] = self.looks.files();
+        let [file, lists] = self.held.files();
         let lists = self.has_lists.then_some(lists);
         let read = Held::read(file, lists, &self.provider, &self.learned)?;
         self.names.become_those(read.check.root_hint_subjects());
-        *self.held.write().unwrap_or_else(PoisonError::into_inner) = read;
+        self.held.replace(read);
         Ok(())
     }
 
@@ -292,16 +301,8 @@ impl RotatingCheck {
         self.current().mark
     }
 
-    fn last(&self) -> Held {
-        self.held
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
     fn current(&self) -> Held {
-        self.looks.look(|| self.renew());
-        self.last()
+        self.held.current(|| self.renew())
     }
 }
 
@@ -328,7 +329,7 @@ impl ClientCertVerifier for RotatingCheck {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let check = self.last().check;
+        let check = self.held.last().check;
         check.verify_tls12_signature(message, certificate, signature)
     }
 
@@ -338,11 +339,11 @@ impl ClientCertVerifier for RotatingCheck {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let check = self.last().check;
+        let check = self.held.last().check;
         check.verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.last().check.supported_verify_schemes()
+        self.held.last().check.supported_verify_schemes()
     }
 }

@@ -6,8 +6,6 @@
 //! library's own connection makes of the same. The property test of
 //! [`super::handshake`] and the fuzz target call this.
 
-use std::io::{Read, Write};
-use std::ops::DerefMut;
 use std::sync::Arc;
 
 use rustls::client::Resumption;
@@ -16,16 +14,18 @@ use rustls::crypto::aws_lc_rs::{self, cipher_suite, kx_group};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{
-    ClientConfig, ClientConnection, ConnectionCommon, DistinguishedName, HandshakeKind,
-    RootCertStore, ServerConfig, ServerConnection, SideData,
+    ClientConfig, ClientConnection, DistinguishedName, RootCertStore, ServerConfig,
+    ServerConnection,
 };
 
+use super::TlsClient;
 use super::failures::Shown;
 use super::handshake::End;
 use super::record::Cipher;
 use super::secrets::Heard;
+use super::session::{Layer, ServerSessions, Session};
 use super::tickets::Tickets;
-use super::{ServerSessions, Session, SessionError, TlsClient};
+use super::whole::{SessionError, WholeSession};
 
 mod path;
 
@@ -231,7 +231,6 @@ impl Setup {
             full: None,
             identity: None,
             logs_keys: false,
-            unresumed: None,
             tickets,
             own_records: whose != Whose::Library,
             heard,
@@ -252,13 +251,9 @@ impl Setup {
         let tap = Arc::new(Tap::default());
         let mut config = self.server.clone();
         config.key_log = Arc::clone(&tap) as _;
-        let mut server = Library::new(ServerConnection::new(Arc::new(config))?);
-        server.connection.set_buffer_limit(None);
-        let mut ours = Ours {
-            session: client.0.session()?,
-            report: &|fault| client.outcome(&fault).to_owned(),
-        };
-        Ok(Path::new(self.cipher, &tap, shape).carry(&mut ours, &mut server))
+        let server = Speaker::of_library(ServerConnection::new(Arc::new(config))?);
+        let ours = Speaker::new(client.0.session()?, Some(client));
+        Ok(Path::new(self.cipher, &tap, shape).carry(ours, server))
     }
 
     /// The library's client talks to a server that is ours or the library's. `config` is that of
@@ -275,53 +270,61 @@ impl Setup {
         let tap = Arc::new(Tap::default());
         let mut config = config.clone();
         config.key_log = Arc::clone(&tap) as _;
-        let mut client = Library::new(ClientConnection::new(Arc::new(config), self.name.clone())?);
-        client.connection.set_buffer_limit(None);
-        let path = Path::new(self.cipher, &tap, shape);
-        Ok(match whose {
+        let client = ClientConnection::new(Arc::new(config), self.name.clone())?;
+        let server = match whose {
             Whose::Library => {
-                let mut server = ServerConnection::new(Arc::new(self.server.clone()))?;
-                server.set_buffer_limit(None);
-                path.carry(&mut client, &mut Library::new(server))
+                Speaker::of_library(ServerConnection::new(Arc::new(self.server.clone()))?)
             }
             Whose::Own | Whose::Lean => {
                 let session = ServerSessions::new(&self.server).session();
                 let session = session.map_err(|e| rustls::Error::General(e.to_string()))?;
-                let report = |fault| match fault {
-                    SessionError::Handshake(e) | SessionError::Library(e) => e.to_string(),
-                    SessionError::Record(e) => e.to_string(),
-                    SessionError::TooLong => SessionError::TooLong.to_string(),
-                };
-                let report = &report;
-                path.carry(&mut client, &mut Ours { session, report })
+                Speaker::new(session, None)
             }
-        })
+        };
+        let path = Path::new(self.cipher, &tap, shape);
+        Ok(path.carry(Speaker::of_library(client), server))
     }
 }
 
-/// One end of a conversation.
-trait Side {
-    /// Takes what arrived; true: the peer has closed its side.
-    fn take(&mut self, bytes: &mut [u8], heard: &mut Vec<u8>) -> Result<bool, String>;
-    fn give(&mut self) -> Vec<u8>;
-    fn write(&mut self, text: &[u8]);
-    fn close(&mut self);
-    fn is_handshaking(&self) -> bool;
-    /// Resumed, and retried.
-    fn kind(&self) -> (bool, bool);
-}
-
-/// An end that is ours, served as a worker or a server serves it.
-struct Ours<'a, E: End> {
+/// One end of a conversation, served as a worker or a server serves it.
+struct Speaker<'a, E: End> {
     session: Session<E>,
-    /// In which words it reports what went wrong.
-    report: &'a dyn Fn(SessionError) -> String,
+    /// It reports by outcomes.
+    client: Option<&'a Client>,
+    came: Came,
 }
 
-impl<E: End> Side for Ours<'_, E> {
-    fn take(&mut self, bytes: &mut [u8], heard: &mut Vec<u8>) -> Result<bool, String> {
-        let received = (self.session).receive(bytes, &mut |plain| heard.extend_from_slice(plain));
-        received.map_err(self.report)
+impl<'a, E: End> Speaker<'a, E> {
+    fn new(session: Session<E>, client: Option<&'a Client>) -> Speaker<'a, E> {
+        Speaker {
+            session,
+            client,
+            came: Came::default(),
+        }
+    }
+
+    fn of_library(connection: E::Whole) -> Speaker<'a, E> {
+        let whole = WholeSession::new(connection);
+        Speaker::new(Session(Layer::Library(Box::new(whole))), None)
+    }
+
+    fn listens(&self) -> bool {
+        self.came.error.is_none() && !self.came.closed
+    }
+
+    fn take(&mut self, bytes: &mut [u8]) {
+        let heard = &mut self.came.heard;
+        match (self.session).receive(bytes, &mut |plain| heard.extend_from_slice(plain)) {
+            Ok(closed) => self.came.closed = closed,
+            Err(fault) => {
+                let known = self.client.map(|client| client.outcome(&fault).to_owned());
+                self.came.error = Some(known.unwrap_or_else(|| match fault {
+                    SessionError::Handshake(e) | SessionError::Library(e) => e.to_string(),
+                    SessionError::Record(e) => e.to_string(),
+                    full @ SessionError::TooLong => full.to_string(),
+                }));
+            }
+        }
     }
 
     fn give(&mut self) -> Vec<u8> {
@@ -331,87 +334,10 @@ impl<E: End> Side for Ours<'_, E> {
         bytes
     }
 
-    fn write(&mut self, text: &[u8]) {
-        self.session.seal(text);
-    }
-
-    fn close(&mut self) {
-        self.session.close_notify();
-    }
-
-    fn is_handshaking(&self) -> bool {
-        self.session.is_handshaking()
-    }
-
-    fn kind(&self) -> (bool, bool) {
+    /// The handshake is over: says `text`.
+    fn speak(&mut self, text: &[u8]) {
         let agreed = self.session.agreement().unwrap_or_default();
-        (agreed.resumed, agreed.retried)
-    }
-}
-
-struct Library<C> {
-    connection: C,
-    /// A resumed handshake shows it only for a while.
-    retried: bool,
-}
-
-impl<C> Library<C> {
-    fn new(connection: C) -> Library<C> {
-        Library {
-            connection,
-            retried: false,
-        }
-    }
-}
-
-impl<C, D> Side for Library<C>
-where
-    C: DerefMut<Target = ConnectionCommon<D>>,
-    D: SideData,
-{
-    fn take(&mut self, bytes: &mut [u8], heard: &mut Vec<u8>) -> Result<bool, String> {
-        let mut rest = &*bytes;
-        let mut closed = false;
-        while !rest.is_empty() && !closed {
-            let read = self
-                .connection
-                .read_tls(&mut rest)
-                .map_err(|e| e.to_string())?;
-            let state = self.connection.process_new_packets();
-            self.retried |= super::handshake::is_retried(self.connection.handshake_kind());
-            // What came before an error counts.
-            let _ = self.connection.reader().read_to_end(heard);
-            closed = state.map_err(|e| e.to_string())?.peer_has_closed();
-            if read == 0 {
-                break;
-            }
-        }
-        Ok(closed)
-    }
-
-    fn give(&mut self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        while self.connection.wants_write() {
-            // A vector takes everything.
-            let _ = self.connection.write_tls(&mut bytes);
-        }
-        bytes
-    }
-
-    fn write(&mut self, text: &[u8]) {
-        let _ = self.connection.writer().write_all(text);
-    }
-
-    fn close(&mut self) {
-        self.connection.send_close_notify();
-    }
-
-    fn is_handshaking(&self) -> bool {
-        self.connection.is_handshaking()
-    }
-
-    fn kind(&self) -> (bool, bool) {
-        let resumed = self.connection.handshake_kind() == Some(HandshakeKind::Resumed);
-        (resumed, self.retried)
+        (self.came.resumed, self.came.retried) = (agreed.resumed, agreed.retried);
+        self.session.seal(text);
     }
 }

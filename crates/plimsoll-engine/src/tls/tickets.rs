@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustls::NamedGroup;
@@ -26,39 +27,9 @@ pub(crate) struct Tickets {
     lasting: Mutex<Option<(Tls12ClientSessionValue, u64)>>,
     /// Full handshakes that are still to be made, where a share of them is.
     owed: Mutex<f64>,
+    /// The connection that is begun makes one.
+    withheld: AtomicBool,
     learned: Arc<Learned>,
-}
-
-/// Keeps what servers send, and hands nothing out: of connections that make a full handshake.
-#[derive(Debug)]
-pub(crate) struct KeepOnly(pub(crate) Arc<Tickets>);
-
-impl ClientSessionStore for KeepOnly {
-    fn set_kx_hint(&self, _server: ServerName<'static>, _group: NamedGroup) {}
-
-    fn kx_hint(&self, _server: &ServerName<'_>) -> Option<NamedGroup> {
-        None
-    }
-
-    fn set_tls12_session(&self, server: ServerName<'static>, session: Tls12ClientSessionValue) {
-        self.0.set_tls12_session(server, session);
-    }
-
-    fn tls12_session(&self, _server: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
-        None
-    }
-
-    fn remove_tls12_session(&self, server: &ServerName<'static>) {
-        self.0.remove_tls12_session(server);
-    }
-
-    fn insert_tls13_ticket(&self, server: ServerName<'static>, ticket: Tls13ClientSessionValue) {
-        self.0.insert_tls13_ticket(server, ticket);
-    }
-
-    fn take_tls13_ticket(&self, _server: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        None
-    }
 }
 
 /// A ticket, and the last second, since 1970, in which it may be used.
@@ -69,10 +40,10 @@ impl Tickets {
     /// this a connection keeps one, as it used one, and not all that a server sends.
     const PLENTY: usize = 256;
 
-    /// Whether the next connection is to make a full handshake, where `share` of them are. One
-    /// that has no ticket makes one anyway, and counts, so that over a run the share is what was
+    /// Before a connection is begun, where `share` of them are to make a full handshake: those that do are handed
+    /// nothing out. One that has no ticket makes one anyway, and counts, so that over a run the share is what was
     /// asked for.
-    pub(crate) fn next_is_full(&self, share: f64) -> bool {
+    pub(crate) fn begin(&self, share: f64) {
         let has_none = self.with(|kept| kept.is_empty()) && self.lasting().is_none();
         let mut owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner);
         *owed += share;
@@ -80,7 +51,11 @@ impl Tickets {
         if is_full || has_none {
             *owed -= 1.0;
         }
-        is_full
+        self.withheld.store(is_full, Ordering::Relaxed);
+    }
+
+    fn are_withheld(&self) -> bool {
+        self.withheld.load(Ordering::Relaxed)
     }
 
     /// For sessions whose certificates `learned` knows of.
@@ -89,6 +64,7 @@ impl Tickets {
             kept: Mutex::default(),
             lasting: Mutex::default(),
             owed: Mutex::default(),
+            withheld: AtomicBool::new(false),
             learned,
         }
     }
@@ -120,7 +96,8 @@ impl ClientSessionStore for Tickets {
 
     fn tls12_session(&self, _server: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
         let lasting = self.lasting();
-        let usable = lasting.as_ref().filter(|(_, until)| now() <= *until);
+        let usable = |(_, until): &&(_, u64)| !self.are_withheld() && now() <= *until;
+        let usable = lasting.as_ref().filter(usable);
         usable.map(|(session, _)| session.clone())
     }
 
@@ -138,6 +115,9 @@ impl ClientSessionStore for Tickets {
     }
 
     fn take_tls13_ticket(&self, _server: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        if self.are_withheld() {
+            return None;
+        }
         let now = now();
         self.with(|kept| {
             let usable = |(_, until): &Dated| now <= *until;

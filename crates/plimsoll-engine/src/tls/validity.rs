@@ -11,22 +11,12 @@ use rustls::pki_types::UnixTime;
 use x509_parser::certificate::Validity;
 use x509_parser::prelude::FromDer;
 
-use super::der::{SEQUENCE, element, take};
-
-const VERSION: u8 = 0xa0;
+use super::der::behind;
 
 /// The last second, since 1970, in which `certificate` (DER) is valid; `None` where it is none.
 pub fn not_after(certificate: &[u8]) -> Option<u64> {
-    let (certificate, _) = take(certificate, SEQUENCE)?;
-    let (mut body, _) = take(certificate, SEQUENCE)?;
-    if body.first() == Some(&VERSION) {
-        body = element(body)?.2;
-    }
     // The serial number, the signature's algorithm and the issuer.
-    for _ in 0..3 {
-        body = element(body)?.2;
-    }
-    let (_, validity) = Validity::from_der(body).ok()?;
+    let (_, validity) = Validity::from_der(behind(certificate, 3)?).ok()?;
     u64::try_from(validity.not_after.timestamp()).ok()
 }
 

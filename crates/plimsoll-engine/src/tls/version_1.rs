@@ -18,10 +18,7 @@ use x509_parser::oid_registry::{OID_X509_EXT_NAME_CONSTRAINTS, OID_X509_EXT_SUBJ
 use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
 use x509_parser::x509::AlgorithmIdentifier;
 
-use super::der::{SEQUENCE, take};
-
-/// Where a certificate says its version: those of version 1 don't (RFC 5280 §4.1.2.1).
-const VERSION: u8 = 0xa0;
+use super::der::{SEQUENCE, VERSION, take};
 
 /// Whether a certificate is of version 1; of what is no certificate nothing is known.
 pub(super) fn is_version_1(certificate: &[u8]) -> bool {

@@ -5,10 +5,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustls::KeyLog;
+use rustls::client::UnbufferedClientConnection;
+use rustls::server::UnbufferedServerConnection;
 
+use super::super::handshake::End;
 use super::super::record::{Cipher, Key, MAX_PLAINTEXT, Rekey};
 use super::super::secrets::TrafficSecrets;
-use super::{Came, Conversation, Shape, Side, client_text, server_text};
+use super::{Conversation, Shape, Speaker, client_text, server_text};
 
 const HEADER: usize = 5;
 /// The largest read.
@@ -329,37 +332,38 @@ impl<'a> Path<'a> {
     }
 
     /// Carries what each says to the other until both are silent.
-    pub(super) fn carry(mut self, client: &mut dyn Side, server: &mut dyn Side) -> Conversation {
-        let (mut at_client, mut at_server) = (Came::default(), Came::default());
+    pub(super) fn carry(
+        mut self,
+        mut client: Speaker<'_, UnbufferedClientConnection>,
+        mut server: Speaker<'_, UnbufferedServerConnection>,
+    ) -> Conversation {
         let (mut client_spoke, mut server_spoke) = (false, false);
         loop {
-            if !client_spoke && !client.is_handshaking() {
+            if !client_spoke && !client.session.is_handshaking() {
                 client_spoke = true;
-                (at_client.resumed, at_client.retried) = client.kind();
-                client.write(&client_text());
+                client.speak(&client_text());
             }
-            if !server_spoke && !server.is_handshaking() {
+            if !server_spoke && !server.session.is_handshaking() {
                 server_spoke = true;
-                (at_server.resumed, at_server.retried) = server.kind();
-                server.write(&server_text());
-                server.close();
+                server.speak(&server_text());
+                server.session.close_notify();
             }
             let (up, down) = (client.give(), server.give());
             if up.is_empty() && down.is_empty() {
                 break;
             }
-            deliver(&mut self.up, up, server, &mut at_server);
-            deliver(&mut self.down, down, client, &mut at_client);
+            deliver(&mut self.up, up, &mut server);
+            deliver(&mut self.down, down, &mut client);
         }
         Conversation {
-            client: at_client,
-            server: at_server,
+            client: client.came,
+            server: server.came,
             legal: !self.up.meddled && !self.down.meddled,
         }
     }
 }
 
-fn deliver(path: &mut Direction<'_>, mut bytes: Vec<u8>, to: &mut dyn Side, came: &mut Came) {
+fn deliver<E: End>(path: &mut Direction<'_>, mut bytes: Vec<u8>, to: &mut Speaker<'_, E>) {
     loop {
         let mut cut = path.cut(&mut bytes);
         let mut rest = &mut cut[..];
@@ -367,14 +371,11 @@ fn deliver(path: &mut Direction<'_>, mut bytes: Vec<u8>, to: &mut dyn Side, came
             // What an end that has failed can't read is nothing to it.
             return;
         }
-        while !rest.is_empty() && came.error.is_none() && !came.closed {
+        while !rest.is_empty() && to.listens() {
             let size = path.read(rest.len());
             let (piece, next) = std::mem::take(&mut rest).split_at_mut(size);
             rest = next;
-            match to.take(piece, &mut came.heard) {
-                Ok(closed) => came.closed = closed,
-                Err(e) => came.error = Some(e),
-            }
+            to.take(piece);
         }
     }
 }
