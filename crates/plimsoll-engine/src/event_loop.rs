@@ -18,7 +18,6 @@ use plimsoll_model::{Outcome, Time};
 use crate::addresses::Addresses;
 use crate::network::{Network, Ready, Token, Wake};
 use crate::pauses::{LOOK_NS, Pauses};
-use crate::racing::Races;
 use crate::tls::{Tally, TlsClient};
 
 pub(crate) mod client;
@@ -28,6 +27,7 @@ mod control;
 mod established;
 mod intervals;
 pub(crate) mod issue;
+mod racing;
 mod share;
 mod turns;
 
@@ -38,6 +38,7 @@ pub use established::Established;
 pub use intervals::INTERVAL_NS;
 use intervals::Intervals;
 use issue::{Issue, Phase};
+use racing::Races;
 pub use share::Share;
 
 /// One event loop. See the module's text.

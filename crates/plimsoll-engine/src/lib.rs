@@ -23,7 +23,6 @@ pub mod network;
 mod pauses;
 pub mod poller;
 pub mod prefetch;
-mod racing;
 pub mod resources;
 pub mod script;
 mod stop;

@@ -10,7 +10,6 @@ use super::control::Control;
 use crate::loss::Loss;
 use crate::network::{Network, Ready, Token};
 use crate::prefetch::prefetch;
-use crate::racing::{Ground, Raced, Races};
 use crate::tls::Agreement;
 
 impl<C: Client, N: Network> EventLoop<C, N>
@@ -94,9 +93,7 @@ where
         let addresses = &self.addresses[usize::from(target)];
         let Some(place) = addresses.only() else {
             let route = addresses.route(number, now);
-            let (mut ground, races) = self.racing(target, now);
-            let raced = races.begin(token, route, &mut ground);
-            return self.raced(control, raced, now);
+            return self.begin_race(control, token, target, route, now);
         };
         connection.place = place;
         match addresses.connect(place, token, &mut self.network) {
@@ -104,67 +101,6 @@ where
             Err(e) => {
                 let loss = addresses.loss(place, &e).into();
                 self.lost(control, index, &loss, now);
-            }
-        }
-    }
-
-    /// What a race needs, and the races.
-    fn racing(&mut self, target: u8, now: Time) -> (Ground<'_, N>, &mut Races<N::Socket>) {
-        let ground = Ground {
-            network: &mut self.network,
-            addresses: &mut self.addresses[usize::from(target)],
-            recorder: &mut self.recorder,
-            stage: self.stage,
-            now,
-        };
-        (ground, &mut self.races)
-    }
-
-    /// The target of a connection; of one that is gone there is no race.
-    fn target_of(&self, token: Option<Token>) -> u8 {
-        let connection = token.and_then(|token| self.live(token));
-        connection
-            .and_then(|index| self.connections[index as usize].as_ref())
-            .map_or(0, |connection| connection.target)
-    }
-
-    /// Begins the attempts whose time has come.
-    pub(crate) fn race_on(&mut self, control: &mut impl Control, now: Time) {
-        while let Some(token) = self.races.due(now) {
-            let (mut ground, races) = self.racing(self.target_of(Some(token)), now);
-            let raced = races.expire(&mut ground);
-            self.raced(control, raced, now);
-        }
-    }
-
-    fn raced(&mut self, control: &mut impl Control, raced: Raced<N::Socket>, now: Time) {
-        match raced {
-            Raced::Running => {}
-            Raced::Won {
-                connection: token,
-                socket,
-                place,
-            } => {
-                let index = self.live(token);
-                match index.and_then(|index| self.connections[index as usize].as_mut()) {
-                    Some(connection) => {
-                        connection.socket = Some(socket);
-                        connection.place = place;
-                    }
-                    None => return self.network.close(socket),
-                }
-                if let Some(index) = index {
-                    self.tcp_is_up(control, index, now);
-                }
-            }
-            Raced::Lost {
-                connection: token,
-                place,
-                error,
-            } => {
-                if let Some(index) = self.live(token) {
-                    self.not_connected(control, index, place, &error, now);
-                }
             }
         }
     }
@@ -215,19 +151,6 @@ where
         self.serve(control, index, ready);
     }
 
-    /// A socket that is no connection's: an attempt's of a race, or of one that is gone.
-    #[cold]
-    fn serve_attempt(&mut self, control: &mut impl Control, ready: Ready) {
-        if !ready.writable {
-            return;
-        }
-        let now = self.network.now();
-        let target = self.target_of(self.races.connection_of(ready.token));
-        let (mut ground, races) = self.racing(target, now);
-        let raced = races.ready(ready.token, &mut ground);
-        self.raced(control, raced, now);
-    }
-
     fn socket_is_connected(&mut self, control: &mut impl Control, index: u32) {
         let now = self.network.now();
         let Some(connection) = self.connections[index as usize].as_mut() else {
@@ -245,7 +168,7 @@ where
         }
     }
 
-    fn not_connected(
+    pub(super) fn not_connected(
         &mut self,
         control: &mut impl Control,
         index: u32,
@@ -253,12 +176,14 @@ where
         e: &std::io::Error,
         now: Time,
     ) {
-        let target = self.target_of(Some(self.token_of(index)));
-        let loss = self.addresses[usize::from(target)].loss(place, e).into();
-        self.lost(control, index, &loss, now);
+        if let Some(connection) = self.connections[index as usize].as_ref() {
+            let addresses = &self.addresses[usize::from(connection.target)];
+            let loss = addresses.loss(place, e).into();
+            self.lost(control, index, &loss, now);
+        }
     }
 
-    fn tcp_is_up(&mut self, control: &mut impl Control, index: u32, now: Time) {
+    pub(super) fn tcp_is_up(&mut self, control: &mut impl Control, index: u32, now: Time) {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
@@ -298,8 +223,7 @@ where
         let addresses = &mut self.addresses[usize::from(target)];
         addresses.failed(place, why, stage, now, &mut self.recorder);
         // Where several were still being tried none of them was quick enough.
-        let (mut ground, races) = self.racing(target, now);
-        races.time_out(token, &mut ground);
+        self.time_race_out(token, now);
     }
 
     /// Ends connections whose time to come up is over.
