@@ -52,16 +52,6 @@ struct Slot<C> {
     stage: u8,
 }
 
-/// What happened to a script.
-enum Happened<'a> {
-    Begin,
-    Connected(Link, u64),
-    Received(Link, &'a [u8]),
-    Lost(Link, &'a Loss),
-    Expired,
-    Abort(Outcome),
-}
-
 /// What an event loop of users keeps.
 pub struct ScriptUsers<C: Scripts> {
     scripts: Arc<C>,
@@ -125,16 +115,18 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             timer: Time::NEVER,
             stage: self.stage,
         });
-        self.happen(control, index, Happened::Begin, now);
+        self.happen(control, index, now, &mut |script, turn| {
+            script.begin(now, turn);
+        });
     }
 
-    /// Passes an event to a script, and does what it asks for.
+    /// Passes an event to a script by `tell`, and does what it asks for.
     fn happen(
         &mut self,
         control: &mut impl Control,
         index: u32,
-        happened: Happened<'_>,
         now: Time,
+        tell: &mut dyn FnMut(&mut C::Script, &mut Turn<'_>),
     ) {
         let users = &mut self.client;
         let Some(slot) = users.slots[index as usize].as_mut() else {
@@ -162,17 +154,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             wake: None,
             ended: None,
         };
-        match happened {
-            Happened::Begin => slot.script.begin(now, &mut turn),
-            Happened::Connected(link, took) => slot.script.connected(link, took, now, &mut turn),
-            Happened::Received(link, bytes) => slot.script.receive(link, bytes, now, &mut turn),
-            Happened::Lost(link, loss) => {
-                let (outcome, detail) = (loss.outcome, &loss.detail);
-                slot.script.lost(link, outcome, detail, now, &mut turn);
-            }
-            Happened::Expired => slot.script.expire(now, &mut turn),
-            Happened::Abort(outcome) => slot.script.abort(outcome, now, &mut turn),
-        }
+        tell(&mut slot.script, &mut turn);
         let (wake, ended) = (turn.wake, turn.ended);
         if let Some(at) = wake
             && at != slot.timer
@@ -202,6 +184,21 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             self.end_script(control, index);
             self.user_free(ok, now);
         }
+    }
+
+    /// A connection of a script was lost: it is closed, and the script told.
+    fn lose_link(
+        &mut self,
+        control: &mut impl Control,
+        slot: u32,
+        link: Link,
+        loss: &Loss,
+        now: Time,
+    ) {
+        self.close(control, slot, link);
+        self.happen(control, slot, now, &mut |script, turn| {
+            script.lost(link, loss.outcome, &loss.detail, now, turn);
+        });
     }
 
     fn end_script(&mut self, control: &mut impl Control, index: u32) {
@@ -293,8 +290,7 @@ impl<C: Scripts, N: Network> Steps<Wanted> for ScriptWorker<C, N> {
         self.to_connect = rest;
         for wanted in lost {
             if self.slot_of(wanted).is_some() {
-                self.close(control, wanted.slot, link);
-                self.happen(control, wanted.slot, Happened::Lost(link, &loss), now);
+                self.lose_link(control, wanted.slot, link, &loss, now);
             }
         }
     }
@@ -347,7 +343,9 @@ impl<C: Scripts, N: Network> Steps<Wanted> for ScriptWorker<C, N> {
                 .map(|slot| slot.timer = Time::NEVER)
                 .is_some();
             if is_due {
-                self.happen(control, index, Happened::Expired, now);
+                self.happen(control, index, now, &mut |script, turn| {
+                    script.expire(now, turn);
+                });
             }
         }
     }
@@ -386,7 +384,9 @@ impl<C: Scripts, N: Network> Steps<Wanted> for ScriptWorker<C, N> {
 
     fn end_everything(&mut self, control: &mut impl Control, outcome: Outcome, now: Time) {
         for index in 0..self.client.slots.len() as u32 {
-            self.happen(control, index, Happened::Abort(outcome), now);
+            self.happen(control, index, now, &mut |script, turn| {
+                script.abort(outcome, now, turn);
+            });
             self.end_script(control, index);
         }
         self.races.close(&mut self.network);

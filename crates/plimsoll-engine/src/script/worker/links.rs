@@ -5,12 +5,12 @@ use std::io;
 use plimsoll_model::{Outcome, Time};
 use rustix::io::Errno;
 
-use super::{Happened, ScriptWorker};
+use super::ScriptWorker;
 use crate::event_loop::Control;
 use crate::event_loop::connection::{Connection, State, explained};
 use crate::loss::Loss;
 use crate::network::{Network, Ready};
-use crate::script::{Link, Scripts};
+use crate::script::{Link, Script, Scripts};
 use crate::tls::CLOSED_IN_HANDSHAKE;
 
 const MAX_READS: usize = 4;
@@ -20,23 +20,6 @@ const MAX_READS: usize = 4;
 pub struct OnLink {
     pub(super) slot: u32,
     pub(super) link: Link,
-}
-
-/// What reading a socket came to.
-enum Read {
-    /// So many bytes, and there may be more.
-    More(usize),
-    /// So many bytes, which were all.
-    All(usize),
-    Nothing,
-    Again,
-    Lost(Loss),
-}
-
-impl Read {
-    fn lost(outcome: Outcome, detail: impl Into<String>) -> Read {
-        Read::Lost(Loss::new(outcome, detail))
-    }
 }
 
 impl<S> Connection<OnLink, S> {
@@ -58,28 +41,16 @@ impl<S> Connection<OnLink, S> {
         self.owe_all();
     }
 
-    fn read_once<N: Network<Socket = S>>(
-        &mut self,
-        network: &mut N,
-        buffer: &mut [u8],
-        ready: Ready,
-    ) -> Read {
-        match self.read(network, buffer) {
-            None => Read::Nothing,
-            Some(Ok(0)) if self.was_reset => {
-                let e = io::Error::from(Errno::CONNRESET);
-                Read::lost(Outcome::Reset, format!("the connection was lost: {e}"))
+    /// Why it is lost that was `read` to its end, or could not be read.
+    fn why_lost(&self, read: io::Result<usize>) -> Loss {
+        let lost = |e| Loss::new(Outcome::Reset, format!("the connection was lost: {e}"));
+        match read {
+            Err(e) => lost(e),
+            Ok(_) if self.was_reset => lost(Errno::CONNRESET.into()),
+            Ok(_) if self.state == State::Handshaking => {
+                Loss::new(Outcome::TlsFailed, CLOSED_IN_HANDSHAKE)
             }
-            Some(Ok(0)) if self.state == State::Handshaking => {
-                Read::lost(Outcome::TlsFailed, CLOSED_IN_HANDSHAKE)
-            }
-            Some(Ok(0)) => Read::Lost(Loss::closed()),
-            // A short read has emptied the socket; the next bytes make a new event.
-            Some(Ok(got)) if got < buffer.len() && !ready.hangup => Read::All(got),
-            Some(Ok(got)) => Read::More(got),
-            Some(Err(e)) if e.kind() == io::ErrorKind::Interrupted => Read::Again,
-            Some(Err(e)) if e.kind() == io::ErrorKind::WouldBlock => Read::Nothing,
-            Some(Err(e)) => Read::lost(Outcome::Reset, format!("the connection was lost: {e}")),
+            Ok(_) => Loss::closed(),
         }
     }
 }
@@ -121,12 +92,14 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         self.came_up(index, agreement, self.stage);
         self.open_connections += 1;
         control.connections(1);
-        self.happen(control, slot, Happened::Connected(link, took), now);
+        self.happen(control, slot, now, &mut |script, turn| {
+            script.connected(link, took, now, turn);
+        });
     }
 
     fn read(&mut self, control: &mut impl Control, index: u32, ready: Ready) {
         let mut buffer = std::mem::take(&mut self.buffer);
-        let mut exhausted = true;
+        let mut more = false;
         for _ in 0..MAX_READS {
             // A script may close its connection, or end, with any bytes it is given.
             let connection = match self.live(ready.token) {
@@ -136,22 +109,29 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             let Some(connection) = connection else {
                 break;
             };
-            let read = connection.read_once(&mut self.network, &mut buffer, ready);
+            let read = connection.read(&mut self.network, &mut buffer);
             let now = self.network.now();
-            exhausted = !matches!(read, Read::More(_) | Read::Again);
-            match read {
-                Read::More(n) | Read::All(n) => {
-                    self.received(control, index, &mut buffer[..n], now);
+            more = match read {
+                None => false,
+                Some(Ok(got @ 1..)) => {
+                    self.received(control, index, &mut buffer[..got], now);
+                    // A short read has emptied the socket; the next bytes make a new event.
+                    got == buffer.len() || ready.hangup
                 }
-                Read::Again | Read::Nothing => {}
-                Read::Lost(loss) => self.lose(control, index, &loss, now),
-            }
-            if exhausted {
+                Some(Err(e)) if e.kind() == io::ErrorKind::Interrupted => true,
+                Some(Err(e)) if e.kind() == io::ErrorKind::WouldBlock => false,
+                Some(over) => {
+                    let loss = connection.why_lost(over);
+                    self.lose(control, index, &loss, now);
+                    false
+                }
+            };
+            if !more {
                 break;
             }
         }
         self.buffer = buffer;
-        if !exhausted && self.live(ready.token).is_some() {
+        if more && self.live(ready.token).is_some() {
             self.unfinished.push(ready.token);
         }
     }
@@ -163,22 +143,26 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         };
         let OnLink { slot, link } = connection.own;
         let token = connection.token(index);
-        let Some(session) = &mut connection.tls else {
-            return self.happen(control, slot, Happened::Received(link, bytes), now);
-        };
         let mut plain = std::mem::take(&mut self.client.plain);
         plain.clear();
-        let is_handshaking = connection.state == State::Handshaking;
-        // The script gets it once all records are open.
-        let opened = session.receive(bytes, &mut |bytes| plain.extend_from_slice(bytes));
-        let came_up = is_handshaking && !session.is_handshaking() && opened.is_ok();
-        // The rest of the handshake, or an alert that says what is wrong.
-        connection.flush(&mut self.network);
-        if came_up {
-            self.link_is_up(control, index, now);
+        let mut opened = Ok(false);
+        let is_secured = connection.tls.is_some();
+        if let Some(session) = &mut connection.tls {
+            // The script gets it once all records are open.
+            opened = session.receive(bytes, &mut |bytes| plain.extend_from_slice(bytes));
+            let is_over = !session.is_handshaking() && opened.is_ok();
+            let came_up = connection.state == State::Handshaking && is_over;
+            // The rest of the handshake, or an alert that says what is wrong.
+            connection.flush(&mut self.network);
+            if came_up {
+                self.link_is_up(control, index, now);
+            }
         }
-        if !plain.is_empty() && self.live(token).is_some() {
-            self.happen(control, slot, Happened::Received(link, &plain), now);
+        let bytes = if is_secured { &plain[..] } else { bytes };
+        if !bytes.is_empty() && self.live(token).is_some() {
+            self.happen(control, slot, now, &mut |script, turn| {
+                script.receive(link, bytes, now, turn);
+            });
         }
         self.client.plain = plain;
         let loss = match opened {
@@ -200,8 +184,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         if connection.state != State::Open {
             self.never_came_up(index, loss.outcome, self.stage, now);
         }
-        self.close(control, slot, link);
-        self.happen(control, slot, Happened::Lost(link, loss), now);
+        self.lose_link(control, slot, link, loss, now);
     }
 
     /// Closes the connection of a link, if it has one.
