@@ -145,7 +145,7 @@ impl TlsClient {
         let learned = Arc::new(Learned::default());
         let mut trust = trust(&plan.trust)?;
         if let Some(path) = &plan.crl {
-            trust = trust.with_lists(Named("list of revoked certificates", path), &provider)?;
+            trust = trust.with_lists(Named("list of revoked certificates", path))?;
         }
         let check = ServerCheck::new(trust, &provider, Arc::clone(&learned));
         let check = Arc::new(match plan.chain {

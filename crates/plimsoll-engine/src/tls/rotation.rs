@@ -236,13 +236,13 @@ impl Held {
     ) -> Result<Held, FileError> {
         let mut anchors = Anchors::read(file)?;
         if let Some(lists) = lists {
-            anchors = anchors.with_lists(lists, provider)?;
+            anchors = anchors.with_lists(lists)?;
         }
         let mut digest = Context::new(&SHA256);
-        for certificate in anchors.given() {
+        for certificate in &anchors.given {
             digest.update(certificate);
         }
-        for list in anchors.lists() {
+        for list in &anchors.lists {
             digest.update(list);
         }
         let mut mark = Mark::default();

@@ -12,16 +12,15 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use aws_lc_rs::digest::{SHA256, digest};
+use ::aws_lc_rs::digest::{SHA256, digest};
 use plimsoll_model::Fingerprint;
 use plimsoll_model::run::CertificateTaken;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{
-    WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor, verify_server_name,
+use rustls::client::{VerifierBuilderError, WebPkiServerVerifier};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls12_signature,
 };
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName, UnixTime};
-use rustls::server::ParsedCertificate;
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, RootCertStore,
     SignatureScheme,
@@ -69,17 +68,25 @@ impl From<Refused> for Error {
 pub struct Anchors {
     roots: Arc<RootCertStore>,
     /// Of a file. The system's vouch for what they sign in the ordinary way and for nothing else.
-    given: Vec<CertificateDer<'static>>,
-    revocation: Option<Revocation>,
+    pub(super) given: Vec<CertificateDer<'static>>,
+    /// What is revoked: a list (RFC 5280 §5) of every issuer in a chain. A chain with an issuer that has
+    /// none is refused, and so is one whose list has expired: nothing is known of it.
+    pub(super) lists: Vec<CertificateRevocationListDer<'static>>,
+    /// Checks chains of servers, and their names.
+    servers: Arc<WebPkiServerVerifier>,
 }
 
-/// What is revoked: a list (RFC 5280 §5) of every issuer in a chain. A chain with an issuer that has
-/// none is refused, and so is one whose list has expired: nothing is known of it.
-#[derive(Debug)]
-struct Revocation {
-    lists: Vec<CertificateRevocationListDer<'static>>,
-    /// Checks chains of servers with them.
-    servers: Arc<WebPkiServerVerifier>,
+/// The library's check of servers by `roots` and `lists`.
+fn servers(
+    roots: &Arc<RootCertStore>,
+    lists: &[CertificateRevocationListDer<'static>],
+) -> Result<Arc<WebPkiServerVerifier>, VerifierBuilderError> {
+    // Which suites and groups there are is nothing to it.
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    WebPkiServerVerifier::builder_with_provider(Arc::clone(roots), provider)
+        .with_crls(lists.iter().cloned())
+        .enforce_revocation_expiration()
+        .build()
 }
 
 impl Anchors {
@@ -95,10 +102,20 @@ impl Anchors {
                 .add(certificate.clone())
                 .map_err(|e| file.bad(format!("not a usable CA certificate: {e}")))?;
         }
+        Anchors::of(roots, given).map_err(|e| file.bad(e.to_string()))
+    }
+
+    /// Without lists.
+    fn of(
+        roots: RootCertStore,
+        given: Vec<CertificateDer<'static>>,
+    ) -> Result<Anchors, VerifierBuilderError> {
+        let roots = Arc::new(roots);
         Ok(Anchors {
-            roots: Arc::new(roots),
+            servers: servers(&roots, &[])?,
+            roots,
             given,
-            revocation: None,
+            lists: Vec::new(),
         })
     }
 
@@ -106,44 +123,22 @@ impl Anchors {
     ///
     /// # Errors
     /// When it can't be read, or holds no list.
-    pub fn with_lists(
-        self,
-        file: Named<'_>,
-        provider: &CryptoProvider,
-    ) -> Result<Anchors, FileError> {
+    pub fn with_lists(self, file: Named<'_>) -> Result<Anchors, FileError> {
         let lists = files::revocation_lists(file)?;
-        let roots = Arc::clone(&self.roots);
-        let servers =
-            WebPkiServerVerifier::builder_with_provider(roots, Arc::new(provider.clone()))
-                .with_crls(lists.clone())
-                .enforce_revocation_expiration()
-                .build()
-                .map_err(|e| file.bad(format!("not a usable list: {e}")))?;
+        let servers = servers(&self.roots, &lists)
+            .map_err(|e| file.bad(format!("not a usable list: {e}")))?;
         Ok(Anchors {
-            revocation: Some(Revocation { lists, servers }),
+            lists,
+            servers,
             ..self
         })
-    }
-
-    /// The lists of revoked certificates.
-    pub(super) fn lists(&self) -> &[CertificateRevocationListDer<'static>] {
-        self.revocation.as_ref().map_or(&[], |r| &r.lists)
-    }
-
-    /// The certificates of the file; none are the system's.
-    pub(super) fn given(&self) -> &[CertificateDer<'static>] {
-        &self.given
     }
 
     /// The system's trust store; `None` where it is empty.
     pub(super) fn of_system() -> Option<Anchors> {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        (!roots.is_empty()).then(|| Anchors {
-            roots: Arc::new(roots),
-            given: Vec::new(),
-            revocation: None,
-        })
+        Anchors::of(roots, Vec::new()).ok()
     }
 
     /// Judges what is taken because of the file alone; `None`: nothing is, ask the library.
@@ -163,7 +158,7 @@ impl Anchors {
         if self.given.is_empty() {
             return Err(Refused::Version1.into());
         }
-        if self.revocation.is_some() {
+        if !self.lists.is_empty() {
             return Err(Refused::Version1Listed.into());
         }
         let certificate = parse(end_entity)?;
@@ -470,13 +465,9 @@ impl Trust {
     ///
     /// # Errors
     /// When the file can't be read, or holds no list.
-    pub(super) fn with_lists(
-        self,
-        file: Named<'_>,
-        provider: &CryptoProvider,
-    ) -> Result<Trust, FileError> {
+    pub(super) fn with_lists(self, file: Named<'_>) -> Result<Trust, FileError> {
         match self {
-            Trust::Anchors(anchors) => Ok(Trust::Anchors(anchors.with_lists(file, provider)?)),
+            Trust::Anchors(anchors) => Ok(Trust::Anchors(anchors.with_lists(file)?)),
             Trust::Pinned(_) | Trust::Unchecked => Err(file.bad("there is no CA to check it with")),
         }
     }
@@ -510,40 +501,6 @@ impl ServerCheck {
         self
     }
 
-    /// Whether the certificate is for `name`, once the chain is found good.
-    fn chain_and_name(
-        &self,
-        anchors: &Anchors,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-        now: UnixTime,
-    ) -> Result<Result<(), Error>, Error> {
-        let Some(revocation) = &anchors.revocation else {
-            let parsed = ParsedCertificate::try_from(end_entity)?;
-            verify_server_cert_signed_by_trust_anchor(
-                &parsed,
-                &anchors.roots,
-                intermediates,
-                now,
-                self.algorithms.all,
-            )?;
-            return Ok(verify_server_name(&parsed, name));
-        };
-        let servers = &revocation.servers;
-        match servers.verify_server_cert(end_entity, intermediates, name, &[], now) {
-            Ok(_) => Ok(Ok(())),
-            // The library looks at the name last.
-            Err(
-                error @ Error::InvalidCertificate(
-                    CertificateError::NotValidForName
-                    | CertificateError::NotValidForNameContext { .. },
-                ),
-            ) => Ok(Err(error)),
-            Err(error) => Err(error),
-        }
-    }
-
     fn judge(
         &self,
         anchors: &Anchors,
@@ -560,15 +517,25 @@ impl ServerCheck {
                 self.learned.take(CertificateTaken::CommonName);
             }
             None => {
-                if let Err(library) =
-                    self.chain_and_name(anchors, end_entity, intermediates, name, now)?
-                {
-                    let seen = parse(end_entity)?;
-                    if common_name(&seen).is_none() {
-                        return Err(library);
+                let servers = &anchors.servers;
+                match servers.verify_server_cert(end_entity, intermediates, name, &[], now) {
+                    // The library looks at the name last.
+                    Err(
+                        library @ Error::InvalidCertificate(
+                            CertificateError::NotValidForName
+                            | CertificateError::NotValidForNameContext { .. },
+                        ),
+                    ) => {
+                        let seen = parse(end_entity)?;
+                        if common_name(&seen).is_none() {
+                            return Err(library);
+                        }
+                        anchors.check_common_name(&seen, intermediates, name)?;
+                        self.learned.take(CertificateTaken::CommonName);
                     }
-                    anchors.check_common_name(&seen, intermediates, name)?;
-                    self.learned.take(CertificateTaken::CommonName);
+                    verdict => {
+                        verdict?;
+                    }
                 }
             }
         }

@@ -33,7 +33,7 @@ impl ClientCheck {
     ) -> Result<ClientCheck, VerifierBuilderError> {
         let roots = Arc::clone(&anchors.roots);
         let library = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider))
-            .with_crls(anchors.lists().iter().cloned())
+            .with_crls(anchors.lists.iter().cloned())
             .enforce_revocation_expiration();
         Ok(ClientCheck {
             library: library.build()?,

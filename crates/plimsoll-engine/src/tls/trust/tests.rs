@@ -129,10 +129,12 @@ fn version_1_is_taken_on_narrow_terms() {
             .0
             .is_ok()
     );
+    let Trust::Anchors(anchors) = made.anchors("ca") else {
+        panic!("a CA file has anchors");
+    };
     let system = Trust::Anchors(Anchors {
-        roots: Arc::new(RootCertStore::empty()),
         given: Vec::new(),
-        revocation: None,
+        ..anchors
     });
     assert!(problem(judge(system, &leaf, &[], "a.test", 0)).contains("of X.509 version 1"));
 }
