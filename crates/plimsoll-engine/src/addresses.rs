@@ -145,7 +145,7 @@ impl Addresses {
         token: Token,
         network: &mut N,
     ) -> io::Result<N::Socket> {
-        network.connect_for(self.target, self.at(place), token)
+        network.connect(self.target, self.at(place), token)
     }
 
     fn at(&self, place: u32) -> &Address {

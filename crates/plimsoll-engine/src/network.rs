@@ -75,19 +75,9 @@ pub trait Network {
     /// The time on the clock of this network.
     fn now(&mut self) -> Time;
 
-    /// Start a connection. It is up, or has failed, when the socket is writable:
+    /// Start a connection to the target with this number, through the proxy that leads to it, if one does. It is up, or has failed, when the socket is writable:
     /// [`Network::connected`] returns which.
-    fn connect(&mut self, to: &Address, token: Token) -> io::Result<Self::Socket>;
-
-    /// The same for the target with this number, through the proxy that leads to it, if one does.
-    fn connect_for(
-        &mut self,
-        _target: usize,
-        to: &Address,
-        token: Token,
-    ) -> io::Result<Self::Socket> {
-        self.connect(to, token)
-    }
+    fn connect(&mut self, target: usize, to: &Address, token: Token) -> io::Result<Self::Socket>;
 
     /// The result of a connection attempt whose socket has become writable.
     fn connected(&mut self, socket: &mut Self::Socket) -> io::Result<()>;

@@ -128,15 +128,10 @@ impl Network for OsNetwork {
         self.clock.now()
     }
 
-    fn connect(&mut self, to: &Address, token: Token) -> io::Result<TcpStream> {
+    fn connect(&mut self, target: usize, to: &Address, token: Token) -> io::Result<TcpStream> {
         let source = to.tcp().and_then(|to| self.source(to));
-        let stream = to.begin(source)?;
-        self.adopt(&stream, token)?;
-        Ok(stream)
-    }
-
-    fn connect_for(&mut self, target: usize, to: &Address, token: Token) -> io::Result<TcpStream> {
-        let socket = self.connect(to, token)?;
+        let socket = to.begin(source)?;
+        self.adopt(&socket, token)?;
         if let Some(Some(way)) = self.ways.get(target) {
             self.tunnels.begin(&socket, token, way)?;
         }

@@ -407,7 +407,7 @@ impl<S: Server> Network for SimulatedNetwork<S> {
         self.now
     }
 
-    fn connect(&mut self, to: &Address, token: Token) -> io::Result<SimulatedSocket> {
+    fn connect(&mut self, _: usize, to: &Address, token: Token) -> io::Result<SimulatedSocket> {
         let id = self.next_link;
         self.next_link += 1;
         self.connections.insert(
