@@ -6,7 +6,7 @@
 //! spans several records stays in our buffer until it is whole, and the library goes on
 //! where it left off. [`super::own`] calls this.
 
-use std::ops::DerefMut;
+use std::ops::{Deref, DerefMut};
 
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::kernel::KernelConnection;
@@ -28,7 +28,7 @@ const FIRST_OUTPUT: usize = 1024;
 const HEADER: usize = 5;
 
 /// One end's connection as the library has it, without buffers.
-pub trait End: Sized {
+pub trait End: Sized + Deref<Target: Deref<Target = CommonState>> {
     /// What is kept of either end.
     type Data;
     /// The same end's connection with buffers.
@@ -36,9 +36,6 @@ pub trait End: Sized {
 
     /// Lets the library take records.
     fn process<'c, 'i>(&'c mut self, bytes: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data>;
-
-    /// What both ends have.
-    fn common(&self) -> &CommonState;
 
     /// The handshake is over.
     ///
@@ -68,10 +65,6 @@ impl End for UnbufferedClientConnection {
         self.process_tls_records(bytes)
     }
 
-    fn common(&self) -> &CommonState {
-        self
-    }
-
     fn into_kernel(
         self,
     ) -> Result<(ExtractedSecrets, KernelConnection<Self::Data>), rustls::Error> {
@@ -96,10 +89,6 @@ impl End for UnbufferedServerConnection {
 
     fn process<'c, 'i>(&'c mut self, bytes: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
         self.process_tls_records(bytes)
-    }
-
-    fn common(&self) -> &CommonState {
-        self
     }
 
     fn into_kernel(
@@ -180,7 +169,7 @@ impl<E: End> Handshake<E> {
     /// # Errors
     /// When it is not, or the library keeps its secrets.
     pub(super) fn finish(self) -> Result<Over<E>, rustls::Error> {
-        let common = self.connection.common();
+        let common: &CommonState = &self.connection;
         let agreed = Agreed {
             on: Agreement {
                 retried: self.retried,
@@ -260,7 +249,7 @@ impl<E: End> Handshake<E> {
             };
             *taken += discard;
             self.signature = noted_signature().or(self.signature);
-            let common = self.connection.common();
+            let common: &CommonState = &self.connection;
             // A resumed handshake shows it only until the server's second answer.
             self.retried |= is_retried(common.handshake_kind());
             match waits {

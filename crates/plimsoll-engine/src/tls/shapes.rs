@@ -22,9 +22,7 @@ use super::TlsClient;
 use super::failures::Shown;
 use super::handshake::End;
 use super::record::Cipher;
-use super::secrets::Heard;
 use super::session::{Layer, ServerSessions, Session};
-use super::tickets::Tickets;
 use super::whole::{SessionError, WholeSession};
 
 mod path;
@@ -204,39 +202,32 @@ impl Setup {
 
     /// A client that no conversation has taught anything.
     pub fn client(&self, whose: Whose) -> Client {
-        self.client_with(whose, None)
+        self.client_with(whose, false)
     }
 
     /// One that keeps tickets.
     pub fn resuming_client(&self, whose: Whose) -> Client {
-        self.client_with(whose, Some(Arc::new(Tickets::new(Arc::default()))))
+        self.client_with(whose, true)
     }
 
-    fn client_with(&self, whose: Whose, tickets: Option<Arc<Tickets>>) -> Client {
+    fn client_with(&self, whose: Whose, resume: bool) -> Client {
         let mut config = self.client.clone();
-        config.resumption = match &tickets {
-            Some(tickets) => Resumption::store(Arc::clone(tickets) as _),
-            None => Resumption::disabled(),
-        };
+        config.resumption = Resumption::disabled();
         config.enable_secret_extraction = whose != Whose::Library;
-        let heard = (whose == Whose::Lean).then(Arc::<Heard>::default);
-        if let Some(heard) = &heard {
-            config.key_log = Arc::clone(heard) as _;
-        }
         let client = TlsClient {
             config: Arc::new(config),
             server_name: self.name.clone(),
             shown: Shown::of(self.client.client_auth_cert_resolver.has_certs()),
-            resume: tickets.is_some(),
+            resume,
             full: None,
             identity: None,
             logs_keys: false,
-            tickets,
+            tickets: None,
             own_records: whose != Whose::Library,
-            heard,
+            heard: (whose == Whose::Lean).then(Arc::default),
             learned: Arc::default(),
         };
-        Client(client)
+        Client(client.for_worker())
     }
 
     /// A client of `client`'s kind talks to the library's server.
