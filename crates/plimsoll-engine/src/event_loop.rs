@@ -29,6 +29,7 @@ mod intervals;
 pub(crate) mod issue;
 mod racing;
 mod share;
+pub(crate) mod timers;
 mod turns;
 
 use client::{Client, Steps};

@@ -3,8 +3,7 @@
 //! [`issue`] starts calls on connections that have room, [`connection`] and [`lifecycle`] serve
 //! connections, [`lanes`] replaces them.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
@@ -18,6 +17,7 @@ use crate::event_loop::EventLoop;
 use crate::event_loop::client::{Client, Grant, Steps};
 use crate::event_loop::connection::State;
 use crate::event_loop::issue::{Issue, Phase};
+use crate::event_loop::timers::Timers;
 use crate::heap;
 use crate::loss::Loss;
 use crate::network::{Found, Lookup, Network, Ready, Token};
@@ -86,11 +86,11 @@ pub struct Drivers<P: Protocol> {
     /// Calls that wait for a connection of their own: when their deadlines pass.
     attempt_deadlines: VecDeque<(Time, Token)>,
     /// Closed loop: when the deadline passes of a lane's client that has waited longest.
-    waits: BinaryHeap<Reverse<(Time, u32)>>,
-    reconnects: BinaryHeap<Reverse<(Time, u32)>>,
+    waits: Timers<u32>,
+    reconnects: Timers<u32>,
     /// Closed loop: when the clients of lanes have thought.
-    thinking: BinaryHeap<Reverse<(Time, u32)>>,
-    driver_timers: BinaryHeap<Reverse<(Time, Token)>>,
+    thinking: Timers<u32>,
+    driver_timers: Timers<Token>,
     /// Connections that wait for a mark, and when to look at them.
     marks: VecDeque<(Time, Token)>,
 
@@ -120,10 +120,10 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             attempts: Vec::new(),
             attempting: 0,
             attempt_deadlines: VecDeque::new(),
-            waits: BinaryHeap::new(),
-            reconnects: BinaryHeap::new(),
-            thinking: BinaryHeap::new(),
-            driver_timers: BinaryHeap::new(),
+            waits: Timers::new(),
+            reconnects: Timers::new(),
+            thinking: Timers::new(),
+            driver_timers: Timers::new(),
             marks: VecDeque::new(),
             established: Established::default(),
         };
@@ -292,36 +292,27 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
 
     fn next_timer(&self) -> Time {
         let client = &self.client;
-        let mut at = Time::NEVER;
-        if let Some(deadline) = self.share.load.deadline {
-            if let Some((_, oldest)) = client.calls.oldest() {
-                at = at.min(oldest.arrival + deadline);
-            }
-            if let Some(backlog) = self.issue.backlog().filter(|_| !self.interrupted) {
-                at = at.min(backlog.due(self.start) + deadline);
-            }
-            if let Some((when, _)) = client.attempt_deadlines.front() {
-                at = at.min(*when);
-            }
-            if let Some(Reverse((when, _))) = client.waits.peek().filter(|_| !self.interrupted) {
-                at = at.min(*when);
-            }
+        let first = |queue: &VecDeque<(Time, Token)>| queue.front().map_or(Time::NEVER, |q| q.0);
+        let mut at = client.reconnects.next().min(client.thinking.next());
+        at = at
+            .min(client.driver_timers.next())
+            .min(first(&client.marks));
+        let Some(deadline) = self.share.load.deadline else {
+            return at;
+        };
+        if let Some((_, oldest)) = client.calls.oldest() {
+            at = at.min(oldest.arrival + deadline);
         }
-        for heap in [&client.reconnects, &client.thinking] {
-            if let Some(Reverse((when, _))) = heap.peek() {
-                at = at.min(*when);
-            }
+        if !self.interrupted {
+            let backlog = self.issue.backlog();
+            at = backlog.map_or(at, |backlog| at.min(backlog.due(self.start) + deadline));
+            at = at.min(client.waits.next());
         }
-        if let Some(Reverse((when, _))) = client.driver_timers.peek() {
-            at = at.min(*when);
-        }
-        if let Some((when, _)) = client.marks.front() {
-            at = at.min(*when);
-        }
-        at
+        at.min(first(&client.attempt_deadlines))
     }
 
     fn expire(&mut self, control: &mut impl Control, now: Time) {
+        let is_due = |first: &mut (Time, Token)| first.0 <= now;
         if let Some(deadline) = self.share.load.deadline {
             while let Some((id, call)) = self.client.calls.oldest() {
                 if call.arrival + deadline > now {
@@ -332,33 +323,17 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
             self.expire_waiting(deadline, now);
         }
         self.expire_connects(control, now);
-        while let Some((deadline, token)) = self.client.attempt_deadlines.front().copied() {
-            if deadline > now {
-                break;
-            }
-            self.client.attempt_deadlines.pop_front();
+        while let Some((_, token)) = self.client.attempt_deadlines.pop_front_if(is_due) {
             self.attempt_expired(control, token, now);
         }
         self.race_on(control, now);
-        while let Some(Reverse((when, lane))) = self.client.reconnects.peek().copied() {
-            if when > now {
-                break;
-            }
-            self.client.reconnects.pop();
+        while let Some((_, lane)) = self.client.reconnects.due(now) {
             self.to_connect.push_back(lane);
         }
-        while let Some(Reverse((when, token))) = self.client.driver_timers.peek().copied() {
-            if when > now {
-                break;
-            }
-            self.client.driver_timers.pop();
+        while let Some((_, token)) = self.client.driver_timers.due(now) {
             self.driver_expired(control, token, now);
         }
-        while let Some((when, token)) = self.client.marks.front().copied() {
-            if when > now {
-                break;
-            }
-            self.client.marks.pop_front();
+        while let Some((_, token)) = self.client.marks.pop_front_if(is_due) {
             self.mark_due(control, token, now);
         }
     }
@@ -393,11 +368,7 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
                 self.top_up(lane as u32, now);
             }
         }
-        while let Some(Reverse((when, lane))) = self.client.thinking.peek().copied() {
-            if when > now {
-                break;
-            }
-            self.client.thinking.pop();
+        while let Some((_, lane)) = self.client.thinking.due(now) {
             self.client.lanes[lane as usize].idle += 1;
             self.top_up(lane, now);
         }

@@ -37,10 +37,14 @@ pub trait Client {
     fn in_flight(&self) -> u64;
 
     /// Calls that are due and for which a connection is being made.
-    fn connecting(&self) -> u64;
+    fn connecting(&self) -> u64 {
+        0
+    }
 
     /// Something waits to be written.
-    fn is_dirty(&self) -> bool;
+    fn is_dirty(&self) -> bool {
+        false
+    }
 
     /// What is under way at the load's end is given up after the plan's drain time; otherwise it ends by
     /// itself.
@@ -73,7 +77,9 @@ pub trait Steps<W> {
     fn lost(&mut self, control: &mut impl Control, index: u32, loss: &Loss, now: Time);
 
     /// What a connection that is up, and whose time to come up is over, still waits for.
-    fn still_waits_for(&self, index: u32) -> Option<&'static str>;
+    fn still_waits_for(&self, _index: u32) -> Option<&'static str> {
+        None
+    }
 
     /// An answer to a question for addresses.
     fn resolved(&mut self, control: &mut impl Control, token: Token, found: io::Result<Found>);
@@ -97,10 +103,10 @@ pub trait Steps<W> {
     fn came_too_late(&mut self, stage: u8);
 
     /// Open loop: what waits is begun, as far as there is room.
-    fn start_backlog(&mut self, now: Time);
+    fn start_backlog(&mut self, _now: Time) {}
 
     /// Closed loop: clients of kept connections begin what is due.
-    fn issue_on_lanes(&mut self, now: Time);
+    fn issue_on_lanes(&mut self, _now: Time) {}
 
     /// Closed loop: a client that keeps no connection begins.
     fn begin(&mut self, control: &mut impl Control, number: u64, now: Time);

@@ -228,11 +228,8 @@ where
 
     /// Ends connections whose time to come up is over.
     pub(crate) fn expire_connects(&mut self, control: &mut impl Control, now: Time) {
-        while let Some((deadline, token)) = self.connect_deadlines.front().copied() {
-            if deadline > now {
-                break;
-            }
-            self.connect_deadlines.pop_front();
+        let is_due = |(deadline, _): &mut (Time, Token)| *deadline <= now;
+        while let Some((_, token)) = self.connect_deadlines.pop_front_if(is_due) {
             self.connect_timed_out(control, token, now);
         }
     }

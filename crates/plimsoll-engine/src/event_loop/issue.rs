@@ -5,8 +5,6 @@
 //! capacity; the time from due to started is the lag. The two differ when calls have to
 //! wait for a connection, which is not the generator's fault.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use plimsoll_model::Time;
@@ -17,6 +15,7 @@ use super::EventLoop;
 use super::client::{Client, Steps};
 use super::control::{Control, StopLevel};
 use super::share::Share;
+use super::timers::Timers;
 use super::turns::ClosedTurns;
 use crate::network::Network;
 use crate::resources::TurnMeter;
@@ -65,7 +64,7 @@ pub(crate) struct Closed {
     /// Clients that keep no connection and are to begin.
     pub(crate) idle: u32,
     /// When others of them are.
-    pausing: BinaryHeap<Reverse<Time>>,
+    pausing: Timers<()>,
     stage_end: Time,
     /// Clients of kept connections are to begin, in the load or in a turn.
     pub(crate) begin: bool,
@@ -90,7 +89,7 @@ impl Issue {
                 left: share.calls,
                 issued: 0,
                 idle: 0,
-                pausing: BinaryHeap::new(),
+                pausing: Timers::new(),
                 stage_end: Time::NEVER,
                 begin: false,
                 waits: share.load.turns.is_some(),
@@ -155,7 +154,7 @@ impl Issue {
         if let Issue::Closed(closed) = self {
             match pause.is_zero() {
                 true => closed.idle += 1,
-                false => closed.pausing.push(Reverse(now + pause)),
+                false => closed.pausing.push(now + pause, ()),
             }
         }
     }
@@ -335,8 +334,7 @@ where
         let Issue::Closed(closed) = &mut self.issue else {
             return;
         };
-        while closed.pausing.peek().is_some_and(|at| at.0 <= now) {
-            closed.pausing.pop();
+        while closed.pausing.due(now).is_some() {
             closed.idle += 1;
         }
         // A failure at once gives the client back: only those idle now start in this turn.
@@ -398,7 +396,7 @@ where
                 } else {
                     Time::NEVER
                 };
-                let back = closed.pausing.peek().map_or(Time::NEVER, |at| at.0);
+                let back = closed.pausing.next();
                 let turn = match &closed.turns {
                     Some(turns) if is_loading && closed.waits => turns.next_begins(self.start),
                     Some(turns) if is_loading => turns.until,

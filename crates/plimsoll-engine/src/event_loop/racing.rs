@@ -67,9 +67,7 @@ impl<S> Races<S> {
 
     /// The connection whose next attempt is due.
     fn due(&mut self, now: Time) -> Option<Token> {
-        while let Some((at, connection)) = self.timers.front().copied().filter(|(at, _)| *at <= now)
-        {
-            self.timers.pop_front();
+        while let Some((at, connection)) = self.timers.pop_front_if(|(at, _)| *at <= now) {
             let race = self.races.get(&connection);
             if race.is_some_and(|race| race.next_at == at) {
                 return Some(connection);

@@ -318,7 +318,7 @@ impl<C: Course> User<C> {
         };
         let (counts, times) = measured
             .as_ref()
-            .map_or((&[][..], &[][..]), |m| (m.counts(), m.times()));
+            .map_or((&[][..], &[][..]), |m| (&m.counts, &m.times));
         let driver = (self.driver.as_ref()).filter(|_| call.sent != Time::NEVER);
         let traced_as = driver.map(|driver| driver.traced_as(sample.number));
         turn.call(LINK, sample, counts, times, traced_as);

@@ -4,8 +4,7 @@
 //! Invariant: every call a script reported as due is recorded once, for a script that is
 //! over at the end of the run has to end its call.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +18,7 @@ use super::turn::{Action, LINKS, Link, Origin, Script, Scripts, Turn};
 use crate::addresses::NOWHERE;
 use crate::event_loop::client::{Client, Grant, Steps};
 use crate::event_loop::issue::{Issue, Phase};
+use crate::event_loop::timers::Timers;
 use crate::event_loop::{Control, EventLoop, Share};
 use crate::fault;
 use crate::loss::Loss;
@@ -58,7 +58,8 @@ pub struct ScriptUsers<C: Scripts> {
     slots: Vec<Option<Slot<C::Script>>>,
     free: Vec<u32>,
     next_generation: u32,
-    timers: BinaryHeap<Reverse<(Time, u32, u32)>>,
+    /// By slot and generation.
+    timers: Timers<(u32, u32)>,
     /// What was sealed in the loop's buffer, over TLS.
     plain: Vec<u8>,
     actions: Vec<Action>,
@@ -85,7 +86,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             slots: Vec::new(),
             free: Vec::new(),
             next_generation: 0,
-            timers: BinaryHeap::new(),
+            timers: Timers::new(),
             plain: Vec::new(),
             actions: Vec::new(),
             outs: Default::default(),
@@ -161,7 +162,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         {
             slot.timer = at;
             if at != Time::NEVER {
-                users.timers.push(Reverse((at, index, slot.generation)));
+                users.timers.push(at, (index, slot.generation));
             }
         }
         let generation = slot.generation;
@@ -244,14 +245,6 @@ impl<C: Scripts> Client for ScriptUsers<C> {
         self.in_flight
     }
 
-    fn connecting(&self) -> u64 {
-        0
-    }
-
-    fn is_dirty(&self) -> bool {
-        false
-    }
-
     /// Scripts end by themselves: each query has its deadline. Without one, the drain time is the bound.
     fn is_given_up(&self, share: &Share) -> bool {
         let is_closed = matches!(share.load.arrivals, ArrivalsPlan::Closed { .. });
@@ -270,10 +263,6 @@ impl<C: Scripts, N: Network> Steps<Wanted> for ScriptWorker<C, N> {
 
     fn lost(&mut self, control: &mut impl Control, index: u32, loss: &Loss, now: Time) {
         self.lose(control, index, loss, now);
-    }
-
-    fn still_waits_for(&self, _index: u32) -> Option<&'static str> {
-        None
     }
 
     fn resolved(&mut self, control: &mut impl Control, token: Token, found: io::Result<Found>) {
@@ -325,24 +314,18 @@ impl<C: Scripts, N: Network> Steps<Wanted> for ScriptWorker<C, N> {
     }
 
     fn next_timer(&self) -> Time {
-        let first = self.client.timers.peek();
-        first.map_or(Time::NEVER, |Reverse((when, ..))| *when)
+        self.client.timers.next()
     }
 
     fn expire(&mut self, control: &mut impl Control, now: Time) {
         self.expire_connects(control, now);
         self.race_on(control, now);
-        while let Some(Reverse((when, index, generation))) = self.client.timers.peek().copied() {
-            if when > now {
-                break;
-            }
-            self.client.timers.pop();
-            let is_due = self.client.slots[index as usize]
-                .as_mut()
-                .filter(|slot| slot.generation == generation && slot.timer == when)
-                .map(|slot| slot.timer = Time::NEVER)
-                .is_some();
-            if is_due {
+        while let Some((when, (index, generation))) = self.client.timers.due(now) {
+            if let Some(slot) = self.client.slots[index as usize].as_mut()
+                && slot.generation == generation
+                && slot.timer == when
+            {
+                slot.timer = Time::NEVER;
                 self.happen(control, index, now, &mut |script, turn| {
                     script.expire(now, turn);
                 });
@@ -363,10 +346,6 @@ impl<C: Scripts, N: Network> Steps<Wanted> for ScriptWorker<C, N> {
         self.recorder.stage(stage).due += calls;
         self.recorder.stage(stage).not_started += calls;
     }
-
-    fn start_backlog(&mut self, _now: Time) {}
-
-    fn issue_on_lanes(&mut self, _now: Time) {}
 
     fn begin(&mut self, control: &mut impl Control, number: u64, now: Time) {
         self.begin_script(control, Origin { number, late_ns: 0 }, now);

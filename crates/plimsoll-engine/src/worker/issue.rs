@@ -4,7 +4,6 @@
 //! connection or a stream fails it, and it is not sent; one that passed before the call was
 //! noticed is the generator's, and the call is given up.
 
-use std::cmp::Reverse;
 use std::time::Duration;
 
 use plimsoll_model::plan::{Arrivals as ArrivalsPlan, Reuse};
@@ -65,11 +64,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             }
             self.expired_unsent(head.number, due, now, head.stage);
         }
-        while let Some(Reverse((when, lane))) = self.client.waits.peek().copied() {
-            if when > now {
-                break;
-            }
-            self.client.waits.pop();
+        while let Some((_, lane)) = self.client.waits.due(now) {
             self.client.lanes[lane as usize].watched = false;
             self.expire_clients(lane, deadline, now);
         }
@@ -110,7 +105,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             state.watched,
         ) {
             state.watched = true;
-            self.client.waits.push(Reverse((since + deadline, lane)));
+            self.client.waits.push(since + deadline, lane);
         }
     }
 
@@ -251,7 +246,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         };
         match role {
             Role::Lane(lane) if think.is_zero() => self.client.lanes[lane as usize].idle += 1,
-            Role::Lane(lane) => self.client.thinking.push(Reverse((now + think, lane))),
+            Role::Lane(lane) => self.client.thinking.push(now + think, lane),
             Role::Attempt if outcome.is_ok() => self.issue.client_free(think, now),
             Role::Attempt => self.issue.client_free(think.max(FAILURE_PAUSE), now),
         }
@@ -314,7 +309,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             Role::Lane(_) => match measured {
                 None => self.recorder.sent_call(&sample, carried),
                 Some(measured) => {
-                    let (counts, times) = (measured.counts(), measured.times());
+                    let (counts, times) = (&measured.counts, &measured.times);
                     (self.recorder).measured_call(&sample, counts, times, carried);
                 }
             },

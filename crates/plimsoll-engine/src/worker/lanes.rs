@@ -3,7 +3,6 @@
 //! That one can be lost or drained and is then replaced, with growing pauses while the target refuses, or
 //! takes connections and ends them before they have carried a call.
 
-use std::cmp::Reverse;
 use std::time::Duration;
 
 use plimsoll_model::{Outcome, Time};
@@ -51,9 +50,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if let Some(lifetime) = lifetime {
             connection.own.until = now + lifetime.mul_f64(part);
             // At rest nothing else would look at it then.
-            self.client
-                .driver_timers
-                .push(Reverse((connection.own.until, token)));
+            self.client.driver_timers.push(connection.own.until, token);
         }
     }
 
@@ -129,7 +126,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let spread = 0.75 + f64::from(mixed >> 16) / 131_072.0;
         self.client
             .reconnects
-            .push(Reverse((now + pause.mul_f64(spread), lane)));
+            .push(now + pause.mul_f64(spread), lane);
     }
 
     /// A lane's connection did not come up.

@@ -1,6 +1,5 @@
 //! Connections of drivers: begun, served, written and lost.
 
-use std::cmp::Reverse;
 use std::time::Duration;
 
 use plimsoll_model::{Outcome, Time};
@@ -263,7 +262,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         {
             connection.own.timer = when;
             let token = connection.token(index);
-            self.client.driver_timers.push(Reverse((when, token)));
+            self.client.driver_timers.push(when, token);
         }
         if connection.write_failed {
             // The peer has closed: what it sent before that says why.

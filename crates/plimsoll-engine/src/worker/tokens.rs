@@ -102,8 +102,8 @@ pub(super) struct Tokens {
 /// What became of an answer that succeeded.
 #[derive(Debug)]
 pub(crate) struct Measured {
-    counts: [(Count, u64); 5],
-    times: [(TimeMeasure, u64); 3],
+    pub(crate) counts: [(Count, u64); 5],
+    pub(crate) times: [(TimeMeasure, u64); 3],
 }
 
 impl Tokens {
@@ -161,13 +161,5 @@ impl Measured {
         if ns > 0 {
             recorder.time(stage, measure, ns);
         }
-    }
-
-    pub(crate) fn counts(&self) -> &[(Count, u64)] {
-        &self.counts
-    }
-
-    pub(crate) fn times(&self) -> &[(TimeMeasure, u64)] {
-        &self.times
     }
 }
