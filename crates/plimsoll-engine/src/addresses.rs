@@ -176,7 +176,7 @@ impl Addresses {
 
     /// Why there is no connection to the address at `place`, which where several were tried
     /// is the last of them.
-    pub(crate) fn loss(&self, place: u32, e: &io::Error) -> (Outcome, String) {
+    pub(crate) fn loss(&self, place: u32, e: &io::Error) -> Loss {
         let outcome = classify_connect(e);
         let advice = match outcome {
             Outcome::NoDescriptors => {
@@ -192,7 +192,7 @@ impl Addresses {
             n => format!(" (the last of {n} addresses)"),
         };
         let unreached = self.at(place).unreached(e);
-        (outcome, format!("{unreached}{last}{advice}"))
+        Loss::new(outcome, format!("{unreached}{last}{advice}"))
     }
 
     /// A connection to the address at `place` came up.

@@ -99,7 +99,7 @@ where
         match addresses.connect(place, token, &mut self.network) {
             Ok(socket) => connection.socket = Some(socket),
             Err(e) => {
-                let loss = addresses.loss(place, &e).into();
+                let loss = addresses.loss(place, &e);
                 self.lost(control, index, &loss, now);
             }
         }
@@ -178,7 +178,7 @@ where
     ) {
         if let Some(connection) = self.connections[index as usize].as_ref() {
             let addresses = &self.addresses[usize::from(connection.target)];
-            let loss = addresses.loss(place, e).into();
+            let loss = addresses.loss(place, e);
             self.lost(control, index, &loss, now);
         }
     }

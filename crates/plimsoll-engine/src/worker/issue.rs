@@ -369,17 +369,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         stage: u8,
         outcome: Outcome,
     ) {
-        self.recorder.call(&Sample {
-            number,
-            arrival: due,
-            sent: now,
-            first_byte: now,
-            done: now,
-            stage,
-            outcome,
-            bytes_sent: 0,
-            bytes_received: 0,
-        });
+        self.recorder
+            .call(&unsent(number, due, now, stage, outcome));
     }
 
     /// Closed loop: the lane's connection could not be made, so its idle clients' calls fail.
@@ -425,24 +416,32 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         &mut self,
         index: u32,
         phases: ConnectPhases,
-        loss: &Loss,
+        outcome: Outcome,
         now: Time,
     ) {
         self.client.attempting -= 1;
         let attempt = self.client.attempts[index as usize];
         let sample = Sample {
-            number: attempt.number,
-            arrival: attempt.arrival,
             // It was never sent; what its connection took is in the phases and no lag.
             sent: attempt.begun.plus_nanos(phases.total_ns()),
-            first_byte: now,
-            done: now,
-            stage: attempt.stage,
-            outcome: loss.outcome,
-            bytes_sent: 0,
-            bytes_received: 0,
+            ..unsent(attempt.number, attempt.arrival, now, attempt.stage, outcome)
         };
         self.recorder.cold_call(&sample, &phases, None);
-        self.client_free(Role::Attempt, loss.outcome, now);
+        self.client_free(Role::Attempt, outcome, now);
+    }
+}
+
+/// Of a call that failed before it could be sent.
+fn unsent(number: u64, due: Time, now: Time, stage: u8, outcome: Outcome) -> Sample {
+    Sample {
+        number,
+        arrival: due,
+        sent: now,
+        first_byte: now,
+        done: now,
+        stage,
+        outcome,
+        bytes_sent: 0,
+        bytes_received: 0,
     }
 }

@@ -362,7 +362,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let Some(connection) = self.connections[index as usize].as_ref() else {
             return;
         };
-        let (role, phases, state) = (connection.own.role, connection.phases, connection.state);
+        let (role, state) = (connection.own.role, connection.state);
         tracing::debug!(
             connection = connection.generation,
             ?state,
@@ -376,20 +376,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             self.never_came_up(index, loss.outcome, stage, now);
             self.connecting -= 1;
         }
-        let Some(connection) = self.connections[index as usize].as_mut() else {
-            return;
-        };
-        let attempt_started = connection.own.attempt_started;
-        let idle = connection.own.in_flight == 0;
-        if connection.own.in_flight > 0 {
-            connection
-                .own
-                .driver
-                .abort(loss.outcome, now, &mut self.client.events);
-            self.take_events(role, now);
-        } else if !attempt_started && let Role::Attempt = role {
-            self.attempt_failed(index, phases, loss, now);
-        }
+        let idle = self.end_calls(index, loss.outcome, now);
         self.recorder.detail(loss.outcome, &loss.detail);
         let served = was_up && self.has_served(index, now);
         self.unqueue(index);
@@ -415,6 +402,27 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
+    /// What has not ended on a connection ends with `outcome`, and so does the call that it was made for. `true`:
+    /// it had no call in flight.
+    fn end_calls(&mut self, index: u32, outcome: Outcome, now: Time) -> bool {
+        let Some(connection) = self.connections[index as usize].as_mut() else {
+            return true;
+        };
+        let (role, phases) = (connection.own.role, connection.phases);
+        if connection.own.in_flight > 0 {
+            let driver = &mut connection.own.driver;
+            driver.abort(outcome, now, &mut self.client.events);
+            self.take_events(role, now);
+            return false;
+        }
+        if let Role::Attempt = role
+            && !connection.own.attempt_started
+        {
+            self.attempt_failed(index, phases, outcome, now);
+        }
+        true
+    }
+
     pub(super) fn driver_expired(&mut self, control: &mut impl Control, token: Token, now: Time) {
         let Some(index) = self.live(token) else {
             return;
@@ -434,19 +442,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// The run is over: what has not ended on a connection is counted, and it is closed in good order.
     pub(super) fn end_connection(&mut self, index: u32, outcome: Outcome, now: Time) {
-        let Some(connection) = self.connections[index as usize].as_mut() else {
-            return;
-        };
-        let (role, phases) = (connection.own.role, connection.phases);
-        if connection.own.in_flight > 0 {
-            let driver = &mut connection.own.driver;
-            driver.abort(outcome, now, &mut self.client.events);
-            self.take_events(role, now);
-        } else if let Role::Attempt = role
-            && !connection.own.attempt_started
-        {
-            self.attempt_failed(index, phases, &Loss::new(outcome, ""), now);
-        }
+        self.end_calls(index, outcome, now);
         if let Some(mut connection) = self.remove(index) {
             connection.say_goodbye(&mut self.network);
             self.part_with(connection.socket);
