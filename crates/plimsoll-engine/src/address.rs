@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 use plimsoll_model::plan::UnixSocket;
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 /// Where connections lead to.
@@ -98,6 +99,24 @@ impl Address {
     }
 }
 
+/// What this machine lacks, and what to raise, where a socket failed for want of a file descriptor; `None`: it
+/// failed for something else.
+pub fn lacks_descriptors(error: &io::Error) -> Option<String> {
+    match Errno::from_io_error(error)? {
+        Errno::MFILE => {
+            let limit = getrlimit(Resource::Nofile).current;
+            let limit = limit.map_or_else(|| "no limit".to_owned(), |n| n.to_string());
+            Some(format!(
+                "this process ran out of file descriptors (limit: {limit}): raise `ulimit -n`"
+            ))
+        }
+        Errno::NFILE => {
+            Some("this machine ran out of file descriptors: raise fs.file-max".to_owned())
+        }
+        _ => None,
+    }
+}
+
 /// As far as it can be seen.
 fn is_socket(socket: &UnixSocket) -> bool {
     match socket {
@@ -151,6 +170,17 @@ pub fn socket_address(socket: &UnixSocket) -> io::Result<SockAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lack_of_descriptors_is_told_from_what_a_peer_does() {
+        let lack = |errno: Errno| lacks_descriptors(&errno.into());
+        let (of_process, of_machine) = (lack(Errno::MFILE).unwrap(), lack(Errno::NFILE).unwrap());
+        assert!(of_process.ends_with("): raise `ulimit -n`"), "{of_process}");
+        assert!(of_process.contains("(limit: "), "{of_process}");
+        assert!(of_machine.contains("fs.file-max"), "{of_machine}");
+        assert_eq!(lack(Errno::CONNREFUSED), None);
+        assert_eq!(lacks_descriptors(&io::Error::other("no")), None);
+    }
 
     #[test]
     fn why_a_socket_is_not_reached_is_reported_and_never_as_a_number() {

@@ -16,6 +16,9 @@ pub struct Codec(usize);
 /// each layout has connections of its own.
 const LAYOUTS: usize = 3;
 
+const NO_DESCRIPTORS: &str =
+    "the sidecar's process has no file descriptor for a connection upstream (ulimit -n)";
+
 /// By the revision of version 2, or 0, the switches, and the codec.
 #[inline]
 fn manner(form: Form, codec: u8) -> Manner {
@@ -103,7 +106,7 @@ impl FrameCodec for Codec {
 
     fn refuse(&self, id: u64, manner: Manner, why: Why, out: &mut Vec<u8>) -> Result<(), Broken> {
         let status = match why {
-            Why::Busy => Status::ServerThreadpoolBusy,
+            Why::Busy | Why::NoDescriptors => Status::ServerThreadpoolBusy,
             Why::NoUpstream => Status::NoProcessor,
             Why::Timeout => Status::Timeout,
             Why::Cut => Status::ConnectionClosed,
@@ -112,12 +115,17 @@ impl FrameCodec for Codec {
         };
         let (form, codec) = (form(manner).without_switches(), manner.0.to_le_bytes()[2]);
         let mut answer = Frame::bare_response(form, narrow(id), codec, status);
+        // Where no status says it.
+        let text = match why {
+            Why::TooLong => {
+                let limit = self.0;
+                format!("the content is over the sidecar's limit of {limit} bytes (max_frame)")
+            }
+            Why::NoDescriptors => NO_DESCRIPTORS.to_owned(),
+            _ => String::new(),
+        };
         let content;
-        if why == Why::TooLong {
-            // There is no status for it.
-            let limit = self.0;
-            let text =
-                format!("the content is over the sidecar's limit of {limit} bytes (max_frame)");
+        if !text.is_empty() {
             content = hessian::encode(&Value::String(text));
             answer.codec = codec::HESSIAN2;
             answer.class = b"java.lang.String";

@@ -152,8 +152,8 @@ impl FrameCodec for Codec {
             Why::Busy => Make::Busy,
             Why::Timeout => Make::Timeout,
             Why::Cut => Make::Closed,
-            // The last two have no words of their own.
-            Why::NoUpstream | Why::Fault | Why::TooLong => Make::Unreachable,
+            // The last three have no words of their own.
+            Why::NoUpstream | Why::NoDescriptors | Why::Fault | Why::TooLong => Make::Unreachable,
         };
         self.answer(what, id, manner, out)
     }

@@ -112,6 +112,8 @@ pub enum Why {
     Busy,
     /// No connection to a server.
     NoUpstream,
+    /// The relay has no file descriptor for a connection to a server.
+    NoDescriptors,
     /// The server did not answer in time.
     Timeout,
     /// The upstream's connection ended with the call in flight.

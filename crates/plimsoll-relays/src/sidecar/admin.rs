@@ -3,15 +3,17 @@
 //! A thread of its own with blocking reads: it is asked every few seconds, and must not
 //! be in the way of the data.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use plimsoll_engine::address::lacks_descriptors;
 use plimsoll_engine::clock::Clock;
 use plimsoll_engine::{Address, defect};
+use plimsoll_protocols::serving::NotAccepted;
 use plimsoll_wire::http1::{FieldSpace, RequestHead, put_response};
 
 use super::SidecarError;
@@ -37,11 +39,16 @@ pub(super) fn start(
     let listener = TcpListener::bind(address).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     thread::spawn(move || {
+        let (clock, mut not_accepted) = (Clock::new(), NotAccepted::default());
         for stream in listener.incoming() {
-            let Ok(stream) = stream else {
-                // Descriptors have run out, for a while.
-                thread::sleep(ACCEPT_PAUSE);
-                continue;
+            let stream = match stream {
+                Ok(stream) => stream,
+                Err(e) => {
+                    // Descriptors have run out, for a while.
+                    not_accepted.report(&e, clock.now());
+                    thread::sleep(ACCEPT_PAUSE);
+                    continue;
+                }
             };
             // The next one is to be answered all the same.
             let stopping = stop.load(Ordering::Relaxed);
@@ -62,7 +69,7 @@ fn answer(mut stream: TcpStream, metrics: &Metrics, names: &Names, stopping: boo
         "/ready" if stopping => plain(503, "draining\n"),
         "/ready" => match without_upstream(metrics, names) {
             None => plain(200, "ready\n"),
-            Some(route) => plain(503, &format!("route {route}: no upstream can be reached\n")),
+            Some((route, why)) => plain(503, &format!("route {route}: {why}\n")),
         },
         _ => plain(404, "ask for /metrics or /ready\n"),
     };
@@ -101,24 +108,33 @@ fn read_path(stream: &mut TcpStream) -> Option<String> {
     }
 }
 
-/// A route that none of its upstreams would take a call from. An upstream is alive when a
+/// A route that none of its upstreams would take a call from, and why. An upstream is alive when a
 /// connection to it is open, or when it takes one now.
-fn without_upstream(metrics: &Metrics, names: &Names) -> Option<String> {
-    let dead = names.routes().into_iter().find(|route| {
+fn without_upstream(metrics: &Metrics, names: &Names) -> Option<(String, String)> {
+    names.routes().into_iter().find_map(|route| {
         let places = route.places();
         let is_open = |address: &Address| {
             let counters = metrics.upstream(route.route(), &address.to_string());
             counters.open.get() > 0
         };
         let mut addresses = places.iter().map(|place| &place.address);
-        !addresses.clone().any(is_open) && !addresses.any(takes_connections)
-    });
-    dead.map(|route| route.route().to_owned())
+        if addresses.clone().any(is_open) {
+            return None;
+        }
+        let mut lack = None;
+        let is_alive = addresses.any(|address| {
+            let connected = connect(address);
+            lack = connected.as_ref().err().and_then(lacks_descriptors);
+            connected.is_ok()
+        });
+        let why = lack.unwrap_or_else(|| "no upstream can be reached".to_owned());
+        (!is_alive).then(|| (route.route().to_owned(), why))
+    })
 }
 
-fn takes_connections(address: &Address) -> bool {
+fn connect(address: &Address) -> io::Result<TcpStream> {
     match address {
-        Address::Tcp(address) => TcpStream::connect_timeout(address, TRIED_FOR).is_ok(),
-        Address::Unix(_) => address.begin(None).is_ok(),
+        Address::Tcp(address) => TcpStream::connect_timeout(address, TRIED_FOR),
+        Address::Unix(_) => address.begin(None),
     }
 }

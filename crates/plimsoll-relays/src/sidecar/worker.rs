@@ -149,6 +149,8 @@ enum Found {
     Choked,
     /// Every connection has `max_in_flight` calls.
     Full,
+    /// This process has no descriptor for a connection.
+    NoDescriptors,
     NoUpstream,
 }
 
@@ -233,6 +235,8 @@ pub(super) struct Worker {
     /// Listeners are watched; not so for the rest of a tick in which one has failed.
     accepts: bool,
     not_accepted: NotAccepted,
+    /// For want of a descriptor no connection is begun until then.
+    starved_until: Time,
     buffer: Vec<u8>,
     drain: Duration,
     busy_poll: Duration,
@@ -261,6 +265,7 @@ impl Worker {
             opened: Vec::new(),
             accepts: true,
             not_accepted: NotAccepted::default(),
+            starved_until: Time::ZERO,
             buffer: vec![0; READ_AT_ONCE],
             drain: Duration::ZERO,
             busy_poll: Duration::ZERO,

@@ -7,6 +7,7 @@
 mod support;
 
 mod balance;
+mod descriptors;
 mod fairness;
 mod faults;
 mod http2;

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "a test binary uses what it needs of this")]
 #![allow(clippy::disallowed_methods, reason = "patience of a test")]
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::thread;
@@ -41,7 +41,7 @@ pub(crate) fn files(key: &str, folder: &Path, who: &str) -> String {
     )
 }
 
-pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
         assert!(begin.elapsed() < Duration::from_secs(60), "{what}");
@@ -51,11 +51,15 @@ pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
 
 /// What the admin address answers, head and body.
 pub(crate) fn admin_page(sidecar: &Sidecar, path: &str) -> String {
-    let mut admin = TcpStream::connect(sidecar.admin().unwrap()).unwrap();
+    try_admin_page(sidecar, path).unwrap()
+}
+
+pub(crate) fn try_admin_page(sidecar: &Sidecar, path: &str) -> io::Result<String> {
+    let mut admin = TcpStream::connect(sidecar.admin().unwrap())?;
     let wait = Some(Duration::from_secs(30));
-    admin.set_read_timeout(wait).unwrap();
-    write!(admin, "GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    admin.set_read_timeout(wait)?;
+    write!(admin, "GET {path} HTTP/1.1\r\nhost: x\r\n\r\n")?;
     let mut answer = String::new();
-    admin.read_to_string(&mut answer).unwrap();
-    answer
+    admin.read_to_string(&mut answer)?;
+    Ok(answer)
 }

@@ -3,9 +3,11 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_engine::address::lacks_descriptors;
 use redis::aio::MultiplexedConnection;
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{Route, SingleNodeRoutingInfo, SlotAddr};
@@ -106,6 +108,8 @@ pub(super) struct Failure {
     pub(super) why: String,
     /// Trying again would not help: a wrong password, a certificate of an unknown authority.
     pub(super) lasting: bool,
+    /// It is this process that lacks something, whatever Redis is like.
+    pub(super) ours: bool,
 }
 
 impl Failure {
@@ -113,6 +117,7 @@ impl Failure {
         Failure {
             why: why.to_owned(),
             lasting: false,
+            ours: false,
         }
     }
 }
@@ -126,7 +131,7 @@ impl fmt::Display for Failure {
 impl From<RedisError> for Failure {
     fn from(error: RedisError) -> Failure {
         let lasting = match error.kind() {
-            ErrorKind::Io => is_of_tls(&error),
+            ErrorKind::Io => io_of(&error).is_some_and(is_of_tls),
             ErrorKind::AuthenticationFailed
             | ErrorKind::InvalidClientConfig
             | ErrorKind::RESP3NotSupported => true,
@@ -136,8 +141,11 @@ impl From<RedisError> for Failure {
             ErrorKind::Server(ServerErrorKind::NoPerm) | ErrorKind::Extension => true,
             _ => false,
         };
+        let lack = io_of(&error).and_then(lacks_descriptors);
         Failure {
+            ours: lack.is_some(),
             why: match error.kind() {
+                _ if let Some(lack) = lack => lack,
                 ErrorKind::RESP3NotSupported => "it has no RESP3: use Redis 6 or newer".to_owned(),
                 _ => {
                     in_its_words(error.code(), error.detail()).unwrap_or_else(|| error.to_string())
@@ -157,15 +165,17 @@ pub(super) fn words_of(error: &ServerError) -> String {
     in_its_words(Some(error.code()), error.details()).unwrap_or_default()
 }
 
-/// Whether the handshake failed, and not the network below it.
-fn is_of_tls(error: &RedisError) -> bool {
+/// The system's error that the library's is of.
+fn io_of(error: &RedisError) -> Option<&io::Error> {
     type Shared = Arc<dyn std::error::Error + Send + Sync>;
-    let source = std::error::Error::source(error);
-    source
-        .and_then(|shared| shared.downcast_ref::<Shared>())
-        .and_then(|error| error.downcast_ref::<std::io::Error>())
-        .and_then(std::io::Error::get_ref)
-        .is_some_and(|inner| inner.is::<rustls::Error>())
+    let source = std::error::Error::source(error)?;
+    source.downcast_ref::<Shared>()?.downcast_ref()
+}
+
+/// Whether the handshake failed, and not the network below it.
+fn is_of_tls(error: &io::Error) -> bool {
+    let inner = error.get_ref();
+    inner.is_some_and(|inner| inner.is::<rustls::Error>())
 }
 
 /// The error of a server that can't be used for now: it is a replica of another by now, or still

@@ -117,11 +117,14 @@ impl Connector {
                 Ok(connection) => traffic.serve(connection, &self, &lost).await,
                 Err(why) => why,
             };
+            let is_news = self.why_down().is_none_or(|before| before.why != why.why);
             if self.is_up() {
                 pause = FIRST_PAUSE;
                 tracing::warn!(redis = %self.address, %why, "connection to redis lost");
-            } else if why.lasting && self.why_down().is_none_or(|before| before.why != why.why) {
+            } else if why.lasting && is_news {
                 tracing::warn!(redis = %self.address, %why, "redis refuses the connection");
+            } else if why.ours && is_news {
+                tracing::warn!(redis = %self.address, %why, "no connection to redis");
             } else {
                 tracing::debug!(redis = %self.address, %why, "no connection to redis");
             }

@@ -27,7 +27,7 @@ use super::{
     Stopped, Way,
 };
 use commands::Commands;
-use connection::words_of;
+use connection::{Failure, words_of};
 use connector::Connector;
 use subscriber::{PLAIN, SHARDED, Subscriber, Words};
 
@@ -149,10 +149,7 @@ impl Redis {
             Ok(settled) => settled?,
             Err(_) => {
                 return Err(match self.connectors().find_map(Connector::why_down) {
-                    Some(why) => BusError::Away {
-                        address: self.address(),
-                        why: why.why,
-                    },
+                    Some(why) => self.away(why),
                     None => self.down(),
                 });
             }
@@ -177,7 +174,18 @@ impl Redis {
     }
 
     fn down(&self) -> BusError {
-        BusError::Down(self.address())
+        let whys = self.connectors().filter_map(Connector::why_down);
+        match whys.into_iter().find(|why| why.ours) {
+            Some(why) => self.away(why),
+            None => BusError::Down(self.address()),
+        }
+    }
+
+    fn away(&self, why: Failure) -> BusError {
+        BusError::Away {
+            address: self.address(),
+            why: why.why,
+        }
     }
 
     fn refused(&self, message: &str) -> BusError {

@@ -76,6 +76,7 @@ impl Worker {
             (None, Some(_)) => Found::Connecting,
             (None, None) if choked => Found::Choked,
             (None, None) if full => Found::Full,
+            (None, None) if self.is_starved(now) => Found::NoDescriptors,
             (None, None) => Found::NoUpstream,
         }
     }

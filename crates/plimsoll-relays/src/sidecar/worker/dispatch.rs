@@ -6,7 +6,7 @@ use plimsoll_wire::http2::{ErrorCode, Side, write};
 
 use super::super::count;
 use super::super::http2::{End, Way};
-use super::exchanges::{FAULT, LOST, NO_UPSTREAM, OVERLOADED};
+use super::exchanges::{FAULT, LOST, NO_DESCRIPTORS, NO_UPSTREAM, OVERLOADED};
 use super::faults::{Fate, Waiting};
 use super::http2::{Http2, http2_of};
 use super::{Found, Role, Worker};
@@ -52,6 +52,7 @@ impl Worker {
                 return;
             }
             Found::Full => (OVERLOADED, &self.counters(route).busy),
+            Found::NoDescriptors => (NO_DESCRIPTORS, &self.counters(route).no_descriptors),
             Found::Connecting | Found::Choked | Found::NoUpstream => {
                 (NO_UPSTREAM, &self.counters(route).no_upstream)
             }

@@ -26,6 +26,11 @@ pub(super) const NO_UPSTREAM: Verdict = Verdict {
     http_status: "503",
     why: "sidecar: no upstream can be reached",
 };
+pub(super) const NO_DESCRIPTORS: Verdict = Verdict {
+    outcome: Outcome::Unavailable,
+    http_status: "503",
+    why: "sidecar: its process has no file descriptor for a connection upstream (ulimit -n)",
+};
 pub(super) const LOST: Verdict = Verdict {
     outcome: Outcome::Unavailable,
     http_status: "502",

@@ -211,6 +211,7 @@ impl Worker {
             Found::Choked => Why::Timeout,
             Found::Connecting | Found::NoUpstream => Why::NoUpstream,
             Found::Full => Why::Busy,
+            Found::NoDescriptors => Why::NoDescriptors,
             Found::Upstream(up) => {
                 let call = Call {
                     from: from.token,

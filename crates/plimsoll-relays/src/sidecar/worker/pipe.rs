@@ -25,7 +25,12 @@ impl Worker {
                 };
             }
             _ => {
-                count(&self.counters(route).no_upstream, 1);
+                let counters = self.counters(route);
+                let counter = match self.is_starved(now) {
+                    true => &counters.no_descriptors,
+                    false => &counters.no_upstream,
+                };
+                count(counter, 1);
                 self.close(down, now);
             }
         }

@@ -27,11 +27,13 @@ pub(super) enum Trouble {
     TooLong,
     /// A PROXY header can't be used, or comes from a client that is not trusted.
     Refusal,
+    /// No descriptor for a connection to an upstream.
+    NoDescriptors,
 }
 
 /// Those of a route, by kind: when one was logged, and how many were not since then.
 #[derive(Default)]
-pub(super) struct Troubles([(Option<Time>, u64); 5]);
+pub(super) struct Troubles([(Option<Time>, u64); 6]);
 
 impl Troubles {
     /// What stands at the end of this one's line; `None`: it has none.

@@ -4,12 +4,14 @@ use std::io;
 use std::time::Duration;
 
 use plimsoll_engine::Address;
+use plimsoll_engine::address::lacks_descriptors;
 use plimsoll_model::Time;
 
 use super::super::count;
 use super::super::metrics::UpstreamCounters;
 use super::super::names::Place;
 use super::super::transport::Transport;
+use super::troubles::Trouble;
 use super::{Role, Worker};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -183,6 +185,11 @@ impl Worker {
         Some(endpoint)
     }
 
+    /// No connection can be begun for want of a descriptor: what upstreams are like is not known.
+    pub(super) fn is_starved(&self, now: Time) -> bool {
+        now < self.starved_until
+    }
+
     /// Begins a connection to one of the route's upstreams.
     pub(super) fn connect(
         &mut self,
@@ -191,6 +198,9 @@ impl Worker {
         role: impl FnOnce() -> Role,
         now: Time,
     ) -> Option<u64> {
+        if self.is_starved(now) {
+            return None;
+        }
         let state = &mut self.routes[route];
         let Place { host, address } = state.endpoints[endpoint].place.clone();
         let begun = (|| -> io::Result<Transport> {
@@ -204,6 +214,13 @@ impl Worker {
         let adopted = begun.and_then(|transport| self.adopt(transport, route, role(), now));
         match adopted {
             Ok(token) => Some(token),
+            Err(e) if let Some(lack) = lacks_descriptors(&e) => {
+                count(&self.counters(route).upstream_failures, 1);
+                self.starved_until = now + FIRST_PAUSE;
+                let what = format_args!("no connection to upstream {address}: {lack}");
+                self.warn(route, Trouble::NoDescriptors, what, now);
+                None
+            }
             Err(e) => {
                 let problem = match &address {
                     Address::Tcp(_) => e.to_string(),
