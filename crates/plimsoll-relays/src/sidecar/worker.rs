@@ -61,24 +61,24 @@ enum Role {
     Down { in_flight: usize },
     /// To an upstream, with calls that share it.
     Up {
-        lane: usize,
         /// Of its frames.
         layout: usize,
-        endpoint: usize,
         calls: Calls,
         /// The heartbeat on its way: its id, and when its answer is missed.
         beat: Option<(u64, Time)>,
     },
     /// HTTP/2, from a client or to an upstream.
     Http2(Box<Http2>),
-    /// One end of a pipe; `endpoint` is given at the end that goes upstream.
-    Pipe { peer: u64, endpoint: Option<usize> },
+    /// One end of a pipe.
+    Pipe { peer: u64 },
 }
 
 struct Connection {
     transport: Transport,
     token: u64,
     route: usize,
+    /// The upstream that it goes to, by its place; `None`: it comes from a client.
+    endpoint: Option<usize>,
     role: Role,
     began: Time,
     last_active: Time,
@@ -154,24 +154,7 @@ enum Found {
     NoUpstream,
 }
 
-impl Role {
-    /// The upstream that it goes to, by its place.
-    fn endpoint(&self) -> Option<usize> {
-        match self {
-            Role::Up { endpoint, .. } => Some(*endpoint),
-            Role::Http2(http2) => http2.endpoint(),
-            Role::Pipe { endpoint, .. } => *endpoint,
-            Role::Down { .. } => None,
-        }
-    }
-}
-
 impl Connection {
-    /// As that of its role.
-    fn endpoint(&self) -> Option<usize> {
-        self.role.endpoint()
-    }
-
     /// A client has sent all that it will, and has the answers to it.
     fn is_answered(&self) -> bool {
         let is_idle = matches!(self.role, Role::Down { in_flight: 0 });
@@ -182,7 +165,7 @@ impl Connection {
     fn proves(&self) -> Option<usize> {
         match self.proven || self.is_new() {
             true => None,
-            false => self.endpoint(),
+            false => self.endpoint,
         }
     }
 
@@ -301,7 +284,7 @@ impl Worker {
         for connection in std::mem::take(&mut self.connections).into_values() {
             let state = &self.routes[connection.route];
             let counters = self.counters(connection.route);
-            match connection.endpoint() {
+            match connection.endpoint {
                 Some(endpoint) => {
                     count(&counters.upstream_lost, 1);
                     if connection.proven {

@@ -140,11 +140,9 @@ impl Worker {
             }
             let is_http2 = state.codec.is_none();
             let role = || match is_http2 {
-                true => Role::Http2(Box::new(Http2::up(place, endpoint))),
+                true => Role::Http2(Box::new(Http2::up())),
                 false => Role::Up {
-                    lane: place,
                     layout,
-                    endpoint,
                     calls: Calls::default(),
                     beat: None,
                 },
@@ -168,13 +166,11 @@ impl Worker {
         }
     }
 
-    /// The lane of a connection that takes no more calls, or is gone, is free for another.
-    pub(super) fn free_lane(&mut self, route: usize, endpoint: usize, place: usize, token: u64) {
-        let lanes = &mut self.routes[route].endpoints[endpoint].lanes;
-        // There may be fewer than there were when the connection was made.
-        if let Some(lane) = lanes.get_mut(place)
-            && *lane == Some(token)
-        {
+    /// The lane of a connection that takes no more calls, or is gone, is free for another. It may have
+    /// none any more.
+    pub(super) fn free_lane(&mut self, route: usize, endpoint: usize, token: u64) {
+        let mut lanes = self.routes[route].endpoints[endpoint].lanes.iter_mut();
+        if let Some(lane) = lanes.find(|lane| **lane == Some(token)) {
             *lane = None;
         }
     }

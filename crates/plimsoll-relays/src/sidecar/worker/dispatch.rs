@@ -37,12 +37,14 @@ impl Worker {
         exchange.tries += 1;
         let (verdict, counter) = match self.find_upstream(route, 0, now) {
             Found::Upstream(token) => {
+                let connection = self.connections.get(token);
+                let endpoint = connection.and_then(|connection| connection.endpoint);
                 if let Some((_, http2)) = http2_of(&mut self.connections, token)
                     && let Some(up) = &mut http2.up
                     && let Some(exchange) = self.exchanges.get_mut(key)
                 {
                     exchange.up = End { token, stream: 0 };
-                    exchange.endpoint = Some(up.endpoint);
+                    exchange.endpoint = endpoint;
                     match exchange.is_bare() {
                         true => up.bare.push_back(key),
                         false => up.waiting.push_back(key),
@@ -79,7 +81,9 @@ impl Worker {
         let Some(connection) = self.live(token) else {
             return;
         };
-        let route = connection.route;
+        let (route, Some(endpoint)) = (connection.route, connection.endpoint) else {
+            return;
+        };
         let most = self.routes[route].route.max_in_flight();
         while let Some((transport, http2)) = http2_of(&mut self.connections, token) {
             let Some(up) = &mut http2.up else {
@@ -109,11 +113,10 @@ impl Worker {
             let end = write::End(ends);
             exchange.up.stream = http2.session.begin(key, request, end, &mut transport.out);
             exchange.to_up.ended = ends;
-            let (is_used_up, lane, endpoint) = (http2.session.is_used_up(), up.lane, up.endpoint);
-            let route = exchange.route;
+            let is_used_up = http2.session.is_used_up();
             self.routes[route].endpoints[endpoint].counters.calls.inc();
             if is_used_up {
-                self.free_lane(route, endpoint, lane, token);
+                self.free_lane(route, endpoint, token);
             }
             self.mark(token);
             self.send_queued(key, Way::Up, now);
@@ -126,19 +129,20 @@ impl Worker {
         let Some(connection) = self.live(token) else {
             return;
         };
-        let route = connection.route;
+        let (route, Some(endpoint)) = (connection.route, connection.endpoint) else {
+            // A client that leaves: it opens no stream any more.
+            return;
+        };
         let Some((_, http2)) = http2_of(&mut self.connections, token) else {
             return;
         };
         let Some(up) = &mut http2.up else {
-            // A client that leaves: it opens no stream any more.
             return;
         };
         let mut waiting = std::mem::take(&mut up.waiting);
         waiting.append(&mut up.bare);
-        let (lane, endpoint) = (up.lane, up.endpoint);
         let unseen = http2.session.keys_above(last_stream);
-        self.free_lane(route, endpoint, lane, token);
+        self.free_lane(route, endpoint, token);
         for key in unseen {
             self.reset_unseen(token, key, now);
         }
@@ -185,15 +189,21 @@ impl Worker {
     }
 
     /// A connection is gone; its calls end, or go elsewhere.
-    pub(super) fn http2_lost(&mut self, token: u64, route: usize, http2: Http2, now: Time) {
+    pub(super) fn http2_lost(
+        &mut self,
+        token: u64,
+        route: usize,
+        endpoint: Option<usize>,
+        http2: Http2,
+        now: Time,
+    ) {
         let keys = http2.session.keys_above(0);
-        let Some(up) = http2.up else {
+        let (Some(endpoint), Some(up)) = (endpoint, http2.up) else {
             for key in keys {
                 self.reset_by(token, key, ErrorCode::CANCEL, now);
             }
             return;
         };
-        self.free_lane(route, up.endpoint, up.lane, token);
         let mut lost = 0;
         for key in keys {
             let Some(exchange) = self.exchanges.get_mut(key) else {
@@ -207,7 +217,7 @@ impl Worker {
             }
         }
         if lost > 0 {
-            self.calls_failed(route, up.endpoint, lost, now);
+            self.calls_failed(route, endpoint, lost, now);
         }
         for key in up.waiting.into_iter().chain(up.bare) {
             self.take_elsewhere(token, key, now);
@@ -248,8 +258,9 @@ impl Worker {
             return true;
         };
         let state = &self.routes[connection.route];
-        let is_current = state.endpoints[up.endpoint].lanes.get(up.lane) == Some(&Some(token));
-        if !is_current && http2.session.open_streams() == 0 {
+        let lanes = connection.endpoint.map(|at| &state.endpoints[at].lanes);
+        let is_current = || lanes.is_some_and(|lanes| lanes.contains(&Some(token)));
+        if http2.session.open_streams() == 0 && !is_current() {
             return false;
         }
         if http2.session.is_beating {

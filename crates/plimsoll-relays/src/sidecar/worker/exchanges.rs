@@ -182,9 +182,7 @@ impl Worker {
         if logs && exchange.status.is_none() {
             exchange.status = fields.status();
         }
-        if let Some(endpoint) = endpoint {
-            self.call_answered(route, endpoint);
-        }
+        self.call_answered(route, endpoint);
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };

@@ -35,8 +35,6 @@ pub(super) struct Http2 {
 }
 
 pub(super) struct Up {
-    pub(super) lane: usize,
-    pub(super) endpoint: usize,
     /// Calls that have no stream yet: until the upstream has sent its SETTINGS, and while it
     /// takes no more.
     pub(super) waiting: VecDeque<u64>,
@@ -52,10 +50,8 @@ impl Http2 {
         Http2::new(Side::Server, None)
     }
 
-    pub(super) fn up(lane: usize, endpoint: usize) -> Http2 {
+    pub(super) fn up() -> Http2 {
         let up = Up {
-            lane,
-            endpoint,
             waiting: VecDeque::new(),
             bare: VecDeque::new(),
             beat_until: Time::NEVER,
@@ -80,11 +76,6 @@ impl Http2 {
     pub(super) fn calls(&self) -> usize {
         let waiting = (self.up.as_ref()).map_or(0, |up| up.waiting.len() + up.bare.len());
         self.session.open_streams() + waiting
-    }
-
-    /// The upstream that it goes to, by its place.
-    pub(super) fn endpoint(&self) -> Option<usize> {
-        self.up.as_ref().map(|up| up.endpoint)
     }
 
     /// Whether a call is under way on it, or its goodbye is.

@@ -125,18 +125,12 @@ impl Worker {
                 self.answer_itself(connection, codec, frame, Why::TooLong, now)
                     .is_ok()
             }
-            (
-                Role::Up {
-                    calls, endpoint, ..
-                },
-                Kind::Response { .. },
-            ) => {
-                let endpoint = *endpoint;
+            (Role::Up { calls, .. }, Kind::Response { .. }) => {
                 match calls.remove(seen.id) {
                     Some(call) => {
-                        self.call_answered(route, endpoint);
+                        self.call_answered(route, connection.endpoint);
                         self.counters(route).in_flight.dec();
-                        self.refuse(route, &call, Some(endpoint), Why::TooLong);
+                        self.refuse(route, &call, connection.endpoint, Why::TooLong);
                     }
                     None => count(&self.counters(route).stray, 1),
                 }
@@ -280,15 +274,11 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(up) else {
             return Ok(false);
         };
-        let (route, role) = (connection.route, &mut connection.role);
-        let &mut Role::Up {
-            ref mut calls,
-            endpoint,
-            ..
-        } = role
+        let (Role::Up { calls, .. }, Some(endpoint)) = (&mut connection.role, connection.endpoint)
         else {
             return Ok(false);
         };
+        let route = connection.route;
         let id = calls.insert(call);
         let written = codec.renumber(bytes, call.manner, id, &mut connection.transport.out);
         if !wants_answer || written.is_err() {
@@ -310,17 +300,9 @@ impl Worker {
         Frame { seen, bytes }: Frame<'_>,
         now: Time,
     ) -> Result<(), Broken> {
-        let Role::Up {
-            lane,
-            calls,
-            beat,
-            endpoint,
-            ..
-        } = &mut up.role
-        else {
+        let (Role::Up { calls, beat, .. }, Some(endpoint)) = (&mut up.role, up.endpoint) else {
             return Ok(());
         };
-        let endpoint = *endpoint;
         match seen.kind {
             Kind::HeartbeatAck => {
                 if beat.is_some_and(|(id, _)| id == seen.id) {
@@ -329,16 +311,16 @@ impl Worker {
             }
             Kind::Response { status } => match calls.remove(seen.id) {
                 Some(call) => {
-                    self.call_answered(up.route, endpoint);
+                    self.call_answered(up.route, up.endpoint);
                     self.counters(up.route).in_flight.dec();
                     self.timed(up.route, call.began, status, now);
-                    let delivered = self.deliver(up.route, &call, Some(endpoint), false, |out| {
+                    let delivered = self.deliver(up.route, &call, up.endpoint, false, |out| {
                         codec.renumber(bytes, seen.manner, call.id, out)
                     });
                     if delivered.is_err() {
                         // The call must not wait for an answer that has come.
                         count(&self.counters(up.route).cut, 1);
-                        self.refuse(up.route, &call, Some(endpoint), Why::Cut);
+                        self.refuse(up.route, &call, up.endpoint, Why::Cut);
                     }
                     delivered?;
                 }
@@ -347,7 +329,7 @@ impl Worker {
             },
             Kind::GoAway => {
                 // New calls take another connection; those in flight end on this one.
-                self.free_lane(up.route, endpoint, *lane, up.token);
+                self.free_lane(up.route, endpoint, up.token);
             }
             Kind::Heartbeat => codec.heartbeat_ack(seen.id, seen.manner, &mut up.transport.out)?,
             Kind::Request { .. } => {
@@ -451,23 +433,22 @@ impl Worker {
             return true;
         };
         let route = connection.route;
-        let Role::Up {
-            lane,
-            layout,
-            calls,
-            beat,
-            endpoint,
-        } = &mut connection.role
+        let (
+            Role::Up {
+                layout,
+                calls,
+                beat,
+            },
+            Some(endpoint),
+        ) = (&mut connection.role, connection.endpoint)
         else {
             return true;
         };
-        let endpoint = *endpoint;
         let due = calls.take_due(now);
-        let (lane, layout) = (*lane, *layout);
-        let (state, is_idle) = (&self.routes[route], calls.len() == 0);
+        let state = &self.routes[route];
         let idle_since = connection.last_active + state.route.heartbeat();
-        let is_current = state.endpoints[endpoint].lanes.get(lane) == Some(&Some(token));
-        let mut keep = is_current || !is_idle || !due.is_empty();
+        let is_busy = calls.len() > 0 || !due.is_empty();
+        let mut keep = is_busy || state.endpoints[endpoint].lanes.contains(&Some(token));
         match (*beat, &state.codec) {
             (Some((_, until)), _) if now >= until => {
                 tracing::warn!(
@@ -478,7 +459,7 @@ impl Worker {
             }
             (None, Some(codec)) if now >= idle_since && !connection.connecting => {
                 connection.last_active = now;
-                match codec.heartbeat(layout, HEARTBEAT_ID, &mut connection.transport.out) {
+                match codec.heartbeat(*layout, HEARTBEAT_ID, &mut connection.transport.out) {
                     Ok(true) => {
                         *beat = Some((HEARTBEAT_ID, now.plus_nanos(HEARTBEAT_WAIT)));
                         self.mark(token);

@@ -10,19 +10,12 @@ use super::{Connection, HIGH_WATER, Role, Worker};
 impl Worker {
     /// Gives a client's connection its own one upstream.
     pub(super) fn join(&mut self, down: u64, route: usize, now: Time) {
-        let up = self.next_endpoint(route, now).and_then(|endpoint| {
-            let role = || Role::Pipe {
-                peer: down,
-                endpoint: Some(endpoint),
-            };
-            self.connect(route, endpoint, role, now)
-        });
+        let up = self
+            .next_endpoint(route, now)
+            .and_then(|endpoint| self.connect(route, endpoint, || Role::Pipe { peer: down }, now));
         match (up, self.live(down)) {
             (Some(up), Some(connection)) => {
-                connection.role = Role::Pipe {
-                    peer: up,
-                    endpoint: None,
-                };
+                connection.role = Role::Pipe { peer: up };
             }
             _ => {
                 let counters = self.counters(route);
@@ -38,14 +31,13 @@ impl Worker {
 
     /// Hands over what has come; `false`: the connection is to be closed.
     pub(super) fn through(&mut self, connection: &mut Connection, got: Got) -> bool {
-        let Role::Pipe { peer, endpoint } = connection.role else {
+        let Role::Pipe { peer } = connection.role else {
             return false;
         };
         let counters = self.counters(connection.route);
-        let counter = if endpoint.is_none() {
-            &counters.bytes_down
-        } else {
-            &counters.bytes_up
+        let counter = match connection.endpoint {
+            None => &counters.bytes_down,
+            Some(_) => &counters.bytes_up,
         };
         let came = connection.transport.input.len() as u64;
         count(counter, came);

@@ -177,7 +177,7 @@ impl Worker {
         let Some(more) = state.troubles.line(Trouble::Handshake, now) else {
             return;
         };
-        let identity = match connection.endpoint() {
+        let identity = match connection.endpoint {
             Some(_) => &state.upstream_tls,
             None => &state.listen_tls,
         };
@@ -227,13 +227,10 @@ impl Worker {
             let role = match state.route.protocol.carriage {
                 Carriage::Frames { .. } => Role::Down { in_flight: 0 },
                 Carriage::Streams { .. } => Role::Http2(Box::new(Http2::down())),
-                Carriage::Bytes => Role::Pipe {
-                    peer: u64::MAX,
-                    endpoint: None,
-                },
+                Carriage::Bytes => Role::Pipe { peer: u64::MAX },
             };
             let transport = Transport::new(socket, tls);
-            let Ok(token) = self.adopt(transport, route, role, now) else {
+            let Ok(token) = self.adopt(transport, route, None, role, now) else {
                 continue;
             };
             count(&self.counters(route).accepted, 1);
@@ -308,12 +305,12 @@ impl Worker {
         let unsent = connection.transport.unsent();
         connection.owed = connection.owed.min(unsent);
         let below = unsent < LOW_WATER;
-        let owes_little = match connection.endpoint() {
+        let owes_little = match connection.endpoint {
             Some(_) => connection.owed < LOW_WATER,
             None => below && connection.delayed < LOW_WATER,
         };
         let peer = match connection.role {
-            Role::Pipe { peer, .. } if below => Some(peer),
+            Role::Pipe { peer } if below => Some(peer),
             Role::Down { .. } | Role::Up { .. } | Role::Http2(_) if owes_little => Some(token),
             _ => None,
         };

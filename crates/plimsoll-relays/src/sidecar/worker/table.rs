@@ -30,10 +30,11 @@ impl Worker {
         &mut self,
         transport: Transport,
         route: usize,
+        endpoint: Option<usize>,
         role: Role,
         now: Time,
     ) -> io::Result<u64> {
-        let connecting = role.endpoint().is_some();
+        let connecting = endpoint.is_some();
         let interest = Interest::State {
             reads: true,
             writes: connecting,
@@ -44,6 +45,7 @@ impl Worker {
                 transport,
                 token,
                 route,
+                endpoint,
                 role,
                 began: now,
                 opening: None,
@@ -81,27 +83,26 @@ impl Worker {
         let (route, is_new) = (connection.route, connection.is_new());
         let problem = connection.problem.as_deref();
         let problem = problem.unwrap_or("it closed the connection before it could be used");
-        if let Some(endpoint) = connection.endpoint()
-            && connection.proven
-        {
-            self.routes[route].endpoints[endpoint].counters.open.dec();
-        }
-        match connection.role {
-            Role::Down { .. } => {
+        let endpoint = connection.endpoint;
+        match endpoint {
+            None => {
                 self.counters(route).open.dec();
             }
-            Role::Up {
-                lane,
-                endpoint,
-                mut calls,
-                ..
-            } => {
-                self.free_lane(route, endpoint, lane, connection.token);
+            Some(endpoint) => {
+                if connection.proven {
+                    self.routes[route].endpoints[endpoint].counters.open.dec();
+                }
+                self.free_lane(route, endpoint, connection.token);
+                let is_pipe = matches!(connection.role, Role::Pipe { .. });
                 if is_new {
                     self.endpoint_failed(route, endpoint, problem, now);
-                } else {
+                } else if !is_pipe {
                     count(&self.counters(route).upstream_lost, 1);
                 }
+            }
+        }
+        match connection.role {
+            Role::Up { mut calls, .. } if let Some(endpoint) = endpoint => {
                 let lost = calls.take_due(Time::NEVER);
                 let why = match connection.connecting {
                     true => Why::NoUpstream,
@@ -112,35 +113,17 @@ impl Worker {
                     self.calls_failed(route, endpoint, lost.len(), now);
                 }
             }
-            Role::Http2(http2) => {
-                match http2.endpoint() {
-                    None => {
-                        self.counters(route).open.dec();
-                    }
-                    Some(endpoint) if is_new => self.endpoint_failed(route, endpoint, problem, now),
-                    Some(_) => count(&self.counters(route).upstream_lost, 1),
-                }
-                self.http2_lost(connection.token, route, *http2, now);
-            }
-            Role::Pipe { peer, endpoint } => {
-                match endpoint {
-                    Some(endpoint) if is_new => {
-                        self.endpoint_failed(route, endpoint, problem, now);
-                    }
-                    Some(_) => {}
-                    None => {
-                        self.counters(route).open.dec();
-                        if self.logs() {
-                            let line = Line {
-                                client: connection.client(),
-                                bytes_up: connection.came,
-                                bytes_down: connection.went,
-                                ..Line::default()
-                            };
-                            let endpoint = self.live(peer).and_then(|other| other.endpoint());
-                            self.log(route, endpoint, connection.began, line);
-                        }
-                    }
+            Role::Http2(http2) => self.http2_lost(connection.token, route, endpoint, *http2, now),
+            Role::Pipe { peer } => {
+                if endpoint.is_none() && self.logs() {
+                    let line = Line {
+                        client: connection.client(),
+                        bytes_up: connection.came,
+                        bytes_down: connection.went,
+                        ..Line::default()
+                    };
+                    let endpoint = self.live(peer).and_then(|other| other.endpoint);
+                    self.log(route, endpoint, connection.began, line);
                 }
                 // Where this end broke, the other one must not wait for more; where both
                 // had finished, the other is gone already or about to be.
@@ -150,6 +133,7 @@ impl Worker {
                     self.mark(peer);
                 }
             }
+            Role::Up { .. } | Role::Down { .. } => {}
         }
     }
 }

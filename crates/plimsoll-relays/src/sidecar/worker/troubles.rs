@@ -71,7 +71,7 @@ pub(super) struct Peer {
 impl Peer {
     pub(super) fn of(connection: &Connection) -> Peer {
         Peer {
-            is_upstream: connection.endpoint().is_some(),
+            is_upstream: connection.endpoint.is_some(),
             address: connection.client(),
         }
     }

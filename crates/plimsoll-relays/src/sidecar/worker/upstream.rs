@@ -135,8 +135,10 @@ impl Worker {
     }
 
     /// An upstream has answered a call.
-    pub(super) fn call_answered(&mut self, route: usize, endpoint: usize) {
-        self.routes[route].endpoints[endpoint].bad_calls = 0;
+    pub(super) fn call_answered(&mut self, route: usize, endpoint: Option<usize>) {
+        if let Some(endpoint) = endpoint {
+            self.routes[route].endpoints[endpoint].bad_calls = 0;
+        }
     }
 
     /// An upstream has taken a connection, TLS and HTTP/2 included.
@@ -211,7 +213,8 @@ impl Worker {
             Ok(Transport::new(address.begin(None)?, tls))
         })();
         count(&self.counters(route).upstream_connects, 1);
-        let adopted = begun.and_then(|transport| self.adopt(transport, route, role(), now));
+        let adopted =
+            begun.and_then(|transport| self.adopt(transport, route, Some(endpoint), role(), now));
         match adopted {
             Ok(token) => Some(token),
             Err(e) if let Some(lack) = lacks_descriptors(&e) => {
