@@ -26,7 +26,7 @@ use std::time::Duration;
 use plimsoll_engine::poller::{Events, Interest, Poller, Waker};
 use plimsoll_engine::{Clock, defect, fault};
 use plimsoll_model::Time;
-use plimsoll_protocols::relayed::Seen;
+use plimsoll_protocols::relayed::{Seen, Why};
 use plimsoll_protocols::serving::NotAccepted;
 use plimsoll_protocols::serving::proxied::{HEADER_LIMIT, Opening, OpeningError};
 
@@ -147,11 +147,8 @@ enum Found {
     Connecting,
     /// Each connection has to send first what it was given.
     Choked,
-    /// Every connection has `max_in_flight` calls.
-    Full,
-    /// This process has no descriptor for a connection.
-    NoDescriptors,
-    NoUpstream,
+    /// Nowhere, and the sidecar answers itself.
+    Refused(Why),
 }
 
 impl Connection {

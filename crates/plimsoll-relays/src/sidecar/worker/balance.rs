@@ -6,6 +6,7 @@
 //! where another could carry it.
 
 use plimsoll_model::Time;
+use plimsoll_protocols::relayed::Why;
 
 use super::super::calls::Calls;
 use super::http2::Http2;
@@ -75,9 +76,9 @@ impl Worker {
             (None, Some((_, token))) if is_http2 => Found::Upstream(token),
             (None, Some(_)) => Found::Connecting,
             (None, None) if choked => Found::Choked,
-            (None, None) if full => Found::Full,
-            (None, None) if self.is_starved(now) => Found::NoDescriptors,
-            (None, None) => Found::NoUpstream,
+            (None, None) if full => Found::Refused(Why::Busy),
+            (None, None) if self.is_starved(now) => Found::Refused(Why::NoDescriptors),
+            (None, None) => Found::Refused(Why::NoUpstream),
         }
     }
 

@@ -2,11 +2,11 @@
 //! when a connection leaves or is lost.
 
 use plimsoll_model::Time;
+use plimsoll_protocols::relayed::Why;
 use plimsoll_wire::http2::{ErrorCode, Side, write};
 
 use super::super::count;
 use super::super::http2::{End, Way};
-use super::exchanges::{FAULT, LOST, NO_DESCRIPTORS, NO_UPSTREAM, OVERLOADED};
 use super::faults::{Fate, Waiting};
 use super::http2::{Http2, http2_of};
 use super::{Found, Role, Worker};
@@ -27,7 +27,7 @@ impl Worker {
         if std::mem::replace(&mut exchange.is_fresh, false) {
             match self.fate(route) {
                 Fate::Goes => {}
-                Fate::Fails => return self.refuse_call(key, FAULT, now),
+                Fate::Fails => return self.refuse_for(key, Why::Fault, now),
                 Fate::Waits(time) => return self.delayed.push(now + time, Waiting::Exchange(key)),
             }
         }
@@ -35,7 +35,7 @@ impl Worker {
             return;
         };
         exchange.tries += 1;
-        let (verdict, counter) = match self.find_upstream(route, 0, now) {
+        let why = match self.find_upstream(route, 0, now) {
             Found::Upstream(token) => {
                 let connection = self.connections.get(token);
                 let endpoint = connection.and_then(|connection| connection.endpoint);
@@ -53,14 +53,10 @@ impl Worker {
                 self.open_waiting(token, now);
                 return;
             }
-            Found::Full => (OVERLOADED, &self.counters(route).busy),
-            Found::NoDescriptors => (NO_DESCRIPTORS, &self.counters(route).no_descriptors),
-            Found::Connecting | Found::Choked | Found::NoUpstream => {
-                (NO_UPSTREAM, &self.counters(route).no_upstream)
-            }
+            Found::Refused(why) => why,
+            Found::Connecting | Found::Choked => Why::NoUpstream,
         };
-        count(counter, 1);
-        self.refuse_call(key, verdict, now);
+        self.refuse_for(key, why, now);
     }
 
     /// Says what every HTTP/2 connection begins with.
@@ -183,9 +179,7 @@ impl Worker {
             self.dispatch(key, now);
             return;
         }
-        let route = exchange.route;
-        count(&self.counters(route).no_upstream, 1);
-        self.refuse_call(key, NO_UPSTREAM, now);
+        self.refuse_for(key, Why::NoUpstream, now);
     }
 
     /// A connection is gone; its calls end, or go elsewhere.
@@ -212,8 +206,7 @@ impl Worker {
             exchange.up = End::NONE;
             if !exchange.to_down.ends() {
                 lost += 1;
-                count(&self.counters(route).cut, 1);
-                self.refuse_call(key, LOST, now);
+                self.refuse_for(key, Why::Cut, now);
             }
         }
         if lost > 0 {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_model::{Outcome, Time};
-use plimsoll_protocols::relayed::StreamFields;
+use plimsoll_protocols::relayed::{StreamFields, Why};
 use plimsoll_wire::http2::{ErrorCode, Side, Violation, write};
 
 use super::super::access_log::Line;
@@ -15,37 +15,6 @@ use super::http2::http2_of;
 
 const RESETS_COUNTED: Duration = Duration::from_secs(1);
 
-/// How the sidecar answers calls that it can't pass on.
-pub(super) const OVERLOADED: Verdict = Verdict {
-    outcome: Outcome::Unavailable,
-    http_status: "503",
-    why: "sidecar: too many calls in flight (max_in_flight)",
-};
-pub(super) const NO_UPSTREAM: Verdict = Verdict {
-    outcome: Outcome::Unavailable,
-    http_status: "503",
-    why: "sidecar: no upstream can be reached",
-};
-pub(super) const NO_DESCRIPTORS: Verdict = Verdict {
-    outcome: Outcome::Unavailable,
-    http_status: "503",
-    why: "sidecar: its process has no file descriptor for a connection upstream (ulimit -n)",
-};
-pub(super) const LOST: Verdict = Verdict {
-    outcome: Outcome::Unavailable,
-    http_status: "502",
-    why: "sidecar: the upstream's connection ended with the call in flight",
-};
-pub(super) const FAULT: Verdict = Verdict {
-    outcome: Outcome::Unavailable,
-    http_status: "503",
-    why: "sidecar: a fault on purpose (fault.abort_share)",
-};
-const TIMEOUT: Verdict = Verdict {
-    outcome: Outcome::DeadlineExceeded,
-    http_status: "504",
-    why: "sidecar: the call's time has passed",
-};
 const HALF_OPEN: Verdict = Verdict {
     outcome: Outcome::DeadlineExceeded,
     http_status: "408",
@@ -56,6 +25,34 @@ const BAD_ANSWER: Verdict = Verdict {
     http_status: "502",
     why: "sidecar: the upstream's answer breaks HTTP/2",
 };
+
+/// How the sidecar answers a call that it can't pass on.
+fn verdict(why: Why) -> Verdict {
+    let (http_status, text) = match why {
+        Why::Busy => ("503", "sidecar: too many calls in flight (max_in_flight)"),
+        Why::NoUpstream => ("503", "sidecar: no upstream can be reached"),
+        Why::NoDescriptors => (
+            "503",
+            "sidecar: its process has no file descriptor for a connection upstream (ulimit -n)",
+        ),
+        Why::Cut => (
+            "502",
+            "sidecar: the upstream's connection ended with the call in flight",
+        ),
+        Why::Fault => ("503", "sidecar: a fault on purpose (fault.abort_share)"),
+        Why::Timeout => ("504", "sidecar: the call's time has passed"),
+        // Of frames: streams are of any length.
+        Why::TooLong => ("502", "sidecar: longer than max_frame"),
+    };
+    Verdict {
+        outcome: match why {
+            Why::Timeout => Outcome::DeadlineExceeded,
+            _ => Outcome::Unavailable,
+        },
+        http_status,
+        why: text,
+    }
+}
 
 impl Worker {
     /// A client's new stream.
@@ -215,8 +212,16 @@ impl Worker {
         self.refuse_call(key, BAD_ANSWER, now);
     }
 
+    /// A call can't be passed on, or not answered any more.
+    pub(super) fn refuse_for(&mut self, key: u64, why: Why, now: Time) {
+        if let Some(exchange) = self.exchanges.get(key) {
+            self.counters(exchange.route).refused(why, 1);
+            self.refuse_call(key, verdict(why), now);
+        }
+    }
+
     /// The sidecar answers itself, or ends what the service began to answer.
-    pub(super) fn refuse_call(&mut self, key: u64, verdict: Verdict, now: Time) {
+    fn refuse_call(&mut self, key: u64, verdict: Verdict, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
@@ -401,8 +406,7 @@ impl Worker {
                 // Answered, and the client does not read it.
                 self.give_up(key, ErrorCode::CANCEL, now);
             } else {
-                count(&self.counters(route).timeouts, 1);
-                self.refuse_call(key, TIMEOUT, now);
+                self.refuse_for(key, Why::Timeout, now);
                 if let Some(endpoint) = endpoint {
                     self.calls_failed(route, endpoint, 1, now);
                 }

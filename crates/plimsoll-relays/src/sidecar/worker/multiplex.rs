@@ -203,9 +203,8 @@ impl Worker {
             }
             Found::Choked if now < since + patience => return Ok(Taken::Held),
             Found::Choked => Why::Timeout,
-            Found::Connecting | Found::NoUpstream => Why::NoUpstream,
-            Found::Full => Why::Busy,
-            Found::NoDescriptors => Why::NoDescriptors,
+            Found::Connecting => Why::NoUpstream,
+            Found::Refused(why) => why,
             Found::Upstream(up) => {
                 let call = Call {
                     from: from.token,
