@@ -25,9 +25,10 @@ const BACKLOG: u16 = 4096;
 
 /// Where one worker takes a route's connections.
 pub(super) struct Listener {
+    /// Of the first worker's Unix socket, which the others share; before the socket itself, so
+    /// that it is removed first.
+    _file: Option<SocketFile>,
     pub(super) socket: TcpListener,
-    /// Of the first worker's Unix socket, which the others share.
-    pub(super) file: Option<SocketFile>,
 }
 
 /// One route for one worker.
@@ -35,6 +36,7 @@ pub(super) struct RouteSetup {
     pub(super) route: Route,
     /// It is a route that the worker has, changed or not.
     pub(super) is_known: bool,
+    /// `None`: HTTP/2, or a stream of bytes.
     pub(super) codec: Option<Codec>,
     /// `None`: the one that the worker has.
     pub(super) listener: Option<Listener>,
@@ -43,6 +45,7 @@ pub(super) struct RouteSetup {
     pub(super) upstream_tls: Option<Identity>,
     pub(super) upstreams: Arc<Upstreams>,
     pub(super) counters: Counters,
+    /// How long calls took.
     pub(super) took: Latencies,
 }
 
@@ -205,5 +208,9 @@ fn open(wanted: &Address, first: Option<&TcpListener>) -> io::Result<(Listener, 
             listen.open()?
         }
     };
-    Ok((Listener { socket, file }, address))
+    let listener = Listener {
+        _file: file,
+        socket,
+    };
+    Ok((listener, address))
 }

@@ -267,7 +267,7 @@ impl Worker {
     }
 
     fn counters(&self, route: usize) -> &Counters {
-        &self.routes[route].counters
+        &self.routes[route].setup.counters
     }
 
     /// Until it has to stop, and nothing is in flight any more.
@@ -324,8 +324,7 @@ impl Worker {
             if drain_until.is_none() && self.shared.stop.load(Ordering::Relaxed) {
                 drain_until = Some(now + self.drain);
                 for state in &mut self.routes {
-                    state.file = None;
-                    state.listener = None;
+                    state.setup.listener = None;
                 }
                 self.say_goodbyes(|_| true);
                 self.flush_dirty(now);
@@ -388,8 +387,8 @@ impl Worker {
 
     fn reload(&mut self) {
         for state in &mut self.routes {
-            let counters = &state.counters;
-            for identity in [&mut state.listen_tls, &mut state.upstream_tls] {
+            let counters = &state.setup.counters;
+            for identity in [&mut state.setup.listen_tls, &mut state.setup.upstream_tls] {
                 let Some(identity) = identity else {
                     continue;
                 };

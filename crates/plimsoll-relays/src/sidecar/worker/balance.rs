@@ -40,12 +40,12 @@ impl Connection {
 impl RouteState {
     /// The lanes of one layout, over all upstreams.
     fn lanes(&self) -> usize {
-        self.endpoints.len() * self.route.connections()
+        self.endpoints.len() * self.setup.route.connections()
     }
 
     /// The upstream of a lane, and the lane's place there.
     fn at(&self, layout: usize, lane: usize) -> (usize, usize) {
-        let each = self.route.connections();
+        let each = self.setup.route.connections();
         (lane / each, layout * each + lane % each)
     }
 }
@@ -70,7 +70,7 @@ impl Worker {
             }
         }
         // Over HTTP/2 a call waits at its connection, and goes elsewhere when that fails.
-        let is_http2 = self.routes[route].codec.is_none();
+        let is_http2 = self.routes[route].setup.codec.is_none();
         match (best, new) {
             (Some((_, token)), _) => Found::Upstream(token),
             (None, Some((_, token))) if is_http2 => Found::Upstream(token),
@@ -116,7 +116,7 @@ impl Worker {
             return (Lane::Missing, 0);
         };
         let calls = connection.calls();
-        let lane = if calls >= state.route.max_in_flight() {
+        let lane = if calls >= state.setup.route.max_in_flight() {
             Lane::Full
         } else if connection.is_new() {
             Lane::New(calls)
@@ -139,7 +139,7 @@ impl Worker {
             if upstream.lanes[place].is_some() || !upstream.is_usable(now) {
                 continue;
             }
-            let is_http2 = state.codec.is_none();
+            let is_http2 = state.setup.codec.is_none();
             let role = || match is_http2 {
                 true => Role::Http2(Box::new(Http2::up())),
                 false => Role::Up {
@@ -195,7 +195,7 @@ impl Worker {
                 let Some(token) = self.routes[route].held.pop_front() else {
                     break;
                 };
-                let Some(codec) = self.routes[route].codec.clone() else {
+                let Some(codec) = self.routes[route].setup.codec.clone() else {
                     break;
                 };
                 self.serving(token, now, |worker, connection| {

@@ -65,7 +65,7 @@ impl Worker {
             return;
         };
         let route = connection.route;
-        let most = self.routes[route].route.max_streams();
+        let most = self.routes[route].setup.route.max_streams();
         if let Some((transport, http2)) = http2_of(&mut self.connections, token) {
             http2.session.open(most, &mut transport.out);
             self.mark(token);
@@ -80,7 +80,7 @@ impl Worker {
         let (route, Some(endpoint)) = (connection.route, connection.endpoint) else {
             return;
         };
-        let most = self.routes[route].route.max_in_flight();
+        let most = self.routes[route].setup.route.max_in_flight();
         while let Some((transport, http2)) = http2_of(&mut self.connections, token) {
             let Some(up) = &mut http2.up else {
                 return;
@@ -258,12 +258,12 @@ impl Worker {
         }
         if http2.session.is_beating {
             if now >= up.beat_until {
-                let name = &state.route.name;
+                let name = &state.setup.route.name;
                 tracing::warn!("route {name}: an upstream does not answer PING");
                 return false;
             }
         } else if http2.session.is_greeted()
-            && now >= connection.last_active + state.route.heartbeat()
+            && now >= connection.last_active + state.setup.route.heartbeat()
         {
             http2.session.beat(&mut connection.transport.out);
             up.beat_until = now.plus_nanos(BEAT_WAIT);

@@ -75,7 +75,7 @@ impl Worker {
             // Above GOAWAY's last stream: the client knows that it is not served.
             return;
         }
-        let config = &self.routes[route].route;
+        let config = &self.routes[route].setup.route;
         if http2.session.open_streams() >= config.max_streams() as usize {
             http2
                 .session
@@ -92,7 +92,7 @@ impl Worker {
         }
         let limits = [
             fields.metadata.timeout(),
-            self.routes[route].route.call_timeout(),
+            self.routes[route].setup.route.call_timeout(),
         ];
         let timeout = limits.into_iter().flatten().min();
         let mut to_up = Queue::default();
@@ -262,7 +262,7 @@ impl Worker {
             return;
         };
         let way = exchange.way_from(token);
-        let counters = &self.routes[exchange.route].counters;
+        let counters = &self.routes[exchange.route].setup.counters;
         match way {
             Way::Up => {
                 exchange.status = Some(format!("RESET BY CLIENT: {code}"));
@@ -292,7 +292,7 @@ impl Worker {
             return Ok(());
         };
         let route = connection.route;
-        let most = self.routes[route].route.max_streams();
+        let most = self.routes[route].setup.route.max_streams();
         let Some((_, http2)) = http2_of(&mut self.connections, token) else {
             return Ok(());
         };
@@ -323,8 +323,8 @@ impl Worker {
             count(&self.counters(exchange.route).answers, 1);
             if !exchange.by_sidecar {
                 let state = &mut self.routes[exchange.route];
-                state.took.observe(now.duration_since(exchange.began));
-                let (metrics, name) = (&self.shared.metrics, &state.route.name);
+                state.setup.took.observe(now.duration_since(exchange.began));
+                let (metrics, name) = (&self.shared.metrics, &state.setup.route.name);
                 let status = exchange.code.unwrap_or(u32::MAX);
                 let named = || Fields::code_name(exchange.code);
                 state.statuses.count(status, metrics, name, named);

@@ -68,16 +68,16 @@ impl Worker {
     /// What is to become of the route's next call.
     pub(super) fn fate(&mut self, route: usize) -> Fate {
         let state = &self.routes[route];
-        let Some(fault) = state.route.fault else {
+        let Some(fault) = state.setup.route.fault else {
             return Fate::Goes;
         };
         if self.random.f64() < fault.abort_share.unwrap_or(0.0) {
-            state.counters.faults_aborted.inc();
+            state.setup.counters.faults_aborted.inc();
             return Fate::Fails;
         }
         match fault.delay {
             Some(delay) if self.random.f64() < fault.delay_share.unwrap_or(1.0) => {
-                state.counters.faults_delayed.inc();
+                state.setup.counters.faults_delayed.inc();
                 Fate::Waits(delay.0)
             }
             _ => Fate::Goes,
@@ -113,7 +113,7 @@ impl Worker {
 
     fn release_frame(&mut self, late: Late, now: Time) {
         self.serving(late.from, now, |worker, connection| {
-            let Some(codec) = worker.routes[connection.route].codec.clone() else {
+            let Some(codec) = worker.routes[connection.route].setup.codec.clone() else {
                 return true;
             };
             let frame = Frame {

@@ -24,7 +24,7 @@ impl Worker {
         let took = self.shared.clock.now().duration_since(began);
         let line = Line {
             time: Timestamp::now(),
-            route: state.route.name.clone(),
+            route: state.setup.route.name.clone(),
             upstream: upstream.map(|endpoint| endpoint.address().to_string()),
             took_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
             ..line

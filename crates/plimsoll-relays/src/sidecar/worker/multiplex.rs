@@ -196,7 +196,7 @@ impl Worker {
             _ => (false, None),
         };
         let route = from.route;
-        let patience = timeout.unwrap_or(self.routes[route].route.timeout());
+        let patience = timeout.unwrap_or(self.routes[route].setup.route.timeout());
         let refused = match self.find_upstream(route, codec.layout(seen.manner), now) {
             Found::Connecting if now < since + CONNECT_LIMIT => {
                 return Ok(Taken::Held);
@@ -342,9 +342,9 @@ impl Worker {
     /// An upstream has answered a call that began then.
     fn timed(&mut self, route: usize, began: Time, status: u32, now: Time) {
         let state = &mut self.routes[route];
-        state.took.observe(now.duration_since(began));
-        let (metrics, name) = (&self.shared.metrics, &state.route.name);
-        let codec = state.codec.as_ref();
+        state.setup.took.observe(now.duration_since(began));
+        let (metrics, name) = (&self.shared.metrics, &state.setup.route.name);
+        let codec = state.setup.codec.as_ref();
         state.statuses.count(status, metrics, name, || {
             codec.map_or_else(|| status.to_string(), |codec| codec.status_name(status))
         });
@@ -359,7 +359,8 @@ impl Worker {
         by_sidecar: bool,
         write: impl FnOnce(&mut Vec<u8>) -> Result<(), Broken>,
     ) -> Result<(), Broken> {
-        let codec = self.routes[route].codec.clone().filter(|_| self.logs());
+        let codec = self.routes[route].setup.codec.as_ref();
+        let codec = codec.filter(|_| self.logs()).cloned();
         let Some(client) = self.live(call.from) else {
             count(&self.counters(route).stray, 1);
             return Ok(());
@@ -392,7 +393,7 @@ impl Worker {
     }
 
     fn refuse(&mut self, route: usize, call: &Call, endpoint: Option<usize>, why: Why) {
-        let Some(codec) = self.routes[route].codec.clone() else {
+        let Some(codec) = self.routes[route].setup.codec.clone() else {
             return;
         };
         let refused = self.deliver(route, call, endpoint, true, |out| {
@@ -445,14 +446,14 @@ impl Worker {
         };
         let due = calls.take_due(now);
         let state = &self.routes[route];
-        let idle_since = connection.last_active + state.route.heartbeat();
+        let idle_since = connection.last_active + state.setup.route.heartbeat();
         let is_busy = calls.len() > 0 || !due.is_empty();
         let mut keep = is_busy || state.endpoints[endpoint].lanes.contains(&Some(token));
-        match (*beat, &state.codec) {
+        match (*beat, &state.setup.codec) {
             (Some((_, until)), _) if now >= until => {
                 tracing::warn!(
                     "route {}: an upstream does not answer heartbeats",
-                    state.route.name
+                    state.setup.route.name
                 );
                 keep = false;
             }

@@ -5,37 +5,19 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::TcpListener;
 use std::sync::Arc;
 
 use plimsoll_engine::poller::{Interest, Token};
 use plimsoll_model::Time;
-use plimsoll_protocols::registry::Codec;
-use plimsoll_protocols::serving::Proxies;
-use plimsoll_protocols::serving::unix::SocketFile;
 
-use super::super::config::Route;
-use super::super::metrics::{Counters, Statuses};
-use super::super::names::Upstreams;
-use super::super::setup::{Listener, RouteSetup, Setup};
-use super::super::tls::Identity;
+use super::super::metrics::Statuses;
+use super::super::setup::{RouteSetup, Setup};
 use super::troubles::Troubles;
 use super::upstream::Endpoint;
 use super::{LISTENER, Role, Worker};
-use crate::metrics::Latencies;
 
 pub(super) struct RouteState {
-    pub(super) route: Route,
-    pub(super) counters: Counters,
-    /// `None`: HTTP/2, or a stream of bytes.
-    pub(super) codec: Option<Codec>,
-    /// Of the first worker's Unix socket, which the others share; before the socket itself, so
-    /// that it is removed first.
-    pub(super) file: Option<SocketFile>,
-    pub(super) listener: Option<TcpListener>,
-    pub(super) listen_tls: Option<Identity>,
-    pub(super) upstream_tls: Option<Identity>,
-    pub(super) upstreams: Arc<Upstreams>,
+    pub(super) setup: RouteSetup,
     /// Of the upstreams, as this worker knows them.
     pub(super) version: u64,
     pub(super) endpoints: Vec<Endpoint>,
@@ -46,9 +28,6 @@ pub(super) struct RouteState {
     /// Clients whose next request waits until an upstream can take it.
     pub(super) held: VecDeque<u64>,
     pub(super) troubles: Troubles,
-    pub(super) proxies: Proxies,
-    /// How long calls took.
-    pub(super) took: Latencies,
     /// How upstreams answered.
     pub(super) statuses: Statuses,
     presence: Presence,
@@ -65,47 +44,31 @@ enum Presence {
 
 impl RouteState {
     fn new(setup: RouteSetup) -> RouteState {
-        let (listener, file) = split(setup.listener);
         RouteState {
-            route: setup.route,
-            counters: setup.counters,
-            codec: setup.codec,
-            file,
-            listener,
-            listen_tls: setup.listen_tls,
-            upstream_tls: setup.upstream_tls,
-            upstreams: setup.upstreams,
+            setup,
             version: 0,
             endpoints: Vec::new(),
             next_endpoint: 0,
             called: 0,
             held: VecDeque::new(),
             troubles: Troubles::default(),
-            proxies: setup.proxies,
-            took: setup.took,
             statuses: Statuses::default(),
             presence: Presence::Here,
         }
     }
 
     /// Connections stay; those to upstreams that would be made otherwise now take no new calls.
-    fn change(&mut self, setup: RouteSetup) {
-        let (old, new) = (&self.route, &setup.route);
+    fn change(&mut self, mut setup: RouteSetup) {
+        let (old, new) = (&self.setup.route, &setup.route);
         let is_otherwise =
             old.upstream_tls != new.upstream_tls || old.connections() != new.connections();
-        self.route = setup.route;
-        self.proxies = setup.proxies;
-        if setup.listener.is_some() {
-            (self.listener, self.file) = split(setup.listener);
+        if setup.listener.is_none() {
+            setup.listener = self.setup.listener.take();
         }
-        // What has no part in how calls are distinguished.
-        self.codec = setup.codec;
-        self.listen_tls = setup.listen_tls;
-        self.upstream_tls = setup.upstream_tls;
-        if !Arc::ptr_eq(&self.upstreams, &setup.upstreams) {
-            self.upstreams = setup.upstreams;
+        if !Arc::ptr_eq(&self.setup.upstreams, &setup.upstreams) {
             self.version = 0;
         }
+        self.setup = setup;
         if is_otherwise {
             let lanes = self.lanes_each();
             for endpoint in &mut self.endpoints {
@@ -116,15 +79,8 @@ impl RouteState {
 
     /// Lanes of one upstream.
     pub(super) fn lanes_each(&self) -> usize {
-        let layouts = self.codec.as_ref().map_or(1, |codec| codec.layouts());
-        self.route.connections() * layouts
-    }
-}
-
-fn split(listener: Option<Listener>) -> (Option<TcpListener>, Option<SocketFile>) {
-    match listener {
-        Some(listener) => (Some(listener.socket), listener.file),
-        None => (None, None),
+        let codec = self.setup.codec.as_ref();
+        self.setup.route.connections() * codec.map_or(1, |codec| codec.layouts())
     }
 }
 
@@ -152,7 +108,7 @@ impl Worker {
         let mut watched = Ok(());
         for route in setup.routes {
             let known = before.iter().position(|place| {
-                route.is_known && self.routes[*place].route.name == route.route.name
+                route.is_known && self.routes[*place].setup.route.name == route.route.name
             });
             let is_new = route.listener.is_some();
             let place = match known.map(|at| before.swap_remove(at)) {
@@ -162,20 +118,20 @@ impl Worker {
                 }
                 None => self.add(RouteState::new(route)),
             };
-            if is_new && let Some(listener) = &self.routes[place].listener {
+            if is_new && let Some(listener) = &self.routes[place].setup.listener {
                 let interest = Interest::State {
                     reads: self.accepts,
                     writes: false,
                 };
                 let token = Token(LISTENER | place as u64);
-                let added = self.poller.add(listener, token, interest);
+                let added = self.poller.add(&listener.socket, token, interest);
                 watched = watched.and(added);
             }
         }
         for place in before {
             let state = &mut self.routes[place];
             state.presence = Presence::Leaving(now + self.drain);
-            (state.file, state.listener) = (None, None);
+            state.setup.listener = None;
         }
         watched
     }

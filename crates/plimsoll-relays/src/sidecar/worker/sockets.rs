@@ -99,7 +99,7 @@ impl Worker {
             }
         };
         connection.last_active = now;
-        let codec = self.routes[connection.route].codec.clone();
+        let codec = self.routes[connection.route].setup.codec.clone();
         match (&connection.role, codec) {
             (Role::Down { .. }, Some(codec)) => {
                 let fine = self.relay_frames(connection, &codec, now);
@@ -151,7 +151,7 @@ impl Worker {
     }
 
     fn begin(&mut self, token: u64, route: usize, now: Time) {
-        match self.routes[route].route.protocol.carriage {
+        match self.routes[route].setup.route.protocol.carriage {
             Carriage::Frames { .. } => {}
             Carriage::Streams { .. } => self.greet(token),
             Carriage::Bytes => self.meet(token, route, now),
@@ -163,7 +163,7 @@ impl Worker {
     fn read_failed(&mut self, connection: &mut Connection, error: &io::Error, now: Time) {
         connection.problem = Some(error.to_string());
         let state = &mut self.routes[connection.route];
-        let name = &state.route.name;
+        let name = &state.setup.route.name;
         let tls = tls_error(error);
         let is_refused = matches!(
             tls,
@@ -173,13 +173,13 @@ impl Worker {
             tracing::debug!("a connection of route {name}: {error}");
             return;
         }
-        count(&state.counters.handshakes_failed, 1);
+        count(&state.setup.counters.handshakes_failed, 1);
         let Some(more) = state.troubles.line(Trouble::Handshake, now) else {
             return;
         };
         let identity = match connection.endpoint {
-            Some(_) => &state.upstream_tls,
-            None => &state.listen_tls,
+            Some(_) => &state.setup.upstream_tls,
+            None => &state.setup.listen_tls,
         };
         let why = match (tls, identity) {
             (Some(rustls::Error::AlertReceived(alert)), Some(identity)) => {
@@ -201,10 +201,10 @@ impl Worker {
     pub(super) fn accept(&mut self, route: usize, now: Time) {
         for _ in 0..MAX_ACCEPTED {
             let state = &self.routes[route];
-            let Some(listener) = &state.listener else {
+            let Some(listener) = &state.setup.listener else {
                 return;
             };
-            let (socket, peer) = match unix::accept(listener) {
+            let (socket, peer) = match unix::accept(&listener.socket) {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 Err(e) => {
@@ -216,6 +216,7 @@ impl Worker {
             // A socket without a network delays nothing, and has no such option.
             let _ = socket.set_nodelay(true);
             let tls = state
+                .setup
                 .listen_tls
                 .as_ref()
                 .map(|identity| identity.connection(""))
@@ -223,8 +224,8 @@ impl Worker {
             let Ok(tls) = tls else {
                 continue;
             };
-            let opening = state.proxies.opening(peer).map(Box::new);
-            let role = match state.route.protocol.carriage {
+            let opening = state.setup.proxies.opening(peer).map(Box::new);
+            let role = match state.setup.route.protocol.carriage {
                 Carriage::Frames { .. } => Role::Down { in_flight: 0 },
                 Carriage::Streams { .. } => Role::Http2(Box::new(Http2::down())),
                 Carriage::Bytes => Role::Pipe { peer: u64::MAX },
@@ -253,10 +254,10 @@ impl Worker {
         }
         self.accepts = reads;
         for (place, state) in self.routes.iter().enumerate() {
-            if let Some(listener) = &state.listener {
+            if let Some(listener) = &state.setup.listener {
                 let (token, writes) = (Token(LISTENER | place as u64), false);
                 let interest = Interest::State { reads, writes };
-                if let Err(e) = self.poller.change(listener, token, interest) {
+                if let Err(e) = self.poller.change(&listener.socket, token, interest) {
                     tracing::error!("watching a socket that listens: {e}");
                 }
             }
@@ -416,7 +417,7 @@ mod tests {
             writes: false,
         };
         worker.poller.add(&working, token, interest).unwrap();
-        worker.routes[0].listener = Some(working);
+        worker.routes[0].setup.listener.as_mut().unwrap().socket = working;
         let _second = TcpStream::connect(address).unwrap();
         assert!(!turn(&mut worker));
         worker.tick(worker.shared.clock.now());

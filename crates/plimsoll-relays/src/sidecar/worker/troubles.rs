@@ -101,7 +101,7 @@ impl Worker {
     ) {
         let state = &mut self.routes[route];
         if let Some(more) = state.troubles.line(trouble, now) {
-            let name = &state.route.name;
+            let name = &state.setup.route.name;
             tracing::warn!("route {name}: {what}{more}");
         }
     }
@@ -123,7 +123,12 @@ impl Worker {
             Blame::Codec => count(&self.counters(route).codec_faults, 1),
             Blame::Protocol => {}
         }
-        let file = self.routes[route].route.file.clone().unwrap_or_default();
+        let file = self.routes[route]
+            .setup
+            .route
+            .file
+            .clone()
+            .unwrap_or_default();
         let file = file.display();
         let what = format_args!("plugin {file}: closing the connection of {peer}: {why}");
         self.warn(route, Trouble::Codec, what, now);

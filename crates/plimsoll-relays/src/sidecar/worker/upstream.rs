@@ -49,11 +49,11 @@ impl Worker {
     pub(super) fn learn_names(&mut self) {
         for route in 0..self.routes.len() {
             let state = &mut self.routes[route];
-            let version = state.upstreams.version();
+            let version = state.setup.upstreams.version();
             if std::mem::replace(&mut state.version, version) == version {
                 continue;
             }
-            let places = state.upstreams.places();
+            let places = state.setup.upstreams.places();
             let lanes = state.lanes_each();
             let endpoints = &mut state.endpoints;
             let mut left = Vec::new();
@@ -71,7 +71,7 @@ impl Worker {
                 let address = place.address.to_string();
                 let metrics = &self.shared.metrics;
                 let endpoint = Endpoint {
-                    counters: metrics.upstream(&state.route.name, &address),
+                    counters: metrics.upstream(&state.setup.route.name, &address),
                     place,
                     lanes: vec![None; lanes],
                     gone: false,
@@ -87,7 +87,7 @@ impl Worker {
                 match reused {
                     Some(old) => {
                         let address = old.place.address.to_string();
-                        metrics.forget_upstream(&state.route.name, &address);
+                        metrics.forget_upstream(&state.setup.route.name, &address);
                         *old = endpoint;
                     }
                     None => endpoints.push(endpoint),
@@ -108,7 +108,10 @@ impl Worker {
     /// it is left out for a while, unless it is the only one.
     pub(super) fn calls_failed(&mut self, route: usize, endpoint: usize, calls: usize, now: Time) {
         let state = &mut self.routes[route];
-        let (after, pause) = (state.route.eject_after(), state.route.eject_for());
+        let (after, pause) = (
+            state.setup.route.eject_after(),
+            state.setup.route.eject_for(),
+        );
         let failed = &mut state.endpoints[endpoint];
         count(&failed.counters.failed, calls as u64);
         failed.bad_calls = failed.bad_calls.saturating_add(calls as u32);
@@ -126,7 +129,7 @@ impl Worker {
         let failed = &mut state.endpoints[endpoint];
         failed.bad_calls = 0;
         failed.retry_at = now + pause;
-        let name = &state.route.name;
+        let name = &state.setup.route.name;
         tracing::warn!(
             "route {name}: {address} failed {after} calls in a row, left out for {pause:?}"
         );
@@ -150,7 +153,7 @@ impl Worker {
         // Of all workers, one logs it.
         if endpoint.counters.down.set(0) == 1 {
             let address = endpoint.address();
-            let name = &self.routes[route].route.name;
+            let name = &self.routes[route].setup.route.name;
             tracing::warn!("route {name}: upstream {address} is back");
         }
     }
@@ -168,7 +171,7 @@ impl Worker {
         let endpoint = &mut state.endpoints[endpoint];
         count(&endpoint.counters.refused, 1);
         if endpoint.counters.down.set(1) == 0 {
-            let (name, address) = (&state.route.name, endpoint.address());
+            let (name, address) = (&state.setup.route.name, endpoint.address());
             tracing::warn!("route {name}: upstream {address} is down: {problem}");
         }
         let pause = FIRST_PAUSE * (1 << endpoint.failures.min(6));
@@ -206,7 +209,7 @@ impl Worker {
         let state = &mut self.routes[route];
         let Place { host, address } = state.endpoints[endpoint].place.clone();
         let begun = (|| -> io::Result<Transport> {
-            let tls = match &state.upstream_tls {
+            let tls = match &state.setup.upstream_tls {
                 Some(identity) => Some(identity.connection(&host).map_err(io::Error::other)?),
                 None => None,
             };
