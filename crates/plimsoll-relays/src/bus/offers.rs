@@ -11,9 +11,9 @@ pub(crate) struct Offer {
     pub(crate) session: String,
     /// Of its answer, in all.
     pub(crate) tokens: usize,
-    epoch: u64,
-    /// The number before the run's first.
-    last: u64,
+    /// As the run was begun.
+    #[serde(flatten)]
+    pub(crate) begun: Begun,
     /// What its lock holds until it is taken.
     pub(super) name: String,
 }
@@ -23,17 +23,8 @@ impl Offer {
         Offer {
             session: session.to_owned(),
             tokens,
-            epoch: begun.epoch,
-            last: begun.last,
+            begun,
             name: format!("offer {}", uuid::Uuid::new_v4()),
-        }
-    }
-
-    /// As the run was begun.
-    pub(crate) fn begun(&self) -> Begun {
-        Begun {
-            epoch: self.epoch,
-            last: self.last,
         }
     }
 }

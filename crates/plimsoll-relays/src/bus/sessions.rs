@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// What went wrong on the bus.
 #[allow(missing_docs, reason = "the messages say it")]
@@ -31,7 +31,7 @@ pub enum BeginError {
 }
 
 /// A run that has begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begun {
     /// Names the log that the sequence numbers belong to.
     pub epoch: u64,

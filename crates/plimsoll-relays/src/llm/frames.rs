@@ -5,6 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
+use crate::bus::Begun;
+
 /// The answer's tokens, each already a JSON string.
 #[derive(Debug)]
 pub(super) struct Text(Vec<String>);
@@ -66,6 +68,13 @@ pub(super) struct Place {
 }
 
 impl Place {
+    pub(super) fn of(begun: Begun) -> Place {
+        Place {
+            epoch: begun.epoch,
+            run: begun.last + 1,
+        }
+    }
+
     /// The run's token number `index`, counted from 0.
     pub(super) fn token(&self, text: &Text, index: usize) -> Bytes {
         let seq = self.run + index as u64;

@@ -33,10 +33,7 @@ pub(super) async fn begin(llm: &Arc<Llm>, session: String) -> Result<Place, Begi
         .listen(&session, Way::Up, Arc::clone(&cancel) as Arc<dyn Sink>)
         .await?;
     let begun = llm.bus.begin_run(&session).await?;
-    let place = Place {
-        epoch: begun.epoch,
-        run: begun.last + 1,
-    };
+    let place = Place::of(begun);
     llm.metrics.runs.inc();
     let running = Running::new(llm);
     let posted = Posted::new(llm, session, begun, Vec::new());
@@ -87,11 +84,8 @@ async fn adopt(running: Running, offer: Offer) -> Result<(), BusError> {
         session = offer.session,
         "carrying on a run of another instance"
     );
-    let (begun, tokens) = (offer.begun(), offer.tokens);
-    let place = Place {
-        epoch: begun.epoch,
-        run: begun.last + 1,
-    };
+    let (begun, tokens) = (offer.begun, offer.tokens);
+    let place = Place::of(begun);
     let frames = frames_of_run(&llm.bus, &offer.session, place).await;
     let posted = Posted::new(&llm, offer.session, begun, frames);
     stream(running, place, posted, tokens, cancel, listening).await;
