@@ -118,32 +118,28 @@ fn append(
 ) -> Result<bool, Fault> {
     let start = out.len();
     let most = from + MAX_ADDED;
-    let mut room = from + USUALLY_ADDED;
-    // With the room that it asked for the plugin has to be content.
-    for _ in 0..2 {
+    let mut try_with = |room: usize| {
         out.resize(start + room, 0);
         let (result, length) = write(&mut out[start..]);
-        let written = check::written(function, result, length, room, most);
-        match written {
-            Ok(Written::Bytes(length)) => {
-                out.truncate(start + length);
-                return Ok(true);
-            }
-            Ok(Written::Again(needed)) => room = needed,
-            Ok(Written::Nothing) => {
-                out.truncate(start);
-                return Ok(false);
-            }
-            Err(fault) => {
-                out.truncate(start);
-                return Err(fault);
-            }
-        }
+        check::written(function, result, length, room, most)
+    };
+    let mut written = try_with(from + USUALLY_ADDED);
+    if let Ok(Written::Again(needed)) = written {
+        written = try_with(needed);
     }
-    out.truncate(start);
-    Err(Fault::Room {
-        function,
-        needed: room as u64,
-        room: most,
-    })
+    let length = match written {
+        Ok(Written::Bytes(length)) => length,
+        _ => 0,
+    };
+    out.truncate(start + length);
+    match written? {
+        // With the room that it asked for the plugin has to be content.
+        Written::Again(needed) => Err(Fault::Room {
+            function,
+            needed: needed as u64,
+            room: most,
+        }),
+        Written::Bytes(_) => Ok(true),
+        Written::Nothing => Ok(false),
+    }
 }
