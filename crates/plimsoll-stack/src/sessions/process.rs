@@ -53,7 +53,7 @@ impl Process {
         log: &Path,
         command: &mut Command,
     ) -> Result<Process, ProcessError> {
-        let started = || -> io::Result<Process> {
+        let mut start = || -> io::Result<Process> {
             let output = OpenOptions::new().create(true).append(true).open(log)?;
             let child = command
                 .stdin(Stdio::null())
@@ -71,8 +71,7 @@ impl Process {
                 child: Some(child),
             })
         };
-        let mut started = started;
-        started().map_err(|source| ProcessError {
+        start().map_err(|source| ProcessError {
             name: name.to_owned(),
             source,
         })
