@@ -33,7 +33,7 @@ use super::request::{Answer, Request};
 use super::stream::{READ_AT_ONCE, READ_BUFFER, Stream, farewell, poll_read, send};
 use super::{GOODBYE_LIMIT, Gateway, HAND_OVER_LIMIT};
 use crate::asker::Asker;
-use crate::bus::{Listening, Stamp, Standing, Stopped, Way};
+use crate::bus::{BusError, Listening, Stamp, Standing, Stopped, Way};
 
 /// An answer is at most so many times as long as what it answers: seven bytes of a message
 /// that is no JSON bring an error frame.
@@ -62,20 +62,14 @@ pub(super) async fn admit(
     let losses = gateway.bus.losses();
     // From here on the mailbox gathers what is published.
     let mailbox = Arc::new(Mailbox::new(gateway.options.max_queue));
-    let listening = gateway
-        .bus
-        .listen(session, Way::Down, Arc::clone(&mailbox) as _)
-        .await
-        .map_err(|e| Answer::refusal(503, "bus", &e.to_string()))?;
+    let away = |e: BusError| Answer::refusal(503, "bus", &e.to_string());
+    let listening = (gateway.bus).listen(session, Way::Down, Arc::clone(&mailbox) as _);
+    let listening = listening.await.map_err(away)?;
     // The new socket goes on where the old one stops.
     if let Some(old) = gateway.registry.retire(session) {
         let _: Result<(), _> = timeout(HAND_OVER_LIMIT, old.stopped()).await;
     }
-    let standing = gateway
-        .bus
-        .standing(session)
-        .await
-        .map_err(|e| Answer::refusal(503, "bus", &e.to_string()))?;
+    let standing = gateway.bus.standing(session).await.map_err(away)?;
 
     let generation = gateway.metrics.sessions.inc();
     gateway.open.fetch_add(1, Ordering::AcqRel);
