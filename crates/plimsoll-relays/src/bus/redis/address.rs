@@ -196,17 +196,17 @@ impl FromStr for RedisAddress {
         let (scheme, rest) = url
             .split_once("://")
             .ok_or("no scheme: write redis://HOST:PORT")?;
-        let (tls, sentinel, cluster) = match scheme {
-            "redis" => (false, false, false),
-            "rediss" => (true, false, false),
-            "redis-sentinel" => (false, true, false),
-            "rediss-sentinel" => (true, true, false),
-            "redis-cluster" => (false, false, true),
-            "rediss-cluster" => (true, false, true),
-            "unix" | "redis+unix" => return socket(url),
-            other => {
+        let (link, kind) = match scheme.split_once('-') {
+            Some((link, kind)) => (link, Some(kind)),
+            None => (scheme, None),
+        };
+        let tls = match (link, kind) {
+            ("redis", None | Some("sentinel" | "cluster")) => false,
+            ("rediss", None | Some("sentinel" | "cluster")) => true,
+            ("unix" | "redis+unix", None) => return socket(url),
+            _ => {
                 return Err(format!(
-                    "`{other}` is not a scheme: use redis, rediss, unix, redis-sentinel, \
+                    "`{scheme}` is not a scheme: use redis, rediss, unix, redis-sentinel, \
                      rediss-sentinel, redis-cluster or rediss-cluster"
                 ));
             }
@@ -216,10 +216,9 @@ impl FromStr for RedisAddress {
             None => (None, authority),
             Some((credentials, hosts)) => (Some(credentials), hosts),
         };
-        let default_port = if sentinel {
-            DEFAULT_SENTINEL_PORT
-        } else {
-            DEFAULT_PORT
+        let default_port = match kind {
+            Some("sentinel") => DEFAULT_SENTINEL_PORT,
+            _ => DEFAULT_PORT,
         };
         let mut nodes = hosts
             .split(',')
@@ -227,9 +226,9 @@ impl FromStr for RedisAddress {
                 host_and_port(node, default_port).map(|(host, port)| address(host, port, tls))
             })
             .collect::<Result<Vec<_>, _>>()?;
-        let (master, database) = match sentinel {
-            true => path.split_once('/').unwrap_or((path, "")),
-            false => ("", path),
+        let (master, database) = match kind {
+            Some("sentinel") => path.split_once('/').unwrap_or((path, "")),
+            _ => ("", path),
         };
         let database = match database {
             "" => 0,
@@ -237,20 +236,20 @@ impl FromStr for RedisAddress {
                 .parse::<u32>()
                 .map_err(|_| format!("`{number}` is not a database number"))?,
         };
-        let place = match (sentinel, cluster) {
-            (true, _) if master.is_empty() => {
+        let place = match kind {
+            Some("sentinel") if master.is_empty() => {
                 return Err(
                     "no name of a master: write redis-sentinel://HOST:PORT/MASTER".to_owned(),
                 );
             }
-            (true, _) => Place::Sentinel {
+            Some("sentinel") => Place::Sentinel {
                 nodes,
                 master: master.to_owned(),
             },
-            (_, true) if database != 0 => {
+            Some(_) if database != 0 => {
                 return Err(format!("a cluster has no database {database}, only 0"));
             }
-            (_, true) => Place::Cluster(nodes),
+            Some(_) => Place::Cluster(nodes),
             _ if nodes.len() > 1 => {
                 return Err("several hosts: write redis-cluster:// or redis-sentinel://".to_owned());
             }
