@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -51,15 +51,16 @@ pub(super) struct Line {
 #[derive(Clone, Debug)]
 pub(super) struct AccessLog(SyncSender<Line>);
 
-/// Writes until every [`AccessLog`] is gone.
-pub(super) struct Writer(JoinHandle<()>);
+/// A log, and who writes it.
+type Opened = (Option<AccessLog>, Option<JoinHandle<()>>);
 
 impl AccessLog {
-    /// Of a file that asks for one, or for none. `-`: standard output. A file is appended to.
+    /// Of a file that asks for one, or for none, and the thread that writes until every clone is gone.
+    /// `-`: standard output. A file is appended to.
     ///
     /// # Errors
     /// When the log can't be opened.
-    pub(super) fn of(config: &Config) -> Result<(Option<AccessLog>, Option<Writer>), SidecarError> {
+    pub(super) fn of(config: &Config) -> Result<Opened, SidecarError> {
         let Some(path) = &config.access_log else {
             return Ok((None, None));
         };
@@ -75,28 +76,12 @@ impl AccessLog {
         let (log, lines) = sync_channel(MAX_WAITING);
         let path = path.to_owned();
         let writer = thread::spawn(move || write(&lines, BufWriter::new(out), &path));
-        Ok((Some(AccessLog(log)), Some(Writer(writer))))
+        Ok((Some(AccessLog(log)), Some(writer)))
     }
 
     /// `false`: there was no room for it.
     pub(super) fn write(&self, line: Line) -> bool {
-        match self.0.try_send(line) {
-            Ok(()) => true,
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
-        }
-    }
-}
-
-impl Writer {
-    /// All was written.
-    pub(super) fn is_over(&self) -> bool {
-        self.0.is_finished()
-    }
-
-    /// Waits until every line is written.
-    pub(super) fn finish(self) {
-        // A thread that panicked has reported it already.
-        let _ = self.0.join();
+        self.0.try_send(line).is_ok()
     }
 }
 

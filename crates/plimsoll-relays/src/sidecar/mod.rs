@@ -95,7 +95,7 @@ struct Now {
     config: Config,
     routes: Vec<Running>,
     /// The last is in use; those before end with the workers' last lines.
-    access_logs: Vec<access_log::Writer>,
+    access_logs: Vec<JoinHandle<()>>,
 }
 
 impl Sidecar {
@@ -202,7 +202,7 @@ impl Sidecar {
         }
         let old = now.routes.iter().map(|route| route.route.name.as_str());
         self.forget_but(&routes, old);
-        now.access_logs.retain(|writer| !writer.is_over());
+        now.access_logs.retain(|writer| !writer.is_finished());
         now.access_logs.extend(writer);
         (now.config, now.routes) = (config.clone(), routes);
         Ok(())
@@ -252,15 +252,14 @@ impl Sidecar {
         for (_, waker) in &self.mailboxes {
             waker.wake();
         }
-        for worker in self.workers {
-            // A worker that panicked has reported it already.
-            let _ = worker.join();
-        }
+        // A thread that panicked has reported it already.
+        let ended = |threads: Vec<JoinHandle<()>>| {
+            threads.into_iter().for_each(|thread| drop(thread.join()));
+        };
+        ended(self.workers);
         // What was sent and not taken up holds an access log.
         drop(self.mailboxes);
         let now = self.now.into_inner();
-        for writer in now.unwrap_or_else(PoisonError::into_inner).access_logs {
-            writer.finish();
-        }
+        ended(now.unwrap_or_else(PoisonError::into_inner).access_logs);
     }
 }
