@@ -155,13 +155,6 @@ fn local(port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
 }
 
-/// What the processes of a stack run.
-struct Programs<'a> {
-    plimsoll: &'a Path,
-    redis: PathBuf,
-    haproxy: PathBuf,
-}
-
 impl Stack {
     /// Brings a stack up, `plimsoll` being the binary, and waits until all of it is healthy.
     /// What had come up is ended again when something does not.
@@ -191,16 +184,9 @@ impl Stack {
         }
         let secret = dir.join("jwt-secret");
         write_secret(&secret).map_err(file(&secret))?;
-        let started = match servers {
+        let started = match &servers {
             None => stack.start_embedded(dir, plimsoll, topology, &secret),
-            Some((redis, haproxy)) => {
-                let programs = Programs {
-                    plimsoll,
-                    redis,
-                    haproxy,
-                };
-                stack.start(dir, topology, &secret, &programs)
-            }
+            Some(servers) => stack.start(dir, plimsoll, topology, &secret, servers),
         };
         if started.is_err() {
             stack.end_all();
@@ -211,12 +197,13 @@ impl Stack {
     fn start(
         &mut self,
         dir: &Path,
+        plimsoll: &Path,
         topology: &Topology,
         secret: &Path,
-        programs: &Programs<'_>,
+        (redis, haproxy): &(PathBuf, PathBuf),
     ) -> Result<(), StackError> {
         let redis_port = topology.first_port;
-        let mut command = Command::new(&programs.redis);
+        let mut command = Command::new(redis);
         command
             .args(["--port", &redis_port.to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--appendonly", "no", "--maxclients"])
@@ -228,7 +215,7 @@ impl Stack {
         let url = format!("redis://127.0.0.1:{redis_port}");
         let workers = topology.workers.to_string();
         let mut ours = |name: String, words: &[&str], port: u16, more: &[&str]| {
-            let mut command = Command::new(programs.plimsoll);
+            let mut command = Command::new(plimsoll);
             command
                 .args(words)
                 .args(["--listen", &local(port).to_string(), "--redis", &url])
@@ -273,11 +260,11 @@ impl Stack {
             looks_up_names: false,
         };
         fs::write(&config, balancer.configuration()).map_err(file(&config))?;
-        let checked = Command::new(&programs.haproxy)
+        let checked = Command::new(haproxy)
             .args(["-c", "-f"])
             .arg(&config)
             .output();
-        let checked = checked.map_err(file(&programs.haproxy))?;
+        let checked = checked.map_err(file(haproxy))?;
         if !checked.status.success() {
             return Err(StackError::Configuration {
                 path: config,
@@ -287,7 +274,7 @@ impl Stack {
         let api = self.api;
         for i in 1..=topology.balancers.max(1) {
             // A master and its worker: SIGUSR2 reloads the configuration, and sockets live on.
-            let mut command = Command::new(&programs.haproxy);
+            let mut command = Command::new(haproxy);
             command.args(["-W", "-db", "-f"]).arg(&config);
             let name = match i {
                 1 => "haproxy".to_owned(),
