@@ -1,8 +1,6 @@
 //! A worker's connections and calls by keys that are not used twice: what comes late under the key of one
 //! that is gone finds nothing.
 
-use std::convert::Infallible;
-
 /// A place in the low `PLACE` bits of a key, and in the `GENERATION` bits above how often it was taken.
 #[derive(Debug)]
 pub(super) struct Keyed<T, const PLACE: u32 = 32, const GENERATION: u32 = 31> {
@@ -21,36 +19,20 @@ impl<T, const PLACE: u32, const GENERATION: u32> Default for Keyed<T, PLACE, GEN
 
 impl<T, const PLACE: u32, const GENERATION: u32> Keyed<T, PLACE, GENERATION> {
     pub(super) fn insert(&mut self, thing: T) -> u64 {
-        let inserted: Result<u64, Infallible> = self.insert_made(|_| Ok(thing));
-        match inserted {
-            Ok(key) => key,
-            Err(never) => match never {},
-        }
+        let key = self.reserve();
+        self.put_back(key, thing);
+        key
     }
 
-    /// Takes in what is made of its key.
-    ///
-    /// # Errors
-    /// Those of `make`.
-    pub(super) fn insert_made<E>(
-        &mut self,
-        make: impl FnOnce(u64) -> Result<T, E>,
-    ) -> Result<u64, E> {
+    /// A key for what is [put back](Keyed::put_back) later, or its place [released](Keyed::release).
+    pub(super) fn reserve(&mut self) -> u64 {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push((0, None));
             (self.places.len() - 1) as u32
         });
-        let (generation, slot) = &mut self.places[place as usize];
+        let (generation, _) = &mut self.places[place as usize];
         *generation = (*generation + 1) & ((1 << GENERATION) - 1);
-        let key = u64::from(*generation) << PLACE | u64::from(place);
-        match make(key) {
-            Ok(thing) => *slot = Some(thing),
-            Err(e) => {
-                self.free.push(place);
-                return Err(e);
-            }
-        }
-        Ok(key)
+        u64::from(*generation) << PLACE | u64::from(place)
     }
 
     /// How many there are.
@@ -139,7 +121,9 @@ mod tests {
         keyed.put_back(a, lifted);
         assert_eq!(keyed.keys(), [a, b]);
         assert_eq!(keyed.remove(a), Some('a'));
-        assert_eq!(keyed.insert_made(|_| Err::<char, _>("no")), Err("no"));
+        let unused = keyed.reserve();
+        assert!(keyed.get(unused).is_none());
+        keyed.release(unused);
         let c = keyed.insert('c');
         assert_eq!(c as u32, a as u32, "the place is used again");
         assert!(c != a && keyed.get_mut(a).is_none());

@@ -39,37 +39,41 @@ impl Worker {
             reads: true,
             writes: connecting,
         };
-        self.connections.insert_made(|token| {
-            self.poller.add(&transport.socket, Token(token), interest)?;
-            Ok(Box::new(Connection {
-                transport,
-                token,
-                route,
-                endpoint,
-                role,
-                began: now,
-                opening: None,
-                client: None,
-                last_active: now,
-                came: 0,
-                went: 0,
-                connecting,
-                proven: false,
-                problem: None,
-                recognised: false,
-                interest,
-                paused: false,
-                held: false,
-                held_since: Time::NEVER,
-                owed: 0,
-                skip: 0,
-                delayed: 0,
-                ended: false,
-                finishing: false,
-                finished: false,
-                dirty: false,
-            }))
-        })
+        let token = self.connections.reserve();
+        if let Err(e) = self.poller.add(&transport.socket, Token(token), interest) {
+            self.connections.release(token);
+            return Err(e);
+        }
+        let connection = Connection {
+            transport,
+            token,
+            route,
+            endpoint,
+            role,
+            began: now,
+            opening: None,
+            client: None,
+            last_active: now,
+            came: 0,
+            went: 0,
+            connecting,
+            proven: false,
+            problem: None,
+            recognised: false,
+            interest,
+            paused: false,
+            held: false,
+            held_since: Time::NEVER,
+            owed: 0,
+            skip: 0,
+            delayed: 0,
+            ended: false,
+            finishing: false,
+            finished: false,
+            dirty: false,
+        };
+        self.connections.put_back(token, Box::new(connection));
+        Ok(token)
     }
 
     /// The connection is gone; what depended on it fails.
