@@ -158,6 +158,17 @@ impl Connection {
         self.ended && !self.held && is_idle
     }
 
+    /// A client's call, or a byte, is on its way.
+    fn is_busy(&self) -> bool {
+        let has_calls = match &self.role {
+            Role::Down { in_flight } => *in_flight > 0 || self.held,
+            Role::Up { .. } => false,
+            Role::Http2(http2) => http2.is_busy(),
+            Role::Pipe { .. } => true,
+        };
+        has_calls || self.transport.unsent() > 0
+    }
+
     /// The upstream that it has just reached.
     fn proves(&self) -> Option<usize> {
         match self.proven || self.is_new() {
@@ -330,7 +341,7 @@ impl Worker {
                 self.flush_dirty(now);
             }
             if let Some(until) = drain_until
-                && (now >= until || !self.is_busy())
+                && (now >= until || !self.connections.values().any(|c| c.is_busy()))
             {
                 return;
             }
@@ -373,16 +384,6 @@ impl Worker {
                 self.flush_dirty(now);
             }
         }
-    }
-
-    /// Whether a call or a byte is on its way.
-    fn is_busy(&self) -> bool {
-        self.connections.values().any(|c| match &c.role {
-            Role::Down { in_flight } => *in_flight > 0 || c.held || c.transport.unsent() > 0,
-            Role::Up { .. } => c.transport.unsent() > 0,
-            Role::Http2(http2) => http2.is_busy() || c.transport.unsent() > 0,
-            Role::Pipe { .. } => true,
-        })
     }
 
     fn reload(&mut self) {

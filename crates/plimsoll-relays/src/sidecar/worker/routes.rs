@@ -165,13 +165,10 @@ impl Worker {
                 if connection.route != route {
                     continue;
                 }
-                let is_busy = match &connection.role {
-                    Role::Down { in_flight } => *in_flight > 0 || connection.held,
-                    Role::Up { calls, .. } => calls.len() > 0,
-                    Role::Http2(http2) => http2.is_busy(),
-                    Role::Pipe { .. } => true,
-                };
-                if now < until && (is_busy || connection.transport.unsent() > 0) {
+                // Its client may be gone.
+                let has_calls =
+                    matches!(&connection.role, Role::Up { calls, .. } if calls.len() > 0);
+                if now < until && (has_calls || connection.is_busy()) {
                     left += 1;
                 } else {
                     self.close(token, now);
