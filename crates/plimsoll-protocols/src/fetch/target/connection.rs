@@ -131,9 +131,9 @@ async fn answer<I: AsyncWrite + Unpin>(
     };
     let (status, mut body) = match body {
         Some(body) => (200, body),
-        None if asked.too_early => (425, Body::Made(0)),
-        None if asked.refused => (405, Body::Made(0)),
-        None => (404, Body::Made(0)),
+        None if asked.too_early => (425, Body::made(0)),
+        None if asked.refused => (405, Body::made(0)),
+        None => (404, Body::made(0)),
     };
     let count = if status == 200 {
         &counters.served

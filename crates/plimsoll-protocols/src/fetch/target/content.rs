@@ -18,20 +18,22 @@ pub(super) const BLOCK: usize = 256 * 1024;
 static MADE: LazyLock<Vec<u8>> = LazyLock::new(|| vec![b'x'; BLOCK]);
 
 /// A body of known length, a block at a time.
-pub(super) enum Body {
-    Made(u64),
-    File {
-        file: File,
-        left: u64,
-        block: Vec<u8>,
-    },
+pub(super) struct Body {
+    left: u64,
+    /// And its block; `None`: the body is made up.
+    file: Option<(File, Vec<u8>)>,
 }
 
 impl Body {
-    pub(super) fn length(&self) -> u64 {
-        match self {
-            Body::Made(left) | Body::File { left, .. } => *left,
+    pub(super) fn made(length: u64) -> Body {
+        Body {
+            left: length,
+            file: None,
         }
+    }
+
+    pub(super) fn length(&self) -> u64 {
+        self.left
     }
 
     /// The next bytes, at most `most`; none: the body is over.
@@ -39,21 +41,16 @@ impl Body {
     /// # Errors
     /// When a file can't be read, or has become shorter than it was.
     pub(super) fn next(&mut self, most: usize) -> io::Result<&[u8]> {
-        match self {
-            Body::Made(left) => {
-                let n = most.min(BLOCK).min(usize::try_from(*left).unwrap_or(BLOCK));
-                *left -= n as u64;
-                Ok(&MADE[..n])
-            }
-            Body::File { file, left, block } => {
-                let n = most.min(BLOCK).min(usize::try_from(*left).unwrap_or(BLOCK));
-                block.resize(n, 0);
-                // Read where it stands: what is served is in the page cache after the first time.
-                file.read_exact(block)?;
-                *left -= n as u64;
-                Ok(block)
-            }
-        }
+        let left = usize::try_from(self.left).unwrap_or(BLOCK);
+        let n = most.min(BLOCK).min(left);
+        self.left -= n as u64;
+        let Some((file, block)) = &mut self.file else {
+            return Ok(&MADE[..n]);
+        };
+        block.resize(n, 0);
+        // Read where it stands: what is served is in the page cache after the first time.
+        file.read_exact(block)?;
+        Ok(block)
     }
 }
 
@@ -89,7 +86,7 @@ impl Content {
                 .parse::<u64>()
                 .ok()
                 .or_else(|| size.parse::<Size>().ok().map(|size| size.0))?;
-            return Some(Body::Made(bytes));
+            return Some(Body::made(bytes));
         }
         let name = unescape(path.strip_prefix('/')?)?;
         let inside = Path::new(&name)
@@ -103,10 +100,9 @@ impl Content {
         }
         // Whoever asks for a FIFO must not stop the others.
         let file = input::open_file(&whole).ok()?;
-        Some(Body::File {
+        Some(Body {
             left: file.metadata().ok()?.len(),
-            file,
-            block: Vec::new(),
+            file: Some((file, Vec::new())),
         })
     }
 }
