@@ -26,62 +26,44 @@ pub struct HeaderError {
 /// One entry; `None` is a null.
 pub type Pair<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
 
-/// The pairs in their order.
-#[derive(Clone, Debug)]
-pub struct Pairs<'a> {
-    header: &'a [u8],
-    at: usize,
-}
-
-/// Reads a header map, without copying.
+/// The pairs of a header map in their order, without copying; the first error is the last item.
 #[inline]
-pub fn pairs(header: &[u8]) -> Pairs<'_> {
-    Pairs { header, at: 0 }
-}
-
-impl<'a> Pairs<'a> {
-    #[inline]
-    fn text(&mut self) -> Result<Option<&'a [u8]>, HeaderError> {
-        let rest = &self.header[self.at..];
-        let error = |length| HeaderError {
-            at: self.at,
-            length,
-            left: rest.len().saturating_sub(4),
-        };
-        let Some((length, rest)) = rest.split_first_chunk::<4>() else {
-            return Err(error(0));
-        };
-        let length = i32::from_be_bytes(*length);
-        if length == -1 {
-            self.at += 4;
-            return Ok(None);
-        }
-        match usize::try_from(length).ok().and_then(|n| rest.get(..n)) {
-            Some(text) => {
-                self.at += 4 + text.len();
-                Ok(Some(text))
-            }
-            None => Err(error(length)),
-        }
-    }
-}
-
-impl<'a> Iterator for Pairs<'a> {
-    type Item = Result<Pair<'a>, HeaderError>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.at >= self.header.len() {
+pub fn pairs(header: &[u8]) -> impl Iterator<Item = Result<Pair<'_>, HeaderError>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        if at >= header.len() {
             return None;
         }
-        let pair = self
-            .text()
-            .and_then(|key| self.text().map(|value| (key, value)));
+        let pair = text(header, &mut at).and_then(|key| Ok((key, text(header, &mut at)?)));
         if pair.is_err() {
-            self.at = self.header.len();
+            at = header.len();
         }
         Some(pair)
+    })
+}
+
+/// The text at this byte, behind which `at` is then.
+#[inline]
+fn text<'a>(header: &'a [u8], at: &mut usize) -> Result<Option<&'a [u8]>, HeaderError> {
+    let start = *at;
+    let rest = &header[start..];
+    let error = |length| HeaderError {
+        at: start,
+        length,
+        left: rest.len().saturating_sub(4),
+    };
+    let Some((length, rest)) = rest.split_first_chunk::<4>() else {
+        return Err(error(0));
+    };
+    let length = i32::from_be_bytes(*length);
+    if length == -1 {
+        *at += 4;
+        return Ok(None);
     }
+    let text = usize::try_from(length).ok().and_then(|n| rest.get(..n));
+    let text = text.ok_or_else(|| error(length))?;
+    *at += 4 + text.len();
+    Ok(Some(text))
 }
 
 /// The value of `key`, the first one if there are several.
