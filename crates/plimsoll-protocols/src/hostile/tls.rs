@@ -106,6 +106,17 @@ const fn secured(name: &'static str, outcome: O) -> Behaviour {
     }
 }
 
+/// Answers a ClientHello with this alert.
+const fn alerts<const DESCRIPTION: u8>(
+    name: &'static str,
+    outcome: O,
+    about: &'static str,
+) -> Behaviour {
+    Behaviour::new(name, outcome)
+        .about(about)
+        .frames(|out, _| alert(out, DESCRIPTION))
+}
+
 pub(super) const BEHAVIOURS: &[Behaviour] = &[
     // In answer to the ClientHello.
     Behaviour::new("tls-close-at-hello", O::TlsFailed)
@@ -176,33 +187,27 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("tls-alert-close", O::TlsFailed)
         .about("close_notify in answer to the ClientHello, and closes (§6.1)")
         .script(&[Request, Write(|out, _| record(out, 21, &[1, 0]))]),
-    Behaviour::new("tls-alert-handshake", O::TlsNoCommonParameters)
-        .about("handshake_failure")
-        .frames(|out, _| alert(out, 40)),
-    Behaviour::new("tls-alert-parameter", O::TlsAlert)
-        .about("illegal_parameter")
-        .frames(|out, _| alert(out, 47)),
-    Behaviour::new("tls-alert-decode", O::TlsAlert)
-        .about("decode_error")
-        .frames(|out, _| alert(out, 50)),
-    Behaviour::new("tls-alert-version", O::TlsVersion)
-        .about("protocol_version")
-        .frames(|out, _| alert(out, 70)),
-    Behaviour::new("tls-alert-security", O::TlsNoCommonParameters)
-        .about("insufficient_security")
-        .frames(|out, _| alert(out, 71)),
-    Behaviour::new("tls-alert-internal", O::TlsAlert)
-        .about("internal_error")
-        .frames(|out, _| alert(out, 80)),
-    Behaviour::new("tls-alert-name", O::TlsAlert)
-        .about("unrecognized_name")
-        .frames(|out, _| alert(out, 112)),
-    Behaviour::new("tls-alert-alpn", O::TlsAlpn)
-        .about("no_application_protocol")
-        .frames(|out, _| alert(out, 120)),
-    Behaviour::new("tls-alert-number", O::TlsAlert)
-        .about("an alert that does not exist")
-        .frames(|out, _| alert(out, 200)),
+    alerts::<40>(
+        "tls-alert-handshake",
+        O::TlsNoCommonParameters,
+        "handshake_failure",
+    ),
+    alerts::<47>("tls-alert-parameter", O::TlsAlert, "illegal_parameter"),
+    alerts::<50>("tls-alert-decode", O::TlsAlert, "decode_error"),
+    alerts::<70>("tls-alert-version", O::TlsVersion, "protocol_version"),
+    alerts::<71>(
+        "tls-alert-security",
+        O::TlsNoCommonParameters,
+        "insufficient_security",
+    ),
+    alerts::<80>("tls-alert-internal", O::TlsAlert, "internal_error"),
+    alerts::<112>("tls-alert-name", O::TlsAlert, "unrecognized_name"),
+    alerts::<120>("tls-alert-alpn", O::TlsAlpn, "no_application_protocol"),
+    alerts::<200>(
+        "tls-alert-number",
+        O::TlsAlert,
+        "an alert that does not exist",
+    ),
     Behaviour::new("tls-alert-cut", O::TlsFailed)
         .about("an alert of one byte")
         .frames(|out, _| record(out, 21, &[2])),
