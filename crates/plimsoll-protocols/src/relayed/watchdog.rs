@@ -23,12 +23,8 @@ pub(crate) enum Function {
     Make,
 }
 
-const FUNCTIONS: [(Function, &str); 4] = [
-    (Function::Match, "match"),
-    (Function::Decode, "decode"),
-    (Function::Encode, "encode"),
-    (Function::Make, "make"),
-];
+/// By their numbers.
+const FUNCTIONS: [&str; 4] = ["match", "decode", "encode", "make"];
 
 /// One worker's notes of one route's codec.
 #[derive(Debug)]
@@ -65,8 +61,7 @@ impl Watch {
 
     fn stuck(&self) -> String {
         let function = self.function.load(Ordering::Relaxed);
-        let known = FUNCTIONS.iter().find(|(known, _)| *known as u8 == function);
-        let name = known.map_or("?", |(_, name)| name);
+        let name = FUNCTIONS.get(usize::from(function)).unwrap_or(&"?");
         format!(
             "route {}: plugin {}: `{name}` has not returned for {:?} (codec_timeout), and nothing else can end it than the end of this process",
             self.route,
