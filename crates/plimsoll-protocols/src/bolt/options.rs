@@ -15,7 +15,7 @@ use plimsoll_model::{input, template};
 use serde::{Deserialize, Serialize};
 
 use super::frame::{MAX_CONTENT, codec};
-use super::typed::{self, Typed};
+use super::typed;
 use super::{BoltCall, BoltProtocol, Form, report};
 use crate::flags::{CredentialFlags, fields};
 use crate::foreign::Tool;
@@ -191,19 +191,16 @@ impl Section for BoltOptions {
         let typed = self.encoded(&constant, surroundings);
         let typed = typed.map_err(|problem| problems.0.push(problem)).ok()?;
         Some(BoltCall {
-            method: typed.name,
             form,
             codec: self.codec.unwrap_or(codec::HESSIAN2),
-            class: typed.class,
-            header: typed.header,
             constant,
             live,
-            content: typed.content,
             timeout: self.timeout.map_or_else(|| spec.deadline(), Limit::length),
             oneway: self.oneway,
             in_flight: self.in_flight,
             heartbeat: self.heartbeat.map_or(Some(HEARTBEAT), Limit::length),
             max_content: max_content as usize,
+            ..typed
         })
     }
 
@@ -253,7 +250,7 @@ impl BoltOptions {
         &self,
         header: &[(String, String)],
         surroundings: &dyn Surroundings,
-    ) -> Result<Typed, Problem> {
+    ) -> Result<BoltCall, Problem> {
         let wrong = |key: &str| {
             let key = format!("call.bolt.{key}");
             move |problem: String| Problem::new(key, problem)

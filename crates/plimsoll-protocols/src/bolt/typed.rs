@@ -1,21 +1,9 @@
-//! A call as a person types it → what a frame carries.
+//! A call as a person types it → what of it a frame carries: its class, header map and content.
 
+use super::BoltCall;
 use super::header;
 use super::hessian::{self, Value, from_json};
 use super::sofa::{self, SofaCall};
-
-/// A call's parts of a frame.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Typed {
-    /// `service/method`, or the class of a raw call.
-    pub name: String,
-    /// The class's name.
-    pub class: Vec<u8>,
-    /// The header map, encoded.
-    pub header: Vec<u8>,
-    /// In Hessian.
-    pub content: Vec<u8>,
-}
 
 /// A method of a service, its arguments a JSON array. Without a signature the parameters'
 /// types are the arguments' own.
@@ -28,7 +16,7 @@ pub fn service<'a>(
     arguments: &str,
     signature: Option<&[String]>,
     extra: impl Iterator<Item = (&'a str, &'a str)>,
-) -> Result<Typed, (&'static str, String)> {
+) -> Result<BoltCall, (&'static str, String)> {
     let wrong = |problem: String| ("arguments", problem);
     let json: serde_json::Value =
         serde_json::from_str(arguments).map_err(|e| wrong(format!("not JSON: {e}")))?;
@@ -59,11 +47,12 @@ pub fn service<'a>(
         signature,
         arguments,
     };
-    Ok(Typed {
-        name: format!("{service}/{method}"),
+    Ok(BoltCall {
+        method: format!("{service}/{method}"),
         class: sofa::REQUEST_CLASS.as_bytes().to_vec(),
         header: with(call.header(), extra),
         content: call.content(),
+        ..BoltCall::default()
     })
 }
 
@@ -72,12 +61,13 @@ pub fn raw<'a>(
     class: &str,
     content: Vec<u8>,
     extra: impl Iterator<Item = (&'a str, &'a str)>,
-) -> Typed {
-    Typed {
-        name: class.to_owned(),
+) -> BoltCall {
+    BoltCall {
+        method: class.to_owned(),
         class: class.as_bytes().to_vec(),
         header: with(Vec::new(), extra),
         content,
+        ..BoltCall::default()
     }
 }
 
@@ -105,7 +95,7 @@ mod tests {
     #[test]
     fn the_signature_is_the_arguments_own_unless_given() {
         let typed = service("a.B:1.0", "c", "[\"x\", 7]", None, iter::once(("k", "v"))).unwrap();
-        assert_eq!(typed.name, "a.B:1.0/c");
+        assert_eq!(typed.method, "a.B:1.0/c");
         assert_eq!(header::find(&typed.header, b"k"), Ok(Some(&b"v"[..])));
         let call = SofaCall::read(&typed.content).unwrap();
         assert_eq!(call.signature, ["java.lang.String", "int"]);
