@@ -103,13 +103,13 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Keeps the connection, and is answered.
-    Heartbeat,
+    Heartbeat = 0,
     /// A call.
-    RpcRequest,
+    RpcRequest = 1,
     /// The answer to a call.
-    RpcResponse,
+    RpcResponse = 2,
     /// MOSN's extension: the sender takes no more requests on this connection.
-    GoAway,
+    GoAway = 100,
 }
 
 impl Command {
@@ -121,15 +121,6 @@ impl Command {
             100 => Command::GoAway,
             _ => return None,
         })
-    }
-
-    fn number(self) -> u16 {
-        match self {
-            Command::Heartbeat => 0,
-            Command::RpcRequest => 1,
-            Command::RpcResponse => 2,
-            Command::GoAway => 100,
-        }
     }
 }
 
@@ -296,7 +287,7 @@ impl<'a> Frame<'a> {
             Form::V2 { revision, .. } => out.extend_from_slice(&[2, revision]),
         }
         out.push(kind);
-        out.extend_from_slice(&self.command.number().to_be_bytes());
+        out.extend_from_slice(&(self.command as u16).to_be_bytes());
         out.push(self.command_version);
         out.extend_from_slice(&self.id.to_be_bytes());
         out.push(self.codec);
