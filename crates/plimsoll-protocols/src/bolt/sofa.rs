@@ -12,7 +12,7 @@ pub const REQUEST_CLASS: &str = "com.alipay.sofa.rpc.core.request.SofaRequest";
 pub const RESPONSE_CLASS: &str = "com.alipay.sofa.rpc.core.response.SofaResponse";
 
 /// `class` with its fields in the order in which the Java library describes them.
-fn described(name: &str, fields: &[&str]) -> Arc<Class> {
+pub(super) fn described(name: &str, fields: &[&str]) -> Arc<Class> {
     Arc::new(Class {
         name: name.to_owned(),
         fields: fields.iter().map(|field| (*field).to_owned()).collect(),

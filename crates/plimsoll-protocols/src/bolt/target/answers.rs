@@ -1,9 +1,7 @@
 //! What a request is answered with.
 
-use std::sync::Arc;
-
 use super::super::frame::{Command, Frame, Kind, codec};
-use super::super::hessian::{self, Class, Value};
+use super::super::hessian::{self, Value};
 use super::super::sofa::{self, SofaCall};
 use super::super::{Status, header};
 use super::Share;
@@ -133,10 +131,7 @@ fn exception(request: &Frame<'_>, status: Status, text: &str, out: &mut Vec<u8>)
         "suppressedExceptions",
     ];
     let content = hessian::encode(&Value::Object {
-        class: Arc::new(Class {
-            name: EXCEPTION_CLASS.to_owned(),
-            fields: fields.map(str::to_owned).to_vec(),
-        }),
+        class: sofa::described(EXCEPTION_CLASS, &fields),
         fields: vec![
             text.into(),
             // An exception without a cause is its own, as Java has it.
