@@ -4,7 +4,7 @@
 use std::sync::{Arc, LazyLock};
 
 use super::header;
-use super::hessian::{self, Class, Decoder, Encoder, HessianError, Value};
+use super::hessian::{self, Class, Decoder, Encoder, Value};
 
 /// The class of a request.
 pub const REQUEST_CLASS: &str = "com.alipay.sofa.rpc.core.request.SofaRequest";
@@ -98,35 +98,35 @@ impl SofaCall {
     /// Reads a content that [`SofaCall::content`] or a Java client has written.
     ///
     /// # Errors
-    /// Where it is no `SofaRequest` with its arguments.
-    pub fn read(content: &[u8]) -> Result<SofaCall, NotSofa> {
+    /// Why it is no `SofaRequest` with its arguments.
+    pub fn read(content: &[u8]) -> Result<SofaCall, String> {
         let mut decoder = Decoder::new(content);
-        let request = decoder.value()?;
+        let request = decoder.value().map_err(|e| e.to_string())?;
         if !matches!(&request, Value::Object { class, .. } if class.name == REQUEST_CLASS) {
             let seen = request.class_name();
-            return Err(NotSofa(format!(
+            return Err(format!(
                 "an object of class {seen}, expected {REQUEST_CLASS}"
-            )));
+            ));
         }
         let text = |field: &'static str| {
             request
                 .field(field)
                 .and_then(Value::as_str)
                 .map(str::to_owned)
-                .ok_or_else(|| NotSofa::field(field))
+                .ok_or_else(|| missing(field))
         };
         let signature = match request.field("methodArgSigs") {
             Some(Value::List { items, .. }) => items
                 .iter()
                 .map(|item| item.as_str().map(str::to_owned))
                 .collect::<Option<Vec<_>>>()
-                .ok_or_else(|| NotSofa::field("methodArgSigs"))?,
+                .ok_or_else(|| missing("methodArgSigs"))?,
             Some(Value::Null) | None => Vec::new(),
-            Some(_) => return Err(NotSofa::field("methodArgSigs")),
+            Some(_) => return Err(missing("methodArgSigs")),
         };
         let mut arguments = Vec::new();
         while decoder.left() > 0 {
-            arguments.push(decoder.value()?);
+            arguments.push(decoder.value().map_err(|e| e.to_string())?);
         }
         Ok(SofaCall {
             service: text("targetServiceUniqueName")?,
@@ -137,21 +137,8 @@ impl SofaCall {
     }
 }
 
-/// Why a content is not what SOFARPC sends.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct NotSofa(String);
-
-impl NotSofa {
-    fn field(name: &str) -> NotSofa {
-        NotSofa(format!("field {name} is missing, or of another type"))
-    }
-}
-
-impl From<HessianError> for NotSofa {
-    fn from(error: HessianError) -> NotSofa {
-        NotSofa(error.to_string())
-    }
+fn missing(field: &str) -> String {
+    format!("field {field} is missing, or of another type")
 }
 
 /// A successful answer.

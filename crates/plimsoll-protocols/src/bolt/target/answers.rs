@@ -46,7 +46,7 @@ fn called(request: &Frame<'_>) -> Result<SofaCall, (Status, String)> {
         return Err((Status::ServerException, text));
     }
     let call = SofaCall::read(request.content);
-    call.map_err(|e| (Status::ServerDeserialException, e.to_string()))
+    call.map_err(|why| (Status::ServerDeserialException, why))
 }
 
 /// The two services, by their simple names, whatever their package.
