@@ -1,13 +1,15 @@
-//! A process of this program that another of its processes starts, and whose lines it reads.
+//! Processes that this program starts, and whose lines it reads.
 //!
-//! Invariant: none outlives the one that started it. It is killed when this is dropped, and stops by itself at
-//! the end of its input.
+//! Invariant: none outlives the one that started it. It is killed when this is dropped, and one of this program stops
+//! by itself at the end of its input.
 
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
+
+use crate::stopping;
 
 /// How long a process that was killed may take to be gone.
 const REAPING: Duration = Duration::from_secs(2);
@@ -67,5 +69,39 @@ impl Drop for Child {
     fn drop(&mut self) {
         self.kill();
         let _ = self.reap();
+    }
+}
+
+/// A server, ended when it is dropped.
+pub(crate) struct Served(pub(crate) std::process::Child);
+
+impl Served {
+    /// Has `spawn` start a server of this program. What it prints first; nothing where it ended before.
+    ///
+    /// # Errors
+    /// When it can't be started.
+    pub(crate) fn start(
+        command: &mut Command,
+        spawn: impl FnOnce(&mut Command) -> io::Result<std::process::Child>,
+    ) -> io::Result<(Served, String)> {
+        let command = stopping::end_with_us(command).stdout(Stdio::piped());
+        let mut served = Served(spawn(command)?);
+        let mut line = String::new();
+        if let Some(stdout) = served.0.stdout.take() {
+            BufReader::new(stdout).read_line(&mut line)?;
+        }
+        Ok((served, line))
+    }
+
+    pub(crate) fn end(&mut self) {
+        // It may have ended by itself: a failure here changes nothing.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.end();
     }
 }

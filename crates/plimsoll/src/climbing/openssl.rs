@@ -14,6 +14,7 @@ use std::time::Duration;
 use plimsoll_model::spec::{Secured, Spec, made_by_server};
 use plimsoll_stack::certificates::CertificateSet;
 
+use crate::child::Served;
 use crate::failure::Failure;
 
 /// How often its start is looked for, this far apart: for a minute, which is far more than it takes.
@@ -120,14 +121,14 @@ pub(super) fn start(
     mut command: Command,
     log: &Path,
     spawn: impl FnOnce(&mut Command) -> io::Result<Child>,
-) -> Result<(Child, String), Failure> {
+) -> Result<(Served, String), Failure> {
     let failed = |e: io::Error| Failure::error(format_args!("ladder.library: openssl: {e}"));
     let out = File::create(log).map_err(failed)?;
     command
         .stdin(Stdio::null())
         .stdout(out.try_clone().map_err(failed)?)
         .stderr(out);
-    let mut child = spawn(&mut command).map_err(failed)?;
+    let mut process = Served(spawn(&mut command).map_err(failed)?);
     let mut printed = String::new();
     for _ in 0..LOOKS {
         printed = fs::read_to_string(log).unwrap_or_default();
@@ -136,15 +137,13 @@ pub(super) fn start(
             .find_map(|line| line.strip_prefix("ACCEPT "));
         // The line is whole when its end is there.
         if let Some(address) = address.filter(|_| printed.ends_with('\n')) {
-            return Ok((child, address.trim().to_owned()));
+            return Ok((process, address.trim().to_owned()));
         }
-        if child.try_wait().map_err(failed)?.is_some() {
+        if process.0.try_wait().map_err(failed)?.is_some() {
             break;
         }
         thread::sleep(APART);
     }
-    let _ = child.kill();
-    let _ = child.wait();
     let last = printed.lines().rev().find(|line| !line.trim().is_empty());
     Err(Failure::error_with_help(
         format_args!(

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::io::{self, BufRead, BufReader};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::thread;
 
 use plimsoll_engine::resources::Watched;
@@ -17,11 +17,10 @@ use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
 use plimsoll_stack::namespace::Namespace;
 
 use super::openssl;
+use crate::child::Served;
 use crate::failure::Failure;
-use crate::stopping;
 use crate::version;
 
-/// What runs for a climb. Dropped, it ends: the servers, then their namespace.
 /// Whose servers are.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Whose {
@@ -32,6 +31,7 @@ pub(super) enum Whose {
     EachRungs,
 }
 
+/// What runs for a climb. Dropped, it ends: the servers, then their namespace.
 #[derive(Default)]
 pub(super) struct Servers {
     /// Certificates, by the kind that rungs ask for.
@@ -49,9 +49,8 @@ pub(super) struct Servers {
     pub(super) skipped: Vec<Skipped>,
 }
 
-/// A server, ended when it is dropped.
 struct Server {
-    child: Child,
+    process: Served,
     address: String,
     wanted: Wanted,
 }
@@ -78,20 +77,6 @@ impl Wanted {
             kind: rung.certificate.clone(),
             openssl: (rung.library == Library::OpenSsl).then(|| openssl::Asked::of(&rung.spec)),
         }
-    }
-}
-
-impl Server {
-    fn end(&mut self) {
-        // It may have ended by itself: a failure here changes nothing.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 
@@ -136,7 +121,7 @@ pub(super) fn start(
         };
         servers.by_rung.push(place);
         let server = &servers.running[place];
-        let (address, pid) = (&server.address, server.child.id());
+        let (address, pid) = (&server.address, server.process.0.id());
         let scheme = rung.spec.call.scheme(rung.secured != Secured::Off);
         rung.spec.target = Some(format!("{scheme}://{address}"));
         // Who listens in another network can't be seen from here.
@@ -223,7 +208,7 @@ impl Servers {
         let Some(&place) = self.by_rung.get(rung) else {
             return Ok(None);
         };
-        self.running[place].end();
+        self.running[place].process.end();
         let pid = self.start_again(place)?;
         Ok(Watched::pid(pid)
             .usage()
@@ -235,7 +220,8 @@ impl Servers {
     /// # Errors
     /// When one does not start again.
     pub(super) fn renew_all(&mut self, order: &[u32]) -> Result<(), Failure> {
-        self.running.iter_mut().for_each(Server::end);
+        let all = self.running.iter_mut();
+        all.for_each(|server| server.process.end());
         let mut left: BTreeSet<usize> = (0..self.running.len()).collect();
         for rung in order {
             let place = self.by_rung.get(*rung as usize).copied();
@@ -251,14 +237,14 @@ impl Servers {
         let old = &self.running[place];
         let (wanted, address) = (old.wanted.clone(), old.address.clone());
         let server = self.launch(wanted, place, Some(&address))?;
-        let pid = server.child.id();
+        let pid = server.process.0.id();
         self.running[place] = server;
         Ok(pid)
     }
 
     /// The process that serves a rung; `None` where it is not ours.
     pub(super) fn pid(&self, rung: usize) -> Option<u32> {
-        Some(self.running.get(*self.by_rung.get(rung)?)?.child.id())
+        Some(self.running.get(*self.by_rung.get(rung)?)?.process.0.id())
     }
 
     /// The servers' certificates with their keys, by the kind that rungs ask for.
@@ -302,9 +288,9 @@ impl Servers {
             let log = format!("openssl-{}", place + 1);
             let log = self.dir.join(log).with_extension("log");
             let command = asked.command(command, &at, set, wanted.secured, &self.dir)?;
-            let (child, address) = openssl::start(command, &log, |c| self.spawn(c))?;
+            let (process, address) = openssl::start(command, &log, |c| self.spawn(c))?;
             return Ok(Server {
-                child,
+                process,
                 address,
                 wanted,
             });
@@ -315,13 +301,12 @@ impl Servers {
             ))
         })?;
         let (mut command, host) = self.placed(program, wanted.network);
-        stopping::end_with_us(&mut command)
+        command
             .arg("serve")
             .args(&wanted.words)
             .arg("--listen")
             .arg(again.map_or_else(|| format!("{host}:0"), str::to_owned))
-            .arg("--json")
-            .stdout(Stdio::piped());
+            .arg("--json");
         if let Some(set) = set {
             command.arg("--tls-cert").arg(&set.server_cert);
             command.arg("--tls-key").arg(&set.server_key);
@@ -329,32 +314,25 @@ impl Servers {
                 command.arg("--tls-client-ca").arg(&set.ca_cert);
             }
         }
-        let child = self
-            .spawn(&mut command)
+        let started = Served::start(&mut command, |c| self.spawn(c));
+        let (process, line) = started
             .map_err(|e| Failure::error(format_args!("ladder.serve: can't start a server: {e}")))?;
-        let mut server = Server {
-            child,
-            address: String::new(),
-            wanted,
-        };
-        let mut line = String::new();
-        if let Some(stdout) = server.child.stdout.take() {
-            BufReader::new(stdout)
-                .read_line(&mut line)
-                .map_err(|e| Failure::error(format_args!("ladder.serve: {e}")))?;
-        }
         let printed: Option<serde_json::Value> = serde_json::from_str(&line).ok();
-        server.address = printed
+        let Some(address) = printed
             .as_ref()
-            .and_then(|printed| printed["address"].as_str().map(str::to_owned))
-            .ok_or_else(|| {
-                let words = server.wanted.words.join(" ");
-                Failure::usage(
-                    format_args!("ladder.serve: `plimsoll serve {words}` did not start"),
-                    "its message is above; write, for example, serve = [\"score\", \"--delay\", \"5ms\"]",
-                )
-            })?;
-        Ok(server)
+            .and_then(|printed| printed["address"].as_str())
+        else {
+            let words = wanted.words.join(" ");
+            return Err(Failure::usage(
+                format_args!("ladder.serve: `plimsoll serve {words}` did not start"),
+                "its message is above; write, for example, serve = [\"score\", \"--delay\", \"5ms\"]",
+            ));
+        };
+        Ok(Server {
+            process,
+            address: address.to_owned(),
+            wanted,
+        })
     }
 
     fn spawn(&self, command: &mut Command) -> io::Result<Child> {

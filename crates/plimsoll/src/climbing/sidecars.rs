@@ -1,10 +1,9 @@
 //! The sidecars that a ladder puts between the load and the target of its rungs.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use plimsoll_engine::resources::{Usage, Watched};
 use plimsoll_engine::{Address, layout};
@@ -13,8 +12,8 @@ use plimsoll_protocols::registry::RELAYED;
 use plimsoll_protocols::relayed::Carriage;
 use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
 
+use crate::child::Served;
 use crate::failure::Failure;
-use crate::stopping;
 
 /// From the load to a target, by where it is and how many sidecars there are.
 type Way = (SocketAddr, Via);
@@ -27,27 +26,13 @@ pub(super) struct Sidecars {
     by_rung: Vec<Option<Way>>,
 }
 
-/// A `plimsoll relay sidecar` of ours, ended when it is dropped.
+/// A `plimsoll relay sidecar` of ours.
 struct Sidecar {
-    child: Child,
+    process: Served,
     address: SocketAddr,
     /// Its configuration.
     file: PathBuf,
     route: String,
-}
-
-impl Sidecar {
-    fn end(&mut self) {
-        // It may have ended by itself: a failure here changes nothing.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Sidecar {
-    fn drop(&mut self) {
-        self.end();
-    }
 }
 
 /// Starts the sidecars that the rungs need, their files and certificates in `dir`, and points
@@ -88,7 +73,7 @@ impl Sidecars {
     /// When one does not start again.
     pub(super) fn renew(&mut self) -> Result<(), Failure> {
         let mut all: Vec<&mut Sidecar> = self.ways.values_mut().flatten().collect();
-        all.iter_mut().for_each(|sidecar| sidecar.end());
+        all.iter_mut().for_each(|sidecar| sidecar.process.end());
         for old in all {
             let (file, route) = (old.file.clone(), old.route.clone());
             *old = one(file, route, old.address)?;
@@ -99,7 +84,7 @@ impl Sidecars {
     /// The CPU, in µs, that the sidecars of a rung have used so far; `None` where it has none.
     pub(super) fn cpu_us(&self, rung: usize) -> Option<u64> {
         let way = self.by_rung.get(rung)?.as_ref()?;
-        let usage = |sidecar: &Sidecar| Watched::pid(sidecar.child.id()).usage();
+        let usage = |sidecar: &Sidecar| Watched::pid(sidecar.process.0.id()).usage();
         let used = |usage: Usage| usage.cpu_ns / 1000;
         self.ways
             .get(way)?
@@ -163,34 +148,21 @@ fn one(file: PathBuf, route: String, at: SocketAddr) -> Result<Sidecar, Failure>
         .map_err(|e| wrong("can't write", e))?;
     let program = std::env::current_exe().map_err(|e| wrong("can't find this program for", e))?;
     let mut command = Command::new(program);
-    stopping::end_with_us(&mut command)
-        .args(["relay", "sidecar"])
-        .arg(&file)
-        .stdout(Stdio::piped());
-    let child =
-        layout::alike(|| command.spawn()).map_err(|e| wrong("can't start a sidecar of", e))?;
-    let mut sidecar = Sidecar {
-        child,
-        address: at,
-        file,
-        route,
-    };
-    let mut line = String::new();
-    if let Some(stdout) = sidecar.child.stdout.take() {
-        BufReader::new(stdout)
-            .read_line(&mut line)
-            .map_err(|e| wrong("can't read from the sidecar of", e))?;
-    }
-    sidecar.address = line
-        .split("listening on ")
-        .nth(1)
-        .and_then(|address| address.trim().parse().ok())
-        .ok_or_else(|| {
+    command.args(["relay", "sidecar"]).arg(&file);
+    let started = Served::start(&mut command, |c| layout::alike(|| c.spawn()));
+    let (process, line) = started.map_err(|e| wrong("can't start a sidecar of", e))?;
+    let address = line.split("listening on ").nth(1);
+    let address = address.and_then(|address| address.trim().parse().ok());
+    Ok(Sidecar {
+        process,
+        address: address.ok_or_else(|| {
             Failure::error(format_args!(
                 "ladder.via: the sidecar of {shown} did not start; its message is above"
             ))
-        })?;
-    Ok(sidecar)
+        })?,
+        file,
+        route,
+    })
 }
 
 /// Where a rung's calls end.
