@@ -118,20 +118,18 @@ impl Store {
                         Way::Link(Arc::new(Link::new(&address, access).map_err(wrong)?))
                     }
                     Role::Leader => {
-                        access.token().map_err(wrong)?;
-                        let unmade = |e: std::io::Error| {
-                            Failure::error(format_args!("can't make a folder for the run: {e}"))
-                        };
-                        let folder = Host::folder().map_err(unmade)?;
-                        let store = LocalFileSystem::new_with_prefix(&folder)
+                        let folder = tempfile::Builder::new()
+                            .prefix("plimsoll-rendezvous-")
+                            .tempdir()
+                            .map_err(|e| {
+                                Failure::error(format_args!("can't make a folder for the run: {e}"))
+                            })?;
+                        let store = LocalFileSystem::new_with_prefix(folder.path())
                             .map_err(|e| wrong(chain(&e)))?;
                         let store: Arc<dyn ObjectStore> = Arc::new(store);
                         let (held, handle) = (Arc::clone(&store), runtime.handle());
-                        let started = Host::start(&address, access, folder.clone(), held, handle);
-                        host = Some(Arc::new(started.map_err(|problem| {
-                            let _ = std::fs::remove_dir(&folder);
-                            wrong(problem)
-                        })?));
+                        let started = Host::start(&address, access, folder, held, handle);
+                        host = Some(Arc::new(started.map_err(wrong)?));
                         Way::Objects(store)
                     }
                 };

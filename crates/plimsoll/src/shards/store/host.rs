@@ -3,7 +3,7 @@
 //! The folder is on a disk, so that what shards have handed over survives shard 0: `plimsoll merge
 //! file://FOLDER` puts it together. It is removed once the run is written.
 
-use std::net::TcpListener;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use object_store::ObjectStore;
 use object_store::path::Path;
-use plimsoll_stack::certificates::CertificateSet;
+use plimsoll_protocols::serving::Link;
+use plimsoll_protocols::serving::accepting::{Serve, accept};
+use tempfile::TempDir;
 use tokio::runtime::Handle;
-use tokio_rustls::TlsAcceptor;
+use tokio::sync::watch;
 
-use super::link::{
-    Access, Address, FIRST_FRAME, FRAME, Request, Stream, admit, read, server, write,
-};
+use super::link::{Access, Address, FIRST_FRAME, FRAME, Request, admit, read, write};
 use super::{Answer, LONGEST, answer};
 use crate::console;
 
@@ -30,57 +30,39 @@ const HELLO: Duration = Duration::from_secs(10);
 
 pub(super) struct Host {
     folder: PathBuf,
-    serving: Arc<Serving>,
+    serving: Serving,
 }
 
+/// What every connection is served with.
+#[derive(Clone)]
 struct Serving {
     store: Arc<dyn ObjectStore>,
     token: String,
-    tls: Option<TlsAcceptor>,
     /// Connections that were let in and are open.
-    open: AtomicU64,
+    open: Arc<AtomicU64>,
 }
 
 impl Host {
-    /// A folder for the objects of a run, which nobody else can read.
-    ///
-    /// # Errors
-    /// When it can't be made.
-    pub(super) fn folder() -> std::io::Result<PathBuf> {
-        Ok(tempfile::Builder::new()
-            .prefix("plimsoll-rendezvous-")
-            .tempdir()?
-            .keep())
-    }
-
-    /// Serves `store`, which is in `folder`, from now on.
+    /// Serves `store`, which is in `folder`, from now on. Nobody else can read that.
     ///
     /// # Errors
     /// Where the token is missing, certificates can't be used, or the port can't be had.
     pub(super) fn start(
         address: &Address,
         access: &Access,
-        folder: PathBuf,
+        folder: TempDir,
         store: Arc<dyn ObjectStore>,
         runtime: &Handle,
     ) -> Result<Host, String> {
-        let tls = match &access.certs {
-            None => None,
-            Some(dir) => {
-                let config = server(&CertificateSet::in_dir(dir)).map_err(|e| e.to_string())?;
-                Some(TlsAcceptor::from(config))
-            }
-        };
-        let serving = Arc::new(Serving {
+        let serving = Serving {
             store,
             token: access.token()?,
-            tls,
-            open: AtomicU64::new(0),
-        });
-        let unbound = |e: std::io::Error| format!("can't listen at port {}: {e}", address.port);
-        let listener = address.listen().map_err(unbound)?;
-        listener.set_nonblocking(true).map_err(unbound)?;
-        runtime.spawn(accept(listener, Arc::clone(&serving)));
+            open: Arc::default(),
+        };
+        let bound = address.listen(access).map_err(|e| e.to_string())?;
+        let (server, never) = (serving.clone(), std::future::pending());
+        runtime.spawn(async move { accept(bound, server, never).await });
+        let folder = folder.keep();
         console::confirmation(format_args!(
             "shard 0 keeps what shards hand over in {} until the run is written",
             folder.display()
@@ -112,72 +94,44 @@ impl Host {
     }
 }
 
-async fn accept(listener: TcpListener, serving: Arc<Serving>) {
-    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
-        return;
-    };
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let serving = Arc::clone(&serving);
-                tokio::spawn(async move {
-                    // A peer that fails is one that has gone, and it tries again by itself.
-                    let _ = serve(stream, &serving).await;
-                });
-            }
-            // Descriptors have run out: some come back.
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+impl Serve for Serving {
+    async fn serve<S: Link>(self, mut stream: S, _: watch::Receiver<()>) -> io::Result<()> {
+        if !tokio::time::timeout(HELLO, self.admit(&mut stream)).await?? {
+            return Ok(());
         }
+        self.open.fetch_add(1, Ordering::Relaxed);
+        let ended = self.converse(&mut stream).await;
+        self.open.fetch_sub(1, Ordering::Relaxed);
+        ended
     }
 }
 
-async fn serve(stream: tokio::net::TcpStream, serving: &Serving) -> std::io::Result<()> {
-    stream.set_nodelay(true)?;
-    let admitted = tokio::time::timeout(HELLO, enter(stream, serving)).await??;
-    let Some(mut stream) = admitted else {
-        return Ok(());
-    };
-    serving.open.fetch_add(1, Ordering::Relaxed);
-    let ended = converse(&mut *stream, serving).await;
-    serving.open.fetch_sub(1, Ordering::Relaxed);
-    ended
-}
-
-/// The connection, where its peer has the token.
-async fn enter(
-    stream: tokio::net::TcpStream,
-    serving: &Serving,
-) -> std::io::Result<Option<Box<dyn Stream>>> {
-    let mut stream: Box<dyn Stream> = match &serving.tls {
-        None => Box::new(stream),
-        Some(tls) => Box::new(tls.accept(stream).await?),
-    };
-    let Some(first) = read(&mut *stream, FIRST_FRAME).await? else {
-        return Ok(None);
-    };
-    if let Err(problem) = admit(&first, &serving.token) {
-        let refused = Answer::Failed {
+impl Serving {
+    /// Whether the peer has the token.
+    async fn admit(&self, stream: &mut impl Link) -> io::Result<bool> {
+        let Some(first) = read(stream, FIRST_FRAME).await? else {
+            return Ok(false);
+        };
+        let admitted = admit(&first, &self.token);
+        let is_admitted = admitted.is_ok();
+        let refused = |problem| Answer::Failed {
             problem,
             for_good: true,
         };
-        write(&mut *stream, refused).await?;
-        return Ok(None);
+        write(stream, admitted.map_or_else(refused, |()| Answer::Done)).await?;
+        Ok(is_admitted)
     }
-    write(&mut *stream, Answer::Done).await?;
-    Ok(Some(stream))
-}
 
-async fn converse(stream: &mut dyn Stream, serving: &Serving) -> std::io::Result<()> {
-    while let Some(request) = read(stream, FRAME).await? {
-        let Request::Ask(ask) = request else {
-            return Err(std::io::ErrorKind::InvalidData.into());
-        };
-        let root = Path::default();
-        let answered = answer(&*serving.store, &root, ask);
-        let Ok(answered) = tokio::time::timeout(LONGEST, answered).await else {
-            return Err(std::io::ErrorKind::TimedOut.into());
-        };
-        write(stream, answered).await?;
+    async fn converse(&self, stream: &mut impl Link) -> io::Result<()> {
+        while let Some(request) = read(stream, FRAME).await? {
+            let Request::Ask(ask) = request else {
+                return Err(io::ErrorKind::InvalidData.into());
+            };
+            let root = Path::default();
+            let answered = answer(&*self.store, &root, ask);
+            let answered = tokio::time::timeout(LONGEST, answered).await?;
+            write(stream, answered).await?;
+        }
+        Ok(())
     }
-    Ok(())
 }

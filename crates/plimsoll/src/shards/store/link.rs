@@ -6,17 +6,19 @@
 //! significant first, then both. A head is JSON; a body is what an object holds. Invariant: nobody
 //! without the token can make the other side read more than a short head.
 
-use std::net::ToSocketAddrs;
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
 use plimsoll_engine::tls::files::{self, FileError, Named};
-use plimsoll_engine::tls::trust::{Anchors, ClientCheck, ServerCheck, Trust};
+use plimsoll_engine::tls::trust::{Anchors, ServerCheck, Trust};
+use plimsoll_model::plan::TlsVersion;
+use plimsoll_protocols::serving::{Bound, Listen, ServeError, Tls};
 use plimsoll_stack::certificates::CertificateSet;
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use rustls::sign::SingleCertAndKey;
-use rustls::{ClientConfig, ServerConfig};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -98,7 +100,7 @@ impl Head for Answer {
 }
 
 /// A connection, secured or not.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// # Errors
@@ -299,20 +301,45 @@ impl Address {
     /// otherwise (the name is that of something before it) at all of them.
     ///
     /// # Errors
-    /// When the port can't be had.
-    pub(super) fn listen(&self) -> std::io::Result<std::net::TcpListener> {
+    /// When certificates can't be used, or the port can't be had.
+    pub(super) fn listen(&self, access: &Access) -> Result<Bound, ServeError> {
+        let tls = access.certs.as_deref().map(CertificateSet::in_dir);
+        let tls = tls.map(|set| Tls {
+            cert: set.server_cert,
+            key: set.server_key,
+            client_ca: Some(set.ca_cert),
+            client_crl: None,
+            versions: vec![TlsVersion::V1_3],
+            compressed: false,
+            suites: Vec::new(),
+            groups: Vec::new(),
+        });
+        let bind = |address: SocketAddr| {
+            let listen = Listen {
+                address: address.into(),
+                tls: tls.clone(),
+                ..Listen::default()
+            };
+            listen.bind()
+        };
         let named = (self.host.trim_matches(['[', ']']), self.port).to_socket_addrs();
+        let is_elsewhere = |error: &ServeError| {
+            let ServeError::Address { source, .. } = error else {
+                return false;
+            };
+            source.kind() == std::io::ErrorKind::AddrNotAvailable
+        };
         let mut taken = None;
         for address in named.into_iter().flatten() {
-            match std::net::TcpListener::bind(address) {
-                Ok(listener) => return Ok(listener),
-                Err(e) if e.kind() == std::io::ErrorKind::AddrNotAvailable => {}
+            match bind(address) {
+                Ok(bound) => return Ok(bound),
+                Err(e) if is_elsewhere(&e) => {}
                 Err(e) => taken = Some(e),
             }
         }
         match taken {
             Some(e) => Err(e),
-            None => std::net::TcpListener::bind(("0.0.0.0", self.port)),
+            None => bind((Ipv4Addr::UNSPECIFIED, self.port).into()),
         }
     }
 }
@@ -345,25 +372,6 @@ fn client(set: &CertificateSet) -> Result<Arc<ClientConfig>, FileError> {
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(check))
         .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(identity)));
-    Ok(Arc::new(config))
-}
-
-/// Shard 0's side of the same.
-pub(super) fn server(set: &CertificateSet) -> Result<Arc<ServerConfig>, FileError> {
-    let provider = Arc::new(plimsoll_engine::tls::provider(&[], &[]));
-    let ca = Named("CA of the rendezvous", &set.ca_cert);
-    let check = ClientCheck::new(Anchors::read(ca)?, &provider, Arc::default())
-        .map_err(|e| Named("CA of the rendezvous", &set.ca_cert).bad(e.to_string()))?;
-    let identity = files::identity(
-        Named("server certificate of the rendezvous", &set.server_cert),
-        Named("its key", &set.server_key),
-        &provider,
-    )?;
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(|e| Named("CA of the rendezvous", &set.ca_cert).bad(e.to_string()))?
-        .with_client_cert_verifier(Arc::new(check))
-        .with_cert_resolver(Arc::new(SingleCertAndKey::from(identity)));
     Ok(Arc::new(config))
 }
 
