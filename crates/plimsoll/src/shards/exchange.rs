@@ -184,15 +184,15 @@ impl Leading {
             };
             self.leader.stop(level, self.clock.now());
             if let Some(result) = self.leader.result() {
-                observe(Observation::Shards(&self.leader.figures()));
+                observe(Observation::Shards(&self.leader.merging.figures()));
                 result?;
-                let (established, workers) = self.leader.established();
+                let (established, workers) = self.leader.merging.gathering.established();
                 return Ok(Finished {
                     interrupted: stop.level() != StopLevel::Run,
                     workers,
                     established,
                     watched_pids: Vec::new(),
-                    negotiated: self.leader.negotiated(),
+                    negotiated: self.leader.merging.gathering.negotiated(),
                 });
             }
         }

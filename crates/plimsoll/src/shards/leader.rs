@@ -9,10 +9,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use plimsoll_engine::EngineError;
-use plimsoll_engine::worker::Established;
 use plimsoll_model::Time;
 use plimsoll_model::record::RequestRecord;
-use plimsoll_model::run::{IntervalRecord, NegotiatedTls, RunHeader, ShardFigures};
+use plimsoll_model::run::IntervalRecord;
 
 use super::lane::{Lane, unusable};
 use super::member::{EVERY, LISTENED, STORE_PATIENCE};
@@ -91,9 +90,7 @@ struct Remote {
 /// What the leader carries out.
 pub(super) struct Charge {
     pub(super) own: Arrival,
-    pub(super) header: RunHeader,
-    pub(super) plan_toml: String,
-    pub(super) keep_requests: bool,
+    pub(super) head: Head,
     /// Of the target, for messages about it.
     pub(super) url: String,
     pub(super) barrier: Duration,
@@ -115,7 +112,7 @@ pub(super) struct Leader {
     written: Orders,
     being_written: Orders,
     shards: Vec<Remote>,
-    merging: Merging,
+    pub(super) merging: Merging,
     stopped_at: Time,
     told_at: Time,
     failure: Option<String>,
@@ -148,7 +145,7 @@ impl Leader {
             written: Orders::default(),
             being_written: Orders::default(),
             shards: shards.collect(),
-            merging: Merging::new(charge.header.clone(), charge.own.of),
+            merging: Merging::new(&charge.head),
             stopped_at: Time::NEVER,
             told_at: now,
             failure: None,
@@ -167,18 +164,6 @@ impl Leader {
         // Before the others know why, the leader may not leave.
         let is_written = self.orders.abort.is_none() || self.written.abort.is_some();
         if is_written { self.result.take() } else { None }
-    }
-
-    pub(super) fn established(&self) -> (Established, u32) {
-        self.merging.gathering.established()
-    }
-
-    pub(super) fn negotiated(&self) -> Option<NegotiatedTls> {
-        self.merging.gathering.negotiated()
-    }
-
-    pub(super) fn figures(&self) -> Vec<ShardFigures> {
-        self.merging.figures()
     }
 
     /// The run is to end, as in [`Orders::stop`].
@@ -214,14 +199,7 @@ impl Leader {
         self.look_at_time(now);
         if !self.headed && self.head.is_due(now) {
             self.head.send(now);
-            let head = Head {
-                version: objects::VERSION,
-                of: self.charge.own.of,
-                keep_requests: self.charge.keep_requests,
-                header: self.charge.header.clone(),
-                plan_toml: self.charge.plan_toml.clone(),
-            };
-            asks.push((Which::Head, Ask::write(HEAD, &head)));
+            asks.push((Which::Head, Ask::write(HEAD, &self.charge.head)));
         }
         if self.write.is_due(now) && !self.has_ended() {
             self.write.send(now);
@@ -270,7 +248,7 @@ impl Leader {
             }
             Phase::Mustering if now.duration_since(self.told_at) >= EVERY => {
                 self.told_at = now;
-                let up = self.merging.gathering.sources().map(|s| s.connecting).sum();
+                let up = self.merging.gathering.connecting();
                 self.events.push_back(Event::Connecting(up));
             }
             Phase::Running
@@ -469,13 +447,13 @@ impl Leader {
 
     /// Passes on what is whole; gives the beginning, and the end.
     fn emit(&mut self, now: Time) {
-        while let Some((record, requests)) = self.merging.gathering.next(None) {
+        while let Some((record, requests)) = self.merging.gathering.intervals.next(None) {
             let event = Event::Interval(Box::new(record), requests);
             self.events.push_back(event);
         }
         match self.phase {
             Phase::Mustering => {
-                if self.merging.gathering.sources().all(|s| s.ready.is_some()) {
+                if self.merging.gathering.is_ready() {
                     self.begin(now);
                 }
             }
@@ -493,7 +471,7 @@ impl Leader {
     }
 
     fn begin(&mut self, now: Time) {
-        let (established, workers) = self.established();
+        let (established, workers) = self.merging.gathering.established();
         let attempted = u64::from(established.open + established.failed);
         if let Err(error) = established.check(&self.charge.url, attempted) {
             return self.give_up(error.to_string(), error, now);
@@ -527,7 +505,7 @@ impl Leader {
     /// Nothing can be sent to the others any more, who notice it by themselves.
     fn lose_store(&mut self, reason: String, now: Time) {
         if self.phase != Phase::Over {
-            self.merging.gathering.all_gone();
+            self.merging.gathering.intervals.all_ended();
             self.phase = Phase::Over;
             self.emit(now);
             self.result = Some(Err(EngineError::Shards(reason.clone())));

@@ -5,7 +5,7 @@
 
 use plimsoll_model::run::{RunHeader, ShardFigures, ShardState, ShardTotals};
 
-use super::objects::{Line, Offset, Orders};
+use super::objects::{Head, Line, Offset, Orders};
 use crate::spread::gathering::Gathering;
 use crate::spread::wire::Message;
 
@@ -24,11 +24,11 @@ struct One {
 }
 
 impl Merging {
-    pub(super) fn new(header: RunHeader, of: u32) -> Merging {
+    pub(super) fn new(head: &Head) -> Merging {
         Merging {
-            header,
-            gathering: Gathering::new(of as usize),
-            shards: (0..of).map(|_| One::default()).collect(),
+            header: head.header.clone(),
+            gathering: Gathering::new(head.of as usize),
+            shards: (0..head.of).map(|_| One::default()).collect(),
         }
     }
 
@@ -71,7 +71,7 @@ impl Merging {
             Message::Failed(problem) | Message::Defect(problem) => {
                 one.state = Some(ShardState::Failed);
                 one.reason = Some(problem.clone());
-                self.gathering.gone(shard as usize);
+                self.gathering.intervals.ended(shard as usize);
                 return;
             }
             _ => {}
@@ -84,7 +84,7 @@ impl Merging {
         let one = &mut self.shards[shard as usize];
         one.state = Some(ShardState::Lost);
         one.reason = Some(why);
-        self.gathering.gone(shard as usize);
+        self.gathering.intervals.ended(shard as usize);
     }
 
     pub(super) fn figures(&self) -> Vec<ShardFigures> {

@@ -50,7 +50,7 @@ use exchange::{Closing, Leading, Rendezvous};
 use identity::Identity;
 use leader::{Charge, Leader};
 use member::{Event, Member};
-use objects::Arrival;
+use objects::{Arrival, Head};
 use store::{Role, Store};
 
 pub(crate) use reading::{RunFlags, Watching, ask_to_end, merge, watch};
@@ -185,12 +185,16 @@ impl Part<'_> {
             self.identity.shard.of
         ));
         let version = env!("CARGO_PKG_VERSION");
-        let header = RunHeader::of(&self.plan, &self.plan_toml, version, Timestamp::now());
+        let head = Head {
+            version: objects::VERSION,
+            of: self.identity.shard.of,
+            keep_requests: self.plan.keep_requests,
+            header: RunHeader::of(&self.plan, &self.plan_toml, version, Timestamp::now()),
+            plan_toml: self.plan_toml.clone(),
+        };
         let charge = Charge {
             own: self.arrival.clone(),
-            header,
-            plan_toml: self.plan_toml.clone(),
-            keep_requests: self.plan.keep_requests,
+            head,
             url: self.plan.target.url.clone(),
             barrier: self.identity.barrier,
         };
@@ -250,14 +254,15 @@ impl Part<'_> {
                 }
             }
         }
-        let over = RefCell::new(None);
-        let problem = RefCell::new(None);
+        let mut missed = None;
         let begun = Cell::new(Time::NEVER);
         let mut start = |established: &Established, workers: u32| {
             rendezvous.send(Message::Ready(Ready::of(established, workers)));
-            let begin = self.await_beginning(rendezvous, stop, &problem, &over)?;
-            begun.set(begin);
-            Some(begin)
+            let begin = self.await_beginning(rendezvous, stop);
+            begin
+                .map_err(|why| missed = why)
+                .ok()
+                .inspect(|at| begun.set(*at))
         };
         let place = Place::Shard {
             shard: self.identity.shard,
@@ -272,11 +277,9 @@ impl Part<'_> {
         };
         let mut observe = |event: Observation<'_>| messages(&event, send);
         let result = self.load(place, stop, &mut observe);
-        if let Some(over) = over.into_inner() {
-            return Some(over);
-        }
-        rendezvous.send(match (result, problem.into_inner()) {
-            (_, Some(problem)) => Message::Failed(problem),
+        rendezvous.send(match (result, missed) {
+            (_, Some(Missed::Over(over))) => return Some(over),
+            (_, Some(Missed::TooLate(problem))) => Message::Failed(problem),
             (Ok(finished), None) => Message::Finished(End::of(finished)),
             (Err(EngineError::Interrupted), None) => Message::Finished(End::interrupted()),
             (Err(e @ EngineError::Defect(_)), None) => Message::Defect(e.to_string()),
@@ -316,14 +319,12 @@ impl Part<'_> {
         spread::run(load, place, self.process, stop, observe)
     }
 
-    /// When the load begins; `None`: not at all.
+    /// When the load begins; or why it does not, where this shard was not ordered to stop.
     fn await_beginning(
         &self,
         rendezvous: &Rendezvous,
         stop: &Stop,
-        problem: &RefCell<Option<String>>,
-        over: &RefCell<Option<Event>>,
-    ) -> Option<Time> {
+    ) -> Result<Time, Option<Missed>> {
         loop {
             match self.next(rendezvous, stop) {
                 Ok(Event::Begin(at)) => {
@@ -334,21 +335,19 @@ impl Part<'_> {
                             shard.index, shard.of
                         ));
                     }
-                    return Some(at);
+                    return Ok(at);
                 }
                 Ok(Event::BeganWithout(by)) => {
-                    *problem.borrow_mut() = Some(format!(
+                    return Err(Some(Missed::TooLate(format!(
                         "learned of the beginning {:.1} s too late: the rendezvous is slow, or this machine's clock is wrong",
                         by.as_secs_f64()
-                    ));
-                    return None;
+                    ))));
                 }
-                Ok(event @ (Event::Ended(_) | Event::Lost(_))) => {
-                    *over.borrow_mut() = Some(event);
-                    return None;
+                Ok(over @ (Event::Ended(_) | Event::Lost(_))) => {
+                    return Err(Some(Missed::Over(over)));
                 }
                 Ok(_) => {}
-                Err(()) => return None,
+                Err(()) => return Err(None),
             }
         }
     }
@@ -370,6 +369,13 @@ impl Part<'_> {
             console::notice(text);
         }
     }
+}
+
+/// Why a shard's load did not begin.
+enum Missed {
+    /// The run is over for this shard.
+    Over(Event),
+    TooLate(String),
 }
 
 /// A call, whose times count from the beginning: machines have that in common, and no clock.

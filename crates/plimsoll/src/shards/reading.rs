@@ -125,7 +125,7 @@ impl Reading {
             ));
         }
         Ok(Reading {
-            merging: Merging::new(head.header.clone(), head.of),
+            merging: Merging::new(&head),
             next: vec![0; head.of as usize],
             orders: Orders::default(),
             store,
@@ -178,7 +178,7 @@ impl Reading {
     }
 
     fn next(&mut self) -> Option<(IntervalRecord, Vec<RequestRecord>)> {
-        self.merging.gathering.next(None)
+        self.merging.gathering.intervals.next(None)
     }
 
     /// Writes what is whole.

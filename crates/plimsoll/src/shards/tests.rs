@@ -460,7 +460,7 @@ fn complete(world: &World) {
         let ended = Event::Ended(objects::Ended { exit: 0 });
         assert_eq!(m.over, Some(ended), "shard {}", m.shard.index);
     }
-    let states = world.leader.figures();
+    let states = world.leader.merging.figures();
     assert!(states.iter().all(|s| s.state == ShardState::Complete));
 }
 
@@ -532,7 +532,7 @@ fn clocks_that_differ_are_measured_to_what_the_store_s_dates_allow() {
     let spread = begins.iter().max().unwrap() - begins.iter().min().unwrap();
     // A request and a turn of the simulation, at either end.
     assert!(spread <= 4 * (22_000_000 + TICK), "{begins:?}");
-    for (figures, m) in world.leader.figures().iter().zip(&world.members) {
+    for (figures, m) in world.leader.merging.figures().iter().zip(&world.members) {
         let real = (UNIX + m.started) as i64 - m.unix_zero as i64;
         let measured = figures.clock_offset_us.unwrap() * 1_000;
         let uncertainty = figures.clock_uncertainty_us.unwrap() as i64 * 1_000 + 2_000;
@@ -620,7 +620,7 @@ fn a_shard_that_dies_is_given_up_and_what_it_reported_is_kept() {
             "{} {all}",
             world.due()
         );
-        let states = world.leader.figures();
+        let states = world.leader.merging.figures();
         assert_eq!(states[3].state, ShardState::Lost);
         assert!(states[..3].iter().all(|s| s.state == ShardState::Complete));
         for m in &world.members[..3] {
@@ -677,7 +677,7 @@ fn one_that_is_evicted_hands_over_and_the_others_are_stopped() {
         "nothing that was measured is lost"
     );
     assert!(world.due() < world.rate * world.seconds);
-    assert_eq!(world.leader.figures()[2].state, ShardState::Stopped);
+    assert_eq!(world.leader.merging.figures()[2].state, ShardState::Stopped);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use plimsoll_engine::resources::{Meter, Watched, server_of};
@@ -257,7 +257,6 @@ struct Crew<'a, 'o> {
 
 /// What became of a process.
 enum Fate {
-    Goes,
     Ends,
     Fails(EngineError),
     /// It stood still, and is given up.
@@ -269,7 +268,7 @@ impl Crew<'_, '_> {
     fn muster(&mut self, plan: &Plan, stop: &Stop) -> Result<(Established, u32), EngineError> {
         let wanted = connections_beforehand(plan);
         let mut shown = self.clock.now();
-        while self.gathering.sources().any(|s| s.ready.is_none()) {
+        while !self.gathering.is_ready() {
             match self.turn(stop) {
                 Some((_, Fate::Fails(error) | Fate::Stands(error))) => {
                     return Err(match stop.level() {
@@ -278,13 +277,13 @@ impl Crew<'_, '_> {
                     });
                 }
                 Some((_, Fate::Ends)) => return Err(EngineError::Interrupted),
-                Some((_, Fate::Goes)) | None => {}
+                None => {}
             }
             let now = self.clock.now();
             if now.since(shown) >= 250_000_000 {
                 shown = now;
                 (self.observe)(Observation::Connecting {
-                    open: self.gathering.sources().map(|s| s.connecting).sum(),
+                    open: self.gathering.connecting(),
                     wanted,
                 });
             }
@@ -318,21 +317,21 @@ impl Crew<'_, '_> {
                 Some((index, Fate::Fails(error))) => {
                     // No process measures alone what all were to measure together.
                     console::notice(format_args!("{error}; the others are stopped"));
-                    self.gathering.gone(index);
+                    self.gathering.intervals.ended(index);
                     self.order_stop(StopLevel::Graceful);
                     failure.get_or_insert(error);
                 }
                 Some((index, Fate::Stands(error))) => {
                     // It takes its part of the load along; the rest is not lost for it.
                     console::notice(format_args!("{error}; the run goes on without it"));
-                    self.gathering.gone(index);
+                    self.gathering.intervals.ended(index);
                     failure.get_or_insert(error);
                 }
-                Some((_, Fate::Goes | Fate::Ends)) | None => {}
+                Some((_, Fate::Ends)) | None => {}
             }
             self.emit();
         }
-        self.gathering.all_gone();
+        self.gathering.intervals.all_ended();
         self.emit();
         failure.map_or(Ok(()), Err)
     }
@@ -354,28 +353,26 @@ impl Crew<'_, '_> {
             Some(heard) => Ok(heard),
             None => self.heard.recv_timeout(TURN),
         };
-        let (index, message) = match heard {
-            Ok(heard) => heard,
-            Err(RecvTimeoutError::Timeout) => return None,
-            Err(RecvTimeoutError::Disconnected) => {
-                // Each reported before that it was gone.
+        // Where none is left, each reported before that it was gone.
+        let (index, message) = heard.ok()?;
+        if matches!(message, Some(Ok(Message::Defect(_)))) {
+            defect::note();
+        }
+        if self.members[index].gone {
+            return None;
+        }
+        let problem = match message {
+            None => return Some((index, self.gone(index))),
+            Some(Err(problem) | Ok(Message::Failed(problem) | Message::Defect(problem))) => problem,
+            Some(Ok(message)) => {
+                self.take(index, message);
                 return None;
             }
         };
-        let fate = match message {
-            None => self.gone(index),
-            Some(Err(problem)) => self.gives_up(index, problem),
-            Some(Ok(Message::Failed(problem))) => self.gives_up(index, problem),
-            Some(Ok(Message::Defect(problem))) => {
-                defect::note();
-                self.gives_up(index, problem)
-            }
-            Some(Ok(message)) => {
-                self.take(index, message);
-                Fate::Goes
-            }
-        };
-        Some((index, fate))
+        // It can't go on.
+        let member = &mut self.members[index];
+        member.leave();
+        Some((index, Fate::Fails(member.failed(problem))))
     }
 
     /// The first process that has been silent for too long. Only time counts in which this
@@ -420,31 +417,15 @@ impl Crew<'_, '_> {
 
     fn take(&mut self, index: usize, message: Message) {
         let member = &mut self.members[index];
-        if member.gone {
-            return;
-        }
         if let Message::Finished(end) = &message {
             member.finished = !end.interrupted || self.ordered != StopLevel::Run;
         }
         self.gathering.take(index, message);
     }
 
-    /// A process can't go on.
-    fn gives_up(&mut self, index: usize, problem: String) -> Fate {
-        let member = &mut self.members[index];
-        if member.gone {
-            return Fate::Goes;
-        }
-        member.leave();
-        Fate::Fails(member.failed(problem))
-    }
-
     /// A process has ended.
     fn gone(&mut self, index: usize) -> Fate {
         let member = &mut self.members[index];
-        if member.gone {
-            return Fate::Goes;
-        }
         member.leave();
         if member.finished {
             return Fate::Ends;
@@ -480,7 +461,7 @@ impl Crew<'_, '_> {
     fn emit(&mut self) {
         let seconds = self.clock.now().duration_since(self.began).as_secs();
         let late = seconds.checked_sub(1 + LATE).filter(|_| self.all_heard);
-        while let Some((mut record, requests)) = self.gathering.next(late) {
+        while let Some((mut record, requests)) = self.gathering.intervals.next(late) {
             let own = self.client.read().unwrap_or_default();
             record.client = Some(record.client.unwrap_or_default().plus(own));
             record.server = self.server.as_mut().and_then(Meter::read);

@@ -6,25 +6,24 @@
 
 use plimsoll_engine::worker::Established;
 use plimsoll_model::record::RequestRecord;
+use plimsoll_model::run::NegotiatedTls;
 use plimsoll_model::run::merge::IntervalMerger;
-use plimsoll_model::run::{IntervalRecord, NegotiatedTls};
 
 use super::wire::{End, Message, Ready};
 
 /// One load from several sources.
 pub(crate) struct Gathering {
     sources: Vec<Source>,
-    intervals: IntervalMerger,
+    pub(crate) intervals: IntervalMerger,
 }
 
 /// What one source has sent.
 #[derive(Default)]
-pub(crate) struct Source {
-    /// Connections that are up, while they come up.
-    pub(crate) connecting: u64,
-    pub(crate) ready: Option<Ready>,
+struct Source {
+    connecting: u64,
+    ready: Option<Ready>,
     /// It has carried its part out.
-    pub(crate) end: Option<End>,
+    end: Option<End>,
     /// Calls of its next interval.
     requests: Vec<RequestRecord>,
 }
@@ -37,8 +36,14 @@ impl Gathering {
         }
     }
 
-    pub(crate) fn sources(&self) -> impl Iterator<Item = &Source> {
-        self.sources.iter()
+    /// Every source has its connections, or has failed to make them.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.sources.iter().all(|source| source.ready.is_some())
+    }
+
+    /// Connections that are up, while they come up.
+    pub(crate) fn connecting(&self) -> u64 {
+        self.sources.iter().map(|source| source.connecting).sum()
     }
 
     /// How connecting went over all sources that are ready, and their workers.
@@ -77,24 +82,6 @@ impl Gathering {
             }
             Message::Failed(_) | Message::Defect(_) | Message::Alive => {}
         }
-    }
-
-    /// Nothing more comes of `source`.
-    pub(crate) fn gone(&mut self, source: usize) {
-        self.intervals.ended(source);
-    }
-
-    /// Nothing more comes at all.
-    pub(crate) fn all_gone(&mut self) {
-        self.intervals.all_ended();
-    }
-
-    /// The next interval: see [`IntervalMerger::next`].
-    pub(crate) fn next(
-        &mut self,
-        late: Option<u64>,
-    ) -> Option<(IntervalRecord, Vec<RequestRecord>)> {
-        self.intervals.next(late)
     }
 
     /// What the handshakes of all sources agreed on.

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use plimsoll_model::run::RunHeader;
 
 use super::super::leader::Charge;
-use super::super::objects::{self, Arrival, Digests};
+use super::super::objects::{self, Arrival, Digests, Head};
 use crate::problems::Source;
 
 pub(in crate::shards) fn arrival(shard: u32, of: u32, token: String, data: &str) -> Arrival {
@@ -26,9 +26,13 @@ pub(in crate::shards) fn arrival(shard: u32, of: u32, token: String, data: &str)
 pub(in crate::shards) fn charge(of: u32, barrier: Duration) -> Charge {
     Charge {
         own: arrival(0, of, "0@0".into(), "x"),
-        header: header(),
-        plan_toml: String::new(),
-        keep_requests: false,
+        head: Head {
+            version: objects::VERSION,
+            of,
+            keep_requests: false,
+            header: header(),
+            plan_toml: String::new(),
+        },
         url: "grpc://x".into(),
         barrier,
     }
