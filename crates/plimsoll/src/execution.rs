@@ -66,22 +66,20 @@ pub(crate) fn execute(
         abort_after: spec.load.abort_after.map(|p| p.0),
     };
     let run = match carry_out(job, process, by) {
-        // What was measured is shown all the same.
-        Err(ExecutionError::Unsaved(run, failure)) => {
-            match output.documents.json {
-                true => documents::print_json(&json::runs([&*run], None))?,
-                false => presentation::show(&run, output.screen())?,
+        Ok(run) => run,
+        Err(ExecutionError { failure, unsaved }) => {
+            match unsaved {
+                // What was measured is shown all the same.
+                Some(run) if output.documents.json => {
+                    documents::print_json(&json::runs([&*run], None))?;
+                }
+                Some(run) => presentation::show(&run, output.screen())?,
+                // Who reads reports learns there that the target was down.
+                None if never_began(&dir) => drop(write_page(&dir, &process.made)?),
+                None => {}
             }
             return Err(failure);
         }
-        Err(ExecutionError::Failed(failure)) => {
-            // Who reads reports learns there that the target was down.
-            if never_began(&dir) {
-                write_page(&dir, &process.made)?;
-            }
-            return Err(failure);
-        }
-        carried_out => carried_out?,
     };
     show(&run, &dir, output.screen(), &process.made)?;
     then(&run)?;
@@ -166,23 +164,22 @@ pub(crate) fn write_page(dir: &Path, made: &Made) -> Result<PathBuf, Failure> {
 }
 
 /// Why a plan was not carried out to its end.
-pub(crate) enum ExecutionError {
-    Failed(Failure),
+pub(crate) struct ExecutionError {
+    failure: Failure,
     /// It was, and its figures could not be kept.
-    Unsaved(Box<Run>, Failure),
+    unsaved: Option<Box<Run>>,
 }
 
 impl From<Failure> for ExecutionError {
     fn from(failure: Failure) -> ExecutionError {
-        ExecutionError::Failed(failure)
+        let unsaved = None;
+        ExecutionError { failure, unsaved }
     }
 }
 
 impl From<ExecutionError> for Failure {
     fn from(error: ExecutionError) -> Failure {
-        match error {
-            ExecutionError::Failed(failure) | ExecutionError::Unsaved(_, failure) => failure,
-        }
+        error.failure
     }
 }
 

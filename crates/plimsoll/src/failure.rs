@@ -39,15 +39,10 @@ impl Exit {
 
     /// What another process of the same run ended with.
     pub(crate) fn from_code(code: u8) -> Exit {
-        match code {
-            0 => Exit::Done,
-            2 => Exit::Usage,
-            70 => Exit::Defect,
-            90 => Exit::Invalid,
-            99 => Exit::ObjectiveMissed,
-            130 => Exit::Interrupted,
-            _ => Exit::Error,
-        }
+        use Exit::{Defect, Done, Error, Interrupted, Invalid, ObjectiveMissed, Usage};
+        let known = [Done, ObjectiveMissed, Invalid, Usage, Interrupted, Defect];
+        let found = known.into_iter().find(|exit| exit.code() == code);
+        found.unwrap_or(Error)
     }
 
     pub(crate) fn code(self) -> u8 {

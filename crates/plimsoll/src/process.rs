@@ -49,9 +49,7 @@ impl Process {
     /// # Errors
     /// As [`protocols::prepare`].
     pub(crate) fn prepare<'a>(&self, plan: &'a Plan) -> Result<protocols::Load<'a>, Failure> {
-        protocols::prepare(protocols::Asked {
-            plan,
-            trace: self.trace,
-        })
+        let trace = self.trace;
+        protocols::prepare(protocols::Asked { plan, trace })
     }
 }

@@ -102,8 +102,9 @@ impl<'a> Recording<'a> {
             self.writer.log(reason);
         }
         let kept = self.writer.finish(ending);
-        kept.map_err(|unsaved| {
-            ExecutionError::Unsaved(unsaved.run, cannot_keep(&unsaved.error, self.dir))
+        kept.map_err(|unsaved| ExecutionError {
+            failure: cannot_keep(&unsaved.error, self.dir),
+            unsaved: Some(unsaved.run),
         })
     }
 
