@@ -17,23 +17,23 @@ mod turning;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use plimsoll_model::Plan;
-use plimsoll_model::ladder::{Gate, LadderRecord, Part, Rung, Slice, turns};
+use plimsoll_model::ladder::{self, Gate, LadderRecord, Metric, Part, Rung, Slice, Volume, turns};
+use plimsoll_model::plan::{ChainCheck, Trust};
 use plimsoll_model::record::Times;
 use plimsoll_model::run::{Conditions, Run, SCHEMA_VERSION};
 use plimsoll_model::spec::{LadderSpec, RungSpec, Secured, Spec, Via};
 use plimsoll_model::units::Period;
-use plimsoll_report::quantity::planned;
+use plimsoll_report::quantity::{planned, time};
 
 use crate::console;
 use crate::documents::DocumentFlags;
-use crate::environment::Environment;
 use crate::execution::{self, cannot_keep};
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::planning;
 use crate::presentation;
 use crate::problems::{self, Source};
@@ -47,46 +47,72 @@ use slices::Rounds;
 use testbed::Testbed;
 use turning::Turning;
 
+/// The kind whose rungs are compared with each other.
+const LADDER: &str = "ladder";
+
 /// The warm-up of a slice or of turns takes no longer, unless configured otherwise.
 const LONGEST_WARMUP: Duration = Duration::from_secs(2);
 
 /// How long a slice is, unless configured otherwise.
 const SLICE: Duration = Duration::from_secs(2);
 
-/// What was asked on the command line, over what the plan's `[ladder]` says.
+/// What was asked on the command line.
 pub(crate) struct Asked<'a> {
     /// "ladder", "sweep": the end of the directory's name.
-    pub(crate) kind: &'a str,
-    pub(crate) rounds: Option<u32>,
-    /// Where the number is not given: the rounds that so many rungs need.
-    pub(crate) default_rounds: fn(usize) -> usize,
-    /// What has been measured so far, to stand behind what has been done.
-    pub(crate) so_far: fn(&LadderRecord) -> String,
-    pub(crate) slice: Option<Period>,
-    /// Calls a turn.
-    pub(crate) turn: Option<u32>,
-    /// What is measured besides turns.
-    pub(crate) parts: Option<&'a [String]>,
-    /// How well rungs that take turns are to be resolved.
-    pub(crate) resolution: Option<Period>,
-    /// Cores are kept from falling asleep between calls while rungs take turns.
-    pub(crate) keep_awake: Option<bool>,
-    pub(crate) budget: Option<Period>,
-    pub(crate) gates: &'a [Gate],
-    pub(crate) out: Option<&'a Path>,
+    pub(crate) kind: &'static str,
+    pub(crate) flags: &'a ClimbFlags,
+    pub(crate) source: &'a Source<'a>,
+    pub(crate) process: &'a Process,
+}
+
+impl Asked<'_> {
     /// Several machines make the load.
-    pub(crate) over_shards: bool,
-    /// They, once they are joined.
-    pub(crate) team: Option<&'a Team<'a>>,
+    fn over_shards(&self) -> bool {
+        self.flags.shards.are_asked_for()
+    }
+
+    fn plan(&self, spec: &Spec) -> Result<Plan, Failure> {
+        planning::plan(spec, &self.process.environment, self.source)
+    }
+}
+
+/// Shows what the rungs of `spec` come to, or has `measure` measure them; with other shards than the first, makes
+/// this one's part of the load.
+///
+/// # Errors
+/// Where the plan is wrong, servers do not start, and as `measure`.
+pub(crate) fn execute(
+    spec: &Spec,
+    asked: &Asked<'_>,
+    measure: impl FnOnce(Climb<'_>) -> Result<Exit, Failure>,
+) -> Result<Exit, Failure> {
+    let Asked { flags, process, .. } = asked;
+    let outline = Outline::of(spec, asked)?;
+    if flags.dry_run {
+        outline.show(&flags.documents)?;
+        return Ok(Exit::Done);
+    }
+    let of_step = |step| outline.load(step, asked);
+    Team::make(&flags.shards, process, of_step, |team| {
+        if team.is_some() && asked.kind == LADDER && flags.slice.is_none() {
+            console::notice(
+                "over shards rungs have slices, each a run of all shards: turns are taken by one clock, and shards have one each",
+            );
+        }
+        measure(Climb::prepare(outline.clone(), asked, team)?)
+    })
 }
 
 /// Everything made ready: directory, servers, plans.
-pub(crate) struct Climb {
+pub(crate) struct Climb<'a> {
+    process: &'a Process,
+    /// Several machines make the load.
+    team: Option<&'a Team<'a>>,
+    kind: &'static str,
     pub(crate) record: LadderRecord,
     pub(crate) dir: PathBuf,
     rungs: Vec<RungSpec>,
     plans: Vec<Plan>,
-    so_far: fn(&LadderRecord) -> String,
     /// Of slices, rung by rung.
     rounds: Vec<usize>,
     /// `None`: slices.
@@ -102,10 +128,11 @@ pub(crate) struct Climb {
 }
 
 /// What a climb is going to do, before anything is made ready for it.
-pub(crate) struct Outline {
+#[derive(Clone)]
+struct Outline {
     spec: Spec,
     name: String,
-    kind: String,
+    kind: &'static str,
     rungs: Vec<RungSpec>,
     /// Or why rungs have slices.
     turning: Result<Turning, String>,
@@ -120,18 +147,11 @@ pub(crate) struct Outline {
 impl Outline {
     /// # Errors
     /// Where the plan is wrong.
-    pub(crate) fn of(
-        spec: &Spec,
-        asked: &Asked<'_>,
-        source: &Source<'_>,
-    ) -> Result<Outline, Failure> {
+    fn of(spec: &Spec, asked: &Asked<'_>) -> Result<Outline, Failure> {
         let mut spec = spec.clone();
-        if let Some(resolution) = take_resolution(&mut spec) {
-            spec.ladder.get_or_insert_default().resolution = Some(resolution);
-        }
-        asked.note(&mut spec);
+        asked.flags.note(&mut spec);
         let options = spec.ladder.clone().unwrap_or_default();
-        let length = asked.slice.or(options.slice).map_or(SLICE, |p| p.0);
+        let length = options.slice.map_or(SLICE, |p| p.0);
         if length < Duration::from_millis(100) {
             return Err(Failure::usage(
                 "--slice: shorter than 100ms measures nothing",
@@ -140,19 +160,15 @@ impl Outline {
         }
         let listed = |spec: &Spec| {
             let rungs = spec.rungs();
-            rungs.map_err(|problem| problems::failure(vec![problem], source))
-        };
-        let gates = match asked.gates {
-            [] => options.fail_if.clone().unwrap_or_default(),
-            gates => gates.to_vec(),
+            rungs.map_err(|problem| problems::failure(vec![problem], asked.source))
         };
         let unserved = listed(&spec)?;
-        if asked.over_shards {
+        if asked.over_shards() {
             check_for_shards(&options, &unserved)?;
         }
         let turning = Turning::of(&spec, &unserved, asked)?;
         let in_calls = turning.as_ref().ok().filter(|t| t.timed.is_none());
-        let parts = parts::wanted(&spec, &unserved, asked, in_calls.copied())?;
+        let parts = parts::wanted(&options, &unserved, in_calls.copied())?;
         let length = turning.as_ref().map_or(length, |turning| turning.length);
         let sittings = turning.as_ref().map_or(1, |turning| turning.sittings);
         let timed = turning.as_ref().ok().and_then(|turning| turning.timed);
@@ -177,12 +193,15 @@ impl Outline {
             spec.load.warmup = warmup(&rungs[0]);
         }
         let name = spec.name.clone().unwrap_or_else(|| asked.kind.to_owned());
-        let rounds = asked
-            .rounds
-            .or(options.rounds)
-            .map_or_else(|| (asked.default_rounds)(rungs.len()), |n| n as usize);
+        let is_ladder = asked.kind == LADDER;
+        let rounds = match options.rounds {
+            Some(rounds) => rounds as usize,
+            None if is_ladder => ladder::fewest_rounds(rungs.len()),
+            None => 1,
+        };
+        let gates = options.fail_if.unwrap_or_default();
         // Gates compare slices of the same round, and a slice over shards takes long to start.
-        let is_whole = asked.kind == "ladder" || asked.over_shards || !gates.is_empty();
+        let is_whole = is_ladder || asked.over_shards() || !gates.is_empty();
         let rounds = match is_whole || turning.is_ok() {
             true => vec![rounds; rungs.len()],
             false => slices::divide(&mut rungs, rounds),
@@ -190,7 +209,7 @@ impl Outline {
         Ok(Outline {
             spec,
             name,
-            kind: asked.kind.to_owned(),
+            kind: asked.kind,
             rungs,
             turning,
             parts,
@@ -204,7 +223,7 @@ impl Outline {
     ///
     /// # Errors
     /// When stdout can't be written.
-    pub(crate) fn show(&self, documents: &DocumentFlags) -> Result<(), Failure> {
+    fn show(&self, documents: &DocumentFlags) -> Result<(), Failure> {
         presentation::show_plan(&self.spec.without_secrets(), &self.to_string(), documents)
     }
 
@@ -253,7 +272,7 @@ impl fmt::Display for Outline {
                 (longest * turning.sittings + self.length) * turning.stretches
             }
             Err(why) => {
-                if self.kind != "ladder" {
+                if self.kind != LADDER {
                     writeln!(f, "in slices, and no turns: {why}")?;
                 }
                 self.show_slices(f)?
@@ -280,16 +299,14 @@ impl fmt::Display for Outline {
     }
 }
 
-impl Climb {
+impl<'a> Climb<'a> {
     /// # Errors
     /// Where the plan is wrong, its directory can't be made, or a server does not start.
-    pub(crate) fn prepare(
-        spec: &Spec,
-        asked: &Asked<'_>,
-        environment: &Environment,
-        source: &Source<'_>,
-    ) -> Result<Climb, Failure> {
-        let outline = Outline::of(spec, asked, source)?;
+    fn prepare(
+        outline: Outline,
+        asked: &Asked<'a>,
+        team: Option<&'a Team<'a>>,
+    ) -> Result<Climb<'a>, Failure> {
         let metrics = outline.metrics();
         let Outline {
             spec,
@@ -304,7 +321,8 @@ impl Climb {
         } = outline;
         let options = spec.ladder.clone().unwrap_or_default();
         let own = spec.name.as_deref().unwrap_or_default();
-        let dir = execution::directory(asked.out, &format!("{own} {}", asked.kind));
+        let dir =
+            execution::directory(asked.flags.out.as_deref(), &format!("{own} {}", asked.kind));
         let text = spec.without_secrets().to_toml().map_err(Failure::error)?;
         execution::make_directory(&dir, "ladder", text)?;
         let servers = match &options.serve {
@@ -333,11 +351,11 @@ impl Climb {
         let testbed = Testbed::build(servers, &mut rungs, &dir)?;
         let plans = rungs
             .iter()
-            .map(|rung| planning::plan(&rung.spec, environment, source))
+            .map(|rung| asked.plan(&rung.spec))
             .collect::<Result<Vec<Plan>, Failure>>()?;
         let parts = parts
             .into_iter()
-            .map(|part| parts::rounds(part, metrics, &rungs, environment, source))
+            .map(|part| parts::rounds(part, metrics, &rungs, asked))
             .collect::<Result<Vec<Rounds>, Failure>>()?;
         let handshakes = prices::handshakes(&rungs, &plans, &parts);
         let has_tls = plans.iter().any(|plan| plan.tls.is_some());
@@ -376,7 +394,9 @@ impl Climb {
             rungs,
             plans,
             rounds,
-            so_far: asked.so_far,
+            process: asked.process,
+            team,
+            kind: asked.kind,
             turning: turning.ok(),
             awake: false,
             parts,
@@ -390,16 +410,11 @@ impl Climb {
     }
 
     /// Measures round by round; what was measured is kept after every slice, whatever ends
-    /// the climb. `team`: the shards that make each slice. `slice` makes of a run what the record keeps.
+    /// the climb.
     ///
     /// # Errors
     /// When a slice could not be measured, or the record can't be kept.
-    pub(crate) fn run(
-        &mut self,
-        process: &Process,
-        team: Option<&Team<'_>>,
-        slice: impl Fn(&Plan, &Run, String) -> Slice,
-    ) -> Result<(), Failure> {
+    pub(crate) fn run(&mut self) -> Result<(), Failure> {
         let outcome = match self.turning {
             None => {
                 let loads = self.rungs.iter().zip(&self.plans);
@@ -410,12 +425,32 @@ impl Climb {
                         .collect(),
                     rounds: self.rounds.clone(),
                 };
-                self.climb(&rounds, process, team, &slice)
+                self.climb(&rounds)
             }
-            Some(turning) => self.turns_and_parts(turning, process, &slice),
+            Some(turning) => self.turns_and_parts(turning),
         };
         self.keep()?;
         outcome
+    }
+
+    /// What the record keeps of a run.
+    fn slice(&self, plan: &Plan, run: &Run, name: String) -> Slice {
+        let limits = self.record.limits.as_ref();
+        Slice {
+            volume: limits.map(|limits| Volume::of(run, limits, verified(plan))),
+            ..Slice::of(run, name)
+        }
+    }
+
+    /// What has been measured so far, to stand behind what has been done: of a ladder the medians.
+    fn so_far(&self) -> String {
+        if self.kind != LADDER {
+            return String::new();
+        }
+        let median =
+            |rung: &Rung| Some(format!("{} {}", rung.name, time(rung.median(Metric::P50)?)));
+        let medians: Vec<String> = self.record.rungs.iter().filter_map(median).collect();
+        format!("  p50 so far: {}", medians.join(", "))
     }
 
     fn note_connections(&mut self, rung: usize, plan: &Plan, run: &Run) {
@@ -429,35 +464,26 @@ impl Climb {
             .map_err(|e| cannot_keep(&e, &self.dir))
     }
 
-    fn turns_and_parts(
-        &mut self,
-        turning: Turning,
-        process: &Process,
-        slice: &impl Fn(&Plan, &Run, String) -> Slice,
-    ) -> Result<(), Failure> {
-        self.take_turns(turning, process, slice)?;
+    fn turns_and_parts(&mut self, turning: Turning) -> Result<(), Failure> {
+        self.take_turns(turning)?;
         for rounds in std::mem::take(&mut self.parts) {
             if self.record.interrupted {
                 break;
             }
             self.keep()?;
-            self.climb(&rounds, process, None, slice)?;
+            self.climb(&rounds)?;
         }
         Ok(())
     }
 }
 
-/// `--resolve 1us`: a time, which can't be the addresses of a name that the flag is for otherwise.
-fn take_resolution(spec: &mut Spec) -> Option<Period> {
-    let given = spec.load.resolve.as_mut()?;
-    let at = given
-        .iter()
-        .position(|text| text.parse::<Period>().is_ok())?;
-    let resolution = given.remove(at).parse().ok();
-    if given.is_empty() {
-        spec.load.resolve = None;
+/// Signatures that a client of `plan` checks in a full handshake: the server's, and one of the
+/// chain where that is checked every time.
+fn verified(plan: &Plan) -> f64 {
+    match plan.tls.as_ref().map(|tls| (&tls.trust, tls.chain)) {
+        Some((Trust::Pinned(_) | Trust::Unchecked, _) | (_, ChainCheck::Once)) => 1.0,
+        Some((_, ChainCheck::Each)) | None => 2.0,
     }
-    resolution
 }
 
 /// What runs beside shard 0 is not there for the others.

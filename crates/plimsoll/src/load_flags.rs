@@ -232,7 +232,7 @@ macro_rules! lay {
 pub(crate) use lay;
 
 /// A flag that may be given again, where it was.
-fn listed<T: Clone>(typed: &[T]) -> Option<Vec<T>> {
+pub(crate) fn listed<T: Clone>(typed: &[T]) -> Option<Vec<T>> {
     Some(typed.to_vec()).filter(|typed| !typed.is_empty())
 }
 

@@ -3,14 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use plimsoll_model::ladder::{Gate, LadderRecord};
+use plimsoll_model::ladder::Gate;
 use plimsoll_model::spec::{LadderSpec, Spec};
 use plimsoll_model::units::Period;
 
-use super::Asked;
 use crate::documents::DocumentFlags;
 use crate::failure::Failure;
-use crate::load_flags::{LoadFlags, lay};
+use crate::load_flags::{LoadFlags, lay, listed};
 use crate::origins::Origins;
 use crate::planning::read;
 use crate::shards::identity::ShardFlags;
@@ -31,7 +30,7 @@ pub(crate) struct ClimbFlags {
 
     /// How long a slice is measured [default: 2s].
     #[arg(long, value_name = "TIME", help_heading = "Rounds")]
-    slice: Option<Period>,
+    pub(super) slice: Option<Period>,
 
     /// Calls a turn, where all variants are up together and take turns [default: 20].
     #[arg(
@@ -73,23 +72,31 @@ pub(crate) struct ClimbFlags {
 
     /// The directory of all runs [default: runs/<UTC time>-<name>-<command>].
     #[arg(long, value_name = "DIR", help_heading = "Output")]
-    out: Option<PathBuf>,
+    pub(super) out: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) documents: DocumentFlags,
 
     /// Show the plan, what would be measured and for how long, and don't run it.
     #[arg(long, help_heading = "Output")]
-    pub(crate) dry_run: bool,
+    pub(super) dry_run: bool,
 
     #[command(flatten)]
     pub(crate) load: LoadFlags,
 
     #[command(flatten)]
-    pub(crate) shards: ShardFlags,
+    pub(super) shards: ShardFlags,
 }
 
 impl ClimbFlags {
+    /// Nothing is asked for but the directory of all runs.
+    pub(crate) fn into_directory(out: Option<PathBuf>) -> ClimbFlags {
+        ClimbFlags {
+            out,
+            ..ClimbFlags::default()
+        }
+    }
+
     /// The plan in the file `plan` with the flags applied, and its text.
     ///
     /// # Errors
@@ -106,44 +113,34 @@ impl ClimbFlags {
         Ok((spec, text))
     }
 
-    /// `kind`, `default_rounds`, `so_far`: as in [`Asked`].
-    pub(crate) fn asked(
-        &self,
-        kind: &'static str,
-        default_rounds: fn(usize) -> usize,
-        so_far: fn(&LadderRecord) -> String,
-    ) -> Asked<'_> {
-        Asked {
-            kind,
-            rounds: self.rounds,
-            default_rounds,
-            so_far,
-            slice: self.slice,
-            turn: self.turn,
-            parts: self.parts.as_deref(),
-            resolution: self.resolution,
-            keep_awake: self.keep_awake.then_some(true),
-            budget: self.budget,
-            gates: &self.fail_if,
-            out: self.out.as_deref(),
-            over_shards: self.shards.are_asked_for(),
-            team: None,
+    /// The plan says what was asked in place of it, so that the plan that is kept repeats the same.
+    pub(super) fn note(&self, spec: &mut Spec) {
+        let resolution = take_resolution(spec);
+        let mut ladder = spec.ladder.take().unwrap_or_default();
+        ladder.resolution = resolution.or(ladder.resolution);
+        // Rungs take turns or have slices.
+        if self.slice.is_some() || self.rounds.is_some() {
+            ladder.turn = None;
         }
+        if self.turn.is_some() {
+            (ladder.slice, ladder.rounds) = (None, None);
+        }
+        lay!(self over ladder: slice, rounds, turn, resolution, budget, parts);
+        ladder.keep_awake = self.keep_awake.then_some(true).or(ladder.keep_awake);
+        ladder.fail_if = listed(&self.fail_if).or(ladder.fail_if);
+        spec.ladder = Some(ladder).filter(|ladder| *ladder != LadderSpec::default());
     }
 }
 
-impl Asked<'_> {
-    /// The plan says what was asked in place of it, so that the plan that is kept repeats the same.
-    pub(super) fn note(&self, spec: &mut Spec) {
-        let mut ladder = spec.ladder.clone().unwrap_or_default();
-        lay!(self over ladder: slice, rounds, turn, resolution, keep_awake, budget);
-        if let Some(parts) = self.parts {
-            ladder.parts = Some(parts.to_vec());
-        }
-        if !self.gates.is_empty() {
-            ladder.fail_if = Some(self.gates.to_vec());
-        }
-        let asked = ladder != LadderSpec::default();
-        spec.ladder = asked.then_some(ladder);
+/// `--resolve 1us`: a time, which can't be the addresses of a name that the flag is for otherwise.
+fn take_resolution(spec: &mut Spec) -> Option<Period> {
+    let given = spec.load.resolve.as_mut()?;
+    let at = given
+        .iter()
+        .position(|text| text.parse::<Period>().is_ok())?;
+    let resolution = given.remove(at).parse().ok();
+    if given.is_empty() {
+        spec.load.resolve = None;
     }
+    resolution
 }

@@ -8,15 +8,12 @@ use plimsoll_model::Plan;
 use plimsoll_model::ladder::pieces::MORE_ROUNDS;
 use plimsoll_model::ladder::{self, Part};
 use plimsoll_model::run::MANY_CONNECTIONS;
-use plimsoll_model::spec::{RungSpec, Secured, Spec};
+use plimsoll_model::spec::{LadderSpec, RungSpec, Secured, Spec};
 use plimsoll_model::units::Period;
 
 use super::turning::Turning;
 use super::{Asked, Rounds};
-use crate::environment::Environment;
 use crate::failure::Failure;
-use crate::planning;
-use crate::problems::Source;
 
 /// Long enough for some hundred calls, and as short as rounds have to be.
 pub(super) const SLICE: Duration = Duration::from_millis(200);
@@ -31,22 +28,20 @@ const CONNECTIONS: u64 = 500;
 /// Within it, a slice of resumed connections makes its full handshake.
 const FIRST_TICKET: Duration = Duration::from_millis(20);
 
-/// The parts that are asked for, or those that can be measured.
+/// The parts that are asked for, or those that can be measured. `turning`: of calls.
 ///
 /// # Errors
 /// A name that is no part, or a part that these rungs can't have.
 pub(super) fn wanted(
-    spec: &Spec,
+    options: &LadderSpec,
     rungs: &[RungSpec],
-    asked: &Asked<'_>,
     turning: Option<Turning>,
 ) -> Result<Vec<Part>, Failure> {
-    let options = spec.ladder.clone().unwrap_or_default();
     let served = options.serve.is_some();
     let kept = |rung: &RungSpec| rung.spec.load.reuse.as_deref() != Some("never");
     let is_secured = |rung: &RungSpec| rung.secured != Secured::Off;
     let all_kept = rungs.iter().all(kept);
-    let Some(names) = asked.parts.or(options.parts.as_deref()) else {
+    let Some(names) = options.parts.as_deref() else {
         if turning.is_none() {
             return Ok(Vec::new());
         }
@@ -114,14 +109,13 @@ pub(super) fn rounds(
     part: Part,
     metrics: usize,
     rungs: &[RungSpec],
-    environment: &Environment,
-    source: &Source<'_>,
+    asked: &Asked<'_>,
 ) -> Result<Rounds, Failure> {
     let loads = rungs
         .iter()
         .map(|rung| {
             let spec = load(part, rung);
-            let mut plan: Plan = planning::plan(&spec, environment, source)?;
+            let mut plan = asked.plan(&spec)?;
             plan.load.last_core = true;
             plan.load.count_bytes = matches!(part, Part::Connections | Part::Resumed);
             Ok((spec, plan))

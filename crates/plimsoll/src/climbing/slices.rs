@@ -9,30 +9,24 @@ use std::time::Duration;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::Plan;
 use plimsoll_model::ladder::pieces::{pieces, takes_part};
-use plimsoll_model::ladder::{self, Part, Slice};
-use plimsoll_model::run::Run;
+use plimsoll_model::ladder::{self, Part};
 use plimsoll_model::spec::{RungSpec, Spec};
 use plimsoll_model::units::Period;
 use plimsoll_report::quantity::planned;
 use serde::{Deserialize, Serialize};
 
 use super::testbed::Company;
-use super::{Climb, Outline};
-use crate::environment::Environment;
+use super::{Asked, Climb, Outline};
 use crate::execution::{self, By};
-use crate::failure::{Exit, Failure};
-use crate::planning;
-use crate::problems::Source;
-use crate::process::Process;
+use crate::failure::Failure;
 use crate::progress::Series;
-use crate::shards::Team;
 
 /// The warm-up of a piece is divided like its slice, but no shorter: every client has to get its first ticket in it.
 const SHORTEST_WARMUP: Duration = Duration::from_millis(200);
 
 /// What distinguishes a slice: of this all shards make the same plan.
 #[derive(Debug, Serialize, Deserialize)]
-struct Step {
+pub(super) struct Step {
     /// From 0.
     rung: usize,
 }
@@ -107,26 +101,19 @@ impl Outline {
         Ok(self.in_slices())
     }
 
-    /// Makes this shard's part of each slice that shard 0 announces.
+    /// The load of a slice that shard 0 announces.
     ///
     /// # Errors
-    /// Where the plan is wrong, or a run is over for this shard.
-    pub(crate) fn follow(
-        &self,
-        team: &Team<'_>,
-        environment: &Environment,
-        source: &Source<'_>,
-    ) -> Result<Exit, Failure> {
-        team.follow(|step: Step| {
-            let rung = self.rungs.get(step.rung).ok_or_else(|| {
-                Failure::error(format_args!(
-                    "shard 0 has a rung {}, and this shard has {}: give all shards the same plan and flags",
-                    step.rung + 1,
-                    self.rungs.len()
-                ))
-            })?;
-            Ok((rung.spec.clone(), planning::plan(&rung.spec, environment, source)?))
-        })
+    /// Where the plan is wrong, or not that of shard 0.
+    pub(super) fn load(&self, step: Step, asked: &Asked<'_>) -> Result<(Spec, Plan), Failure> {
+        let rung = self.rungs.get(step.rung).ok_or_else(|| {
+            Failure::error(format_args!(
+                "shard 0 has a rung {}, and this shard has {}: give all shards the same plan and flags",
+                step.rung + 1,
+                self.rungs.len()
+            ))
+        })?;
+        Ok((rung.spec.clone(), asked.plan(&rung.spec)?))
     }
 }
 
@@ -157,14 +144,9 @@ pub(super) fn divide(rungs: &mut [RungSpec], rounds: usize) -> Vec<usize> {
     rungs.iter_mut().map(&mut divide).collect()
 }
 
-impl Climb {
-    pub(super) fn climb(
-        &mut self,
-        all: &Rounds,
-        process: &Process,
-        team: Option<&Team<'_>>,
-        slice: &impl Fn(&Plan, &Run, String) -> Slice,
-    ) -> Result<(), Failure> {
+impl Climb<'_> {
+    pub(super) fn climb(&mut self, all: &Rounds) -> Result<(), Failure> {
+        let process = self.process;
         let rounds = all.rounds.iter().copied().max().unwrap_or_default();
         let orders = ladder::order(self.rungs.len(), rounds, self.record.seed);
         // Dropped at the end, it gives the terminal back before anything else is shown.
@@ -206,7 +188,7 @@ impl Climb {
                     progress,
                     abort_after: None,
                 };
-                let run = match team {
+                let run = match self.team {
                     None => execution::carry_out(job, process, By::Machine).map_err(Failure::from),
                     Some(team) => team.lead(Step { rung }, job),
                 };
@@ -216,7 +198,7 @@ impl Climb {
                 }
                 let run = run?;
                 // The k-th slices of two rungs are of the same round wherever they are compared: each has one a round.
-                let mut slice = slice(plan, &run, name);
+                let mut slice = self.slice(plan, &run, name);
                 self.testbed.after(rung, &before, &run, &mut slice);
                 self.note_connections(rung, plan, &run);
                 let measured = &mut self.record.rungs[rung];
@@ -227,7 +209,7 @@ impl Climb {
                 self.keep()?;
             }
             if all.part.is_none() {
-                let (n, so_far) = (round + 1, (self.so_far)(&self.record));
+                let (n, so_far) = (round + 1, self.so_far());
                 series.notice(format_args!("round {n} of {rounds}{so_far}"));
             }
         }

@@ -8,13 +8,12 @@ use plimsoll_model::plan::begins;
 use plimsoll_model::spec::{LadderSpec, RungSpec, Spec};
 use plimsoll_report::quantity::planned;
 
-use super::{Asked, SLICE};
+use super::SLICE;
 
 /// From a turn's beginning to the next one's, and how many each rung has; or why they can't be taken.
 pub(super) fn turns(
     spec: &Spec,
     rungs: &[RungSpec],
-    asked: &Asked<'_>,
     options: &LadderSpec,
 ) -> Result<(Duration, u32), String> {
     let no = |why: &str| Err(why.to_owned());
@@ -28,10 +27,8 @@ pub(super) fn turns(
     if any(|spec| !spec.objective.is_empty() || spec.load.precision.is_some()) {
         return no("objectives and load.precision are judged by whole slices");
     }
-    let compares = !asked.gates.is_empty() || options.fail_if.is_some();
-    let resolves = asked.resolution.or(options.resolution).is_some();
-    let turns = asked.turn.or(options.turn).is_some() || resolves;
-    if compares || turns || asked.parts.is_some() || options.parts.is_some() {
+    let turns = options.turn.is_some() || options.resolution.is_some();
+    if turns || options.fail_if.is_some() || options.parts.is_some() {
         return no(
             "turns at full load are of a time: they have no calls, gates, resolution or parts",
         );

@@ -6,22 +6,20 @@ use std::time::Duration;
 use plimsoll_engine::Clock;
 use plimsoll_engine::awake::Awake;
 use plimsoll_engine::worker::StopLevel;
-use plimsoll_model::Plan;
 use plimsoll_model::ladder::turns::{
     self, CALLS, FEWEST_SITTINGS, LEFT_OUT, Measured, TurnsRecord,
 };
-use plimsoll_model::ladder::{ALPHA, Gated, InTurns, Passage, Slice};
+use plimsoll_model::ladder::{ALPHA, Gated, InTurns, Passage};
 use plimsoll_model::plan::Turns;
-use plimsoll_model::run::{MANY_CONNECTIONS, Run};
+use plimsoll_model::run::MANY_CONNECTIONS;
 use plimsoll_model::schedule::Schedule;
 use plimsoll_model::schedule::turns::order;
 use plimsoll_model::spec::{LadderSpec, RateSpec, RungSpec, Spec};
 use plimsoll_report::quantity::time;
 
 use super::testbed::Company;
-use super::{Asked, Climb, prices, timed};
+use super::{Asked, Climb, LADDER, timed};
 use crate::failure::Failure;
-use crate::process::Process;
 use crate::progress::Series;
 use crate::together::{self, NOTICE, Part};
 
@@ -49,7 +47,7 @@ const FEWEST_ROUNDS_TO_DIVIDE: f64 = 100.0;
 const MAX_RUNGS: usize = 16;
 
 /// How rungs take turns.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Turning {
     pub(super) calls: u32,
     left_out: u32,
@@ -81,8 +79,7 @@ impl Turning {
     ) -> Result<Result<Turning, String>, Failure> {
         let options = spec.ladder.clone().unwrap_or_default();
         let turning = Turning::wanted(spec, rungs, asked, &options)?;
-        let resolves = asked.resolution.is_some() || options.resolution.is_some();
-        if turning.is_err() && resolves {
+        if turning.is_err() && options.resolution.is_some() {
             return Err(Failure::usage(
                 "ladder.resolution (--resolution): these rungs have slices, and only turns go on until they are resolved",
                 "leave it out, or let the rungs take turns: --turn 20",
@@ -97,14 +94,10 @@ impl Turning {
         asked: &Asked<'_>,
         options: &LadderSpec,
     ) -> Result<Result<Turning, String>, Failure> {
-        let asked_for = || Ok(Err("slices or rounds are asked for".to_owned()));
-        if asked.slice.is_some() || asked.rounds.is_some() {
-            return asked_for();
-        }
-        let wanted = asked.turn.or(options.turn);
-        if asked.turn.is_none() && (options.slice.is_some() || options.rounds.is_some()) {
+        let wanted = options.turn;
+        if options.slice.is_some() || options.rounds.is_some() {
             return match wanted {
-                None => asked_for(),
+                None => Ok(Err("slices or rounds are asked for".to_owned())),
                 Some(_) => Err(Failure::usage(
                     "ladder.turn: with ladder.slice or ladder.rounds",
                     "rungs take turns or have rounds of slices: leave one of them out",
@@ -112,8 +105,8 @@ impl Turning {
             };
         }
         let full_load = match asked.kind {
-            "ladder" => Ok(None),
-            _ => timed::turns(spec, rungs, asked, options).map(Some),
+            LADDER => Ok(None),
+            _ => timed::turns(spec, rungs, options).map(Some),
         };
         let obstacle = obstacle(spec, rungs, asked, wanted.is_some());
         if let Some(obstacle) = obstacle.or(full_load.as_ref().err().cloned()) {
@@ -128,14 +121,11 @@ impl Turning {
         if let Ok(Some((slot, rounds))) = full_load {
             return Ok(Ok(Turning {
                 calls: 1,
-                left_out: 0,
                 timed: Some((slot, rounds)),
                 length: slot * rungs.len() as u32 * rounds,
-                keep_awake: false,
-                resolution_us: None,
                 stretches: 1,
                 sittings: 1,
-                renews: false,
+                ..Turning::default()
             }));
         }
         let calls = wanted.unwrap_or(CALLS);
@@ -154,9 +144,8 @@ impl Turning {
                 "leave out fewer, or give turns more calls: ladder.turn (--turn)",
             ));
         }
-        let resolution = asked.resolution.or(options.resolution);
-        let gated = !asked.gates.is_empty() || options.fail_if.is_some();
-        let budget = asked.budget.or(options.budget);
+        let (resolution, budget) = (options.resolution, options.budget);
+        let gated = options.fail_if.is_some();
         if budget.is_some() && resolution.is_none() && !gated {
             return Err(Failure::usage(
                 "ladder.budget (--budget): nothing is asked for that could take longer",
@@ -182,7 +171,7 @@ impl Turning {
             left_out,
             timed: None,
             length: stretch,
-            keep_awake: asked.keep_awake.or(options.keep_awake).unwrap_or(false),
+            keep_awake: options.keep_awake.unwrap_or(false),
             resolution_us: resolution.map(|p| p.0.as_secs_f64() * 1e6),
             stretches: (stretches as u32).clamp(1, MAX_STRETCHES),
             sittings: sittings(spec, rungs, options, calls, stretch),
@@ -224,7 +213,7 @@ fn sittings(
 /// Why the rungs can't take turns.
 fn obstacle(spec: &Spec, rungs: &[RungSpec], asked: &Asked<'_>, wanted: bool) -> Option<String> {
     let load = &spec.load;
-    let is_ladder = asked.kind == "ladder";
+    let is_ladder = asked.kind == LADDER;
     let schedule = |rung: &RungSpec| {
         let load = &rung.spec.load;
         (
@@ -238,7 +227,7 @@ fn obstacle(spec: &Spec, rungs: &[RungSpec], asked: &Asked<'_>, wanted: bool) ->
     };
     let served = spec.ladder.as_ref().is_some_and(|l| l.serve.is_some());
     let connections = |rung: &RungSpec| rung.spec.load.connections.unwrap_or(1);
-    if asked.over_shards {
+    if asked.over_shards() {
         return Some("turns are taken by one clock, and shards have one each".to_owned());
     }
     if rungs.len() < 2 {
@@ -274,20 +263,15 @@ fn obstacle(spec: &Spec, rungs: &[RungSpec], asked: &Asked<'_>, wanted: bool) ->
     None
 }
 
-impl Climb {
+impl Climb<'_> {
     /// Measures all rungs together, each in its turns, for as long as is asked for or until what is asked
     /// for is known; what was measured is in the record.
     ///
     /// # Errors
     /// When one of the rungs could not be measured.
-    pub(super) fn take_turns(
-        &mut self,
-        turning: Turning,
-        process: &Process,
-        slice: &impl Fn(&Plan, &Run, String) -> Slice,
-    ) -> Result<(), Failure> {
+    pub(super) fn take_turns(&mut self, turning: Turning) -> Result<(), Failure> {
         if turning.timed.is_some() {
-            return self.sitting(turning, 1, process, slice).map(drop);
+            return self.sitting(turning, 1).map(drop);
         }
         let besides = self.parts.iter().filter_map(|rounds| rounds.part);
         let besides = besides.map(|part| part.metrics().len()).sum();
@@ -295,10 +279,10 @@ impl Climb {
         let alpha = ALPHA / f64::from(turning.stretches);
         let mut all: Vec<Measured> = Vec::new();
         let (clock, mut due) = (Clock::new(), NOTICE);
-        let series = Series::new(process.progress);
+        let series = Series::new(self.process.progress);
         let sittings = turning.stretches * turning.sittings;
         for sitting in 1..=sittings {
-            let more = self.sitting(turning, sitting, process, slice)?;
+            let more = self.sitting(turning, sitting)?;
             match turning.renews {
                 _ if all.is_empty() => all = more,
                 true => Measured::extend_afresh(&mut all, more),
@@ -308,7 +292,7 @@ impl Climb {
                 let elapsed = Duration::from_nanos(clock.now().0);
                 if elapsed >= due {
                     due = elapsed + NOTICE;
-                    let so_far = (self.so_far)(&self.record);
+                    let so_far = self.so_far();
                     series.notice(format_args!("sitting {sitting} of {sittings}{so_far}"));
                 }
                 continue;
@@ -355,13 +339,7 @@ impl Climb {
     }
 
     /// `sitting`: from 1.
-    fn sitting(
-        &mut self,
-        turning: Turning,
-        sitting: u32,
-        process: &Process,
-        slice: &impl Fn(&Plan, &Run, String) -> Slice,
-    ) -> Result<Vec<Measured>, Failure> {
+    fn sitting(&mut self, turning: Turning, sitting: u32) -> Result<Vec<Measured>, Failure> {
         let of = self.rungs.len() as u32;
         let seed = self.record.seed.wrapping_add(u64::from(sitting - 1));
         let turns = |index| Turns {
@@ -397,10 +375,10 @@ impl Climb {
             .collect();
         let what = format!("{} rungs, in turns", plans.len());
         let awake = turning.keep_awake.then(Awake::keep).flatten();
-        let runs = together::run(&parts, &what, process)?;
+        let runs = together::run(&parts, &what, self.process)?;
         self.awake = awake.is_some();
         drop(awake);
-        self.record.interrupted = process.stop.level() != StopLevel::Run;
+        self.record.interrupted = self.process.stop.level() != StopLevel::Run;
         let mut all = Vec::new();
         for (rung, (plan, run)) in plans.iter().zip(&runs).enumerate() {
             let stages = plan.load.stages.iter().map(|stage| stage.warmup).collect();
@@ -417,15 +395,14 @@ impl Climb {
                 measured.interval(&interval);
             })
             .map_err(Failure::error)?;
-            let mut slice = slice(plan, run, directory(rung, sitting));
+            let mut slice = self.slice(plan, run, directory(rung, sitting));
             self.testbed.after(rung, &before[rung], run, &mut slice);
             if plan.keep_requests {
                 slice.p50_us = measured.quantile_us(0.5).or(slice.p50_us);
                 slice.p99_us = measured.quantile_us(0.99);
             }
-            let record = &mut self.record.rungs[rung];
-            prices::note_connections(plan, run, &mut self.connections[rung], record);
-            record.slices.push(slice);
+            self.note_connections(rung, plan, run);
+            self.record.rungs[rung].slices.push(slice);
             all.push(measured);
         }
         let pids = runs.iter().map(|run| &*run.header.server_pids);

@@ -71,7 +71,7 @@ pub(crate) fn execute(arguments: &Picked<Entry>, process: &Process) -> Result<Ex
         environment.value(name)
     })?;
     if spec.ladder.is_some() {
-        return sweep::typed(&spec, output, environment, process);
+        return sweep::typed(&spec, output, process);
     }
     let plan = planning::plan(&spec, environment, &Source::Flags)?;
     execution::execute(&spec, &plan, output, process, By::Machine, |run| {

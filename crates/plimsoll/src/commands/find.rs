@@ -25,7 +25,6 @@ use plimsoll_report::search as shown;
 use serde::{Deserialize, Serialize};
 
 use crate::documents::{DocumentFlags, Screen};
-use crate::environment::Environment;
 use crate::execution::{self, By, cannot_keep};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::{LoadFlags, lay};
@@ -119,12 +118,11 @@ const SETTLE: Duration = Duration::from_millis(300);
 const LOST_AFTER: Duration = Duration::from_secs(1);
 
 pub(crate) fn execute(arguments: &Arguments, process: &Process) -> Result<Exit, Failure> {
-    let environment = &process.environment;
     let (mut spec, text) = read(&arguments.plan)?;
     let source = Source::of(&arguments.plan, &text);
     arguments.apply(&mut spec, &process.origins)?;
     let start_per_s = begin(&mut spec);
-    let plan = planning::plan(&spec, environment, &source)?;
+    let plan = planning::plan(&spec, &process.environment, &source)?;
     check(&plan)?;
     let goal = spec
         .goal(&plan, start_per_s)
@@ -134,42 +132,36 @@ pub(crate) fn execute(arguments: &Arguments, process: &Process) -> Result<Exit, 
         presentation::show_plan(&filled_in, &outline(&plan, &goal), &arguments.documents)?;
         return Ok(Exit::Done);
     }
-    let identity = arguments.shards.identity(|name| environment.value(name))?;
-    let team = Team::of(identity.as_ref(), process)?;
     let setting = Setting {
-        name: plan.name.clone(),
+        name: &plan.name,
         spec,
         drain: drain(&plan),
-        environment,
+        process,
         source,
     };
-    if let Some(team) = team.as_ref().filter(|team| !team.leads()) {
-        return team.follow(|attempt: Attempt| setting.trial(attempt));
-    }
-    let dir = execution::directory(arguments.out.as_deref(), &format!("{} search", plan.name));
-    let implied_errors_share =
-        (!plan.objectives.iter().any(|o| o.metric == Metric::Errors)).then_some(IMPLIED_ERRORS);
-    let mut hunt = Hunt {
-        record: SearchRecord {
-            schema_version: SCHEMA_VERSION,
-            name: plan.name.clone(),
-            target: plan.target.url.clone(),
-            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
-            started_at: Timestamp::now(),
-            conditions: Some(Conditions::of(std::slice::from_ref(&plan))),
-            objectives: plan.objectives.iter().map(|o| o.text.clone()).collect(),
-            implied_errors_share,
-            goal,
-            trials: Vec::new(),
-            finding: None,
-            interrupted: false,
-        },
-        setting,
-        dir,
-        process,
-        team: team.as_ref(),
-    };
-    Team::end_with(hunt.team, || {
+    let of_attempt = |attempt: Attempt| setting.trial(attempt);
+    Team::make(&arguments.shards, process, of_attempt, |team| {
+        let implied = !plan.objectives.iter().any(|o| o.metric == Metric::Errors);
+        let mut hunt = Hunt {
+            record: SearchRecord {
+                schema_version: SCHEMA_VERSION,
+                name: plan.name.clone(),
+                target: plan.target.url.clone(),
+                tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+                started_at: Timestamp::now(),
+                conditions: Some(Conditions::of(std::slice::from_ref(&plan))),
+                objectives: plan.objectives.iter().map(|o| o.text.clone()).collect(),
+                implied_errors_share: implied.then_some(IMPLIED_ERRORS),
+                goal,
+                trials: Vec::new(),
+                finding: None,
+                interrupted: false,
+            },
+            dir: execution::directory(arguments.out.as_deref(), &format!("{} search", plan.name)),
+            setting: &setting,
+            process,
+            team,
+        };
         hunt.carry_out(&plan, arguments.documents.screen())
     })
 }
@@ -263,11 +255,11 @@ fn check(plan: &Plan) -> Result<(), Failure> {
 
 /// What all trials are made of.
 struct Setting<'a> {
-    name: String,
+    name: &'a str,
     spec: Spec,
     /// How long a trial drains, where the plan does not say: none changes what that is made of.
     drain: Duration,
-    environment: &'a Environment,
+    process: &'a Process,
     source: Source<'a>,
 }
 
@@ -289,7 +281,7 @@ impl Setting<'_> {
         load.duration = Some(Period(attempt.length));
         load.warmup.get_or_insert(Period(warmup(attempt.length)));
         load.drain.get_or_insert(Period(self.drain));
-        let plan = planning::plan(&spec, self.environment, &self.source)?;
+        let plan = planning::plan(&spec, &self.process.environment, &self.source)?;
         Ok((spec, plan))
     }
 }
@@ -297,7 +289,7 @@ impl Setting<'_> {
 /// A search under way.
 struct Hunt<'a> {
     record: SearchRecord,
-    setting: Setting<'a>,
+    setting: &'a Setting<'a>,
     dir: PathBuf,
     process: &'a Process,
     /// The shards that make the trials, where there are others than this process.
@@ -306,7 +298,9 @@ struct Hunt<'a> {
 
 impl Hunt<'_> {
     fn carry_out(&mut self, plan: &Plan, screen: Screen) -> Result<Exit, Failure> {
-        self.prepare(plan)?;
+        let text = self.setting.spec.filled_in(plan).to_toml();
+        execution::make_directory(&self.dir, "search", text.map_err(Failure::error)?)?;
+        self.keep()?;
         let series = Series::new(self.process.progress);
         let outcome = self.search(&series);
         // The terminal is given back before anything else is shown.
@@ -314,14 +308,10 @@ impl Hunt<'_> {
         // What was found until then stays, whatever ended the search.
         self.keep()?;
         outcome?;
-        self.conclude(screen)
-    }
-
-    /// Makes the directory, with the plan in it.
-    fn prepare(&self, plan: &Plan) -> Result<(), Failure> {
-        let text = self.setting.spec.filled_in(plan).to_toml();
-        execution::make_directory(&self.dir, "search", text.map_err(Failure::error)?)?;
-        self.keep()
+        execution::show_all(&self.dir, screen, &self.process.made, |options| {
+            shown::render(&self.record, options)
+        })?;
+        Ok(self.exit())
     }
 
     fn keep(&self) -> Result<(), Failure> {
@@ -452,14 +442,6 @@ impl Hunt<'_> {
             exact_rate(trial.rate_per_s),
             shown::verdict(&trial.verdict),
         )
-    }
-
-    /// Shows what was found, and writes the page.
-    fn conclude(&self, screen: Screen) -> Result<Exit, Failure> {
-        execution::show_all(&self.dir, screen, &self.process.made, |options| {
-            shown::render(&self.record, options)
-        })?;
-        Ok(self.exit())
     }
 
     fn exit(&self) -> Exit {

@@ -3,23 +3,17 @@
 use std::path::Path;
 
 use clap::Args;
-use plimsoll_model::ladder::{self, LadderRecord, Metric, Slice};
 use plimsoll_model::spec::{CallSpec, LadderSpec, RungTable, Spec, schemes_like};
 use plimsoll_protocols::flags::RowFlags;
 use plimsoll_protocols::registry::{self, DefaultFlags};
 use plimsoll_report::ladder as shown;
-use plimsoll_report::quantity::time;
 
-use crate::climbing::{Climb, ClimbFlags, Outline};
-use crate::console;
-use crate::documents::{Made, Screen};
-use crate::environment::Environment;
+use crate::climbing::{self, Asked, ClimbFlags};
 use crate::execution;
 use crate::failure::{Exit, Failure};
 use crate::origins::{Origins, Strength};
 use crate::problems::{self, Source};
 use crate::process::Process;
-use crate::shards::Team;
 
 /// Measure variants of a plan, or services beside each other, and report what each adds.
 ///
@@ -49,12 +43,8 @@ pub(crate) struct Arguments {
     rows: RowFlags,
 }
 
-pub(crate) fn execute(
-    arguments: &Arguments,
-    origins: &Origins,
-    environment: &Environment,
-    process: &Process,
-) -> Result<Exit, Failure> {
+pub(crate) fn execute(arguments: &Arguments, process: &Process) -> Result<Exit, Failure> {
+    let origins = &process.origins;
     let flags = &arguments.climb;
     let services: Vec<(&str, &str)> = arguments.what.iter().filter_map(|w| service(w)).collect();
     let (mut spec, text) = match arguments.what.as_slice() {
@@ -83,27 +73,22 @@ pub(crate) fn execute(
         },
         false => Source::Flags,
     };
-    let mut asked = flags.asked("ladder", ladder::fewest_rounds, so_far);
-    if flags.dry_run {
-        Outline::of(&spec, &asked, &source)?.show(&flags.documents)?;
-        return Ok(Exit::Done);
-    }
-    let identity = flags.shards.identity(|name| environment.value(name))?;
-    let team = Team::of(identity.as_ref(), process)?;
-    if let Some(team) = team.as_ref().filter(|team| !team.leads()) {
-        return Outline::of(&spec, &asked, &source)?.follow(team, environment, &source);
-    }
-    if asked.over_shards && asked.slice.is_none() {
-        console::notice(
-            "over shards rungs have slices, each a run of all shards: turns are taken by one clock, and shards have one each",
-        );
-    }
-    asked.team = team.as_ref();
-    Team::end_with(asked.team, || {
-        let mut climb = Climb::prepare(&spec, &asked, environment, &source)?;
-        climb.run(process, asked.team, |_, run, name| Slice::of(run, name))?;
-        let screen = flags.documents.screen();
-        conclude(&climb.record, &climb.dir, screen, &process.made)
+    let asked = Asked {
+        kind: "ladder",
+        flags,
+        source: &source,
+        process,
+    };
+    climbing::execute(&spec, &asked, |mut climb| {
+        climb.run()?;
+        let (record, made) = (&climb.record, &process.made);
+        execution::show_all(&climb.dir, flags.documents.screen(), made, |options| {
+            shown::render(record, options)
+        })?;
+        Ok(match record.interrupted {
+            true => Exit::Interrupted,
+            false => Exit::of(record.conclusion()),
+        })
     })
 }
 
@@ -158,28 +143,4 @@ impl Arguments {
         });
         Ok(spec)
     }
-}
-
-/// The medians so far.
-fn so_far(record: &LadderRecord) -> String {
-    let medians: Vec<String> = record
-        .rungs
-        .iter()
-        .filter_map(|rung| Some(format!("{} {}", rung.name, time(rung.median(Metric::P50)?))))
-        .collect();
-    format!("  p50 so far: {}", medians.join(", "))
-}
-
-fn conclude(
-    record: &LadderRecord,
-    dir: &Path,
-    screen: Screen,
-    made: &Made,
-) -> Result<Exit, Failure> {
-    execution::show_all(dir, screen, made, |options| shown::render(record, options))?;
-    Ok(if record.interrupted {
-        Exit::Interrupted
-    } else {
-        Exit::of(record.conclusion())
-    })
 }

@@ -239,8 +239,8 @@ fn carry_out(
     match cli.command {
         Chosen::Run(arguments) => run::execute(&arguments, &process()?),
         Chosen::Find(arguments) => find::execute(&arguments, &process()?),
-        Chosen::Ladder(arguments) => ladder::execute(&arguments, origins, environment, &process()?),
-        Chosen::Sweep(arguments) => sweep::execute(&arguments, origins, environment, &process()?),
+        Chosen::Ladder(arguments) => ladder::execute(&arguments, &process()?),
+        Chosen::Sweep(arguments) => sweep::execute(&arguments, &process()?),
         Chosen::Shard(arguments) => shard::execute(&arguments, &process()?),
         Chosen::Stack(arguments) => stack::execute(&arguments, process),
         Chosen::Call(arguments) => calling::execute(&arguments, &process()?),

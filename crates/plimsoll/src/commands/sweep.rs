@@ -5,23 +5,20 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use plimsoll_engine::tls::limits;
-use plimsoll_model::ladder::{LadderRecord, Slice, Volume};
-use plimsoll_model::plan::{ChainCheck, Group, Plan, Suite, Trust};
+use plimsoll_model::ladder::LadderRecord;
+use plimsoll_model::plan::{Group, Plan, Suite};
 use plimsoll_model::spec::Spec;
 use plimsoll_protocols::registry::sweeping;
 use plimsoll_report::sweep as shown;
 
-use crate::climbing::{Asked, Climb, ClimbFlags, Outline};
+use crate::climbing::{self, Asked, ClimbFlags};
 use crate::console;
 use crate::documents::{Made, Screen};
-use crate::environment::Environment;
 use crate::execution::{self, OutputFlags};
 use crate::failure::{Exit, Failure};
-use crate::origins::Origins;
 use crate::presentation;
 use crate::problems::Source;
 use crate::process::Process;
-use crate::shards::Team;
 
 /// The table of metrics in a sweep's directory, for spreadsheets and for programs.
 const CSV: &str = "metrics.csv";
@@ -48,84 +45,55 @@ pub(crate) struct Arguments {
     pub(crate) climb: ClimbFlags,
 }
 
-pub(crate) fn execute(
-    arguments: &Arguments,
-    origins: &Origins,
-    environment: &Environment,
-    process: &Process,
-) -> Result<Exit, Failure> {
+pub(crate) fn execute(arguments: &Arguments, process: &Process) -> Result<Exit, Failure> {
     let flags = &arguments.climb;
-    let (spec, text) = flags.spec(&arguments.plan, origins)?;
-    let source = Source::of(&arguments.plan, &text);
-    let mut asked = flags.asked("sweep", |_| 1, |_| String::new());
-    sweeping::check(&spec, asked.kind)?;
-    if flags.dry_run {
-        Outline::of(&spec, &asked, &source)?.show(&flags.documents)?;
-        return Ok(Exit::Done);
-    }
-    let identity = flags.shards.identity(|name| environment.value(name))?;
-    let team = Team::of(identity.as_ref(), process)?;
-    if let Some(team) = team.as_ref().filter(|team| !team.leads()) {
-        return Outline::of(&spec, &asked, &source)?.follow(team, environment, &source);
-    }
-    asked.team = team.as_ref();
-    let screen = flags.documents.screen();
-    Team::end_with(asked.team, || {
-        measure(&spec, &asked, environment, &source, process, screen)
-    })
+    let (spec, text) = flags.spec(&arguments.plan, &process.origins)?;
+    let asked = Asked {
+        kind: "sweep",
+        flags,
+        source: &Source::of(&arguments.plan, &text),
+        process,
+    };
+    climb(&spec, &asked, flags.documents.screen())
 }
 
 /// Measures the rungs of a ladder that was typed as flags.
 ///
 /// # Errors
-/// As [`measure`].
-pub(crate) fn typed(
-    spec: &Spec,
-    output: &OutputFlags,
-    environment: &Environment,
-    process: &Process,
-) -> Result<Exit, Failure> {
+/// As [`climb`].
+pub(crate) fn typed(spec: &Spec, output: &OutputFlags, process: &Process) -> Result<Exit, Failure> {
     if output.save_or_show(spec)? {
         return Ok(Exit::Done);
     }
-    let untyped = ClimbFlags::default();
     let asked = Asked {
-        out: output.out.as_deref(),
-        ..untyped.asked("both", |_| 1, |_| String::new())
+        kind: "both",
+        flags: &ClimbFlags::into_directory(output.out.clone()),
+        source: &Source::Flags,
+        process,
     };
-    let screen = output.screen();
-    measure(spec, &asked, environment, &Source::Flags, process, screen)
+    climb(spec, &asked, output.screen())
 }
 
 /// Measures the links that the axes of `spec` make, and shows them.
 ///
 /// # Errors
 /// Where they are no links to fetch files over, could not be measured, or can't be kept.
-fn measure(
-    spec: &Spec,
-    asked: &Asked<'_>,
-    environment: &Environment,
-    source: &Source<'_>,
-    process: &Process,
-    screen: Screen,
-) -> Result<Exit, Failure> {
+fn climb(spec: &Spec, asked: &Asked<'_>, screen: Screen) -> Result<Exit, Failure> {
     sweeping::check(spec, asked.kind)?;
-    let mut climb = Climb::prepare(spec, asked, environment, source)?;
-    let (suites, groups) = offered(climb.plans())?;
-    let limits = limits::measure(&suites, &groups).map_err(Failure::error)?;
-    climb.record.limits = Some(limits.clone());
-    let measured = climb.run(process, asked.team, |plan, run, name| Slice {
-        volume: Some(Volume::of(run, &limits, verified(plan))),
-        ..Slice::of(run, name)
-    });
-    // What was measured is shown even where it ended in an error.
-    if climb.record.rungs.iter().any(|r| !r.slices.is_empty()) {
-        show(&climb.record, &climb.dir, screen, &process.made)?;
-    }
-    measured?;
-    Ok(match climb.record.interrupted {
-        true => Exit::Interrupted,
-        false => verdict(&climb.record),
+    climbing::execute(spec, asked, |mut climb| {
+        let (suites, groups) = offered(climb.plans())?;
+        let limits = limits::measure(&suites, &groups).map_err(Failure::error)?;
+        climb.record.limits = Some(limits);
+        let measured = climb.run();
+        // What was measured is shown even where it ended in an error.
+        if climb.record.rungs.iter().any(|r| !r.slices.is_empty()) {
+            show(&climb.record, &climb.dir, screen, &asked.process.made)?;
+        }
+        measured?;
+        Ok(match climb.record.interrupted {
+            true => Exit::Interrupted,
+            false => verdict(&climb.record),
+        })
     })
 }
 
@@ -148,15 +116,6 @@ fn offered(plans: &[Plan]) -> Result<(Vec<Suite>, Vec<Group>), Failure> {
         }
     }
     Ok((suites, groups))
-}
-
-/// Signatures that a client of `plan` checks in a full handshake: the server's, and one of the
-/// chain where that is checked every time.
-fn verified(plan: &Plan) -> f64 {
-    match plan.tls.as_ref().map(|tls| (&tls.trust, tls.chain)) {
-        Some((Trust::Pinned(_) | Trust::Unchecked, _) | (_, ChainCheck::Once)) => 1.0,
-        Some((_, ChainCheck::Each)) | None => 2.0,
-    }
 }
 
 fn show(record: &LadderRecord, dir: &Path, screen: Screen, made: &Made) -> Result<(), Failure> {

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::Part;
-use super::identity::Identity;
+use super::identity::{Identity, ShardFlags};
 use super::member::LEADER_PATIENCE;
 use super::objects::{self, from_json};
 use super::store::{Answer, Ask, Role, Store};
@@ -48,30 +48,39 @@ pub(crate) struct Team<'a> {
 }
 
 impl<'a> Team<'a> {
-    /// `None`: this process makes the loads alone.
+    /// Has `decide` make one load after another, with the shards that `flags` ask for or alone. Of several, shard 0
+    /// decides, and all end as it ends; the others make their part of load after load, until there is no more.
+    /// `plan_of` makes the same plan of a step as shard 0 does.
     ///
     /// # Errors
-    /// Where the rendezvous can't be opened.
-    pub(crate) fn of(
-        identity: Option<&'a Identity>,
-        process: &'a Process,
-    ) -> Result<Option<Team<'a>>, Failure> {
-        identity.map(|it| Team::join(it, process)).transpose()
-    }
-
-    /// Whether this process decides what comes next.
-    pub(crate) fn leads(&self) -> bool {
-        self.identity.role() == Role::Leader
-    }
-
-    fn join(identity: &'a Identity, process: &'a Process) -> Result<Team<'a>, Failure> {
+    /// As `decide`. Where the rendezvous can't be opened, shard 0 does not say what comes next, a plan is wrong, a
+    /// run is over for this shard, or the others can't learn of the end.
+    pub(crate) fn make<S: DeserializeOwned>(
+        flags: &ShardFlags,
+        process: &Process,
+        plan_of: impl Fn(S) -> Result<(Spec, Plan), Failure>,
+        decide: impl FnOnce(Option<&Team<'_>>) -> Result<Exit, Failure>,
+    ) -> Result<Exit, Failure> {
+        let identity = flags.identity(|name| process.environment.value(name))?;
+        let Some(identity) = &identity else {
+            return decide(None);
+        };
         let store = Store::open(&identity.rendezvous, &identity.access, identity.role())?;
-        Ok(Team {
+        let team = Team {
             store: store.folder(&identity.run_id),
             identity,
             process,
             begun: Cell::new(0),
-        })
+        };
+        if identity.role() == Role::Member {
+            return team.follow(plan_of);
+        }
+        let ended = decide(Some(&team));
+        let exit = ended.as_ref().map_or_else(Failure::exit, |exit| *exit);
+        let next = Next::<()>::Ended(exit.code());
+        let announced = team.announce(team.begun.get() + 1, &next);
+        team.store.close(announced.is_ok());
+        ended.and_then(|exit| announced.map(|()| exit))
     }
 
     /// Announces what comes next, with its number in the series.
@@ -100,35 +109,7 @@ impl<'a> Team<'a> {
         }
     }
 
-    /// Has `decide` make one load after another. Where `team` makes them, all its shards end as it ends.
-    ///
-    /// # Errors
-    /// As `decide`, and where the others can't learn of the end.
-    pub(crate) fn end_with(
-        team: Option<&Team<'_>>,
-        decide: impl FnOnce() -> Result<Exit, Failure>,
-    ) -> Result<Exit, Failure> {
-        let ended = decide();
-        let Some(team) = team else { return ended };
-        let exit = ended.as_ref().map_or_else(Failure::exit, |exit| *exit);
-        let announced = team.end(exit);
-        ended.and_then(|exit| announced.map(|()| exit))
-    }
-
-    /// There is no more.
-    fn end(&self, exit: Exit) -> Result<(), Failure> {
-        let next = Next::<()>::Ended(exit.code());
-        let announced = self.announce(self.begun.get() + 1, &next);
-        self.store.close(announced.is_ok());
-        announced
-    }
-
-    /// The others: make their part of load after load, until shard 0 has no more. `plan_of` makes the same plan
-    /// of a step as shard 0 does.
-    ///
-    /// # Errors
-    /// Where shard 0 does not say what comes next, the plan is wrong, or a run is over for this shard.
-    pub(crate) fn follow<S: DeserializeOwned>(
+    fn follow<S: DeserializeOwned>(
         &self,
         plan_of: impl Fn(S) -> Result<(Spec, Plan), Failure>,
     ) -> Result<Exit, Failure> {
