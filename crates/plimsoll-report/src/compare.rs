@@ -30,8 +30,6 @@ pub struct Row {
     pub metric: &'static str,
     /// Of both values.
     pub unit: Unit,
-    /// True for times, false for rates and shares of success.
-    pub lower_is_better: bool,
     /// The median of the runs' values; a single run's own.
     pub a: f64,
     /// The same of the second group.
@@ -78,7 +76,8 @@ impl Row {
     /// b is clearly better (true) or worse (false); `None`: not known.
     pub fn better(&self) -> Option<bool> {
         let d = self.difference.filter(Difference::is_clear)?;
-        (d.shift != 0.0).then_some((d.shift < 0.0) == self.lower_is_better)
+        // Of times less is better, of rates and shares of success more.
+        (d.shift != 0.0).then_some((d.shift < 0.0) == (self.unit == Unit::Time))
     }
 }
 
@@ -186,7 +185,7 @@ impl Comparison {
     }
 }
 
-type Metric = (&'static str, Unit, bool, Of);
+type Metric = (&'static str, Unit, Of);
 
 fn connection(s: &StageSummary) -> Option<TimesSummary> {
     s.phases?.connection
@@ -198,9 +197,8 @@ fn cold_total(s: &StageSummary) -> Option<TimesSummary> {
 
 type Of = fn(&StageSummary) -> Option<f64>;
 
-/// Of which less is better.
 const fn cost(name: &'static str, of: Of) -> Metric {
-    (name, Unit::Time, true, of)
+    (name, Unit::Time, of)
 }
 
 const STEADY: &[Metric] = &[
@@ -224,10 +222,8 @@ const COLD: &[Metric] = &[
 const BOTH: &[Metric] = &[
     cost("client CPU a call", |s| s.client?.cpu_us_per_call),
     cost("server CPU a call", |s| s.server?.cpu_us_per_call),
-    ("rate achieved", Unit::PerSecond, false, |s| {
-        s.achieved_per_s
-    }),
-    ("success", Unit::Share, false, |s| s.success_share),
+    ("rate achieved", Unit::PerSecond, |s| s.achieved_per_s),
+    ("success", Unit::Share, |s| s.success_share),
 ];
 
 /// Where one side knows no more of its CPU.
@@ -254,7 +250,7 @@ pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
         .chain(only_user.then_some(&USER_CPU))
         .chain(BOTH)
         .filter_map(|metric| {
-            let (_, _, _, of) = metric;
+            let (_, _, of) = metric;
             let values = |runs: &[Run]| -> Option<Vec<f64>> {
                 let mut values: Vec<f64> = runs
                     .iter()
@@ -271,11 +267,10 @@ pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
         .iter()
         .filter(|(_, a, b)| a.iter().chain(b).any(|v| *v != a[0]))
         .count();
-    for ((metric, unit, lower_is_better, _), a, b) in measured {
+    for ((metric, unit, _), a, b) in measured {
         rows.push(Row {
             metric,
             unit: *unit,
-            lower_is_better: *lower_is_better,
             a: rank::median(&a),
             b: rank::median(&b),
             difference: rank::compare(&a, &b, judged),

@@ -8,7 +8,6 @@ mod errors;
 mod measures;
 mod memory;
 mod objectives;
-mod shards;
 mod slowest;
 mod table;
 mod times;
@@ -23,8 +22,8 @@ use plimsoll_model::run::{Run, Source, State, TimesSummary};
 
 use crate::measures::{arriving, table as times_of};
 use crate::quantity::{bytes, count, plural, rate, share, time};
-
-use crate::{ends, facts};
+use crate::table::Table;
+use crate::{addresses, ends, facts, shards};
 
 pub use comparison::render_comparison;
 pub use table::wrap;
@@ -79,8 +78,8 @@ pub fn render(run: &Run, options: &Options) -> String {
     measures::measures(&mut out, run, options);
     memory::memory(&mut out, run, options);
     phases(&mut out, run, options);
-    shards::addresses(&mut out, run, options);
-    shards::shards(&mut out, run, options);
+    shown(&mut out, &addresses::table(run), None, options);
+    shown(&mut out, &shards::table(run), shards::note(run), options);
     slowest::slowest(&mut out, run, options);
     errors::errors(&mut out, run, options);
     resources(&mut out, run, options);
@@ -107,6 +106,15 @@ pub(crate) fn sentences<S: AsRef<str>>(
             let lead = if i == 0 { "  - " } else { "    " };
             let _ = writeln!(out, "{lead}{part}");
         }
+    }
+}
+
+/// A table, and what it does not show; nothing without rows.
+fn shown(out: &mut String, table: &Table, note: Option<String>, options: &Options) {
+    if !table.rows.is_empty() {
+        *out += &table.on_terminal(options.width);
+        sentences(out, note, options);
+        out.push('\n');
     }
 }
 
@@ -330,10 +338,8 @@ fn times_table(
     rows: impl Iterator<Item = (String, TimesSummary)>,
     options: &Options,
 ) {
-    let table = times_of(what, rows).columns(&[0, 7, 1, 2, 3, 4, 6]);
-    if !table.rows.is_empty() {
-        let _ = writeln!(out, "{}", table.on_terminal(options.width));
-    }
+    let times = times_of(what, rows).columns(&[0, 7, 1, 2, 3, 4, 6]);
+    shown(out, &times, None, options);
 }
 
 /// Making the connections, phase by phase.

@@ -46,21 +46,23 @@ const MEASURES: [Measure; 4] = [
         show: rate,
         tick: rate,
     },
-    Measure {
-        name: "The client's CPU: share of cryptography",
-        axis: "of its CPU, what cryptography alone takes in memory",
-        of: |link| link.client_share,
-        show: percent,
-        tick: |share| format!("{} %", round(share * 100.0)),
-    },
-    Measure {
-        name: "The server's CPU: share of cryptography",
-        axis: "of its CPU, what cryptography alone takes in memory",
-        of: |link| link.server_share,
-        show: percent,
-        tick: |share| format!("{} %", round(share * 100.0)),
-    },
+    share("The client's CPU: share of cryptography", |link| {
+        link.client_share
+    }),
+    share("The server's CPU: share of cryptography", |link| {
+        link.server_share
+    }),
 ];
+
+const fn share(name: &'static str, of: Of) -> Measure {
+    Measure {
+        name,
+        axis: "of its CPU, what cryptography alone takes in memory",
+        of,
+        show: percent,
+        tick: |share| format!("{} %", round(share * 100.0)),
+    }
+}
 
 /// The page. `plan`: the text of its plan, kept in `dir`.
 pub(super) fn page(record: &LadderRecord, plan: &str, dir: &Path) -> String {
