@@ -8,11 +8,10 @@ use std::time::Duration;
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::objective::{self, Judged, SoFar, Validity};
 use plimsoll_model::plan::Objective;
-use plimsoll_model::record::{Counts, StageRecord, Times};
+use plimsoll_model::record::{StageRecord, Times};
 use plimsoll_model::run::health::WHOLE_INTERVAL;
-use plimsoll_model::run::{IntervalRecord, Resources};
+use plimsoll_model::run::{IntervalRecord, Resources, TimesSummary};
 use plimsoll_model::schedule::Schedule;
-use plimsoll_model::statistics::quantile::quantile;
 use plimsoll_model::{Outcome, Plan};
 
 /// Intervals whose rate and p99 are kept for the pictures: a wide terminal's columns.
@@ -26,51 +25,31 @@ pub(super) enum Phase {
     Measuring,
 }
 
-/// Percentiles of one kind of time, µs; `None`: too few calls.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Spread {
-    pub(super) p50: Option<f64>,
-    pub(super) p90: Option<f64>,
-    pub(super) p99: Option<f64>,
-    pub(super) p99_9: Option<f64>,
-    pub(super) max: Option<f64>,
-}
+/// What is known of one kind of time; `None`: no call.
+pub(super) type Spread = Option<TimesSummary>;
 
-impl Spread {
-    fn of(times: &Times) -> Spread {
-        let us = |ns: u64| ns as f64 / 1e3;
-        let Some(h) = times.histogram() else {
-            return Spread::default();
-        };
-        let at = |p| quantile(h, p).map(us);
-        Spread {
-            p50: at(0.5),
-            p90: at(0.9),
-            p99: at(0.99),
-            p99_9: at(0.999),
-            max: Some(us(h.max())),
-        }
-    }
-}
-
-/// Counts and times of some stretch of the run.
-#[derive(Clone, Debug, Default)]
+/// What was recorded in some stretch of the run.
+#[derive(Clone, Debug)]
 pub(super) struct Figures {
     pub(super) seconds: f64,
-    pub(super) due: u64,
-    pub(super) ended: u64,
-    pub(super) errors: u64,
+    pub(super) record: StageRecord,
     /// By kind, those that matter most first.
     pub(super) times: Vec<(&'static str, Spread)>,
-    /// What else the protocol counts: messages of streams, tokens of sessions.
-    pub(super) besides: Vec<(&'static str, u64)>,
-    outcomes: Counts,
 }
 
 impl Figures {
-    fn of(record: &StageRecord, seconds: f64) -> Figures {
+    fn of(record: StageRecord, seconds: f64) -> Figures {
+        Figures {
+            seconds,
+            times: times(&record),
+            record,
+        }
+    }
+
+    /// What else the protocol counts: messages of streams, tokens of sessions.
+    pub(super) fn besides(&self) -> Vec<(&'static str, u64)> {
         let mut besides = Vec::new();
-        if let Some(messages) = &record.messages {
+        if let Some(messages) = &self.record.messages {
             besides.push(("messages sent", messages.sent));
             besides.push(("messages received", messages.received));
         }
@@ -81,36 +60,24 @@ impl Figures {
                 (Count::Reconnects, "reconnects"),
             ]
             .into_iter()
-            .map(|(count, name)| (name, record.measures.of(count)))
+            .map(|(count, name)| (name, self.record.measures.of(count)))
             .filter(|(_, n)| *n > 0),
         );
-        Figures {
-            seconds,
-            due: record.due,
-            ended: record.ended(),
-            errors: record.errors(),
-            times: times(record),
-            besides,
-            outcomes: record.outcomes.clone(),
-        }
+        besides
     }
 
     pub(super) fn response(&self) -> Spread {
-        self.times.first().map_or_else(Spread::default, |(_, s)| *s)
+        self.times.first().and_then(|(_, spread)| *spread)
     }
 
     pub(super) fn per_second(&self, n: u64) -> f64 {
         n as f64 / self.seconds.max(1e-3)
     }
 
-    /// Calls that ended with `outcome`.
-    pub(super) fn of_outcome(&self, outcome: Outcome) -> u64 {
-        self.outcomes.of(outcome)
-    }
-
     /// The errors, the most frequent first.
     pub(super) fn errors_by_code(&self) -> Vec<(Outcome, u64)> {
-        let mut errors: Vec<_> = self.outcomes.iter().filter(|(o, _)| o.is_error()).collect();
+        let outcomes = self.record.outcomes.iter();
+        let mut errors: Vec<_> = outcomes.filter(|(o, _)| o.is_error()).collect();
         errors.sort_by_key(|(o, n)| (std::cmp::Reverse(*n), o.index()));
         errors
     }
@@ -118,10 +85,10 @@ impl Figures {
 
 /// The kinds of time that were measured: of streams and tokens, those of their parts, too.
 fn times(record: &StageRecord) -> Vec<(&'static str, Spread)> {
-    let mut kinds = vec![("response", Spread::of(&record.response))];
+    let mut kinds = vec![("response", TimesSummary::of(&record.response))];
     let mut part = |name, times: Option<&Times>| {
         if let Some(times) = times.filter(|times| !times.is_empty()) {
-            kinds.push((name, Spread::of(times)));
+            kinds.push((name, TimesSummary::of(times)));
         }
     };
     let of = |measure| Some(record.measures.times(measure)).filter(|t| !t.is_empty());
@@ -130,8 +97,8 @@ fn times(record: &StageRecord) -> Vec<(&'static str, Spread)> {
     part("token gap", of(TimeMeasure::TokenGap));
     part("1st msg", of(TimeMeasure::FirstMessage));
     part("msg gap", of(TimeMeasure::InterMessage));
-    kinds.push(("service", Spread::of(&record.service)));
-    kinds.push(("lag", Spread::of(&record.lag)));
+    kinds.push(("service", TimesSummary::of(&record.service)));
+    kinds.push(("lag", TimesSummary::of(&record.lag)));
     kinds
 }
 
@@ -192,8 +159,6 @@ pub(super) struct Board {
     wanted: Vec<Objective>,
     judged_by: SoFar,
     warmup: Vec<bool>,
-    measured: StageRecord,
-    measured_for: f64,
     view_cpu: Duration,
 }
 
@@ -211,8 +176,8 @@ impl Board {
             planned: schedule.end().map(Duration::from_nanos),
             wanted_calls: plan.load.calls,
             calls: 0,
-            last: Figures::of(&StageRecord::default(), 0.0),
-            so_far: Figures::of(&StageRecord::default(), 0.0),
+            last: Figures::of(StageRecord::default(), 0.0),
+            so_far: Figures::of(StageRecord::default(), 0.0),
             in_flight: 0,
             backlog: 0,
             connections: 0,
@@ -227,8 +192,6 @@ impl Board {
             wanted: plan.objectives.clone(),
             judged_by: SoFar::begun(plan),
             warmup: plan.load.stages.iter().map(|s| s.warmup).collect(),
-            measured: StageRecord::default(),
-            measured_for: 0.0,
             view_cpu,
         }
     }
@@ -242,13 +205,14 @@ impl Board {
             last.merge(record);
             if self.warmup.get(usize::from(*stage)) != Some(&true) {
                 counts = true;
-                self.measured.merge(record);
+                self.so_far.record.merge(record);
             }
         }
         if counts {
-            self.measured_for += seconds;
+            self.so_far.seconds += seconds;
+            self.so_far.times = times(&self.so_far.record);
         }
-        self.phase = if counts || self.measured_for > 0.0 {
+        self.phase = if counts || self.so_far.seconds > 0.0 {
             Phase::Measuring
         } else {
             Phase::WarmUp
@@ -257,15 +221,14 @@ impl Board {
         let ended = last.ended();
         // What is left of one that was cut short is no rate.
         if interval.length >= WHOLE_INTERVAL {
-            self.last = Figures::of(&last, seconds);
+            self.last = Figures::of(last, seconds);
         }
-        self.so_far = Figures::of(&self.measured, self.measured_for);
-        self.calls = self.measured.ended();
+        self.calls = self.so_far.record.ended();
         if !self.wanted.is_empty() && counts {
             self.judged_by.add(interval);
-            let ended = self.measured.ended() as f64;
+            let (ended, measured_for) = (self.calls as f64, self.so_far.seconds);
             self.judged_by.measured.all.achieved_per_s =
-                (self.measured_for > 0.0).then(|| ended / self.measured_for);
+                (measured_for > 0.0).then(|| ended / measured_for);
             self.objectives =
                 objective::judge(&self.wanted, &self.judged_by.measured, Validity::Sound);
         }
@@ -280,13 +243,13 @@ impl Board {
         self.view_share = used.as_secs_f64() / seconds.max(1e-3);
         self.view_cpu = view_cpu;
         if interval.length >= WHOLE_INTERVAL {
-            let rate = self.last.per_second(self.last.ended).round() as u64;
+            let rate = self.last.per_second(self.last.record.ended()).round() as u64;
             let response = self.last.response();
             let whole = |us: Option<f64>| us.unwrap_or(0.0).round() as u64;
             for (history, value) in [
                 (&mut self.rates, rate),
-                (&mut self.p99s, whole(response.p99)),
-                (&mut self.longest, whole(response.max)),
+                (&mut self.p99s, whole(response.and_then(|r| r.p99_us))),
+                (&mut self.longest, whole(response.map(|r| r.max_us))),
             ] {
                 history.push_back(value);
                 if history.len() > HISTORY {

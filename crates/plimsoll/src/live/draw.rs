@@ -3,7 +3,8 @@
 mod grid;
 
 use plimsoll_model::objective::{Judged, Verdict};
-use plimsoll_report::quantity::{bytes, count, rate, share, time};
+use plimsoll_model::run::TimesSummary;
+use plimsoll_report::quantity::{bytes, count, or_dash, rate, share, time};
 use plimsoll_report::terminal::wrap;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -130,16 +131,19 @@ fn lines(board: &Board) -> Vec<Line<'static>> {
     let left = board
         .progress()
         .map_or(String::new(), |(_, left)| format!(", {left}"));
-    let at = |us: Option<f64>| us.map_or_else(|| "–".to_owned(), time);
+    let at = |us| or_dash(us, time);
     let response = all.response();
     let mut lines = vec![
         printable(&board.title),
         Line::from(format!("{}{left}", clock(board.elapsed.as_secs_f64()))),
-        Line::from(format!("{} now", rate(last.per_second(last.ended)))),
-        Line::from(format!("{} done", count(all.ended))),
-        Line::from(format!("{} failed", count(all.errors))),
-        Line::from(format!("p50 {}", at(response.p50))),
-        Line::from(format!("p99 {}", at(response.p99))),
+        Line::from(format!(
+            "{} now",
+            rate(last.per_second(last.record.ended()))
+        )),
+        Line::from(format!("{} done", count(all.record.ended()))),
+        Line::from(format!("{} failed", count(all.record.errors()))),
+        Line::from(format!("p50 {}", at(response.and_then(|r| r.p50_us)))),
+        Line::from(format!("p99 {}", at(response.and_then(|r| r.p99_us)))),
     ];
     lines.extend(board.objectives.iter().map(|j| printable(&verdict_line(j))));
     lines
@@ -218,24 +222,30 @@ fn panel(title: &str) -> Block<'_> {
 
 fn calls_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     let (last, all) = (&board.last, &board.so_far);
+    let (now, so_far) = (&last.record, &all.record);
     let flow = |name: &str, now: u64, total: u64, style| {
         let now = rate(last.per_second(now));
         Entry::of([name.to_owned(), now, count(total)], style)
     };
     let level =
         |name: &str, n: u64| Entry::of([name.to_owned(), count(n), String::new()], Style::new());
-    let failing = if all.errors > 0 { BAD } else { Style::new() };
+    let failing = if so_far.errors() > 0 {
+        BAD
+    } else {
+        Style::new()
+    };
     let mut entries = vec![
-        flow("due", last.due, all.due, Style::new()),
-        flow("done", last.ended, all.ended, STRONG),
-        flow("failed", last.errors, all.errors, failing),
+        flow("due", now.due, so_far.due, Style::new()),
+        flow("done", now.ended(), so_far.ended(), STRONG),
+        flow("failed", now.errors(), so_far.errors(), failing),
         level("in flight", board.in_flight),
         level("waiting", board.backlog),
         level("connections", board.connections),
     ];
-    for (name, total) in &all.besides {
-        let now = last.besides.iter().find(|(known, _)| known == name);
-        entries.push(flow(name, now.map_or(0, |(_, n)| *n), *total, Style::new()));
+    let besides = last.besides();
+    for (name, total) in all.besides() {
+        let now = besides.iter().find(|(known, _)| *known == name);
+        entries.push(flow(name, now.map_or(0, |(_, n)| *n), total, Style::new()));
     }
     let grid = Grid {
         title: "calls",
@@ -248,38 +258,36 @@ fn calls_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
 
 /// As many kinds of time as there is room for: the first are those that matter most.
 fn times_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
-    type Of = fn(&Spread) -> Option<f64>;
+    type Of = fn(TimesSummary) -> Option<f64>;
     let so_far: [(&str, Of); 5] = [
-        ("p50", |s| s.p50),
-        ("p90", |s| s.p90),
-        ("p99", |s| s.p99),
-        ("p99.9", |s| s.p99_9),
-        ("max", |s| s.max),
+        ("p50", |t| t.p50_us),
+        ("p90", |t| t.p90_us),
+        ("p99", |t| t.p99_us),
+        ("p99.9", |t| t.p99_9_us),
+        ("max", |t| Some(t.max_us)),
     ];
-    let dash = |us: Option<f64>| us.map_or_else(|| "–".to_owned(), time);
+    let kinds = board.so_far.times.iter().map(|(kind, _)| *kind);
     let entry = |name: &str, of: Of, times: &[(&'static str, Spread)], style| {
         // A kind of time that the last interval lacks has no value there.
         let value = |kind: &str| {
             times
                 .iter()
                 .find(|(k, _)| *k == kind)
-                .and_then(|(_, s)| of(s))
+                .and_then(|(_, spread)| of((*spread)?))
         };
-        let values = board.so_far.times.iter().map(|(kind, _)| dash(value(kind)));
+        let values = kinds.clone().map(|kind| or_dash(value(kind), time));
         let cells = std::iter::once(name.to_owned()).chain(values);
         Entry::of(cells, style)
     };
     let now = &board.last.times;
     let mut entries = vec![
-        entry("now p50", |s| s.p50, now, STRONG),
-        entry("now p99", |s| s.p99, now, STRONG),
+        entry("now p50", |t| t.p50_us, now, STRONG),
+        entry("now p99", |t| t.p99_us, now, STRONG),
     ];
     for (name, of) in so_far {
         entries.push(entry(name, of, &board.so_far.times, Style::new()));
     }
-    let head: Vec<&str> = std::iter::once("")
-        .chain(board.so_far.times.iter().map(|(kind, _)| *kind))
-        .collect();
+    let head: Vec<&str> = std::iter::once("").chain(kinds.clone()).collect();
     let grid = Grid {
         title: "times of calls that ended ok",
         head: &head,
@@ -360,14 +368,13 @@ fn history(
 
 fn errors_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     let errors = board.so_far.errors_by_code();
-    let all = board.so_far.ended;
+    let all = board.so_far.record.ended();
     let room = usize::from(area.height.saturating_sub(1));
     let mut entries: Vec<Entry> = errors
         .iter()
         .take(room)
         .map(|(outcome, n)| {
-            let now = board.last.of_outcome(*outcome);
-            let now = match now {
+            let now = match board.last.record.outcomes.of(*outcome) {
                 0 => String::new(),
                 now => format!("+{}", count(now)),
             };
@@ -396,11 +403,10 @@ fn ends_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     let entry = |name: &str, end: Option<End>| match end {
         None => Entry::of([name.to_owned(), "not seen".to_owned()], SOFT),
         Some(end) => {
-            let each = end.cpu_us_per_call.map_or_else(|| "–".to_owned(), time);
             let cells = [
                 name.to_owned(),
                 percent(end.cpu_share),
-                each,
+                or_dash(end.cpu_us_per_call, time),
                 bytes(end.rss_bytes),
                 count(end.descriptors),
             ];

@@ -296,13 +296,19 @@ fn first_tokens_stand_beside_the_response() {
 #[test]
 fn an_interval_that_was_cut_short_is_no_rate() {
     let mut board = running(TIMED, 0);
-    let whole = (board.last.per_second(board.last.ended), board.rates.clone());
+    let whole = (
+        board.last.per_second(board.last.record.ended()),
+        board.rates.clone(),
+    );
     let short = IntervalRecord {
         length: Duration::from_millis(400),
         ..interval(8, 1, 0)
     };
     board.interval(&short, Duration::ZERO);
-    let shown = (board.last.per_second(board.last.ended), board.rates.clone());
+    let shown = (
+        board.last.per_second(board.last.record.ended()),
+        board.rates.clone(),
+    );
     assert_eq!(shown, whole);
-    assert_eq!(board.so_far.ended, 8_000);
+    assert_eq!(board.so_far.record.ended(), 8_000);
 }
