@@ -73,7 +73,7 @@ impl Network for Memory {
         self.now
     }
 
-    fn connect(&mut self, _to: &Address, token: Token) -> io::Result<()> {
+    fn connect(&mut self, _target: usize, _to: &Address, token: Token) -> io::Result<()> {
         (self.token, self.is_connecting) = (token, true);
         if let Server::Http2(connection) = &mut self.server {
             connection.open(&mut self.answers);
