@@ -386,6 +386,12 @@ pub struct Interval {
     pub turns: Vec<TurnBegan>,
 }
 
+/// Apart, so that looking a record up is compiled into what records a call.
+#[cold]
+fn made() -> Box<StageRecord> {
+    Box::default()
+}
+
 impl Interval {
     /// The record of `stage`, made if it isn't there.
     #[inline]
@@ -394,7 +400,7 @@ impl Interval {
         if index >= self.stages.len() {
             self.stages.resize(index + 1, None);
         }
-        self.stages[index].get_or_insert_default()
+        self.stages[index].get_or_insert_with(made)
     }
 
     /// The stages in which something was recorded.
