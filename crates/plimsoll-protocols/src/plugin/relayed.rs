@@ -44,7 +44,9 @@ impl Codec {
     }
 
     fn decode(&self, from: Sender, bytes: &[u8], limit: usize) -> Result<Decoded, Fault> {
-        self.call(Function::Decode, |codec| codec.decode(bytes, from, limit))
+        self.call(Function::Decode, |codec| {
+            codec.decode(bytes, sender(from), limit)
+        })
     }
 
     /// `false`: the protocol has no such frame. What the plugin is to make itself no peer has a part in.
@@ -103,7 +105,7 @@ impl FrameCodec for Codec {
     }
 
     fn recognise(&self, from: Sender, bytes: &[u8]) -> Result<bool, Broken> {
-        match self.call(Function::Match, |codec| codec.matches(bytes, from)) {
+        match self.call(Function::Match, |codec| codec.matches(bytes, sender(from))) {
             Ok(Match::Yes) => Ok(true),
             Ok(Match::More) if bytes.len() < MAX_TO_RECOGNISE => Ok(false),
             Ok(Match::More | Match::No) => Err(Broken::new(format!(
@@ -167,6 +169,13 @@ impl FrameCodec for Codec {
             },
             Ok(Decoded::More(_)) | Err(_) => None,
         }
+    }
+}
+
+fn sender(from: Sender) -> plugin::Sender {
+    match from {
+        Sender::Client => plugin::Sender::Client,
+        Sender::Server => plugin::Sender::Server,
     }
 }
 

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use plimsoll_model::Outcome;
 
-pub use plimsoll_plugin::Sender;
 pub use watchdog::Watchdog;
 pub(crate) use watchdog::{Function, Watch};
 
@@ -61,6 +60,15 @@ pub struct CodecOptions<'a> {
     pub timeout: Duration,
     /// Reports codecs that don't return.
     pub watchdog: &'a Watchdog,
+}
+
+/// Who sent what is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// The end that makes calls.
+    Client,
+    /// The end that answers.
+    Server,
 }
 
 /// What a frame is for.
