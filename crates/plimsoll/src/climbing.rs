@@ -6,6 +6,7 @@
 
 mod flags;
 mod openssl;
+mod outline;
 mod parts;
 mod prices;
 mod servers;
@@ -16,32 +17,28 @@ mod timed;
 mod turning;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use plimsoll_model::Plan;
-use plimsoll_model::ladder::{self, Gate, LadderRecord, Metric, Part, Rung, Slice, Volume, turns};
+use plimsoll_model::ladder::{LadderRecord, Metric, Part, Rung, Slice, Volume};
 use plimsoll_model::plan::{ChainCheck, Trust};
 use plimsoll_model::record::Times;
 use plimsoll_model::run::{Conditions, Run, SCHEMA_VERSION};
-use plimsoll_model::spec::{LadderSpec, RungSpec, Secured, Spec, Via};
-use plimsoll_model::units::Period;
-use plimsoll_report::quantity::{planned, time};
+use plimsoll_model::spec::{RungSpec, Secured, Spec};
+use plimsoll_report::quantity::time;
 
 use crate::console;
-use crate::documents::DocumentFlags;
 use crate::execution::{self, cannot_keep};
 use crate::failure::{Exit, Failure};
 use crate::planning;
-use crate::presentation;
-use crate::problems::{self, Source};
+use crate::problems::Source;
 use crate::process::Process;
 use crate::shards::Team;
 use crate::version;
 
 pub(crate) use flags::ClimbFlags;
+use outline::Outline;
 use servers::{Servers, Whose};
 use slices::Rounds;
 use testbed::Testbed;
@@ -49,12 +46,6 @@ use turning::Turning;
 
 /// The kind whose rungs are compared with each other.
 const LADDER: &str = "ladder";
-
-/// The warm-up of a slice or of turns takes no longer, unless configured otherwise.
-const LONGEST_WARMUP: Duration = Duration::from_secs(2);
-
-/// How long a slice is, unless configured otherwise.
-const SLICE: Duration = Duration::from_secs(2);
 
 /// What was asked on the command line.
 pub(crate) struct Asked<'a> {
@@ -127,178 +118,6 @@ pub(crate) struct Climb<'a> {
     testbed: Testbed,
 }
 
-/// What a climb is going to do, before anything is made ready for it.
-#[derive(Clone)]
-struct Outline {
-    spec: Spec,
-    name: String,
-    kind: &'static str,
-    rungs: Vec<RungSpec>,
-    /// Or why rungs have slices.
-    turning: Result<Turning, String>,
-    parts: Vec<Part>,
-    /// Of a slice, or of a stretch of turns.
-    length: Duration,
-    /// Of slices, rung by rung.
-    rounds: Vec<usize>,
-    gates: Vec<Gate>,
-}
-
-impl Outline {
-    /// # Errors
-    /// Where the plan is wrong.
-    fn of(spec: &Spec, asked: &Asked<'_>) -> Result<Outline, Failure> {
-        let mut spec = spec.clone();
-        asked.flags.note(&mut spec);
-        let options = spec.ladder.clone().unwrap_or_default();
-        let length = options.slice.map_or(SLICE, |p| p.0);
-        if length < Duration::from_millis(100) {
-            return Err(Failure::usage(
-                "--slice: shorter than 100ms measures nothing",
-                "use a duration such as \"2s\"",
-            ));
-        }
-        let listed = |spec: &Spec| {
-            let rungs = spec.rungs();
-            rungs.map_err(|problem| problems::failure(vec![problem], asked.source))
-        };
-        let unserved = listed(&spec)?;
-        if asked.over_shards() {
-            check_for_shards(&options, &unserved)?;
-        }
-        let turning = Turning::of(&spec, &unserved, asked)?;
-        let in_calls = turning.as_ref().ok().filter(|t| t.timed.is_none());
-        let parts = parts::wanted(&options, &unserved, in_calls.copied())?;
-        let length = turning.as_ref().map_or(length, |turning| turning.length);
-        let sittings = turning.as_ref().map_or(1, |turning| turning.sittings);
-        let timed = turning.as_ref().ok().and_then(|turning| turning.timed);
-        let links = unserved.len() as u32;
-        (spec.load.duration, spec.load.calls) = (Some(Period(length)), None);
-        let mut rungs = listed(&spec)?;
-        for rung in &mut rungs {
-            let of_it = length / sittings;
-            rung.spec.load.duration = Some(Period(of_it));
-            let warmup = Period((of_it / 4).min(LONGEST_WARMUP));
-            let warmup = rung.spec.call.leaves_warmup().then_some(warmup);
-            rung.spec.load.warmup = rung.spec.load.warmup.or(warmup);
-            // Every link has its turns in it.
-            if let (Some((slot, _)), Some(warmup)) = (timed, &mut rung.spec.load.warmup) {
-                let rounds = warmup.0.as_nanos().div_ceil((slot * links).as_nanos());
-                warmup.0 = slot * links * rounds as u32;
-            }
-        }
-        // What all of them have is the plan's.
-        let warmup = |rung: &RungSpec| rung.spec.load.warmup;
-        if rungs.iter().all(|rung| warmup(rung) == warmup(&rungs[0])) {
-            spec.load.warmup = warmup(&rungs[0]);
-        }
-        let name = spec.name.clone().unwrap_or_else(|| asked.kind.to_owned());
-        let is_ladder = asked.kind == LADDER;
-        let rounds = match options.rounds {
-            Some(rounds) => rounds as usize,
-            None if is_ladder => ladder::fewest_rounds(rungs.len()),
-            None => 1,
-        };
-        let gates = options.fail_if.unwrap_or_default();
-        // Gates compare slices of the same round, and a slice over shards takes long to start.
-        let is_whole = is_ladder || asked.over_shards() || !gates.is_empty();
-        let rounds = match is_whole || turning.is_ok() {
-            true => vec![rounds; rungs.len()],
-            false => slices::divide(&mut rungs, rounds),
-        };
-        Ok(Outline {
-            spec,
-            name,
-            kind: asked.kind,
-            rungs,
-            turning,
-            parts,
-            length,
-            rounds,
-            gates,
-        })
-    }
-
-    /// Shows it in place of carrying it out.
-    ///
-    /// # Errors
-    /// When stdout can't be written.
-    fn show(&self, documents: &DocumentFlags) -> Result<(), Failure> {
-        presentation::show_plan(&self.spec.without_secrets(), &self.to_string(), documents)
-    }
-
-    /// Metrics whose intervals hold together.
-    fn metrics(&self) -> usize {
-        let parts = self.parts.iter().map(|part| part.metrics().len());
-        turns::METRICS.len() + parts.sum::<usize>()
-    }
-}
-
-/// In sentences: what is measured, in which order, and how long that takes.
-impl fmt::Display for Outline {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.rungs.iter().map(|r| r.name.as_str()).collect();
-        let n = names.len();
-        writeln!(f, "a {} of {n}: {}", self.kind, names.join("; "))?;
-        let warmup = |rung: &RungSpec| rung.spec.load.warmup.map_or(Duration::ZERO, |p| p.0);
-        let longest = self.rungs.iter().map(warmup).max().unwrap_or_default();
-        let mut all = match &self.turning {
-            Ok(Turning {
-                timed: Some(turns), ..
-            }) => {
-                timed::show(*turns, longest, f)?;
-                longest + self.length
-            }
-            Ok(turning) => {
-                write!(
-                    f,
-                    "in turns of {} calls for {}",
-                    turning.calls,
-                    planned(self.length)
-                )?;
-                if turning.sittings > 1 {
-                    write!(f, " in {} sittings", turning.sittings)?;
-                }
-                if turning.stretches > 1 {
-                    let most = self.length * turning.stretches;
-                    write!(
-                        f,
-                        ", and again until it is known, for {} at most",
-                        planned(most)
-                    )?;
-                }
-                let each = if turning.sittings > 1 { "each " } else { "" };
-                writeln!(f, ", {each}after a warm-up of {}", planned(longest))?;
-                (longest * turning.sittings + self.length) * turning.stretches
-            }
-            Err(why) => {
-                if self.kind != LADDER {
-                    writeln!(f, "in slices, and no turns: {why}")?;
-                }
-                self.show_slices(f)?
-            }
-        };
-        for part in &self.parts {
-            let rounds = parts::rounds_of(n, self.metrics());
-            writeln!(
-                f,
-                "{}: {rounds} rounds of slices of {}",
-                part.words(),
-                planned(parts::SLICE)
-            )?;
-            all += parts::SLICE * (n * rounds) as u32;
-        }
-        for gate in &self.gates {
-            writeln!(f, "fails if {gate} is exceeded")?;
-        }
-        write!(
-            f,
-            "{} of load at most, and what starting and connecting take",
-            planned(Duration::from_secs(all.as_secs_f64().ceil() as u64))
-        )
-    }
-}
-
 impl<'a> Climb<'a> {
     /// # Errors
     /// Where the plan is wrong, its directory can't be made, or a server does not start.
@@ -339,10 +158,8 @@ impl<'a> Climb<'a> {
             }
         };
         for skipped in &servers.skipped {
-            console::notice(format_args!(
-                "{} is not measured: {}",
-                skipped.name, skipped.reason
-            ));
+            let (name, reason) = (&skipped.name, &skipped.reason);
+            console::notice(format_args!("{name} is not measured: {reason}"));
         }
         let skipped = servers.skipped.clone();
         let libraries: Vec<Option<String>> =
@@ -483,26 +300,6 @@ fn verified(plan: &Plan) -> f64 {
     match plan.tls.as_ref().map(|tls| (&tls.trust, tls.chain)) {
         Some((Trust::Pinned(_) | Trust::Unchecked, _) | (_, ChainCheck::Once)) => 1.0,
         Some((_, ChainCheck::Each)) | None => 2.0,
-    }
-}
-
-/// What runs beside shard 0 is not there for the others.
-fn check_for_shards(options: &LadderSpec, rungs: &[RungSpec]) -> Result<(), Failure> {
-    if options.serve.is_some() {
-        return Err(Failure::usage(
-            "ladder.serve with --rendezvous: servers that a ladder starts are reached from their own machine only",
-            "start the server yourself, and name it with --target, or a target for each rung",
-        ));
-    }
-    match rungs.iter().find(|rung| rung.via != Via::Direct) {
-        None => Ok(()),
-        Some(rung) => Err(Failure::usage(
-            format_args!(
-                "ladder.via with --rendezvous: the sidecars of rung \"{}\" are reached from their own machine only",
-                rung.name
-            ),
-            "start relays yourself (plimsoll relay sidecar), and give each a rung with its target",
-        )),
     }
 }
 

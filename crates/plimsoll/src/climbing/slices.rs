@@ -15,8 +15,9 @@ use plimsoll_model::units::Period;
 use plimsoll_report::quantity::planned;
 use serde::{Deserialize, Serialize};
 
+use super::outline::Outline;
 use super::testbed::Company;
-use super::{Asked, Climb, Outline};
+use super::{Asked, Climb};
 use crate::execution::{self, By};
 use crate::failure::Failure;
 use crate::progress::Series;
