@@ -51,6 +51,8 @@ mod presence {
 const OPEN: i32 = 1;
 const CLOSED: i32 = 2;
 const PACKED: i32 = 1;
+const EXPANDED: i32 = 2;
+/// Of `FeatureSet.Utf8Validation`, in which the library's pool has other numbers.
 const VERIFY: i32 = 2;
 const NONE: i32 = 3;
 const LENGTH_PREFIXED: i32 = 1;
@@ -79,25 +81,18 @@ impl Resolved {
     /// With those that a part of a file sets.
     fn with(self, part: &DynamicMessage) -> Resolved {
         let Some(set) = set(part) else { return self };
-        let known = |name: &str, inherited: i32| {
+        let known = |name: &str, last: i32, inherited: i32| {
             let number = set.get_field_by_name(name);
             let number = number.and_then(|number| number.as_enum_number());
-            let values = set.descriptor().get_field_by_name(name);
-            match (number, values.map(|field| field.kind())) {
-                (Some(number @ 1..), Some(Kind::Enum(values)))
-                    if values.get_value(number).is_some() =>
-                {
-                    number
-                }
-                _ => inherited,
-            }
+            let known = number.filter(|number| (1..=last).contains(number));
+            known.unwrap_or(inherited)
         };
         Resolved {
-            presence: known("field_presence", self.presence),
-            enums: known("enum_type", self.enums),
-            repeated: known("repeated_field_encoding", self.repeated),
-            text: known("utf8_validation", self.text),
-            messages: known("message_encoding", self.messages),
+            presence: known("field_presence", presence::LEGACY_REQUIRED, self.presence),
+            enums: known("enum_type", CLOSED, self.enums),
+            repeated: known("repeated_field_encoding", EXPANDED, self.repeated),
+            text: known("utf8_validation", NONE, self.text),
+            messages: known("message_encoding", DELIMITED, self.messages),
         }
     }
 }
@@ -136,9 +131,13 @@ fn set(part: &DynamicMessage) -> Option<DynamicMessage> {
 fn put(set: &mut DynamicMessage, feature: &str, value: &str) {
     if let Some(field) = set.descriptor().get_field_by_name(feature)
         && let Kind::Enum(values) = field.kind()
-        && let Some(value) = values.get_value_by_name(value)
+        && let Some(named) = values.get_value_by_name(value)
     {
-        set.set_field(&field, Value::EnumNumber(value.number()));
+        let number = match (feature, value) {
+            ("utf8_validation", "NONE") => NONE,
+            _ => named.number(),
+        };
+        set.set_field(&field, Value::EnumNumber(number));
     }
 }
 
@@ -342,3 +341,6 @@ pub(super) fn is_map_entry(message: &DescriptorProto) -> bool {
     let options = message.options.as_ref();
     options.is_some_and(|options| options.map_entry())
 }
+
+#[cfg(test)]
+mod tests;

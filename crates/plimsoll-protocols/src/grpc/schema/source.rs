@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use plimsoll_model::input;
+use prost_reflect::prost::Message as _;
 use prost_reflect::prost_types::FileDescriptorProto;
-use prost_reflect::{DescriptorPool, ReflectMessage as _};
+use prost_reflect::{DescriptorPool, DynamicMessage, ReflectMessage as _};
 use protox::file::{
     ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver,
 };
@@ -81,7 +82,8 @@ impl FileResolver for Folder {
         };
         check_named(&source.edition).map_err(refused)?;
         let mut file: FileDescriptorProto = File::from_source(name, &source.text)?.into();
-        let declared = file.transcode_to_dynamic();
+        let declared = DynamicMessage::decode(file.descriptor(), &file.encode_to_vec()[..]);
+        let declared = declared.map_err(|e| refused(e.to_string()))?;
         // What comes with protobuf may come from here, too.
         check(&mut file, &DescriptorPool::new()).map_err(refused)?;
         translate(&mut file, &declared, &mut self.apart.borrow_mut());
