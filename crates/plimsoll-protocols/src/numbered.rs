@@ -250,16 +250,30 @@ impl<F: Format> Numbered<F> {
                     return Ok(());
                 };
                 partial.extend_from_slice(more);
-                if let Some((frame, length)) = self.format.read(&partial)? {
-                    self.frame(&frame, length, self.partial_began, out, events)?;
-                    input = &input[length.saturating_sub(had)..];
-                    break;
+                let taken = match self.format.read(&partial)? {
+                    None => None,
+                    Some((frame, length)) => {
+                        self.frame(&frame, length, self.partial_began, out, events)?;
+                        Some(length)
+                    }
+                };
+                match taken {
+                    Some(length) if length >= had => {
+                        input = &input[length - had..];
+                        break;
+                    }
+                    // It took less than was asked for, and what follows it was kept, too.
+                    Some(length) => {
+                        partial.drain(..length);
+                        self.partial_began = now;
+                    }
+                    None if rest.is_empty() => {
+                        self.partial = partial;
+                        return Ok(());
+                    }
+                    None => {}
                 }
                 input = rest;
-                if input.is_empty() {
-                    self.partial = partial;
-                    return Ok(());
-                }
             }
             if partial.capacity() <= KEPT_PARTIAL {
                 partial.clear();
@@ -488,3 +502,6 @@ fn unanswered(call: CallId, outcome: Outcome, bytes_sent: u32) -> Event {
         bytes_received: 0,
     })
 }
+
+#[cfg(test)]
+mod tests;

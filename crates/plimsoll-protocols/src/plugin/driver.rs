@@ -120,6 +120,7 @@ impl Format for PluginProtocol {
         let limit = self.prepared.max_frame;
         match self.prepared.codec.decode(bytes, Sender::Server, limit) {
             Ok(Decoded::Frame(frame)) => {
+                self.wanted = None;
                 let length = frame.length;
                 Ok(Some((frame, length)))
             }
