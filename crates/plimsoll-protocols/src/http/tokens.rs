@@ -27,25 +27,29 @@ struct Usage {
     completion_tokens: Option<u64>,
 }
 
+/// Borrowed where it can be, which `serde` does for a field that is a `Cow` itself.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
 #[derive(Deserialize)]
 struct Choice<'a> {
     index: Option<Value>,
     #[serde(borrow)]
     delta: Option<Delta<'a>>,
     #[serde(borrow)]
-    text: Option<Cow<'a, str>>,
+    text: Option<Text<'a>>,
 }
 
 #[derive(Default, Deserialize)]
 struct Delta<'a> {
     #[serde(borrow)]
-    content: Option<Cow<'a, str>>,
+    content: Option<Text<'a>>,
     #[serde(borrow)]
-    refusal: Option<Cow<'a, str>>,
+    refusal: Option<Text<'a>>,
     #[serde(borrow)]
-    reasoning_content: Option<Cow<'a, str>>,
+    reasoning_content: Option<Text<'a>>,
     #[serde(borrow)]
-    reasoning: Option<Cow<'a, str>>,
+    reasoning: Option<Text<'a>>,
     tool_calls: Option<Vec<IgnoredAny>>,
 }
 
@@ -77,8 +81,8 @@ impl<'a> Chunk<'a> {
         let first = self.choices.iter().flatten().next();
         let delta = first.and_then(|choice| choice.delta.as_ref());
         delta
-            .and_then(|delta| delta.content.as_deref())
-            .unwrap_or_default()
+            .and_then(|delta| delta.content.as_ref())
+            .map_or("", |text| &text.0)
     }
 
     /// What its tokens say, each choice's to its own text: thoughts and refusals are tokens, too.
@@ -93,7 +97,7 @@ impl<'a> Chunk<'a> {
             let delta = choice.delta.unwrap_or_default();
             let thought = delta.reasoning_content.or(delta.reasoning);
             let pieces = [thought, delta.content, delta.refusal, choice.text];
-            texts[index].extend(pieces.into_iter().flatten());
+            texts[index].extend(pieces.into_iter().flatten().map(|text| text.0));
         }
     }
 }
@@ -101,7 +105,7 @@ impl<'a> Chunk<'a> {
 impl Choice<'_> {
     fn has_tokens(&self) -> bool {
         let is_some =
-            |text: &Option<Cow<'_, str>>| text.as_ref().is_some_and(|text| !text.is_empty());
+            |text: &Option<Text<'_>>| text.as_ref().is_some_and(|text| !text.0.is_empty());
         is_some(&self.text)
             || self.delta.as_ref().is_some_and(|delta| {
                 let texts = [
