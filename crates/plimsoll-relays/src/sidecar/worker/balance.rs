@@ -77,8 +77,7 @@ impl Worker {
             (None, Some(_)) => Found::Connecting,
             (None, None) if choked => Found::Choked,
             (None, None) if full => Found::Refused(Why::Busy),
-            (None, None) if self.is_starved(now) => Found::Refused(Why::NoDescriptors),
-            (None, None) => Found::Refused(Why::NoUpstream),
+            (None, None) => Found::Refused(self.why_unconnected(route, now)),
         }
     }
 

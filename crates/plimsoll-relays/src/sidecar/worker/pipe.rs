@@ -2,6 +2,7 @@
 //! other.
 
 use plimsoll_model::Time;
+use plimsoll_protocols::relayed::Why;
 
 use super::super::count;
 use super::super::transport::Got;
@@ -19,9 +20,9 @@ impl Worker {
             }
             _ => {
                 let counters = self.counters(route);
-                let counter = match self.is_starved(now) {
-                    true => &counters.no_descriptors,
-                    false => &counters.no_upstream,
+                let counter = match self.why_unconnected(route, now) {
+                    Why::NoDescriptors => &counters.no_descriptors,
+                    _ => &counters.no_upstream,
                 };
                 count(counter, 1);
                 self.close(down, now);

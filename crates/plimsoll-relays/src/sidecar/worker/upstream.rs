@@ -6,6 +6,7 @@ use std::time::Duration;
 use plimsoll_engine::Address;
 use plimsoll_engine::address::lacks_descriptors;
 use plimsoll_model::Time;
+use plimsoll_protocols::relayed::Why;
 
 use super::super::count;
 use super::super::metrics::UpstreamCounters;
@@ -190,9 +191,19 @@ impl Worker {
         Some(endpoint)
     }
 
-    /// No connection can be begun for want of a descriptor: what upstreams are like is not known.
-    pub(super) fn is_starved(&self, now: Time) -> bool {
+    /// No connection can be begun for want of a descriptor.
+    fn is_starved(&self, now: Time) -> bool {
         now < self.starved_until
+    }
+
+    /// Why the route has no connection: nothing is known against its upstreams where one would be begun, had this
+    /// process a descriptor.
+    pub(super) fn why_unconnected(&self, route: usize, now: Time) -> Why {
+        let mut endpoints = self.routes[route].endpoints.iter();
+        match self.is_starved(now) && endpoints.any(|endpoint| endpoint.is_usable(now)) {
+            true => Why::NoDescriptors,
+            false => Why::NoUpstream,
+        }
     }
 
     /// Begins a connection to one of the route's upstreams.
