@@ -119,7 +119,7 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
             bytes_sent: 10,
             bytes_received: 11,
         };
-        recorder.stage(stage).due += 1;
+        recorder.stage(stage).due += u64::from(i == 0) + 1;
         recorder.stage(stage).pacing.record(15_000);
         if i == 0 {
             recorder.delayed(stage, 2 * MS, 3);
@@ -127,7 +127,6 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
             recorder.stage(stage).waited_for_stream += 1;
             recorder.stage(stage).waited_for_connection += 1;
             recorder.stage(stage).connections_unused += 1;
-            recorder.stage(stage).due += 1;
             recorder.cut_off(stage, MS);
         }
         let address = recorder.address(["127.0.0.1:1", "127.0.0.2:1"][i as usize % 2]);
@@ -147,15 +146,13 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
     recorder.first_message(stage, MS);
     recorder.inter_message(stage, 20_000);
     recorder.messages_sent(stage, 2);
-    recorder.stage(stage).connections_first += 1;
+    let record = recorder.stage(stage);
+    record.connections_first += 1;
+    record.connect_failures.add(Outcome::NoPorts, 1);
     recorder.count(stage, Count::TokensReceived, 3);
     for measure in TimeMeasure::all() {
         recorder.time(stage, measure, MS);
     }
-    recorder
-        .stage(stage)
-        .connect_failures
-        .add(Outcome::NoPorts, 1);
     // What a worker recorded, as the conductor merges it.
     let mut taken = Interval::default();
     taken.merge(&recorder.take(None));

@@ -103,8 +103,12 @@ pub fn ladder(record: &LadderRecord) -> String {
     }
     let mut out = format!("**{}**\n\n", cell(&record.name));
     let groups = rungs::groups(record).into_iter();
-    let tables = groups.map(|group| group.table(record));
-    for (n, rows) in tables.chain(rungs::prices(record)).enumerate() {
+    let mut tables: Vec<Table> = groups.map(|group| group.table(record)).collect();
+    if tables.is_empty() {
+        let names = record.rungs.iter().map(|rung| [rung.name.clone()]);
+        tables.push(Table::new(["rung"], &[0], names));
+    }
+    for (n, rows) in tables.into_iter().chain(rungs::prices(record)).enumerate() {
         if n > 0 {
             out.push('\n');
         }

@@ -120,7 +120,7 @@ fn a_sweep_in_pieces_has_intervals() {
     let plan = plan.replace("2MiB", "256MiB").replace("400ms", "1400ms");
     fs::write(place.path("sweep.toml"), plan).expect("a file");
     let outline = place.expect(0, &["sweep", "sweep.toml", "--dry-run"]);
-    for words in ["14 rounds of slices of 100ms, ", "one slice of 1400ms, "] {
+    for words in ["14 rounds of slices of 100 ms, ", "one slice of 1.4 s, "] {
         assert!(outline.contains(words), "{outline}");
     }
     let document = place.expect_json(0, &["sweep", "sweep.toml", "--out", "sweep", "--json"]);

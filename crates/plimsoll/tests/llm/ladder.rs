@@ -38,10 +38,10 @@ fn one_ladder_reads_the_same_tokens_over_both() {
         ],
     );
     assert!(
-        outline.contains("each after a warm-up of 75ms, 0s for WebSockets"),
+        outline.contains("each after a warm-up of 75 ms, 0 s for WebSockets"),
         "{outline}"
     );
-    assert!(outline.contains("2s of load at most"), "{outline}");
+    assert!(outline.contains("2 s of load at most"), "{outline}");
     let short = ["--slice", "300ms", "--rounds", "2", "--out", "ladder", "-q"];
     let climbed = place.run(&[&["ladder", "plan.toml"], &short[..]].concat());
     // So few slices of a busy machine may prove nothing.
