@@ -85,7 +85,7 @@ fn messages_nested_too_deeply_are_refused() {
             format!("edition = \"2023\"; {open}int32 a = 1;{close}"),
         )
         .unwrap();
-        let read = Schema::from_protos(&[path.clone()], &[]);
+        let read = Schema::from_protos(std::slice::from_ref(&path), &[]);
         if depth > 98 {
             let refused = read.unwrap_err().to_string();
             assert!(refused.contains("deep.proto"), "{refused}");
