@@ -17,7 +17,6 @@ use crate::heartbeats::{Due, Heartbeats, MAX_MISSED};
 
 /// Texts of failures reported on one connection.
 const MAX_DETAILS: u8 = 5;
-
 /// Characters of a failure's text.
 const DETAIL_LENGTH: usize = 300;
 
@@ -250,28 +249,22 @@ impl<F: Format> Numbered<F> {
                     return Ok(());
                 };
                 partial.extend_from_slice(more);
-                let taken = match self.format.read(&partial)? {
-                    None => None,
-                    Some((frame, length)) => {
-                        self.frame(&frame, length, self.partial_began, out, events)?;
-                        Some(length)
-                    }
-                };
-                match taken {
-                    Some(length) if length >= had => {
-                        input = &input[length - had..];
-                        break;
-                    }
+                let mut taken = 0;
+                if let Some((frame, length)) = self.format.read(&partial)? {
+                    self.frame(&frame, length, self.partial_began, out, events)?;
+                    taken = length;
+                }
+                if taken >= had {
+                    input = &input[taken - had..];
+                    break;
+                }
+                if taken > 0 {
                     // It took less than was asked for, and what follows it was kept, too.
-                    Some(length) => {
-                        partial.drain(..length);
-                        self.partial_began = now;
-                    }
-                    None if rest.is_empty() => {
-                        self.partial = partial;
-                        return Ok(());
-                    }
-                    None => {}
+                    partial.drain(..taken);
+                    self.partial_began = now;
+                } else if rest.is_empty() {
+                    self.partial = partial;
+                    return Ok(());
                 }
                 input = rest;
             }

@@ -18,6 +18,7 @@ mod turning;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use plimsoll_model::Plan;
@@ -27,6 +28,7 @@ use plimsoll_model::record::Times;
 use plimsoll_model::run::{Conditions, Run, SCHEMA_VERSION};
 use plimsoll_model::spec::{RungSpec, Secured, Spec};
 use plimsoll_report::quantity::time;
+use serde::{Deserialize, Serialize};
 
 use crate::console;
 use crate::execution::{self, cannot_keep};
@@ -46,6 +48,9 @@ use turning::Turning;
 
 /// The kind whose rungs are compared with each other.
 const LADDER: &str = "ladder";
+
+/// How long a slice is, unless configured otherwise.
+const SLICE: Duration = Duration::from_secs(2);
 
 /// What was asked on the command line.
 pub(crate) struct Asked<'a> {
@@ -92,6 +97,13 @@ pub(crate) fn execute(
         }
         measure(Climb::prepare(outline.clone(), asked, team)?)
     })
+}
+
+/// What distinguishes a slice: of this all shards make the same plan.
+#[derive(Debug, Serialize, Deserialize)]
+struct Step {
+    /// From 0.
+    rung: usize,
 }
 
 /// Everything made ready: directory, servers, plans.

@@ -1,15 +1,18 @@
 //! What a climb is going to do, before anything is made ready for it: what a dry run shows.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use plimsoll_model::Plan;
 use plimsoll_model::ladder::{self, Gate, Part, turns};
 use plimsoll_model::spec::{LadderSpec, RungSpec, Spec, Via};
 use plimsoll_model::units::Period;
 use plimsoll_report::quantity::planned;
 
 use super::turning::Turning;
-use super::{Asked, LADDER, parts, slices, timed};
+use super::{Asked, LADDER, SLICE, Step, parts, slices, timed};
 use crate::documents::DocumentFlags;
 use crate::failure::Failure;
 use crate::presentation;
@@ -17,9 +20,6 @@ use crate::problems;
 
 /// The warm-up of a slice or of turns takes no longer, unless configured otherwise.
 const LONGEST_WARMUP: Duration = Duration::from_secs(2);
-
-/// How long a slice is, unless configured otherwise.
-pub(super) const SLICE: Duration = Duration::from_secs(2);
 
 /// What a climb is going to do, before anything is made ready for it.
 #[derive(Clone)]
@@ -125,6 +125,75 @@ impl Outline {
     pub(super) fn metrics(&self) -> usize {
         let parts = self.parts.iter().map(|part| part.metrics().len());
         turns::METRICS.len() + parts.sum::<usize>()
+    }
+}
+
+impl Outline {
+    /// How long all slices take, with their warm-ups.
+    fn in_slices(&self) -> Duration {
+        let of = |(rung, rounds): (&RungSpec, &usize)| {
+            let load = &rung.spec.load;
+            let times = [load.warmup, load.duration].into_iter().flatten();
+            times.map(|time| time.0).sum::<Duration>() * *rounds as u32
+        };
+        self.rungs.iter().zip(&self.rounds).map(of).sum()
+    }
+
+    /// In sentences: rounds and slices, and their warm-ups; where links have different numbers of rounds, a line for
+    /// each number. How long all of that takes.
+    fn show_slices(&self, f: &mut fmt::Formatter<'_>) -> Result<Duration, fmt::Error> {
+        let warmup = |rung: &RungSpec| rung.spec.load.warmup.map_or(Duration::ZERO, |p| p.0);
+        let rounds = self.rounds[0];
+        if self.rounds.iter().all(|n| *n == rounds) {
+            let longest = self.rungs.iter().map(warmup).max().unwrap_or_default();
+            let slice = self.rungs[0].spec.load.duration;
+            write!(
+                f,
+                "{rounds} rounds of slices of {}, each after a warm-up of {}",
+                planned(slice.map_or(self.length, |p| p.0)),
+                planned(longest)
+            )?;
+            for rung in self.rungs.iter().filter(|rung| warmup(rung) < longest) {
+                write!(f, ", {} for {}", planned(warmup(rung)), rung.name)?;
+            }
+            writeln!(f)?;
+            return Ok(self.in_slices());
+        }
+        let mut alike: BTreeMap<_, Vec<&str>> = BTreeMap::new();
+        for (rung, rounds) in self.rungs.iter().zip(&self.rounds) {
+            let slice = rung.spec.load.duration.map_or(self.length, |p| p.0);
+            let key = (Reverse(*rounds), slice, warmup(rung));
+            alike.entry(key).or_default().push(&rung.name);
+        }
+        for ((Reverse(rounds), slice, warmup), names) in alike {
+            let rounds = match rounds {
+                1 => "one slice".to_owned(),
+                n => format!("{n} rounds of slices"),
+            };
+            writeln!(
+                f,
+                "{rounds} of {}, each after a warm-up of {}: {}",
+                planned(slice),
+                planned(warmup),
+                names.join("; ")
+            )?;
+        }
+        Ok(self.in_slices())
+    }
+
+    /// The load of a slice that shard 0 announces.
+    ///
+    /// # Errors
+    /// Where the plan is wrong, or not that of shard 0.
+    pub(super) fn load(&self, step: Step, asked: &Asked<'_>) -> Result<(Spec, Plan), Failure> {
+        let rung = self.rungs.get(step.rung).ok_or_else(|| {
+            Failure::error(format_args!(
+                "shard 0 has a rung {}, and this shard has {}: give all shards the same plan and flags",
+                step.rung + 1,
+                self.rungs.len()
+            ))
+        })?;
+        Ok((rung.spec.clone(), asked.plan(&rung.spec)?))
     }
 }
 

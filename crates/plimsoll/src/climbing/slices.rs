@@ -1,9 +1,6 @@
 //! Rungs that have rounds of short slices, every rung once a round in random order; each slice is a run of
 //! its own. On several machines shard 0 decides the order, and each slice is a run of all shards.
 
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use plimsoll_engine::worker::StopLevel;
@@ -12,25 +9,15 @@ use plimsoll_model::ladder::pieces::{pieces, takes_part};
 use plimsoll_model::ladder::{self, Part};
 use plimsoll_model::spec::{RungSpec, Spec};
 use plimsoll_model::units::Period;
-use plimsoll_report::quantity::planned;
-use serde::{Deserialize, Serialize};
 
-use super::outline::Outline;
 use super::testbed::Company;
-use super::{Asked, Climb};
+use super::{Climb, Step};
 use crate::execution::{self, By};
 use crate::failure::Failure;
 use crate::progress::Series;
 
 /// The warm-up of a piece is divided like its slice, but no shorter: every client has to get its first ticket in it.
 const SHORTEST_WARMUP: Duration = Duration::from_millis(200);
-
-/// What distinguishes a slice: of this all shards make the same plan.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Step {
-    /// From 0.
-    rung: usize,
-}
 
 /// Slices of all rungs, round by round.
 pub(super) struct Rounds {
@@ -46,75 +33,6 @@ impl Rounds {
     /// Its loads make a connection for every call.
     pub(super) fn makes_connections(&self) -> bool {
         matches!(self.part, Some(Part::Connections | Part::Resumed))
-    }
-}
-
-impl Outline {
-    /// How long all slices take, with their warm-ups.
-    fn in_slices(&self) -> Duration {
-        let of = |(rung, rounds): (&RungSpec, &usize)| {
-            let load = &rung.spec.load;
-            let times = [load.warmup, load.duration].into_iter().flatten();
-            times.map(|time| time.0).sum::<Duration>() * *rounds as u32
-        };
-        self.rungs.iter().zip(&self.rounds).map(of).sum()
-    }
-
-    /// In sentences: rounds and slices, and their warm-ups; where links have different numbers of rounds, a line for
-    /// each number. How long all of that takes.
-    pub(super) fn show_slices(&self, f: &mut fmt::Formatter<'_>) -> Result<Duration, fmt::Error> {
-        let warmup = |rung: &RungSpec| rung.spec.load.warmup.map_or(Duration::ZERO, |p| p.0);
-        let rounds = self.rounds[0];
-        if self.rounds.iter().all(|n| *n == rounds) {
-            let longest = self.rungs.iter().map(warmup).max().unwrap_or_default();
-            let slice = self.rungs[0].spec.load.duration;
-            write!(
-                f,
-                "{rounds} rounds of slices of {}, each after a warm-up of {}",
-                planned(slice.map_or(self.length, |p| p.0)),
-                planned(longest)
-            )?;
-            for rung in self.rungs.iter().filter(|rung| warmup(rung) < longest) {
-                write!(f, ", {} for {}", planned(warmup(rung)), rung.name)?;
-            }
-            writeln!(f)?;
-            return Ok(self.in_slices());
-        }
-        let mut alike: BTreeMap<_, Vec<&str>> = BTreeMap::new();
-        for (rung, rounds) in self.rungs.iter().zip(&self.rounds) {
-            let slice = rung.spec.load.duration.map_or(self.length, |p| p.0);
-            let key = (Reverse(*rounds), slice, warmup(rung));
-            alike.entry(key).or_default().push(&rung.name);
-        }
-        for ((Reverse(rounds), slice, warmup), names) in alike {
-            let rounds = match rounds {
-                1 => "one slice".to_owned(),
-                n => format!("{n} rounds of slices"),
-            };
-            writeln!(
-                f,
-                "{rounds} of {}, each after a warm-up of {}: {}",
-                planned(slice),
-                planned(warmup),
-                names.join("; ")
-            )?;
-        }
-        Ok(self.in_slices())
-    }
-
-    /// The load of a slice that shard 0 announces.
-    ///
-    /// # Errors
-    /// Where the plan is wrong, or not that of shard 0.
-    pub(super) fn load(&self, step: Step, asked: &Asked<'_>) -> Result<(Spec, Plan), Failure> {
-        let rung = self.rungs.get(step.rung).ok_or_else(|| {
-            Failure::error(format_args!(
-                "shard 0 has a rung {}, and this shard has {}: give all shards the same plan and flags",
-                step.rung + 1,
-                self.rungs.len()
-            ))
-        })?;
-        Ok((rung.spec.clone(), asked.plan(&rung.spec)?))
     }
 }
 

@@ -8,7 +8,7 @@ use plimsoll_model::plan::begins;
 use plimsoll_model::spec::{LadderSpec, RungSpec, Spec};
 use plimsoll_report::quantity::planned;
 
-use super::outline::SLICE;
+use super::SLICE;
 
 /// From a turn's beginning to the next one's, and how many each rung has; or why they can't be taken.
 pub(super) fn turns(
