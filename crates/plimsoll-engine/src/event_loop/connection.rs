@@ -343,7 +343,7 @@ impl Traced {
     }
 }
 
-/// What is wrong with a session of `tls`.
+/// The loss of a connection whose session of `tls` failed.
 pub(crate) fn explained(tls: Option<&TlsClient>, fault: &SessionError) -> Loss {
     let known = tls.map(|tls| tls.explained(fault).into());
     known.unwrap_or_else(|| Loss::new(Outcome::TlsFailed, fault.to_string()))

@@ -187,7 +187,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         }
     }
 
-    /// A connection of a script was lost: it is closed, and the script told.
+    /// A connection of a script was lost: it is closed, and the script is notified.
     fn lose_link(
         &mut self,
         control: &mut impl Control,

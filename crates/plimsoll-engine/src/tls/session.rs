@@ -87,7 +87,7 @@ impl<E: End> Session<E> {
     /// [`Session::receive`].
     ///
     /// # Errors
-    /// That of `take`, or what `fault` makes of what is wrong with the records.
+    /// That of `take`, or what `fault` makes of the records' error.
     #[inline]
     pub(crate) fn open<T>(
         &mut self,

@@ -268,7 +268,7 @@ fn check(is_binary: bool, template: &Template, rows: Given<'_>) -> Result<(), St
     Ok(())
 }
 
-/// Whether the value is right with the columns of one row; what is wrong with it, and with which column.
+/// Checks the value with the columns of one row; an error names the column, where one is at fault.
 fn check_one<'a>(
     is_binary: bool,
     template: &Template,

@@ -109,8 +109,8 @@ pub trait Section: Clone + Default + Serialize + DeserializeOwned + 'static {
 /// What changes the fields of a section: a field's name and its value.
 pub(super) type ChangeField<'a> = dyn Fn(&str, &mut MetadataSpec) + 'a;
 
-/// A protocol, as plans know it: a [`Section`] whose type is forgotten. A section that can't be read means nothing,
-/// but where its problem is told.
+/// A protocol, as plans know it: a [`Section`] whose type is erased. A section that can't be read counts as absent,
+/// except in `check` and `resolve`, which report its problem.
 #[derive(Debug)]
 pub struct Protocol {
     /// [`Section::SCHEMES`].

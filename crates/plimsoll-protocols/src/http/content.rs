@@ -272,7 +272,7 @@ impl Notes<'_> {
         if chunk.has_tokens() {
             *self.has_tokens = true;
             if let Some(text) = &mut self.text {
-                text.push_str(chunk.said());
+                text.push_str(chunk.first_content());
             }
             if let Some(texts) = &mut self.written {
                 chunk.write(texts);

@@ -75,9 +75,9 @@ impl<'a> Chunk<'a> {
         self.choices.iter().flatten().any(Choice::has_tokens)
     }
 
-    /// What it says of the first choice, without what was thought before it: as the next request of a
+    /// The content of the first choice, without its reasoning: as the next request of a
     /// conversation repeats it.
-    pub(super) fn said(&self) -> &str {
+    pub(super) fn first_content(&self) -> &str {
         let first = self.choices.iter().flatten().next();
         let delta = first.and_then(|choice| choice.delta.as_ref());
         delta
