@@ -227,7 +227,7 @@ impl<'a> Decoder<'a> {
             };
             self.units(units.into(), &mut text)?;
             if tag != b's' {
-                return Ok(String::from_utf16_lossy(&text));
+                return Ok(text_of(text));
             }
             tag = self.byte()?;
         }
@@ -237,33 +237,35 @@ impl<'a> Decoder<'a> {
     fn text(&mut self, units: usize) -> Result<String, HessianError> {
         let mut text = Vec::new();
         self.units(units, &mut text)?;
-        Ok(String::from_utf16_lossy(&text))
+        Ok(text_of(text))
     }
 
-    /// So many UTF-16 units, each in one to three bytes.
-    fn units(&mut self, units: usize, text: &mut Vec<u16>) -> Result<(), HessianError> {
+    /// Appends the bytes of so many UTF-16 units, one to three each.
+    fn units(&mut self, units: usize, text: &mut Vec<u8>) -> Result<(), HessianError> {
+        let begin = self.at;
         // Every unit takes a byte at least.
-        if units > self.left() {
-            return Err(self.error(Problem::Cut));
-        }
-        for _ in 0..units {
-            let unit = match self.byte()? {
-                first @ 0x00..=0x7f => u16::from(first),
-                first @ 0xc0..=0xdf => u16::from(first & 0x1f) << 6 | self.continuation()?,
-                first @ 0xe0..=0xef => {
-                    let middle = self.continuation()?;
-                    u16::from(first & 0x0f) << 12 | middle << 6 | self.continuation()?
+        let least = self.take(units)?;
+        if !least.is_ascii() {
+            self.at = begin;
+            for _ in 0..units {
+                match self.byte()? {
+                    0x00..=0x7f => {}
+                    0xc0..=0xdf => self.continuation()?,
+                    0xe0..=0xef => {
+                        self.continuation()?;
+                        self.continuation()?;
+                    }
+                    _ => return Err(self.error(Problem::NotUtf8)),
                 }
-                _ => return Err(self.error(Problem::NotUtf8)),
-            };
-            text.push(unit);
+            }
         }
+        text.extend_from_slice(&self.bytes[begin..self.at]);
         Ok(())
     }
 
-    fn continuation(&mut self) -> Result<u16, HessianError> {
+    fn continuation(&mut self) -> Result<(), HessianError> {
         match self.byte()? {
-            byte @ 0x80..=0xbf => Ok(u16::from(byte & 0x3f)),
+            0x80..=0xbf => Ok(()),
             _ => Err(self.error(Problem::NotUtf8)),
         }
     }
@@ -391,4 +393,26 @@ impl<'a> Decoder<'a> {
             Err(self.error(Problem::Ref(number)))
         }
     }
+}
+
+/// The text of [`Decoder::units`]. They are UTF-8, but for characters of two units (CESU-8, Unicode
+/// Technical Report 26) and for a zero of two bytes.
+fn text_of(units: Vec<u8>) -> String {
+    String::from_utf8(units).unwrap_or_else(|e| {
+        let each = e
+            .as_bytes()
+            .chunk_by(|_, next| (0x80..=0xbf).contains(next));
+        let units: Vec<u16> = each
+            .map(|unit| match *unit {
+                [first, middle, last] => {
+                    u16::from(first & 0x0f) << 12
+                        | u16::from(middle & 0x3f) << 6
+                        | u16::from(last & 0x3f)
+                }
+                [first, last] => u16::from(first & 0x1f) << 6 | u16::from(last & 0x3f),
+                _ => unit[0].into(),
+            })
+            .collect();
+        String::from_utf16_lossy(&units)
+    })
 }

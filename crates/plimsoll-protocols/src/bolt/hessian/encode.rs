@@ -98,44 +98,49 @@ impl Encoder {
     }
 
     fn string(&mut self, text: &str) {
-        let total: usize = text.chars().map(char::len_utf16).sum();
-        if total < 32 {
-            self.out.push(total as u8);
-            self.units(text.encode_utf16());
+        let mut units = units(text);
+        if units < 32 {
+            self.out.push(units as u8);
+            self.text(text);
             return;
         }
-        let units: Vec<u16> = text.encode_utf16().collect();
-        let mut rest = units.as_slice();
-        while rest.len() > CHUNK {
-            // A pair of surrogates stays in one chunk, as Java has it.
-            let last = rest[CHUNK - 1];
-            let cut = CHUNK - usize::from((0xd800..=0xdbff).contains(&last));
-            self.chunk(b's', cut);
-            self.units(rest[..cut].iter().copied());
-            rest = &rest[cut..];
+        let mut rest = text;
+        while units > CHUNK {
+            let (chunk, of_chunk) = first_units(rest, CHUNK);
+            self.chunk(b's', of_chunk);
+            self.text(chunk);
+            rest = &rest[chunk.len()..];
+            units -= of_chunk;
         }
-        self.chunk(b'S', rest.len());
-        self.units(rest.iter().copied());
+        self.chunk(b'S', units);
+        self.text(rest);
     }
 
     fn chunk(&mut self, tag: u8, length: usize) {
         self.tagged(tag, (length as u16).to_be_bytes());
     }
 
-    fn units(&mut self, units: impl Iterator<Item = u16>) {
-        for unit in units {
-            match unit {
-                0..=0x7f => self.out.push(unit as u8),
-                0x80..=0x7ff => self
-                    .out
-                    .extend_from_slice(&[0xc0 | (unit >> 6) as u8, 0x80 | (unit & 0x3f) as u8]),
-                _ => self.out.extend_from_slice(&[
+    /// Each UTF-16 unit in one to three bytes (CESU-8, Unicode Technical Report 26): UTF-8, but for
+    /// characters of two units.
+    fn text(&mut self, text: &str) {
+        let mut rest = text;
+        while !rest.is_ascii() {
+            let Some(at) = rest.bytes().position(|byte| byte >= 0xf0) else {
+                break;
+            };
+            let (before, pair) = rest.split_at(at);
+            self.out.extend_from_slice(before.as_bytes());
+            let (pair, _) = pair.split_at(4);
+            for unit in pair.encode_utf16() {
+                self.out.extend_from_slice(&[
                     0xe0 | (unit >> 12) as u8,
                     0x80 | (unit >> 6 & 0x3f) as u8,
                     0x80 | (unit & 0x3f) as u8,
-                ]),
+                ]);
             }
+            rest = &rest[at + 4..];
         }
+        self.out.extend_from_slice(rest.as_bytes());
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
@@ -156,9 +161,9 @@ impl Encoder {
 
     fn class_name(&mut self, class: Option<&str>) {
         if let Some(name) = class {
-            let units: Vec<u16> = name.encode_utf16().take(usize::from(u16::MAX)).collect();
-            self.chunk(b't', units.len());
-            self.units(units.into_iter());
+            let (name, units) = first_units(name, usize::from(u16::MAX));
+            self.chunk(b't', units);
+            self.text(name);
         }
     }
 
@@ -166,9 +171,8 @@ impl Encoder {
         let known = self.classes.iter().position(|seen| seen == class);
         let number = known.unwrap_or_else(|| {
             self.out.push(b'O');
-            let units: Vec<u16> = class.name.encode_utf16().collect();
-            self.int(length_of(units.len()));
-            self.units(units.into_iter());
+            self.int(length_of(units(&class.name)));
+            self.text(&class.name);
             self.int(length_of(class.fields.len()));
             for field in &class.fields {
                 self.string(field);
@@ -191,6 +195,28 @@ impl Encoder {
             _ => self.tagged(b'R', number.to_be_bytes()),
         }
     }
+}
+
+/// How many UTF-16 units: one a character, two where it takes four bytes of UTF-8.
+fn units(text: &str) -> usize {
+    if text.is_ascii() {
+        return text.len();
+    }
+    let begun = |byte: u8| usize::from(byte & 0xc0 != 0x80) + usize::from(byte >= 0xf0);
+    text.bytes().map(begun).sum()
+}
+
+/// The first characters, of `most` UTF-16 units at most, and how many those are: no pair of surrogates is
+/// cut in two, as Java has it.
+fn first_units(text: &str, most: usize) -> (&str, usize) {
+    let mut taken = 0;
+    for (at, character) in text.char_indices() {
+        if taken + character.len_utf16() > most {
+            return (&text[..at], taken);
+        }
+        taken += character.len_utf16();
+    }
+    (text, taken)
 }
 
 fn length_of(length: usize) -> i32 {
@@ -263,6 +289,22 @@ mod tests {
         assert_eq!(encode(&"é".into()), b"\x01\xc3\xa9");
         let long = "x".repeat(32);
         assert_eq!(&encode(&Value::String(long))[..4], b"S\0\x20x");
+    }
+
+    #[test]
+    fn texts_of_others_are_read_unit_by_unit() {
+        for (bytes, text) in [
+            (&b"\x02a\xc0\x80"[..], "a\0"),
+            (b"s\x00\x01\xed\xa0\xbdS\x00\x01\xed\xb8\x80", "\u{1F600}"),
+            (b"\x03\xed\xa0\xbd\xc3\xa9x", "\u{fffd}\u{e9}x"),
+            (b"\x02\xed\xb8\x80\xe2\x82\xac", "\u{fffd}\u{20ac}"),
+        ] {
+            assert_eq!(decode(bytes), Ok(text.into()), "{bytes:02x?}");
+        }
+        for bytes in [&b"\x01\xf0\x9f\x98\x80"[..], b"\x01\x80", b"\x02a\xe2\x82x"] {
+            let why = decode(bytes).unwrap_err().to_string();
+            assert!(why.contains("UTF-8"), "{bytes:02x?} {why}");
+        }
     }
 
     #[test]
