@@ -44,11 +44,17 @@ pub(super) fn resolver(folders: &[PathBuf], apart: &Rc<RefCell<Apart>>) -> Chain
     chain
 }
 
+/// How deep braces and brackets may nest. The compiler takes stack for each, and descriptors of more than 100
+/// can't be read again ([protobuf's limit](https://protobuf.dev/programming-guides/proto-limits/)).
+const MAX_NESTED: usize = 100;
+
 /// A problem of a file, before its compiler reads it.
 #[derive(thiserror::Error)]
-#[error("{name}:1:1: {problem}")]
+#[error("{name}:{line}:{column}: {problem}")]
 struct Refused {
     name: String,
+    line: usize,
+    column: usize,
     problem: String,
 }
 
@@ -65,10 +71,16 @@ impl FileResolver for Folder {
     }
 
     fn open_file(&self, name: &str) -> Result<File, protox::Error> {
-        let refused = |problem| {
+        let refused_at = |(line, column), problem| {
             let name = name.to_owned();
-            protox::Error::new(Refused { name, problem })
+            protox::Error::new(Refused {
+                name,
+                line,
+                column,
+                problem,
+            })
         };
+        let refused = |problem| refused_at((1, 1), problem);
         let text = match input::file_to_string(&self.path.join(name)) {
             Ok(text) => text,
             // The library opens it itself, and would wait for who writes to it.
@@ -77,7 +89,16 @@ impl FileResolver for Folder {
             }
             Err(_) => return self.known.open_file(name),
         };
-        let Some(source) = Source::of_an_edition(&text) else {
+        let tokens = tokens(&text);
+        if let Some(at) = too_deep(&tokens) {
+            let before = &text[..at];
+            let line = before.rfind('\n').map_or(0, |end| end + 1);
+            return Err(refused_at(
+                (before.matches('\n').count() + 1, at - line + 1),
+                format!("nested more than {MAX_NESTED} deep"),
+            ));
+        }
+        let Some(source) = Source::of_an_edition(&text, &tokens) else {
             return self.known.open_file(name);
         };
         check_named(&source.edition).map_err(refused)?;
@@ -108,15 +129,14 @@ enum Token<'a> {
 
 impl Source {
     /// `None`: it begins with no edition.
-    fn of_an_edition(text: &str) -> Option<Source> {
-        let tokens = tokens(text);
+    fn of_an_edition(text: &str, tokens: &[(Token<'_>, Range<usize>)]) -> Option<Source> {
         let [
             (Token::Word("edition"), keyword),
             (Token::Sign('='), _),
             (Token::Text(edition), value),
             (Token::Sign(';'), _),
             rest @ ..,
-        ] = &tokens[..]
+        ] = tokens
         else {
             return None;
         };
@@ -183,6 +203,22 @@ impl Source {
             self.write(&(start..end.end), "");
         }
     }
+}
+
+/// Where something is nested deeper than [`MAX_NESTED`].
+fn too_deep(tokens: &[(Token<'_>, Range<usize>)]) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (token, range) in tokens {
+        match token {
+            Token::Sign('{' | '[' | '<' | '(') => depth += 1,
+            Token::Sign('}' | ']' | '>' | ')') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > MAX_NESTED {
+            return Some(range.start);
+        }
+    }
+    None
 }
 
 /// The words and signs of a source, without its comments.

@@ -78,17 +78,25 @@ fn strings_that_need_not_be_utf_8_are_known_in_sources_and_in_descriptor_sets() 
 fn messages_nested_too_deeply_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("deep.proto");
-    for depth in [50, 98, 150] {
-        let (open, close) = ("message A { ".repeat(depth), "}".repeat(depth));
-        fs::write(
-            &path,
-            format!("edition = \"2023\"; {open}int32 a = 1;{close}"),
-        )
-        .unwrap();
-        let read = Schema::from_protos(std::slice::from_ref(&path), &[]);
-        if depth > 98 {
-            let refused = read.unwrap_err().to_string();
-            assert!(refused.contains("deep.proto"), "{refused}");
+    let read = |head: &str, opens: &str, inner: &str, depth: usize| {
+        let (open, close) = (opens.repeat(depth), "}".repeat(depth));
+        fs::write(&path, format!("{head};\n{open}{inner}{close}")).unwrap();
+        Schema::from_protos(std::slice::from_ref(&path), &[]).map(drop)
+    };
+    for head in ["edition = \"2023\"", "syntax = \"proto3\""] {
+        for depth in [50, 98, 150, 20_000] {
+            let read = read(head, "message A { ", "int32 a = 1;", depth);
+            if depth > 98 {
+                let refused = read.unwrap_err().to_string();
+                assert!(refused.contains("deep.proto"), "{refused}");
+            }
         }
     }
+    // Values of options are read as deep as they are.
+    let option = "syntax = \"proto3\"; option (a) = {";
+    let refused = read(option, "a {", "", 20_000).unwrap_err().to_string();
+    assert!(
+        refused.contains("deep.proto:2:300: nested more than 100 deep"),
+        "{refused}"
+    );
 }
