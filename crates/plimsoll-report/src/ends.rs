@@ -1,8 +1,9 @@
 //! What client and server used while the calls ran, as every report shows it.
 
-use plimsoll_model::run::Run;
+use plimsoll_model::run::summary::ResourcesSummary;
+use plimsoll_model::run::{Run, StageSummary};
 
-use crate::quantity::{bytes, count, known, or_dash, time};
+use crate::quantity::{bytes, count, known, or_dash, plural, time};
 use crate::table::Table;
 
 /// A row an end of which it is known.
@@ -16,11 +17,8 @@ pub(crate) fn table(run: &Run) -> Table {
         "descriptors",
         "threads",
     ];
-    let total = &run.summary.total;
-    let ends = [("client", total.client), ("server", total.server)];
-    let rows = ends.into_iter().filter_map(|(name, used)| {
-        let used = used?;
-        Some([
+    let rows = ends(&run.summary.total).map(|(name, used)| {
+        [
             name.to_owned(),
             or_dash(used.cpu_us_per_call, |us| format!("{us:.2} µs")),
             time(used.cpu_user_us),
@@ -28,7 +26,46 @@ pub(crate) fn table(run: &Run) -> Table {
             known(used.rss_bytes_max, bytes),
             known(used.descriptors_max, count),
             known(used.threads_max, count),
-        ])
+        ]
     });
     Table::new(head, &[], rows)
+}
+
+/// Those of which it is known.
+fn ends(total: &StageSummary) -> impl Iterator<Item = (&'static str, ResourcesSummary)> {
+    let ends = [("client", total.client), ("server", total.server)];
+    ends.into_iter()
+        .filter_map(|(name, used)| Some((name, used?)))
+}
+
+/// What to know of the table's figures.
+pub(crate) fn notes(run: &Run) -> Vec<String> {
+    // Below this the process's own growth outweighs its connections.
+    const MANY_CONNECTIONS: u64 = 1_000;
+    let view = run.header.live_view_cpu_us.map(|us| {
+        format!(
+            "client CPU includes {} of the live view, warm-up included",
+            time(us as f64)
+        )
+    });
+    let mut notes = Vec::from_iter(view);
+    let total = &run.summary.total;
+    // Where memory itself was measured, at rest, that is reported elsewhere, and better.
+    if total.connections_open_max >= MANY_CONNECTIONS && run.summary.memory.is_none() {
+        let grown = |r: ResourcesSummary| {
+            let grown = r.rss_bytes_max.saturating_sub(r.rss_bytes_before?);
+            Some(grown / total.connections_open_max)
+        };
+        let each: Vec<String> = ends(total)
+            .filter_map(|(name, r)| Some(format!("{name} {}", bytes(grown(r)?))))
+            .collect();
+        if !each.is_empty() {
+            notes.push(format!(
+                "memory a connection, of {}: {} (what the process grew by since before the first)",
+                plural(total.connections_open_max, "connection"),
+                each.join(", ")
+            ));
+        }
+    }
+    notes
 }

@@ -1,9 +1,9 @@
 //! How a run was made, in words: what every report states beside its figures.
 
 use plimsoll_model::run::header::{Loop, RunHeader, Security};
-use plimsoll_model::run::{Machine, Run, Timestamp};
+use plimsoll_model::run::{Machine, Run, Source, State, Timestamp};
 
-use crate::quantity::{bytes, count, plural};
+use crate::quantity::{bytes, count, plural, time};
 
 /// Who decided when calls start, over which connections and which link.
 pub(crate) fn how(h: &RunHeader) -> Vec<String> {
@@ -22,7 +22,47 @@ pub(crate) fn how(h: &RunHeader) -> Vec<String> {
     }
     parts.extend(h.version.as_ref().map(|version| format!("HTTP/{version}")));
     parts.extend(h.security.map(|security| link(h, security)));
+    let warmup = h.warmup();
+    if !warmup.is_zero() {
+        let us = warmup.as_micros() as f64;
+        parts.push(format!("after {} of warm-up", time(us)));
+    }
+    if h.source == Source::Imported {
+        parts.push("imported: what the file doesn't hold is not known".to_owned());
+    }
     parts
+}
+
+/// The call, and at what it is.
+pub(crate) fn what(h: &RunHeader) -> Option<String> {
+    let target = h.target.as_ref().map(|target| format!("at {target}"));
+    let parts: Vec<&str> = [h.call.as_deref(), target.as_deref()]
+        .into_iter()
+        .flatten()
+        .collect();
+    (!parts.is_empty()).then(|| parts.join(" "))
+}
+
+/// What a reader should know of how it was made.
+pub(crate) fn notes(h: &RunHeader) -> impl Iterator<Item = &str> {
+    let closed = (h.load_loop == Some(Loop::Closed)).then_some(
+        "closed loop: a slow target slows the arrivals, so times say nothing of calls that would have come meanwhile",
+    );
+    h.notes.iter().map(String::as_str).chain(closed)
+}
+
+/// That the run ended before its end, and why; where it did not, what else there is to say of its end.
+pub(crate) fn ending(run: &Run) -> Option<String> {
+    let reason = run.reason.as_deref();
+    match run.state {
+        // The problem that makes it so is among the run's problems.
+        State::Invalid => None,
+        State::Complete => reason.map(str::to_owned),
+        state => Some(match reason {
+            Some(reason) => format!("{}: {reason}", state.name()),
+            None => state.name().to_owned(),
+        }),
+    }
 }
 
 /// Who decided when calls start.

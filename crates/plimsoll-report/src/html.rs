@@ -28,9 +28,10 @@ use std::path::Path;
 use maud::{Markup, html};
 use plimsoll_model::ladder::{Added, LadderRecord, Metric};
 use plimsoll_model::objective::{self, Conclusion, Judged, Verdict};
-use plimsoll_model::run::{Run, RunError, Source, State};
+use plimsoll_model::run::{Run, RunError, State};
 use plimsoll_model::search::{Limit, SearchRecord};
 
+use crate::facts;
 use crate::ladder as ladder_words;
 use crate::quantity::{count, exact_rate, rate, rates_around, share, signed_time, time};
 use crate::search as words;
@@ -83,6 +84,7 @@ pub fn runs(views: &[View]) -> String {
     };
     let body = html! {
         @for view in views { (verdict(view)) }
+        (tables::totals(views))
         (spectrum::section(&spectrum::of(views)))
         @for view in views {
             (heatmap::section(view))
@@ -95,7 +97,6 @@ pub fn runs(views: &[View]) -> String {
         (tables::shards(views))
         (tables::slowest(views))
         (tables::errors(views))
-        (tables::given_up(views))
         (phases::section(views))
         (memory::memory(views))
         (tables::ends(views))
@@ -282,12 +283,9 @@ fn verdict(view: &View) -> Markup {
             format!("{}: {word} ({})", j.objective, j.measured)
         })
         .collect();
-    sentences.extend(run.reason.clone().filter(|_| invalid.is_none()));
+    sentences.extend(facts::ending(run));
     sentences.extend(run.summary.health.problems.iter().map(|p| p.text.clone()));
-    sentences.extend(run.header.notes.iter().cloned());
-    if run.header.source == Source::Imported {
-        sentences.push("imported: measured by another tool".to_owned());
-    }
+    sentences.extend(facts::notes(&run.header).map(str::to_owned));
     let heading = if view.is_one_of_several || run.header.call.is_none() {
         run.header.name.clone()
     } else {

@@ -38,6 +38,8 @@ mod slowest;
 pub mod sweep;
 mod table;
 pub mod terminal;
+mod times;
+mod totals;
 
 pub use export::ExportError;
 pub use plimsoll_model::quantity;

@@ -12,9 +12,11 @@ use crate::ladder as rungs;
 use crate::quantity::{or_dash, rate, share, time};
 use crate::search as found;
 use crate::table::Table;
-use crate::{addresses, shards, slowest, sweep};
+use crate::{
+    addresses, ends, errors, facts, measures, memory, shards, slowest, sweep, times, totals,
+};
 
-/// The summary: a table of the runs, then each run's objectives and what is wrong with it.
+/// The summary: a table of the runs, then each run's objectives, what is wrong with it, and its figures.
 pub fn render(runs: &[Run]) -> String {
     let mut out = String::new();
     let head = [
@@ -40,43 +42,91 @@ pub fn render(runs: &[Run]) -> String {
     });
     table(&mut out, &Table::new(head, &[0, 6], rows));
     for run in runs {
-        let judged = judge_run(run);
-        let problems = &run.summary.health.problems;
-        if judged.is_empty() && problems.is_empty() && run.reason.is_none() {
-            continue;
-        }
         let _ = writeln!(out, "\n**{}**\n", cell(&run.header.name));
-        for j in judged {
-            let word = match j.verdict {
-                Verdict::Met => "✅ met",
-                Verdict::Missed => "❌ missed",
-                Verdict::CannotBeJudged | Verdict::NotSupported => "⚠️ cannot be judged",
-            };
-            let _ = writeln!(
-                out,
-                "- {word}: {} ({})",
-                cell(&j.objective),
-                cell(&j.measured)
-            );
-        }
-        if problems.is_empty()
-            && let Some(reason) = &run.reason
-        {
-            let _ = writeln!(out, "- ⚠️ {}", cell(reason));
-        }
-        for problem in problems {
-            let _ = writeln!(out, "- ⚠️ {}", cell(&problem.text));
-        }
-    }
-    for run in runs {
-        named_table(&mut out, run, &addresses::table(run));
-        named_table(&mut out, run, &shards::table(run));
-        if let Some(note) = shards::note(run) {
-            let _ = writeln!(out, "\n{note}.");
-        }
-        named_table(&mut out, run, &slowest::table(run));
+        verdicts(&mut out, run);
+        figures(&mut out, run);
     }
     out
+}
+
+/// How the run was made, its objectives, and what is to be known of its figures.
+fn verdicts(out: &mut String, run: &Run) {
+    let how = facts::how(&run.header);
+    let how = (!how.is_empty()).then(|| how.join(", "));
+    sentences(out, facts::what(&run.header).into_iter().chain(how));
+    for j in judge_run(run) {
+        let word = match j.verdict {
+            Verdict::Met => "✅ met",
+            Verdict::Missed => "❌ missed",
+            Verdict::CannotBeJudged | Verdict::NotSupported => "⚠️ cannot be judged",
+        };
+        let _ = writeln!(
+            out,
+            "- {word}: {} ({})",
+            cell(&j.objective),
+            cell(&j.measured)
+        );
+    }
+    let problems = run.summary.health.problems.iter().map(|p| p.text.clone());
+    for text in facts::ending(run).into_iter().chain(problems) {
+        let _ = writeln!(out, "- ⚠️ {}", cell(&text));
+    }
+    sentences(out, facts::notes(&run.header));
+}
+
+/// Its figures: a table a part of the report, with what is to be known of it.
+fn figures(out: &mut String, run: &Run) {
+    let summary = &run.summary;
+    let counted = [totals::facts(run), totals::handshakes(run)].concat();
+    let measured = measures::facts(run)
+        .into_iter()
+        .chain(measures::spread(run));
+    let held = summary.memory.as_ref().map(memory::held);
+    let facts = counted.into_iter().chain([totals::check(run)]);
+    let facts = facts.chain(measured).chain(held);
+    let rows = facts.map(|fact| {
+        let mark = if fact.is_loud { "⚠️ " } else { "" };
+        [fact.name.to_owned(), format!("{mark}{}", fact.text)]
+    });
+    part(out, &Table::new([""; 2], &[0, 1], rows), None);
+    let of_calls = times::of_calls(run);
+    let calls = of_calls.first().map(|(_, first)| first.count);
+    let streams = summary.total.messages.map(|_| measures::STREAMS.to_owned());
+    let notes = calls.and_then(times::dash).into_iter().chain(streams);
+    part(out, &measures::table("times", of_calls), notes);
+    let besides = summary.total.measures.as_ref();
+    let besides = besides.map(measures::times).unwrap_or_default();
+    part(out, &measures::table(measures::timed(), besides), None);
+    if let Some(memory) = &summary.memory {
+        part(out, &memory::table(memory), [memory::NOTE.to_owned()]);
+    }
+    let phases = measures::table("connections", times::of_phases(run));
+    part(out, &phases, None);
+    part(out, &addresses::table(run), None);
+    part(out, &shards::table(run), shards::note(run));
+    part(out, &slowest::table(run), None);
+    for failed in [
+        errors::calls(run),
+        errors::given_up(run),
+        errors::connections(run),
+    ] {
+        part(out, &failed, errors::details(run, &failed));
+    }
+    part(out, &ends::table(run), ends::notes(run));
+}
+
+/// A table, and what is to be known of it; nothing without rows.
+fn part(out: &mut String, rows: &Table, notes: impl IntoIterator<Item = String>) {
+    if rows.rows.is_empty() {
+        return;
+    }
+    out.push('\n');
+    table(out, rows);
+    let mut notes = notes.into_iter().peekable();
+    if notes.peek().is_some() {
+        out.push('\n');
+    }
+    sentences(out, notes);
 }
 
 /// A search: its result in sentences, and a row a trial.
@@ -132,9 +182,9 @@ fn swept(record: &LadderRecord) -> String {
 }
 
 /// Sentences, each with a dash.
-fn sentences(out: &mut String, all: Vec<String>) {
+fn sentences<S: AsRef<str>>(out: &mut String, all: impl IntoIterator<Item = S>) {
     for sentence in all {
-        let _ = writeln!(out, "- {}", cell(&sentence));
+        let _ = writeln!(out, "- {}", cell(sentence.as_ref()));
     }
 }
 
@@ -149,14 +199,6 @@ fn table(out: &mut String, table: &Table) {
     for row in &table.rows {
         let cells: Vec<String> = row.iter().map(|text| cell(text)).collect();
         let _ = writeln!(out, "| {} |", cells.join(" | "));
-    }
-}
-
-/// A table below the name of what it is of; nothing without rows.
-fn named_table(out: &mut String, run: &Run, rows: &Table) {
-    if !rows.rows.is_empty() {
-        let _ = writeln!(out, "\n**{}**\n", cell(&run.header.name));
-        table(out, rows);
     }
 }
 
@@ -184,7 +226,7 @@ pub fn comparison(c: &Comparison) -> String {
     if !c.plan_differences.is_empty() {
         out += "\nThe plans differ in:\n\n";
         let differences = c.plan_differences.iter();
-        sentences(&mut out, differences.map(ToString::to_string).collect());
+        sentences(&mut out, differences.map(ToString::to_string));
     }
     let _ = writeln!(out, "\n{}", cell(&c.method()));
     out
@@ -194,6 +236,9 @@ pub fn comparison(c: &Comparison) -> String {
 fn cell(text: &str) -> String {
     text.replace('\\', "\\\\")
         .replace('|', "\\|")
+        .replace('[', "\\[")
+        .replace('`', "\\`")
+        .replace('*', "\\*")
         .replace('<', "&lt;")
         .replace(['\n', '\r'], " ")
 }

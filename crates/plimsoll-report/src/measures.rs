@@ -6,6 +6,7 @@ use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::run::summary::MeasuresSummary;
 use plimsoll_model::run::{Run, TimesSummary};
 use plimsoll_model::spec::GoodputSpec;
+use plimsoll_model::statistics::distribution::percentiles;
 
 use crate::quantity::{bytes, count, or_dash, rate, time};
 use crate::table::Table;
@@ -61,10 +62,14 @@ pub(crate) fn arriving(run: &Run) -> Option<Callers> {
         .find(|callers| callers.ended(of) != (0, 0))
 }
 
+/// Requests in early data.
+pub(crate) const EARLY: &str = "0-RTT";
+
 /// The bytes of all connections, as the kernel counts them.
 pub(crate) const ON_THE_LINK: &str = "link bytes";
 
 /// What was counted, in words.
+#[derive(Clone)]
 pub(crate) struct Fact {
     pub(crate) name: &'static str,
     pub(crate) text: String,
@@ -73,11 +78,18 @@ pub(crate) struct Fact {
 }
 
 impl Fact {
-    fn new(name: &'static str, text: String) -> Fact {
+    pub(crate) fn new(name: &'static str, text: String) -> Fact {
         Fact {
             name,
             text,
             is_loud: false,
+        }
+    }
+
+    pub(crate) fn loud(name: &'static str, text: String) -> Fact {
+        Fact {
+            is_loud: true,
+            ..Fact::new(name, text)
         }
     }
 }
@@ -110,7 +122,7 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     let mut besides = Vec::new();
     if taken + again > 0 {
         let text = format!("{} taken, {} sent again", count(taken), count(again));
-        besides.push(Fact::new("0-RTT", text));
+        besides.push(Fact::new(EARLY, text));
     }
     let (sent, received) = (of(Count::LinkBytesSent), of(Count::LinkBytesReceived));
     if sent + received > 0 {
@@ -252,20 +264,31 @@ pub(crate) fn times(measures: &MeasuresSummary) -> Vec<(String, TimesSummary)> {
         .collect()
 }
 
+/// How the response times of what has times of its own are spread.
+pub(crate) fn spread(run: &Run) -> Option<Fact> {
+    let measures = run.summary.total.measures.as_ref()?;
+    let record = run.measured();
+    let h = record.response.histogram().filter(|h| !h.is_empty())?;
+    let known = percentiles(h).filter_map(|(percent, ns)| {
+        let us = ns? as f64 / 1e3;
+        Some(format!("p{percent} {}", time(us)))
+    });
+    let known: Vec<String> = known.collect();
+    let is_any = !measures.times.is_empty() && !known.is_empty();
+    is_any.then(|| Fact::new("response", known.join(", ")))
+}
+
 /// Times by their names, below the name of what there is so many of.
 pub(crate) fn table(what: &str, rows: impl IntoIterator<Item = (String, TimesSummary)>) -> Table {
-    let head = [what, "mean", "p50", "p90", "p99", "p99.9", "max", "count"];
+    let head = [
+        what, "mean", "sd", "min", "p50", "p75", "p90", "p95", "p99", "p99.9", "p99.99", "max",
+        "count",
+    ];
     let rows = rows.into_iter().map(|(name, t)| {
-        [
-            name,
-            time(t.mean_us),
-            or_dash(t.p50_us, time),
-            or_dash(t.p90_us, time),
-            or_dash(t.p99_us, time),
-            or_dash(t.p99_9_us, time),
-            time(t.max_us),
-            count(t.count),
-        ]
+        let mut cells = vec![name, time(t.mean_us), time(t.sd_us), time(t.min_us)];
+        cells.extend(t.percentiles().map(|(_, us)| or_dash(us, time)));
+        cells.extend([time(t.max_us), count(t.count)]);
+        cells
     });
     Table::new(head, &[0], rows)
 }

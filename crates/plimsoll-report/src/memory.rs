@@ -4,11 +4,22 @@
 use plimsoll_model::run::memory::{KernelGrowth, MemoryGrowth, MemoryReading, ProcessGrowth};
 use plimsoll_model::run::{KernelMemory, MemorySummary, ProcessMemory};
 
-use crate::quantity::{bytes, or_dash, signed};
+use crate::measures::Fact;
+use crate::quantity::{bytes, count, or_dash, signed};
 use crate::table::Table;
 
 /// How to read them.
 pub(crate) const NOTE: &str = "resident: pages in memory; proportional: shared pages in parts; private: pages of this process alone. The kernel's memory is no process's: socket buffers of this network namespace, and slabs (sockets, among all else) of the whole machine, for all ends that are on it";
+
+/// Of how many connections it is.
+pub(crate) fn held(memory: &MemorySummary) -> Fact {
+    let text = format!(
+        "{} at rest when memory was first read, {} when it was last",
+        count(memory.held.connections),
+        count(memory.last.connections)
+    );
+    Fact::new("held", text)
+}
 
 /// Bytes of one connection: few, so to the byte.
 fn each(value: f64) -> String {

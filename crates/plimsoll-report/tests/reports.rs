@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use plimsoll_model::limits::Limits;
 use plimsoll_model::run::{Ending, Run, Timestamp};
+use plimsoll_report::html::{self, View};
 use plimsoll_report::terminal::{Options, render, render_comparison};
-use plimsoll_report::{compare, json, ladder, lines, sweep};
-use runs::{Fixture, finished};
+use plimsoll_report::{compare, json, ladder, lines, markdown, sweep};
+use runs::{Fixture, finished, finished_in};
 use snapbox::{assert_data_eq, file};
 
 fn shown(run: &Run) -> String {
@@ -123,6 +124,132 @@ fn partial() {
 fn tiny() {
     let run = finished(Fixture::tiny("tiny"), Ending::complete());
     assert_data_eq!(shown(&run), file!["golden/tiny.txt"]);
+}
+
+/// A run of each kind, kept in `dir`, some with what fixtures have not.
+fn of_all_kinds(dir: &Path) -> Vec<Run> {
+    let kept = |fixture: Fixture, name: &str, ending| finished_in(&dir.join(name), fixture, ending);
+    let mut runs: Vec<Run> = [
+        Fixture::steady("steady"),
+        Fixture::errors("errors"),
+        Fixture::cold("cold"),
+        Fixture::fleet("fleet"),
+        Fixture::invalid("invalid"),
+        Fixture::tiny("tiny"),
+        Fixture::streams("streams"),
+        Fixture::sessions("sessions"),
+    ]
+    .into_iter()
+    .enumerate()
+    .map(|(i, fixture)| kept(fixture, &i.to_string(), Ending::complete()))
+    .collect();
+    let ending = Ending::aborted("interrupted");
+    runs.push(kept(Fixture::empty("empty"), "empty", ending));
+    // What makes a run invalid does not hide why it ended.
+    let ending = Ending::partial("disk full");
+    let mut stopped = kept(Fixture::invalid("stopped"), "stopped", ending);
+    let total = &mut stopped.summary.total;
+    (total.late, total.expired_unsent, total.not_started) = (3, 4, 5);
+    stopped.summary.stages[0].connections_lost = 7;
+    stopped.summary.stages[0].connections_retried = 1;
+    stopped.summary.count_check.matches = false;
+    stopped.header.live_view_cpu_us = Some(3_210);
+    stopped.header.notes = vec!["certificates were not checked".to_owned()];
+    runs.push(stopped);
+    runs
+}
+
+/// A page or Markdown as one line of small letters, without what is not shown.
+fn plain(text: &str) -> String {
+    let mut shown = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('<') {
+        shown += &rest[..at];
+        let hidden = ["style", "svg"].into_iter().find_map(|tag| {
+            let inside = rest[at + 1..].starts_with(tag).then_some(&rest[at..])?;
+            let end = format!("</{tag}>");
+            Some(at + inside.find(&end)? + end.len())
+        });
+        let end = hidden.unwrap_or_else(|| at + rest[at..].find('>').map_or(1, |i| i + 1));
+        shown.push(' ');
+        rest = &rest[end..];
+    }
+    shown += rest;
+    let shown = shown.replace("&lt;", "<").replace("&gt;", ">");
+    let shown = shown.replace("&quot;", "\"").replace("&amp;", "&");
+    let shown = shown.replace('\\', "").to_lowercase();
+    shown.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What of `report` is not said in `shown`: cells, and the parts of sentences.
+fn unsaid(report: &str, shown: &str) -> Vec<String> {
+    // What the others have as a badge, as a picture, or by another name; and what to type next.
+    const OWN: [&str; 16] = [
+        "verdict:",
+        "generator-limited.",
+        "invalid.",
+        "invalid:",
+        "partial",
+        "aborted",
+        "run: ",
+        "next: ",
+        "plimsoll ",
+        "notes",
+        "check",
+        "t_connect",
+        "t_first_rpc",
+        "t_total",
+        "all phases",
+        "1st message",
+    ];
+    let mut unsaid = Vec::new();
+    // Bars, which the page has as a picture.
+    let is_bar = |line: &str| line.contains(" ms to ");
+    for line in report.lines().filter(|line| !is_bar(line)) {
+        for cell in line.trim().trim_start_matches("- ").split("  ") {
+            let cell = cell.trim().to_lowercase();
+            let cell = cell.trim_start_matches("objective ");
+            if OWN.iter().any(|own| cell.starts_with(own)) || shown.contains(cell) {
+                continue;
+            }
+            let parts = cell.split([',', ';']).flat_map(|part| part.split(": "));
+            let parts = parts.flat_map(|part| part.split(" at ")).map(str::trim);
+            let parts = parts.filter(|part| !shown.contains(part));
+            unsaid.extend(parts.map(str::to_owned));
+        }
+    }
+    unsaid
+}
+
+#[test]
+fn what_the_terminal_says_the_page_and_markdown_say_too() {
+    let wide = Options {
+        width: 4_000,
+        ..Options::default()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let mut missing = Vec::new();
+    for run in of_all_kinds(dir.path()) {
+        // The page has a table of them.
+        let is_handshake = |line: &&str| line.starts_with("handshakes ");
+        let report = render(&run, &wide);
+        let handshakes: Vec<&str> = report.lines().filter(is_handshake).collect();
+        let of_tls = run.header.tls.iter().flat_map(|tls| &tls.handshakes);
+        assert_eq!(handshakes.len(), of_tls.count());
+        let report: Vec<&str> = report.lines().filter(|line| !is_handshake(line)).collect();
+        let report = report.join("\n");
+        let page = html::runs(&[View::of(run.clone()).unwrap()]);
+        let summary = markdown::render(std::slice::from_ref(&run));
+        for sentence in handshakes {
+            assert!(summary.contains(&sentence["handshakes ".len()..]));
+            assert!(page.contains("<td>2, 11.1 kB</td>"), "the chain");
+        }
+        for (kind, shown) in [("page", page), ("Markdown", summary)] {
+            let unsaid = unsaid(&report, &plain(&shown));
+            missing.extend(unsaid.iter().map(|what| format!("{kind}: {what}")));
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
 }
 
 #[test]

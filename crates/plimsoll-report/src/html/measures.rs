@@ -4,20 +4,11 @@ use maud::{Markup, html};
 
 use super::View;
 use super::page::section;
-use super::tables::{list, times_of_all, times_table};
-use crate::measures::{Fact, ON_THE_LINK, STREAMS, arriving, facts, messages, timed, times};
+use super::tables::{facts_table, times_of_all, times_table};
+use crate::measures::{EARLY, Fact, ON_THE_LINK, STREAMS, arriving, facts, spread, timed, times};
 
-fn facts_table(facts: &[(String, Fact)]) -> Markup {
-    let rows = facts.iter();
-    list(rows.map(|(name, fact)| (name.as_str(), fact.text.as_str(), fact.is_loud)))
-}
-
-/// The messages of streams, and when they came.
+/// When the messages of streams came.
 pub(super) fn streams(views: &[View]) -> Markup {
-    let known = views
-        .iter()
-        .filter_map(|view| messages(&view.run).map(|fact| (view.named(fact.name), fact)));
-    let facts_shown: Vec<_> = known.collect();
     let rows = times_of_all(views, |total| {
         let messages = total.messages;
         [
@@ -26,14 +17,13 @@ pub(super) fn streams(views: &[View]) -> Markup {
             ("whole stream", total.service.filter(|_| messages.is_some())),
         ]
     });
-    if facts_shown.is_empty() {
+    if rows.is_empty() {
         return html! {};
     }
-    let content = html! { (facts_table(&facts_shown)) (times_table("", &rows)) };
     let lead = format!(
         "First message: from the actual send to the first message from the server; inter-message: from one to the next; {STREAMS}."
     );
-    section("Streams", &lead, &content)
+    section("Streams", &lead, &times_table("", &rows))
 }
 
 /// Every token's whereabouts, and the times of sessions; early data alike.
@@ -41,7 +31,7 @@ pub(super) fn besides(views: &[View]) -> Markup {
     let mut facts_shown = Vec::new();
     let mut rows = Vec::new();
     for view in views {
-        let own = facts(&view.run).into_iter();
+        let own = facts(&view.run).into_iter().chain(spread(&view.run));
         facts_shown.extend(own.map(|fact| (view.named(fact.name), fact)));
         if let Some(measures) = &view.run.summary.total.measures {
             let own = times(measures).into_iter();
@@ -54,21 +44,23 @@ pub(super) fn besides(views: &[View]) -> Markup {
     let asks = |(_, fact): &(String, Fact)| fact.name == timed();
     let arrived =
         |view: &View| arriving(&view.run).is_some_and(|callers| callers.name() == timed());
+    let are_all = |name: &str| facts_shown.iter().all(|(_, fact)| fact.name == name);
     let (heading, lead) = if facts_shown.iter().any(asks) || views.iter().any(arrived) {
-        (
-            capital(timed()),
-            "First token: from the query's send; token gap: from one token to the next; time per token: the query's time after its first token, over the tokens after it.",
-        )
-    } else if facts_shown.iter().all(|(_, fact)| fact.name == ON_THE_LINK) {
+        (capital(timed()), TOKENS)
+    } else if !rows.is_empty() {
+        ("Tokens".to_owned(), TOKENS)
+    } else if are_all(ON_THE_LINK) {
         (
             "Bytes".to_owned(),
             "What TCP carried, handshakes and framing included.",
         )
-    } else {
+    } else if are_all(EARLY) {
         (
             "Early data".to_owned(),
             "Requests sent with the first bytes of a resumed TLS session.",
         )
+    } else {
+        ("Also counted".to_owned(), "")
     };
     let content = html! {
         (facts_table(&facts_shown))
@@ -76,6 +68,8 @@ pub(super) fn besides(views: &[View]) -> Markup {
     };
     section(&heading, lead, &content)
 }
+
+const TOKENS: &str = "First token: from the query's send; token gap: from one token to the next; time per token: the query's time after its first token, over the tokens after it.";
 
 fn capital(name: &str) -> String {
     let (first, rest) = name.split_at(1);

@@ -5,20 +5,19 @@ use maud::{Markup, html};
 use super::View;
 use super::page::section;
 use super::tables;
-use crate::memory::{NOTE, table};
-use crate::quantity::plural;
+use crate::memory::{NOTE, held, table};
 
 pub(super) fn memory(views: &[View]) -> Markup {
-    let known: Vec<_> = views
-        .iter()
-        .filter_map(|view| Some((&view.run.header.name, view.run.summary.memory.as_ref()?)))
-        .collect();
+    let known = views.iter();
+    let known = known.filter_map(|view| Some((view, view.run.summary.memory.as_ref()?)));
+    let known: Vec<_> = known.collect();
     if known.is_empty() {
         return html! {};
     }
     let tables = html! {
-        @for (name, memory) in &known {
-            @let caption = format!("{name}, {}", plural(memory.held.connections, "connection"));
+        @for (view, memory) in &known {
+            @let held = held(memory);
+            @let caption = view.named(&format!("{}: {}", held.name, held.text));
             div.scroll { (tables::table(&caption, &table(memory))) }
         }
     };

@@ -8,12 +8,12 @@ use plimsoll_model::search::{SearchRecord, Verdict};
 
 use super::View;
 use super::page::section;
-use crate::measures::table as times_of;
-use crate::quantity::{bytes, count, or_dash, share};
+use crate::measures::{Fact, table as times_of};
+use crate::quantity::{bytes, count, or_dash};
 use crate::rotation::sentence;
 use crate::search::{self as found, by_rate};
 use crate::table::Table;
-use crate::{addresses, ends, errors, facts, shards, slowest};
+use crate::{addresses, ends, errors, facts, shards, slowest, times, totals};
 
 /// A table; the first cell of a row names it.
 pub(super) fn table(caption: &str, table: &Table) -> Markup {
@@ -109,38 +109,71 @@ pub(super) fn latency(views: &[View]) -> Markup {
             ("failed calls", total.failed),
         ]
     });
-    shown("Times", "", &times_of("", rows))
+    if rows.is_empty() {
+        return html! {};
+    }
+    let of = |view: &View| {
+        let dash = times::dash(view.run.summary.total.response?.count)?;
+        Some(view.named(&dash))
+    };
+    let dashes: Vec<String> = views.iter().filter_map(of).collect();
+    let content = html! { (wide(&times_of("", rows))) (sentences(&dashes)) };
+    section("Times", "", &content)
 }
 
+/// What calls and connections failed with, and what was said of it.
 pub(super) fn errors(views: &[View]) -> Markup {
-    let of = |run: &Run| {
-        let total = &run.summary.total;
-        errors::table("error", &total.errors_by_code, total.ok + total.errors)
-    };
-    shown("Errors", "", &of_all(views, of))
+    let given_up = "Calls that the end of the run cut off, or that the generator came to too late: no errors, and in no percentile.";
+    let connections = "Attempts at a connection that failed, apart from calls, the warm-up's too; the share is of all attempts.";
+    html! {
+        (told("Errors", "", views, errors::calls, errors::details))
+        (told("Given up", given_up, views, errors::given_up, errors::details))
+        (told("Connections that failed", connections, views, errors::connections, errors::details))
+    }
 }
 
-/// Calls that say nothing of the target.
-pub(super) fn given_up(views: &[View]) -> Markup {
-    let of = |run: &Run| {
-        let total = &run.summary.total;
-        let mut given_up = errors::table("given up", &total.cut_off_by_code, total.due);
-        if total.not_started > 0 {
-            given_up.rows.push(vec![
-                "not started".to_owned(),
-                count(total.not_started),
-                share(total.not_started, total.due),
-                "client".to_owned(),
-                "due, and never sent before the run ended".to_owned(),
-            ]);
-        }
-        given_up
+/// A table of all runs, and what else is to be known of each run's part of it; nothing without rows.
+fn told(
+    heading: &str,
+    lead: &str,
+    views: &[View],
+    table: impl Fn(&Run) -> Table,
+    notes: impl Fn(&Run, &Table) -> Vec<String>,
+) -> Markup {
+    let rows = of_all(views, &table);
+    if rows.rows.is_empty() {
+        return html! {};
+    }
+    let of = |view: &View| {
+        let notes = notes(&view.run, &table(&view.run));
+        let named = notes.iter().map(|note| view.named(note));
+        named.collect::<Vec<_>>()
     };
-    shown(
-        "Given up",
-        "Calls that the end of the run cut off, or that the generator came to too late: no errors, and in no percentile.",
-        &of_all(views, of),
-    )
+    let notes: Vec<String> = views.iter().flat_map(of).collect();
+    let content = html! { (wide(&rows)) (sentences(&notes)) };
+    section(heading, lead, &content)
+}
+
+/// What is to be known of a table.
+fn sentences(all: &[String]) -> Markup {
+    html! { @if !all.is_empty() { ul.sentences { @for text in all { li { (text) } } } } }
+}
+
+/// What became of calls, messages and connections, in words.
+pub(super) fn totals(views: &[View]) -> Markup {
+    let of = |view: &View| {
+        let facts = totals::facts(&view.run).into_iter();
+        let named = facts.map(|fact| (view.named(fact.name), fact));
+        named.collect::<Vec<_>>()
+    };
+    let facts: Vec<_> = views.iter().flat_map(of).collect();
+    section("Calls and connections", "", &facts_table(&facts))
+}
+
+/// Facts by their names.
+pub(super) fn facts_table(facts: &[(String, Fact)]) -> Markup {
+    let rows = facts.iter();
+    list(rows.map(|(name, fact)| (name.as_str(), fact.text.as_str(), fact.is_loud)))
 }
 
 /// What the TLS handshakes agreed on.
@@ -165,22 +198,26 @@ pub(super) fn handshakes(views: &[View]) -> Markup {
                 h.suite.clone(),
                 known(&h.group),
                 known(&h.certificate),
-                or_dash(h.chain_bytes, bytes),
+                or_dash(h.chain_bytes, |of| match h.chain {
+                    Some(certificates) => format!("{certificates}, {}", bytes(of)),
+                    None => bytes(of),
+                }),
                 known(&h.signature),
                 h.life(),
             ]
         });
         Table::new(head, &[2, 3, 4, 6, 7], rows)
     });
-    if rows.rows.is_empty() {
-        return html! {};
-    }
     let rotations = views.iter().filter_map(|view| {
         let rotation = view.run.summary.rotation.as_ref()?;
         Some((view.named("Rotation"), sentence(rotation)))
     });
+    let rotations: Vec<_> = rotations.collect();
+    if rows.rows.is_empty() && rotations.is_empty() {
+        return html! {};
+    }
     let content = html! {
-        (wide(&rows))
+        @if !rows.rows.is_empty() { (wide(&rows)) }
         @for (name, text) in rotations {
             p { (name) ": " (text) "." }
         }
@@ -221,11 +258,10 @@ pub(super) fn slowest(views: &[View]) -> Markup {
 
 /// CPU and memory of both ends.
 pub(super) fn ends(views: &[View]) -> Markup {
-    shown(
-        "Both ends",
-        "What client and server used while the calls ran; memory, descriptors and threads at their most.",
-        &of_all(views, ends::table),
-    )
+    let lead = "What client and server used while the calls ran; memory, descriptors and threads at their most.";
+    told("Both ends", lead, views, ends::table, |run, _| {
+        ends::notes(run)
+    })
 }
 
 /// How well the generator did its own part.
@@ -250,9 +286,10 @@ pub(super) fn health(views: &[View]) -> Markup {
             view.timeline.busiest_worker * 100.0
         ))
     });
+    let sentences_below: Vec<String> = checks.into_iter().chain(busiest).collect();
     let content = html! {
         @if !rows.is_empty() { (times_table("", &rows)) }
-        ul.sentences { @for text in checks.iter().cloned().chain(busiest) { li { (text) } } }
+        (sentences(&sentences_below))
     };
     section(
         "Generator health",

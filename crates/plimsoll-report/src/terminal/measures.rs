@@ -2,28 +2,22 @@
 
 use plimsoll_model::run::Run;
 
-use super::{Options, row, times_table};
-use crate::measures::{facts, timed, times};
+use super::{Options, times_table, told};
+use crate::measures::{facts, spread, timed, times};
 use crate::quantity::{count, time};
 use crate::table::Table;
-use plimsoll_model::statistics::distribution::{buckets, percentiles};
+use plimsoll_model::statistics::distribution::buckets;
 
 pub(super) fn measures(out: &mut String, run: &Run, options: &Options) {
     let Some(measures) = &run.summary.total.measures else {
         return;
     };
-    for fact in facts(run) {
-        let text = match fact.is_loud {
-            true => options.loud(&fact.text),
-            false => fact.text,
-        };
-        row(out, fact.name, &text, options);
-    }
+    told(out, facts(run), options);
     out.push('\n');
     if measures.times.is_empty() {
         return;
     }
-    times_table(out, timed(), times(measures).into_iter(), options);
+    times_table(out, timed(), times(measures), options);
     distribution(out, run, options);
 }
 
@@ -35,14 +29,11 @@ fn distribution(out: &mut String, run: &Run, options: &Options) {
     let Some(h) = record.response.histogram().filter(|h| !h.is_empty()) else {
         return;
     };
-    let show = |ns: u64| time(ns as f64 / 1e3);
-    let known: Vec<String> = percentiles(h)
-        .filter_map(|(percent, value)| Some(format!("p{percent} {}", show(value?))))
-        .collect();
-    if !known.is_empty() {
-        row(out, "response", &known.join(", "), options);
+    if let Some(fact) = spread(run) {
+        told(out, [fact], options);
         out.push('\n');
     }
+    let show = |ns: u64| time(ns as f64 / 1e3);
     let buckets = buckets(h, BUCKETS);
     let most = buckets.iter().map(|b| b.count).max().unwrap_or(1).max(1);
     let rows = buckets.iter().map(|b| {

@@ -1,0 +1,111 @@
+//! The times of a run by their names, and what is to be known of them, as every report shows them.
+
+use std::time::Duration;
+
+use plimsoll_model::run::header::Loop;
+use plimsoll_model::run::summary::PhasesSummary;
+use plimsoll_model::run::{Run, TimesSummary};
+use plimsoll_model::statistics::quantile::is_supported;
+
+use crate::overhead::overhead;
+use crate::quantity::{count, signed_time, time};
+
+type Named = (&'static str, Option<TimesSummary>);
+
+/// Those of calls that were measured, what matters most first.
+pub(crate) fn of_calls(run: &Run) -> Vec<(String, TimesSummary)> {
+    let t = &run.summary.total;
+    let phases = t.phases.as_ref();
+    let of_calls: Vec<Named> = if run.header.cold {
+        vec![
+            ("t_connect", phases.and_then(|p| p.connection)),
+            ("t_first_rpc", t.service),
+            ("first byte", t.first_byte),
+            ("t_total", phases.and_then(|p| p.cold_total)),
+            ("response", t.response),
+            ("lag", t.lag),
+            ("pacing", t.pacing),
+        ]
+    } else if run.header.load_loop == Some(Loop::Closed) {
+        // Nothing is due before it is sent: response and service time are the same.
+        vec![("response", t.response), ("first byte", t.first_byte)]
+    } else {
+        vec![
+            ("response", t.response),
+            ("service", t.service),
+            ("first byte", t.first_byte),
+            ("lag", t.lag),
+            ("pacing", t.pacing),
+        ]
+    };
+    let besides = [
+        ("1st message", t.messages.and_then(|m| m.first_message)),
+        ("inter-message", t.messages.and_then(|m| m.inter_message)),
+        ("failed", t.failed),
+    ];
+    known(of_calls.into_iter().chain(besides))
+}
+
+/// Those of making connections, phase by phase.
+pub(crate) fn of_phases(run: &Run) -> Vec<(String, TimesSummary)> {
+    let of = |p: &PhasesSummary| {
+        known([
+            ("resolve", p.resolve),
+            ("connect", p.connect),
+            ("handshake", p.handshake),
+            ("ready", p.ready),
+            ("all phases", p.connection),
+        ])
+    };
+    run.summary.phases().map(of).unwrap_or_default()
+}
+
+fn known(times: impl IntoIterator<Item = Named>) -> Vec<(String, TimesSummary)> {
+    let known = times.into_iter();
+    known
+        .filter_map(|(name, times)| Some((name.to_owned(), times?)))
+        .collect()
+}
+
+/// What a dash among the percentiles of `n` calls means.
+pub(crate) fn dash(n: u64) -> Option<String> {
+    let needed = [
+        (0.5, "p50", 6),
+        (0.75, "p75", 13),
+        (0.9, "p90", 36),
+        (0.95, "p95", 72),
+        (0.99, "p99", 368),
+        (0.999, "p99.9", 3_688),
+        (0.9999, "p99.99", 36_887),
+    ];
+    let (_, name, calls) = needed.into_iter().find(|(p, ..)| !is_supported(n, *p))?;
+    Some(format!(
+        "–: too few calls to tell; {name} needs {}, and there are {}",
+        count(calls),
+        count(n)
+    ))
+}
+
+/// What the link and the tool add to the server's own `delay`.
+pub(crate) fn above(run: &Run, delay: Duration) -> String {
+    let o = overhead(run, delay);
+    let what = if run.header.cold {
+        "the first call"
+    } else {
+        "response time"
+    };
+    let part = |name: &str, us: Option<f64>| us.map(|us| format!("{name} {}", signed_time(us)));
+    let parts: Vec<String> = [
+        part("mean", o.mean_us),
+        part("p50", o.p50_us),
+        part("p99", o.p99_us),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    format!(
+        "{what} over the server's own {}: {}",
+        time(o.over_us),
+        parts.join(", ")
+    )
+}

@@ -1,0 +1,143 @@
+//! What became of a run's calls and connections, in words: the terminal, the page and Markdown say the same.
+
+use std::fmt::Write;
+
+use plimsoll_model::run::Run;
+
+use crate::facts::counts;
+use crate::measures::{Fact, arriving, messages};
+use crate::quantity::{bytes, count, plural, rate, share, time};
+use crate::rotation::sentence;
+
+/// Calls, their rate and their bytes, and the connections that they had.
+pub(crate) fn facts(run: &Run) -> Vec<Fact> {
+    let all = [Some(calls(run)), rates(run), carried(run), links(run)];
+    all.into_iter().flatten().collect()
+}
+
+/// What the TLS handshakes agreed on, a fact for those that are alike, and what replaced certificates cost.
+pub(crate) fn handshakes(run: &Run) -> Vec<Fact> {
+    let handshakes = run.header.tls.iter().flat_map(|tls| &tls.handshakes);
+    let alike = handshakes.enumerate().map(|(i, alike)| {
+        let name = if i == 0 { "handshakes" } else { "" };
+        let text = format!("{}: {}", count(alike.count), alike.sentence());
+        Fact::new(name, text)
+    });
+    let rotation = run.summary.rotation.as_ref();
+    let rotation = rotation.map(|rotation| Fact::new("rotation", sentence(rotation)));
+    alike.chain(rotation).collect()
+}
+
+/// Every call that was due is in exactly one count.
+pub(crate) fn check(run: &Run) -> Fact {
+    let sum = counts(run);
+    match run.summary.count_check.matches {
+        true => Fact::new("check", sum),
+        false => Fact::loud("check", format!("{sum}: THE COUNTS DIFFER")),
+    }
+}
+
+fn calls(run: &Run) -> Fact {
+    let t = &run.summary.total;
+    let mut calls = vec![
+        format!("{} due", count(t.due)),
+        format!("{} ok", count(t.ok)),
+        plural(t.errors, "error"),
+    ];
+    if t.cut_off > 0 {
+        calls.push(format!("{} cut off", count(t.cut_off)));
+    }
+    if t.not_started > 0 {
+        calls.push(format!("{} not started", count(t.not_started)));
+    }
+    if t.expired_unsent > 0 {
+        let unsent = count(t.expired_unsent);
+        calls.push(format!(
+            "{unsent} of the errors not sent (their deadline passed first)"
+        ));
+    }
+    if t.late > 0 {
+        calls.push(format!("{} answered after the deadline", count(t.late)));
+    }
+    let settled = t.ok + t.errors;
+    if settled > 0 {
+        calls.push(format!("{} successful", share(t.ok, settled)));
+    }
+    Fact::new("calls", calls.join(", "))
+}
+
+/// The rate that the plan asked for over its measured stages.
+fn asked(run: &Run) -> Option<String> {
+    let stages: Vec<_> = run
+        .header
+        .planned_stages
+        .iter()
+        .filter(|s| !s.warmup)
+        // A stretch without calls asks for nothing.
+        .filter(|s| s.rate_from_per_s != Some(0.0) || s.rate_to_per_s != Some(0.0))
+        .collect();
+    let (first, last) = (stages.first()?, stages.last()?);
+    let (from, to) = (first.rate_from_per_s?, last.rate_to_per_s?);
+    Some(if from == to {
+        rate(from)
+    } else {
+        format!("{} to {}", rate(from), rate(to))
+    })
+}
+
+fn rates(run: &Run) -> Option<Fact> {
+    let t = &run.summary.total;
+    let achieved = t.achieved_per_s?;
+    let mut text = String::new();
+    let callers = arriving(run);
+    let callers = callers.map(|c| (format!(" {}", c.name()), format!(" {}", c.calls)));
+    let (arriving, ending) = callers.unwrap_or_default();
+    if run.header.is_open()
+        && let Some(asked) = asked(run)
+    {
+        let _ = write!(text, "{asked}{arriving} asked, ");
+    }
+    let _ = write!(text, "{}{ending} achieved", rate(achieved));
+    if let Some(elapsed) = t.elapsed_us {
+        let _ = write!(text, " over {}", time(elapsed as f64));
+    }
+    Some(Fact::new("rate", text))
+}
+
+fn carried(run: &Run) -> Option<Fact> {
+    let t = &run.summary.total;
+    let plain = || {
+        let (sent, received) = (bytes(t.bytes_sent), bytes(t.bytes_received));
+        Fact::new("messages", format!("{sent} sent, {received} received"))
+    };
+    messages(run).or_else(|| (t.bytes_sent + t.bytes_received > 0).then(plain))
+}
+
+fn links(run: &Run) -> Option<Fact> {
+    // Shared connections are made before the first call, mostly in warm-up: count them all.
+    let stages = &run.summary.stages;
+    let full: u64 = stages.iter().map(|s| s.connections_full).sum();
+    let resumed: u64 = stages.iter().map(|s| s.connections_resumed).sum();
+    let retried: u64 = stages.iter().map(|s| s.connections_retried).sum();
+    if full + resumed == 0 {
+        return None;
+    }
+    let mut text = format!("{} made", plural(full + resumed, "connection"));
+    if run.header.tls.is_some() {
+        let _ = write!(
+            text,
+            ": {} with a full handshake, {} resumed",
+            count(full),
+            count(resumed)
+        );
+    }
+    if retried > 0 {
+        let _ = write!(text, "; {} retried (HelloRetryRequest)", count(retried));
+    }
+    let lost: u64 = stages.iter().map(|s| s.connections_lost).sum();
+    if lost > 0 {
+        let _ = write!(text, ", {} lost while open", count(lost));
+        return Some(Fact::loud("links", text));
+    }
+    Some(Fact::new("links", text))
+}
