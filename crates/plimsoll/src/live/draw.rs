@@ -1,6 +1,7 @@
 //! Draws the board. What does not fit is left out, the least important first.
 
 mod grid;
+mod lines;
 
 use plimsoll_model::objective::{Judged, Verdict};
 use plimsoll_model::run::TimesSummary;
@@ -15,6 +16,7 @@ use ratatui::widgets::{Block, Borders, LineGauge, Paragraph, Sparkline};
 
 use super::board::{Board, End, Phase, Spread, clock};
 use grid::{Entry, Grid};
+use lines::lines;
 
 const SOFT: Style = Style::new().add_modifier(Modifier::DIM);
 /// Not soft where it lies on a line that is: terminals show one of the two, and not always the same.
@@ -39,7 +41,7 @@ const PICTURES_MOST: u16 = 16;
 pub(super) fn draw(frame: &mut Frame<'_>, board: &Board, noted: &[String]) {
     let area = frame.area();
     if area.width < LEAST_COLUMNS || area.height < LEAST_ROWS {
-        frame.render_widget(Paragraph::new(lines(board)), area);
+        frame.render_widget(Paragraph::new(lines(board, area)), area);
         return;
     }
     let rows = Rows::of(area, board, noted);
@@ -110,7 +112,7 @@ impl Rows {
         let more = u16::try_from(reasons).unwrap_or(u16::MAX) - judged;
         let more = if objectives > 0 { left.min(more) } else { 0 };
         left -= more;
-        let notes: usize = noted.iter().map(|text| text.lines().count()).sum();
+        let notes = notes(noted, area.width).len();
         let wanted = u16::try_from(notes)
             .unwrap_or(u16::MAX)
             .saturating_add(1)
@@ -125,30 +127,6 @@ impl Rows {
     }
 }
 
-/// The figures of a terminal that is too small for tables.
-fn lines(board: &Board) -> Vec<Line<'static>> {
-    let (last, all) = (&board.last, &board.so_far);
-    let left = board
-        .progress()
-        .map_or(String::new(), |(_, left)| format!(", {left}"));
-    let at = |us| or_dash(us, time);
-    let response = all.response();
-    let mut lines = vec![
-        printable(&board.title),
-        Line::from(format!("{}{left}", clock(board.elapsed.as_secs_f64()))),
-        Line::from(format!(
-            "{} now",
-            rate(last.per_second(last.record.ended()))
-        )),
-        Line::from(format!("{} done", count(all.record.ended()))),
-        Line::from(format!("{} failed", count(all.record.errors()))),
-        Line::from(format!("p50 {}", at(response.and_then(|r| r.p50_us)))),
-        Line::from(format!("p99 {}", at(response.and_then(|r| r.p99_us)))),
-    ];
-    lines.extend(board.objectives.iter().map(|j| printable(&verdict_line(j))));
-    lines
-}
-
 fn header(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     let (phase, style) = match board.phase {
         Phase::Connecting { wanted: 0, .. } => ("connecting".to_owned(), SOFT),
@@ -159,7 +137,8 @@ fn header(frame: &mut Frame<'_>, area: Rect, board: &Board) {
         Phase::WarmUp => ("warm-up".to_owned(), SOFT),
         Phase::Measuring => ("measuring".to_owned(), SEA),
     };
-    let room = usize::from(area.width).saturating_sub(phase.chars().count() + 1);
+    let width = usize::from(area.width);
+    let room = width.saturating_sub(phase.chars().count() + 1);
     let title = shortened(&board.title, room);
     let gap = room - title.chars().count() + 1;
     let mut lines = vec![
@@ -168,14 +147,10 @@ fn header(frame: &mut Frame<'_>, area: Rect, board: &Board) {
             Span::raw(" ".repeat(gap)),
             Span::styled(phase, style),
         ]),
-        Line::styled(board.what.clone(), SOFT),
+        Line::styled(shortened(&board.what, width), SOFT),
     ];
-    lines.extend(
-        board
-            .context
-            .iter()
-            .map(|line| Line::styled(line.clone(), SEA)),
-    );
+    let context = board.context.iter().map(|line| shortened(line, width));
+    lines.extend(context.map(|line| Line::styled(line, SEA)));
     let [text, gauge] = Layout::vertical([
         Constraint::Length(lines.len() as u16),
         Constraint::Length(1),
@@ -302,26 +277,35 @@ fn objectives_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     if area.height == 0 {
         return;
     }
-    let style = |verdict| match verdict {
-        Verdict::Met => Style::new().fg(Color::Green),
-        Verdict::Missed => BAD,
-        Verdict::CannotBeJudged | Verdict::NotSupported => SOFT,
-    };
-    let room = usize::from(area.width);
-    let mut spare = usize::from(area.height - 1).saturating_sub(board.objectives.len());
-    let mut lines = Vec::new();
-    for (judged, mut wrapped) in board.objectives.iter().zip(verdicts(board, area.width)) {
-        // Where rows are missing, the last one ends with a mark.
-        let rest = wrapped.split_off(wrapped.len().min(spare + 1) - 1);
-        spare -= wrapped.len();
-        wrapped.push(shortened(&rest.join(" "), room));
-        let style = style(judged.verdict);
-        lines.extend(wrapped.iter().map(|line| printable(line).style(style)));
-    }
+    let lines = objectives(board, area.width, usize::from(area.height - 1));
     frame.render_widget(
         Paragraph::new(lines).block(panel("objectives, so far ")),
         area,
     );
+}
+
+/// The objectives in so many rows, which are one for each at least.
+fn objectives(board: &Board, width: u16, rows: usize) -> Vec<Line<'static>> {
+    let mut spare = rows.saturating_sub(board.objectives.len());
+    let mut lines = Vec::new();
+    for (judged, mut wrapped) in board.objectives.iter().zip(verdicts(board, width)) {
+        // Where rows are missing, the last one ends with a mark.
+        let rest = wrapped.split_off(wrapped.len().min(spare + 1) - 1);
+        spare -= wrapped.len();
+        wrapped.push(rest.join(" "));
+        let style = verdict_style(judged.verdict);
+        let whole = wrapped.iter().map(|row| shortened(row, width.into()));
+        lines.extend(whole.map(|row| printable(&row).style(style)));
+    }
+    lines
+}
+
+fn verdict_style(verdict: Verdict) -> Style {
+    match verdict {
+        Verdict::Met => Style::new().fg(Color::Green),
+        Verdict::Missed => BAD,
+        Verdict::CannotBeJudged | Verdict::NotSupported => SOFT,
+    }
 }
 
 /// The line of each objective, in as many rows as it takes.
@@ -435,14 +419,24 @@ fn notes_panel(frame: &mut Frame<'_>, area: Rect, noted: &[String]) {
     if area.height < 2 || noted.is_empty() {
         return;
     }
-    let lines: Vec<Line<'_>> = noted
-        .iter()
-        .flat_map(|text| text.lines())
-        .map(printable)
-        .collect();
+    let rows = notes(noted, area.width);
     let room = usize::from(area.height - 1);
-    let shown = lines[lines.len().saturating_sub(room)..].to_vec();
+    let shown = rows[rows.len().saturating_sub(room)..].iter();
+    let shown: Vec<Line<'_>> = shown
+        .map(|row| printable(&shortened(row, area.width.into())))
+        .collect();
     frame.render_widget(Paragraph::new(shown).block(panel("so far ")), area);
+}
+
+/// The rows of messages.
+fn notes(noted: &[String], width: u16) -> Vec<String> {
+    let width = usize::from(width);
+    let rows = |line: &str| match line.chars().count() <= width {
+        true => vec![line.to_owned()],
+        false => wrap(line, width),
+    };
+    let lines = noted.iter().flat_map(|text| text.lines());
+    lines.flat_map(rows).collect()
 }
 
 /// Text from elsewhere must not steer the terminal.

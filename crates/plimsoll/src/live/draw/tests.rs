@@ -205,6 +205,56 @@ fn a_narrow_terminal_has_the_figures_that_matter_most() {
     assert_data_eq!(frame(&board, &noted, 40, 12), file!["../golden/lines.txt"]);
 }
 
+/// Below 60 columns or 10 rows, figures are whole, and what of a text has no room is marked.
+#[test]
+fn nothing_is_cut_without_a_mark_where_there_are_only_lines() {
+    let mut board = running(JUDGED, 20);
+    board.title = "a long name of a plan that no narrow terminal has room for, by far".to_owned();
+    board.context = vec!["trial 7, narrow, at 1,000/s · the line is above 900/s".to_owned()];
+    for judged in &mut board.objectives {
+        judged.measured = "calls that failed, of which there were more than a few".to_owned();
+    }
+    let wide = frame(&board, &[], 500, 9);
+    let words: Vec<&str> = wide.split_whitespace().collect();
+    for (width, height) in (24..60).flat_map(|w| (1..40).map(move |h| (w, h))) {
+        let text = frame(&board, &[], width, height);
+        for line in text.lines() {
+            let last = line.split_whitespace().last().unwrap_or("…");
+            let is_whole = line.split_whitespace().all(|word| words.contains(&word));
+            assert!(
+                is_whole || last.ends_with('…') || line.starts_with('…'),
+                "`{line}` at {width} × {height}:\n{text}"
+            );
+        }
+    }
+    // Where there are rows, all is said.
+    for width in [40, 59] {
+        let text = frame(&board, &[], width, 20);
+        let said = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for judged in &board.objectives {
+            assert!(said.contains(&verdict_line(judged)), "{width}:\n{text}");
+        }
+    }
+    let low = frame(&board, &[], 40, 7);
+    assert_data_eq!(low, file!["../golden/low.txt"]);
+}
+
+/// A target's long address, and what a search says, end with a mark; a message is read to its end.
+#[test]
+fn text_of_the_view_is_marked_or_wrapped() {
+    let mut board = running(TIMED, 0);
+    board.what = format!("grpcs://{}.example:443", "long-".repeat(40));
+    board.context = vec!["trial 7, narrow · ".repeat(20)];
+    let noted = ["1 of 10 connections did not come up: the target refused them ".repeat(3)];
+    for width in [60, 80, 120] {
+        let text = frame(&board, &noted, width, 60);
+        let head: Vec<&str> = text.lines().skip(1).take(2).collect();
+        assert!(head.iter().all(|line| line.ends_with('…')), "{text}");
+        let said = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(said.matches("the target refused them").count(), 3, "{text}");
+    }
+}
+
 #[test]
 fn objectives_stand_where_they_are_seen_and_tall_terminals_are_filled() {
     let noted = ["1 of 10 connections did not come up".to_owned()];

@@ -1,0 +1,95 @@
+//! The run on a terminal that is too small for tables: figures a line each or, where rows are few, beside each other,
+//! and the objectives. Text that has no room ends with a mark.
+
+use plimsoll_model::objective::{Judged, Verdict};
+use plimsoll_report::quantity::{count, or_dash, plural, rate, time};
+use ratatui::layout::Rect;
+use ratatui::text::Line;
+
+use super::{Board, clock, objectives, printable, shortened, verdict_line, verdict_style};
+
+/// The lines, as many as there is room for.
+pub(super) fn lines(board: &Board, area: Rect) -> Vec<Line<'static>> {
+    let (width, height) = (usize::from(area.width), usize::from(area.height));
+    let mut rows = vec![board.title.clone()];
+    rows.extend(board.context.iter().cloned());
+    let figures = figures(board);
+    let judged = board.objectives.len();
+    let is_low = rows.len() + figures.len() + judged > height;
+    rows.extend(match is_low {
+        true => beside(&figures, width),
+        false => figures,
+    });
+    let is_cut = rows.len() > height;
+    rows.truncate(height);
+    if let Some(last) = rows.last_mut().filter(|_| is_cut) {
+        *last = format!("{} …", shortened(last, width.saturating_sub(2)));
+    }
+    let left = height - rows.len();
+    let rows = rows.iter().map(|row| printable(&shortened(row, width)));
+    let mut lines: Vec<Line<'static>> = rows.collect();
+    match judged <= left {
+        true => lines.extend(objectives(board, area.width, left)),
+        false => lines.extend(some_of(&board.objectives, width, left)),
+    }
+    lines
+}
+
+/// Objectives in fewer rows than they are: those that are missed first, and how many are left out.
+fn some_of(objectives: &[Judged], width: usize, rows: usize) -> Vec<Line<'static>> {
+    let Some(shown) = rows.checked_sub(1) else {
+        return Vec::new();
+    };
+    let is_missed = |judged: &&Judged| judged.verdict == Verdict::Missed;
+    let (missed, others): (Vec<&Judged>, Vec<&Judged>) = objectives.iter().partition(is_missed);
+    let all = missed.iter().chain(&others).take(shown);
+    let mut lines: Vec<Line<'static>> = all
+        .map(|judged| {
+            let text = shortened(&verdict_line(judged), width);
+            printable(&text).style(verdict_style(judged.verdict))
+        })
+        .collect();
+    let of_them = match missed.len().saturating_sub(shown) {
+        0 => String::new(),
+        n => format!(", {n} missed"),
+    };
+    let more = (objectives.len() - shown) as u64;
+    let rest = format!("… {}{of_them}", plural(more, "more objective"));
+    lines.push(Line::from(shortened(&rest, width)));
+    lines
+}
+
+/// What matters most, in a few words each.
+fn figures(board: &Board) -> Vec<String> {
+    let (last, all) = (&board.last, &board.so_far);
+    let left = board
+        .progress()
+        .map_or(String::new(), |(_, left)| format!(", {left}"));
+    let at = |us| or_dash(us, time);
+    let response = all.response();
+    vec![
+        format!("{}{left}", clock(board.elapsed.as_secs_f64())),
+        format!("{} now", rate(last.per_second(last.record.ended()))),
+        format!("{} done", count(all.record.ended())),
+        format!("{} failed", count(all.record.errors())),
+        format!("p50 {}", at(response.and_then(|r| r.p50_us))),
+        format!("p99 {}", at(response.and_then(|r| r.p99_us))),
+    ]
+}
+
+/// As many on a line as have room.
+fn beside(figures: &[String], width: usize) -> Vec<String> {
+    const BETWEEN: &str = " · ";
+    let mut rows: Vec<String> = Vec::new();
+    for figure in figures {
+        let together = figure.chars().count() + BETWEEN.chars().count();
+        match rows.last_mut() {
+            Some(row) if row.chars().count() + together <= width => {
+                row.push_str(BETWEEN);
+                row.push_str(figure);
+            }
+            _ => rows.push(figure.clone()),
+        }
+    }
+    rows
+}
