@@ -27,12 +27,14 @@ use std::path::Path;
 
 use maud::{Markup, html};
 use plimsoll_model::ladder::{Added, LadderRecord, Metric};
+use plimsoll_model::lanes::LanesRecord;
 use plimsoll_model::objective::{self, Conclusion, Judged, Verdict};
 use plimsoll_model::run::{Run, RunError, State};
 use plimsoll_model::search::{Limit, SearchRecord};
 
 use crate::facts;
 use crate::ladder as ladder_words;
+use crate::lanes as lane_words;
 use crate::quantity::{count, exact_rate, rate, rates_around, share, signed_time, time};
 use crate::search as words;
 
@@ -76,13 +78,29 @@ impl View {
 
 /// The report of one run, or of several laid over each other.
 pub fn runs(views: &[View]) -> String {
-    let views = told_apart(views);
-    let views = &views[..];
     let title = match views {
         [one] => one.run.header.name.clone(),
         several => format!("{} runs", several.len()),
     };
+    page(&title, &each(views))
+}
+
+/// The report of a run of several lanes, which `views` are of, in order.
+pub fn lanes(record: &LanesRecord, views: &[View]) -> String {
+    let runs: Vec<Run> = views.iter().map(|view| view.run.clone()).collect();
+    let table = lane_words::table(record, &runs);
     let body = html! {
+        (tables::shown("The lanes", &lane_words::note(&runs), &table))
+        (each(views))
+    };
+    page(&record.name, &body)
+}
+
+/// What there is of each run.
+fn each(views: &[View]) -> Markup {
+    let views = told_apart(views);
+    let views = &views[..];
+    html! {
         @for view in views { (verdict(view)) }
         (tables::totals(views))
         (spectrum::section(&spectrum::of(views)))
@@ -102,8 +120,7 @@ pub fn runs(views: &[View]) -> String {
         (tables::ends(views))
         (tables::health(views))
         @for view in views { (tables::plan(&view.run.plan, &view.run.header.name, &tables::again("run", &view.run.dir))) }
-    };
-    page(&title, &body)
+    }
 }
 
 /// Runs of one name with the directories that tell them apart in their names.

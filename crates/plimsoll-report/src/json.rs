@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use plimsoll_model::ladder::LadderRecord;
+use plimsoll_model::lanes::LanesRecord;
 use plimsoll_model::objective::{Conclusion, judge_run};
 use plimsoll_model::run::Run;
 use plimsoll_model::search::SearchRecord;
@@ -20,6 +21,20 @@ const VERSION: u32 = 1;
 pub fn runs<'a>(runs: impl IntoIterator<Item = &'a Run>, overhead_over: Option<Duration>) -> Value {
     let runs = runs.into_iter().map(|run| document(run, overhead_over));
     json!({ "version": VERSION, "runs": runs.collect::<Vec<_>>() })
+}
+
+/// Lanes: their runs, in order, and the record of which they are.
+///
+/// # Errors
+/// When the record can't be written as JSON.
+pub fn lanes(
+    record: &LanesRecord,
+    of: &[Run],
+    overhead_over: Option<Duration>,
+) -> serde_json::Result<Value> {
+    let mut document = runs(of, overhead_over);
+    document["lanes"] = serde_json::to_value(record)?;
+    Ok(document)
 }
 
 /// The search in `dir`.

@@ -1,4 +1,4 @@
-//! A run of several lanes on the terminal: a line each, and their sum.
+//! A run of several lanes: a line each, and their sum. The terminal, the page and Markdown draw the same table.
 
 use std::fmt::Write as _;
 
@@ -10,9 +10,25 @@ use crate::quantity::{count, exact_rate, or_dash, time};
 use crate::table::Table;
 use crate::terminal::Options;
 
-/// The lanes' lines; `runs` are theirs, in order. With a line's end at its end.
+/// The lanes' lines on the terminal; `runs` are theirs, in order. With a line's end at its end.
 pub fn render(record: &LanesRecord, runs: &[Run], options: &Options) -> String {
     let mut out = format!("{}\n\n", options.bold(&record.name));
+    let _ = writeln!(out, "{}", table(record, runs).unbroken(options.width));
+    let _ = writeln!(out, "{}", note(runs));
+    out
+}
+
+/// What is to be known of the table.
+pub(crate) fn note(runs: &[Run]) -> String {
+    let due = runs.iter().map(|run| run.summary.total.due).sum();
+    format!(
+        "{} calls were due in all lanes together; times are response times.",
+        count(due)
+    )
+}
+
+/// A row a lane, and their sum.
+pub(crate) fn table(record: &LanesRecord, runs: &[Run]) -> Table {
     let head = [
         "lane",
         "weight",
@@ -24,10 +40,10 @@ pub fn render(record: &LanesRecord, runs: &[Run], options: &Options) -> String {
         "objectives",
     ];
     let mut rows = Vec::new();
-    let (mut due, mut ok, mut errors, mut rate) = (0, 0, 0, 0.0);
+    let (mut ok, mut errors, mut rate) = (0, 0, 0.0);
     for (lane, run) in record.lanes.iter().zip(runs) {
         let total = &run.summary.total;
-        (due, ok, errors) = (due + total.due, ok + total.ok, errors + total.errors);
+        (ok, errors) = (ok + total.ok, errors + total.errors);
         rate += total.offered_per_s.unwrap_or(0.0);
         let conclusion = Conclusion::of(&objective::judge_run(run));
         rows.push(vec![
@@ -51,12 +67,5 @@ pub fn render(record: &LanesRecord, runs: &[Run], options: &Options) -> String {
     ];
     sum.resize(head.len(), String::new());
     rows.push(sum);
-    let table = Table::new(head, &[0, head.len() - 1], rows);
-    let _ = writeln!(out, "{}", table.unbroken(options.width));
-    let _ = writeln!(
-        out,
-        "{} calls were due in all lanes together; times are response times.",
-        count(due)
-    );
-    out
+    Table::new(head, &[0, head.len() - 1], rows)
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use plimsoll_model::ladder::LadderRecord;
+use plimsoll_model::lanes::LanesRecord;
 use plimsoll_model::objective::{Conclusion, Verdict, judge_run};
 use plimsoll_model::run::{Run, State};
 use plimsoll_model::search::SearchRecord;
@@ -13,7 +14,7 @@ use crate::quantity::{or_dash, rate, share, time};
 use crate::search as found;
 use crate::table::Table;
 use crate::{
-    addresses, ends, errors, facts, measures, memory, shards, slowest, sweep, times, totals,
+    addresses, ends, errors, facts, lanes, measures, memory, shards, slowest, sweep, times, totals,
 };
 
 /// The summary: a table of the runs, then each run's objectives, what is wrong with it, and its figures.
@@ -47,6 +48,14 @@ pub fn render(runs: &[Run]) -> String {
         figures(&mut out, run);
     }
     out
+}
+
+/// A run of several lanes: a row a lane and their sum, then each as [`render`] has it; `runs` are theirs, in order.
+pub fn lanes(record: &LanesRecord, runs: &[Run]) -> String {
+    let mut out = format!("**{}**\n", cell(&record.name));
+    part(&mut out, &lanes::table(record, runs), [lanes::note(runs)]);
+    out.push('\n');
+    out + &render(runs)
 }
 
 /// How the run was made, its objectives, and what is to be known of its figures.

@@ -202,7 +202,7 @@ impl DocumentFlags {
     /// # Errors
     /// As [`DocumentFlags::write`].
     pub(crate) fn deliver(&self, made: &Made, environment: &Environment) -> Result<(), Failure> {
-        let dirs = expanded(&made.dirs())?;
+        let dirs = made.dirs();
         let summary = environment.value(JOB_SUMMARY);
         let summary = summary.filter(|file| self.markdown.as_deref() != Some(Path::new(file)));
         let asked = self.json || self.files().next().is_some();
@@ -239,7 +239,7 @@ pub(crate) fn is_stdout(file: &Path) -> bool {
 ///
 /// # Errors
 /// When the record of lanes can't be read.
-pub(crate) fn expanded(dirs: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+fn expanded(dirs: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut all = Vec::new();
     for dir in &dirs.iter().map(|dir| named(dir)).collect::<Vec<_>>() {
         match LanesRecord::is_in(dir) {
@@ -256,18 +256,30 @@ pub(crate) fn expanded(dirs: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
 /// What the directories hold.
 pub(crate) enum Contents {
     Runs(Vec<Run>),
+    /// With the run of each.
+    Lanes(LanesRecord, Vec<Run>),
     /// In this directory, as the next.
     Search(PathBuf, SearchRecord),
     Ladder(PathBuf, LadderRecord),
 }
 
 impl Contents {
-    /// What `dirs` hold, none of which has lanes ([`expanded`]).
+    /// What `dirs` hold.
     ///
     /// # Errors
     /// When one can't be read, or kinds are mixed.
     pub(crate) fn of(dirs: &[PathBuf]) -> Result<Contents, Failure> {
+        let runs = |dirs: &[PathBuf]| {
+            let runs = dirs.iter().map(|dir| load(dir));
+            runs.collect::<Result<Vec<Run>, Failure>>()
+        };
         if let [dir] = dirs {
+            let dir = &named(dir);
+            if LanesRecord::is_in(dir) {
+                let record = LanesRecord::load(dir)?;
+                let runs = runs(&record.runs(dir))?;
+                return Ok(Contents::Lanes(record, runs));
+            }
             if SearchRecord::is_in(dir) {
                 let record = SearchRecord::load(dir)?;
                 return Ok(Contents::Search(dir.clone(), record));
@@ -277,14 +289,22 @@ impl Contents {
                 return Ok(Contents::Ladder(dir.clone(), record));
             }
         }
-        check_kinds(dirs)?;
-        let runs = dirs.iter().map(|dir| load(dir));
-        Ok(Contents::Runs(runs.collect::<Result<Vec<Run>, Failure>>()?))
+        let dirs = expanded(dirs)?;
+        check_kinds(&dirs)?;
+        Ok(Contents::Runs(runs(&dirs)?))
+    }
+
+    /// Single runs, if that is what they hold.
+    pub(crate) fn runs(&self) -> Option<&[Run]> {
+        match self {
+            Contents::Runs(runs) | Contents::Lanes(_, runs) => Some(runs),
+            Contents::Search(..) | Contents::Ladder(..) => None,
+        }
     }
 
     fn junit(&self) -> String {
         match self {
-            Contents::Runs(runs) => junit::render(runs),
+            Contents::Runs(runs) | Contents::Lanes(_, runs) => junit::render(runs),
             Contents::Search(_, record) => junit::search(record),
             Contents::Ladder(_, record) => junit::ladder(record),
         }
@@ -293,6 +313,7 @@ impl Contents {
     fn markdown(&self) -> String {
         match self {
             Contents::Runs(runs) => markdown::render(runs),
+            Contents::Lanes(record, runs) => markdown::lanes(record, runs),
             Contents::Search(_, record) => markdown::search(record),
             Contents::Ladder(_, record) => markdown::ladder(record),
         }
@@ -307,6 +328,7 @@ impl Contents {
             Contents::Search(dir, record) => json::search(record, dir),
             Contents::Ladder(dir, record) => json::ladder(record, dir),
             Contents::Runs(runs) => Ok(json::runs(runs, overhead_over)),
+            Contents::Lanes(record, runs) => json::lanes(record, runs, overhead_over),
         };
         print_json(&document.map_err(Failure::error)?)
     }
@@ -358,10 +380,11 @@ pub(crate) fn page(dirs: &[PathBuf]) -> Result<String, Failure> {
     let plan = |dir: &Path| {
         input::file_to_string(&dir.join(plimsoll_model::run::file::PLAN)).unwrap_or_default()
     };
-    Ok(match Contents::of(&expanded(dirs)?)? {
+    Ok(match Contents::of(dirs)? {
         Contents::Search(dir, record) => html::search(&record, &plan(&dir), &dir),
         Contents::Ladder(dir, record) => html::ladder(&record, &plan(&dir), &dir),
         Contents::Runs(runs) => html::runs(&views(runs)?),
+        Contents::Lanes(record, runs) => html::lanes(&record, &views(runs)?),
     })
 }
 

@@ -76,6 +76,17 @@ fn lanes_share_one_schedule_by_their_weights() {
     assert!(again.contains("600 calls were due"), "{again}");
     let page = place.read("shop/report.html");
     assert!(page.contains("checkout") && page.contains("rpc"));
+    for written in [
+        page,
+        place.expect(0, &["report", "shop", "--markdown", "-"]),
+    ] {
+        assert!(written.contains("600 calls were due"), "{written}");
+        assert!(written.contains("all lanes"), "{written}");
+    }
+    let json = place.expect(0, &["report", "shop", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["runs"].as_array().map(Vec::len), Some(3));
+    assert_eq!(json["lanes"]["lanes"][0]["weight"], 7);
     let junit = place.expect(0, &["report", "shop", "--junit", "-"]);
     assert!(junit.contains("checkout"), "{junit}");
 }

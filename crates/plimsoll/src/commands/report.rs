@@ -7,7 +7,6 @@ use std::slice;
 use std::time::Duration;
 
 use clap::Args;
-use plimsoll_model::lanes::LanesRecord;
 use plimsoll_model::run::Run;
 use plimsoll_model::units::Period;
 use plimsoll_protocols::registry::{self, Export, Files, Written};
@@ -18,7 +17,7 @@ use plimsoll_report::{
 };
 
 use crate::console;
-use crate::documents::{Contents, DocumentFlags, expanded, is_stdout, named, write_text};
+use crate::documents::{Contents, DocumentFlags, is_stdout, named, write_text};
 use crate::failure::{Exit, Failure, chain};
 use crate::presentation;
 
@@ -82,20 +81,15 @@ fn formats() -> String {
 pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     arguments.documents.check()?;
     let asked: Vec<PathBuf> = arguments.runs.iter().map(|dir| named(dir)).collect();
-    let dirs = expanded(&asked)?;
-    let contents = Contents::of(&dirs)?;
-    let mut written = arguments.documents.write(&contents, &dirs)?;
+    let contents = Contents::of(&asked)?;
+    let mut written = arguments.documents.write(&contents, &asked)?;
     if let Some(file) = &arguments.prometheus {
-        let Contents::Runs(runs) = &contents else {
-            return Err(only_runs("--prometheus"));
-        };
+        let runs = contents.runs().ok_or_else(|| only_runs("--prometheus"))?;
         write_text("--prometheus", file, prometheus::render(runs))?;
         written = true;
     }
     if let [format, file] = arguments.export.as_slice() {
-        let Contents::Runs(runs) = &contents else {
-            return Err(only_runs("--export"));
-        };
+        let runs = contents.runs().ok_or_else(|| only_runs("--export"))?;
         export(runs, format, Path::new(file))?;
         written = true;
     }
@@ -106,13 +100,6 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     }
     // Where nothing else was asked for, the tables are.
     if !written {
-        if let ([dir], Contents::Runs(runs)) = (&asked[..], &contents)
-            && LanesRecord::is_in(dir)
-        {
-            let record = LanesRecord::load(dir)?;
-            let table = lanes::render(&record, runs, &presentation::options());
-            console::result(format_args!("{table}\n"))?;
-        }
         show(&contents, overhead_over)?;
     }
     Ok(Exit::Done)
@@ -141,14 +128,16 @@ fn show(contents: &Contents, overhead_over: Option<Duration>) -> Result<(), Fail
         overhead_over,
         ..presentation::options()
     };
+    let each = |runs: &[Run]| {
+        let tables = runs.iter().map(|run| terminal::render(run, &options));
+        tables.collect::<Vec<String>>().join("\n")
+    };
     console::result(match contents {
+        Contents::Lanes(record, runs) => lanes::render(record, runs, &options) + "\n" + &each(runs),
         Contents::Search(_, record) => search::render(record, &options),
         Contents::Ladder(_, record) if record.limits.is_some() => sweep::render(record, &options),
         Contents::Ladder(_, record) => ladder::render(record, &options),
-        Contents::Runs(runs) => {
-            let tables = runs.iter().map(|run| terminal::render(run, &options));
-            tables.collect::<Vec<String>>().join("\n")
-        }
+        Contents::Runs(runs) => each(runs),
     })
 }
 
