@@ -9,8 +9,15 @@ use std::str::FromStr;
 
 use plimsoll_model::plan::UnixSocket;
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 use socket2::{Domain, SockAddr, Socket, Type};
+
+mod lack;
+mod names;
+#[cfg(test)]
+mod process_tests;
+
+pub use lack::Lack;
+pub use names::look_up;
 
 /// Where connections lead to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -37,6 +44,9 @@ impl Address {
 
     /// Why there is no connection to it, in a sentence.
     pub fn unreached(&self, error: &io::Error) -> String {
+        if let Some(lack) = Lack::of(error) {
+            return format!("connect to {self}: {lack}");
+        }
         let why = match self {
             Address::Tcp(_) => None,
             Address::Unix(socket) => match Errno::from_io_error(error) {
@@ -66,7 +76,7 @@ impl Address {
     /// address that it comes from, where that matters.
     ///
     /// # Errors
-    /// What the system reports at once.
+    /// What the system reports at once; [`Lack::of`] finds out whether that is this machine's own.
     pub fn begin(&self, source: Option<IpAddr>) -> io::Result<TcpStream> {
         let stream = Type::STREAM.nonblocking().cloexec();
         let socket = match self {
@@ -74,11 +84,12 @@ impl Address {
                 let socket = Socket::new(Domain::for_address(*address), stream, None)?;
                 socket.set_tcp_nodelay(true)?;
                 if let Some(source) = source {
-                    socket.bind(&SocketAddr::new(source, 0).into())?;
+                    let bound = socket.bind(&SocketAddr::new(source, 0).into());
+                    bound.map_err(|e| Lack::named_of_source(e, source))?;
                 }
                 match socket.connect(&(*address).into()) {
                     Err(e) if e.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {}
-                    begun => begun?,
+                    begun => begun.map_err(|e| Lack::named_at_once(e, *address))?,
                 }
                 socket
             }
@@ -102,19 +113,8 @@ impl Address {
 /// What this machine lacks, and what to raise, where a socket failed for want of a file descriptor; `None`: it
 /// failed for something else.
 pub fn lacks_descriptors(error: &io::Error) -> Option<String> {
-    match Errno::from_io_error(error)? {
-        Errno::MFILE => {
-            let limit = getrlimit(Resource::Nofile).current;
-            let limit = limit.map_or_else(|| "no limit".to_owned(), |n| n.to_string());
-            Some(format!(
-                "this process ran out of file descriptors (limit: {limit}): raise `ulimit -n`"
-            ))
-        }
-        Errno::NFILE => {
-            Some("this machine ran out of file descriptors: raise fs.file-max".to_owned())
-        }
-        _ => None,
-    }
+    let lack = Lack::of(error).filter(|lack| matches!(lack, Lack::Descriptors | Lack::Files));
+    lack.map(|lack| lack.to_string())
 }
 
 /// As far as it can be seen.
@@ -172,14 +172,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lack_of_descriptors_is_told_from_what_a_peer_does() {
-        let lack = |errno: Errno| lacks_descriptors(&errno.into());
-        let (of_process, of_machine) = (lack(Errno::MFILE).unwrap(), lack(Errno::NFILE).unwrap());
-        assert!(of_process.ends_with("): raise `ulimit -n`"), "{of_process}");
-        assert!(of_process.contains("(limit: "), "{of_process}");
-        assert!(of_machine.contains("fs.file-max"), "{of_machine}");
-        assert_eq!(lack(Errno::CONNREFUSED), None);
-        assert_eq!(lacks_descriptors(&io::Error::other("no")), None);
+    fn a_source_address_of_another_machine_is_named() {
+        let to = Address::Tcp("127.0.0.1:1".parse().unwrap());
+        let source = "192.0.2.1".parse().unwrap();
+        let error = to.begin(Some(source)).unwrap_err();
+        assert_eq!(Lack::of(&error), Some(Lack::Source(source)), "{error}");
+        assert_eq!(
+            to.unreached(&error),
+            "connect to 127.0.0.1:1: 192.0.2.1 is not an address of this machine"
+        );
     }
 
     #[test]

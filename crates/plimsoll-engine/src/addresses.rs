@@ -8,10 +8,9 @@
 use std::io;
 use std::time::Duration;
 
-use plimsoll_model::{Outcome, Recorder, Time};
-use rustix::io::Errno;
+use plimsoll_model::{Blame, Outcome, Recorder, Time};
 
-use crate::address::Address;
+use crate::address::{Address, Lack};
 use crate::loss::Loss;
 use crate::network::{Found, Lookup, Network, Token};
 
@@ -98,7 +97,8 @@ impl Addresses {
             }
             Err(e) => {
                 let detail = format!("host name not resolved: {e}");
-                return Err(Loss::new(Outcome::ResolveFailed, detail));
+                let outcome = Lack::of(&e).map_or(Outcome::ResolveFailed, Lack::outcome);
+                return Err(Loss::new(outcome, detail));
             }
         }
         Ok(())
@@ -177,14 +177,12 @@ impl Addresses {
     /// Why there is no connection to the address at `place`, which where several were tried
     /// is the last of them.
     pub(crate) fn loss(&self, place: u32, e: &io::Error) -> Loss {
-        let outcome = classify_connect(e);
-        let advice = match outcome {
-            Outcome::NoDescriptors => {
-                " (this process may have no more descriptors: raise `ulimit -n`, or use fewer connections)"
+        let advice = match Lack::of(e) {
+            Some(Lack::Descriptors) => ", or use fewer connections",
+            Some(Lack::Ports | Lack::PortsOrAddress) => {
+                ", or give more addresses to connect from (load.source_addresses)"
             }
-            Outcome::NoPorts => {
-                " (no local port left for this address, or a source address that is not one of this machine: look at load.source_addresses)"
-            }
+            Some(Lack::Source(_)) => " (load.source_addresses)",
             _ => "",
         };
         let last = match self.current.len() {
@@ -192,7 +190,7 @@ impl Addresses {
             n => format!(" (the last of {n} addresses)"),
         };
         let unreached = self.at(place).unreached(e);
-        Loss::new(outcome, format!("{unreached}{last}{advice}"))
+        Loss::new(classify_connect(e), format!("{unreached}{advice}{last}"))
     }
 
     /// A connection to the address at `place` came up.
@@ -217,10 +215,7 @@ impl Addresses {
             return;
         };
         recorder.connect_failure_at(known.number, stage);
-        if matches!(
-            why,
-            Outcome::NoDescriptors | Outcome::NoPorts | Outcome::Interrupted
-        ) {
+        if why.blame() == Some(Blame::Client) {
             return;
         }
         let doublings = known.failures.min(5);
@@ -235,14 +230,10 @@ pub fn classify_connect(e: &io::Error) -> Outcome {
         io::ErrorKind::ConnectionRefused => Outcome::ConnectRefused,
         io::ErrorKind::ConnectionReset => Outcome::Reset,
         io::ErrorKind::TimedOut => Outcome::ConnectTimeout,
-        io::ErrorKind::AddrNotAvailable => Outcome::NoPorts,
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
             Outcome::ConnectUnreachable
         }
-        _ => match e.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::MFILE | Errno::NFILE) => Outcome::NoDescriptors,
-            _ => Outcome::ConnectFailed,
-        },
+        _ => Lack::of(e).map_or(Outcome::ConnectFailed, Lack::outcome),
     }
 }
 
@@ -282,6 +273,31 @@ mod tests {
         assert_eq!(firsts(&addresses, later)[1], 1);
         addresses.failed(0, Outcome::NoPorts, 0, later, &mut recorder);
         assert_eq!(firsts(&addresses, later)[0], 0);
+    }
+
+    #[test]
+    fn what_this_machine_lacks_is_held_against_neither_a_name_nor_an_address() {
+        let mut recorder = Recorder::new(1);
+        let mut addresses = three(&mut recorder);
+        for (lack, outcome, needle) in [
+            (
+                Lack::Descriptors,
+                Outcome::NoDescriptors,
+                "fewer connections",
+            ),
+            (Lack::Ports, Outcome::NoPorts, "load.source_addresses"),
+            (Lack::Memory, Outcome::NoSocket, "no memory"),
+            (Lack::Permission, Outcome::NoSocket, "does not permit"),
+        ] {
+            let lacking = || io::Error::other(lack);
+            let lookup = addresses.take(Err(lacking()), Lookup::Own, Time(1_000), &mut recorder);
+            assert_eq!(lookup.unwrap_err().outcome, outcome);
+            let loss = addresses.loss(1, &lacking());
+            assert_eq!(loss.outcome, outcome);
+            assert!(loss.detail.contains(needle), "{}", loss.detail);
+            addresses.failed(1, outcome, 0, Time(1), &mut recorder);
+            assert_eq!(addresses.route(1, Time(2)), [1, 2, 0], "{lack}");
+        }
     }
 
     #[test]

@@ -77,7 +77,13 @@ impl Measured {
                 .collect(),
             circumstances: Circumstances {
                 deadline,
-                short: has(run, ProblemKind::NoDescriptors) || has(run, ProblemKind::NoPorts),
+                short: [
+                    ProblemKind::NoDescriptors,
+                    ProblemKind::NoPorts,
+                    ProblemKind::NoSocket,
+                ]
+                .iter()
+                .any(|kind| has(run, *kind)),
                 busy: has(run, ProblemKind::WorkerBusy),
                 not_resumed: run
                     .summary

@@ -57,6 +57,7 @@ outcomes! {
     ConnectFailed "CONNECT_FAILED" Link "the TCP connection could not be made";
     NoDescriptors "NO_DESCRIPTORS" Client "this process ran out of file descriptors";
     NoPorts "NO_PORTS" Client "this machine ran out of ports for the address pair";
+    NoSocket "NO_SOCKET" Client "this machine lacks the memory, the address or the permission for the connection";
     TlsUnknownCa "TLS_UNKNOWN_CA" Link "the server's certificate is not signed by a trusted CA";
     TlsCertificateExpired "TLS_CERTIFICATE_EXPIRED" Link "the server's certificate has expired";
     TlsCertificateNotYetValid "TLS_CERTIFICATE_NOT_YET_VALID" Link "the server's certificate is not yet valid";

@@ -70,6 +70,9 @@ fn template(outcome: Outcome, socket: bool) -> &'static str {
         Outcome::NoPorts => {
             "give more local addresses with {load.source_addresses}, each of them one of this machine"
         }
+        Outcome::NoSocket => {
+            "mend what this machine lacks; addresses in {load.source_addresses} must be its own"
+        }
         _ => {
             "is the server running, is the address right, and is it {plain} (plaintext) or {secured} (TLS)?"
         }

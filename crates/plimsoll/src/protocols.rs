@@ -1,6 +1,7 @@
 //! The one choice of protocol: what the engine needs for a plan's call section.
 
 use plimsoll_engine::EngineError;
+use plimsoll_engine::address::Lack;
 use plimsoll_model::plan::{Reuse, Shard};
 use plimsoll_model::{Outcome, Plan};
 use plimsoll_protocols::registry::{self, Unmade};
@@ -98,7 +99,9 @@ fn not_begun(error: EngineError, of_protocol: &dyn Fn(Outcome) -> Option<&'stati
             url,
             of_protocol(*outcome),
         )),
-        EngineError::Resolve { .. } => Some("check the host name of the target".to_owned()),
+        EngineError::Resolve { source, .. } if Lack::of(source).is_none() => {
+            Some("check the host name of the target".to_owned())
+        }
         _ => None,
     };
     match help {

@@ -5,14 +5,14 @@
 //! Addresses that are known beforehand need no thread and are answered at once.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc;
 
 use plimsoll_model::plan::Target;
 
 use super::{Found, Lookup, Token};
-use crate::address::Address;
+use crate::address::{Address, Lack, look_up};
 use crate::poller::Waker;
 
 pub(crate) struct Resolver {
@@ -96,10 +96,10 @@ fn spawn(name: Name, waker: Waker) -> Thread {
             let mut shared = None;
             for (token, lookup) in std::iter::once(first).chain(asked.try_iter()) {
                 let found = match lookup {
-                    Lookup::Own => look_up(&name),
-                    Lookup::Shared => shared.get_or_insert_with(|| look_up(&name)).clone(),
+                    Lookup::Own => find(&name),
+                    Lookup::Shared => shared.get_or_insert_with(|| find(&name)).clone(),
                 };
-                let found = found.map_err(|(kind, text)| io::Error::new(kind, text));
+                let found = found.map_err(io::Error::from);
                 if answer.send((token, found)).is_err() {
                     return;
                 }
@@ -110,9 +110,27 @@ fn spawn(name: Name, waker: Waker) -> Thread {
     Thread { questions, answers }
 }
 
-/// An error can be given to several who asked.
-fn look_up(name: &Name) -> Result<Found, (io::ErrorKind, String)> {
-    let addresses = by_name(&name.host, name.port).map_err(|e| (e.kind(), e.to_string()))?;
+/// Why there is no address: an error that can be given to several who asked.
+#[derive(Clone)]
+enum NotFound {
+    Lack(Lack),
+    Other(io::ErrorKind, String),
+}
+
+impl From<NotFound> for io::Error {
+    fn from(why: NotFound) -> io::Error {
+        match why {
+            NotFound::Lack(lack) => io::Error::other(lack),
+            NotFound::Other(kind, text) => io::Error::new(kind, text),
+        }
+    }
+}
+
+fn find(name: &Name) -> Result<Found, NotFound> {
+    let addresses = by_name(&name.host, name.port).map_err(|e| match Lack::of(&e) {
+        Some(lack) => NotFound::Lack(lack),
+        None => NotFound::Other(e.kind(), e.to_string()),
+    })?;
     Ok(Found {
         addresses: reachable(addresses, &name.sources).into(),
         may_change: true,
@@ -146,7 +164,7 @@ fn known(target: &Target) -> Option<Vec<Address>> {
 }
 
 fn by_name(host: &str, port: u16) -> io::Result<Vec<Address>> {
-    let found: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
+    let found = look_up((host, port))?;
     if found.is_empty() {
         return Err(io::Error::new(
             io::ErrorKind::NotFound,

@@ -42,6 +42,8 @@ pub enum ProblemKind {
     NoDescriptors,
     /// Ports ran out.
     NoPorts,
+    /// Memory, an address or the permission for a connection is missing.
+    NoSocket,
     /// The machine stood still for a while.
     MachineStalled,
     /// Calls waited for a connection that would take them.
@@ -76,6 +78,7 @@ impl ProblemKind {
                 | ProblemKind::ShardLimited
                 | ProblemKind::NoDescriptors
                 | ProblemKind::NoPorts
+                | ProblemKind::NoSocket
         )
     }
 }
@@ -338,6 +341,11 @@ fn exhausted(record: &StageRecord) -> impl Iterator<Item = HealthProblem> {
             Outcome::NoPorts,
             ProblemKind::NoPorts,
             "connect from several source addresses, or less often",
+        ),
+        (
+            Outcome::NoSocket,
+            ProblemKind::NoSocket,
+            "the texts of the errors name what is missing",
         ),
     ];
     limits.into_iter().filter_map(|(outcome, kind, advice)| {

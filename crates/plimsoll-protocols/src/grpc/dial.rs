@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_engine::Address;
+use plimsoll_engine::address::Lack;
 use plimsoll_engine::tunnel::{Opening, Tunnel, named};
 use plimsoll_model::plan::UnixSocket;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -71,7 +72,10 @@ pub(super) async fn pass(proxy: &mut TcpStream, tunnel: &Arc<Tunnel>) -> io::Res
 
 async fn connect(address: &Address) -> io::Result<TcpStream> {
     match address {
-        Address::Tcp(address) => TcpStream::connect(address).await,
+        Address::Tcp(address) => {
+            let connected = TcpStream::connect(address).await;
+            connected.map_err(|e| Lack::named(e, *address))
+        }
         Address::Unix(socket) => {
             let stream = match socket {
                 UnixSocket::Path(path) => UnixStream::connect(path).await?,

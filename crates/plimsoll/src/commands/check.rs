@@ -1,11 +1,11 @@
 //! `plimsoll check`: functional tests of a link, a pass or a failure each.
 
 use std::io;
-use std::net::ToSocketAddrs;
 use std::thread;
 use std::time::Duration;
 
 use clap::{Args, Command, Subcommand};
+use plimsoll_engine::address::look_up;
 use plimsoll_engine::clock::Clock;
 use plimsoll_model::units::Period;
 use plimsoll_protocols::registry::{Ask, CHECKS};
@@ -104,7 +104,7 @@ impl Asked {
 
     fn ask(&self) -> io::Result<()> {
         let mut last = io::Error::other("the name has no address");
-        for address in self.host.to_socket_addrs()? {
+        for address in look_up(&self.host)? {
             match ask_health(address, &self.host, self.path.as_deref()) {
                 Ok(()) => return Ok(()),
                 Err(e) => last = e,

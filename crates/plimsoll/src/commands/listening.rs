@@ -1,8 +1,9 @@
 //! Where servers and relays listen.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 
 use plimsoll_engine::Address;
+use plimsoll_engine::address::look_up;
 use plimsoll_model::plan::UnixSocket;
 
 use crate::failure::Failure;
@@ -21,11 +22,9 @@ pub(super) fn listening_address(flag: &str, typed: &str) -> Result<Address, Fail
     if let Some(socket) = UnixSocket::parse(typed) {
         return socket.map(Address::Unix).map_err(wrong);
     }
-    let addresses = typed
-        .to_socket_addrs()
-        .map_err(|e| wrong(format!("`{typed}`: {e}")))?;
+    let addresses = look_up(typed).map_err(|e| wrong(format!("`{typed}`: {e}")))?;
     // Where a name has both kinds of address, the older one is what others expect.
-    let first = addresses.min_by_key(SocketAddr::is_ipv6);
+    let first = addresses.into_iter().min_by_key(SocketAddr::is_ipv6);
     let first = first.ok_or_else(|| wrong(format!("`{typed}` has no address")))?;
     Ok(Address::Tcp(first))
 }

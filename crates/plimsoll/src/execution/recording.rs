@@ -4,9 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use plimsoll_engine::address::Lack;
 use plimsoll_engine::{EngineError, Finished, Observation, fault};
-use plimsoll_model::Plan;
 use plimsoll_model::run::{self, Ending, Run, RunHeader, RunWriter};
+use plimsoll_model::{Blame, Plan};
 
 use super::ExecutionError;
 use crate::console;
@@ -161,12 +162,13 @@ impl Reporter for Recording<'_> {
 /// How the reason begins of a run without a load.
 const NOT_BEGUN: &str = "the load did not begin: ";
 
-/// The target was not to be reached: a result, though there is nothing to measure.
+/// The target was not to be reached: a result, though there is nothing to measure. What this machine lacked is none.
 fn is_the_targets(error: &EngineError) -> bool {
-    matches!(
-        error,
-        EngineError::NoConnection { .. } | EngineError::Resolve { .. }
-    )
+    match error {
+        EngineError::NoConnection { outcome, .. } => outcome.blame() != Some(Blame::Client),
+        EngineError::Resolve { source, .. } => Lack::of(source).is_none(),
+        _ => false,
+    }
 }
 
 /// The directory is that of a run whose target was not to be reached.

@@ -139,12 +139,14 @@ fn exhausted_descriptors_invalidate_wherever_they_show() {
     let mut r = record(1, 1);
     r.connect_failures.add(Outcome::NoDescriptors, 3);
     r.outcomes.add(Outcome::NoPorts, 1);
+    r.connect_failures.add(Outcome::NoSocket, 2);
     let problems = judged(&r, true, Duration::ZERO, &Observed::default());
     assert_eq!(
         kinds(&problems),
         [
             (ProblemKind::NoDescriptors, true),
-            (ProblemKind::NoPorts, true)
+            (ProblemKind::NoPorts, true),
+            (ProblemKind::NoSocket, true)
         ]
     );
     assert!(problems[0].text.contains("3 times: raise `ulimit -n`"));

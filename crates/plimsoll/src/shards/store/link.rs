@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
+use plimsoll_engine::address::Lack;
 use plimsoll_engine::tls::files::{self, FileError, Named};
 use plimsoll_engine::tls::trust::{Anchors, ServerCheck, Trust};
 use plimsoll_model::plan::TlsVersion;
@@ -267,7 +268,7 @@ fn failed(error: &std::io::Error) -> Answer {
         .get_ref()
         .is_some_and(|inner| inner.is::<rustls::Error>());
     Answer::Failed {
-        problem: error.to_string(),
+        problem: Lack::of_either(error).map_or_else(|| error.to_string(), |lack| lack.to_string()),
         for_good,
     }
 }

@@ -1,0 +1,211 @@
+//! What this process or its machine lacks for a connection. No peer caused it, and no peer can mend it: loads
+//! count it as their own failure, and relays hold it against no upstream.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use plimsoll_model::Outcome;
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+use socket2::{Domain, Socket, Type};
+
+/// What is lacking. Shows itself with what to do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// File descriptors of this process.
+    Descriptors,
+    /// File descriptors of this machine.
+    Files,
+    /// Ports of this machine for connections to the address.
+    Ports,
+    /// Ports, or an address of the family to connect from: the system has one error for both.
+    PortsOrAddress,
+    /// An address from which the other one can be reached.
+    Address,
+    /// The address that connections are to come from, which is not one of this machine.
+    Source(IpAddr),
+    /// Memory for a socket.
+    Memory,
+    /// The permission of this machine.
+    Permission,
+}
+
+impl Lack {
+    /// Why `error` came in the way of a connection or a look-up; `None`: the peer or the network caused it.
+    pub fn of(error: &io::Error) -> Option<Lack> {
+        let named = error.get_ref().and_then(|inner| inner.downcast_ref());
+        if let Some(lack) = named {
+            return Some(*lack);
+        }
+        match Errno::from_io_error(error)? {
+            Errno::MFILE => Some(Lack::Descriptors),
+            Errno::NFILE => Some(Lack::Files),
+            Errno::ADDRNOTAVAIL => Some(Lack::PortsOrAddress),
+            // An address whose ports are all in use can't be bound.
+            Errno::ADDRINUSE => Some(Lack::Ports),
+            Errno::AFNOSUPPORT => Some(Lack::Address),
+            // `ENOSPC`: epoll watches as many sockets as it may.
+            Errno::NOBUFS | Errno::NOMEM | Errno::NOSPC => Some(Lack::Memory),
+            Errno::PERM => Some(Lack::Permission),
+            _ => None,
+        }
+    }
+
+    /// The error of a connection to `to`, as precise as can be found out.
+    pub fn named(error: io::Error, to: SocketAddr) -> io::Error {
+        let lack = match Errno::from_io_error(&error) {
+            Some(Errno::ADDRNOTAVAIL) => Lack::of_address(to),
+            // Over IPv6, a firewall far away can cause it (RFC 4443 §3.1).
+            Some(Errno::ACCESS) if to.is_ipv4() => Lack::Permission,
+            _ => return error,
+        };
+        lack.error(&error)
+    }
+
+    /// As [`Lack::named`], of an error that came before anything was sent.
+    pub(super) fn named_at_once(error: io::Error, to: SocketAddr) -> io::Error {
+        match Errno::from_io_error(&error) {
+            Some(Errno::ACCESS) => Lack::Permission.error(&error),
+            _ => Lack::named(error, to),
+        }
+    }
+
+    /// The error of binding to `source`, at a port that the system chooses.
+    pub(super) fn named_of_source(error: io::Error, source: IpAddr) -> io::Error {
+        match Errno::from_io_error(&error) {
+            Some(Errno::ADDRNOTAVAIL) => Lack::Source(source).error(&error),
+            _ => error,
+        }
+    }
+
+    /// Why the system has no address and port to connect from. Datagrams have ports of their own, and take
+    /// the same addresses; connecting sends none.
+    fn of_address(to: SocketAddr) -> Lack {
+        let asked = Socket::new(Domain::for_address(to), Type::DGRAM.cloexec(), None);
+        match asked.and_then(|socket| socket.connect(&to.into())) {
+            Err(e) if Errno::from_io_error(&e) == Some(Errno::ADDRNOTAVAIL) => Lack::Address,
+            Ok(()) => Lack::Ports,
+            Err(_) => Lack::PortsOrAddress,
+        }
+    }
+
+    /// As [`Lack::of`], of what a library reports that looks names up itself.
+    pub fn of_either(error: &io::Error) -> Option<Lack> {
+        // The standard library's words: the error has no number.
+        let text = "failed to lookup address information";
+        Lack::of(error).or_else(|| {
+            let is_of_look_up = error.to_string().starts_with(text);
+            is_of_look_up.then(Lack::of_opening).flatten()
+        })
+    }
+
+    /// The error of a look-up. A resolver that can open no file takes a name that exists for one that does not,
+    /// so nothing is known of the name while this process can open none.
+    pub(super) fn named_of_look_up(error: io::Error) -> io::Error {
+        match Lack::of(&error).or_else(Lack::of_opening) {
+            Some(lack) => lack.error(&error),
+            None => error,
+        }
+    }
+
+    /// What keeps this process from opening anything at the moment.
+    fn of_opening() -> Option<Lack> {
+        let opened = Socket::new(Domain::UNIX, Type::DGRAM.cloexec(), None);
+        opened.err().as_ref().and_then(Lack::of)
+    }
+
+    /// This, of the kind that the error was.
+    fn error(self, was: &io::Error) -> io::Error {
+        io::Error::new(was.kind(), self)
+    }
+
+    /// What calls that fail for it are counted as.
+    pub fn outcome(self) -> Outcome {
+        match self {
+            Lack::Descriptors | Lack::Files => Outcome::NoDescriptors,
+            Lack::Ports | Lack::PortsOrAddress => Outcome::NoPorts,
+            Lack::Address | Lack::Source(_) | Lack::Memory | Lack::Permission => Outcome::NoSocket,
+        }
+    }
+}
+
+impl std::error::Error for Lack {}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Lack::Descriptors => {
+                let limit = getrlimit(Resource::Nofile).current;
+                let limit = limit.map_or_else(|| "no limit".to_owned(), |n| n.to_string());
+                return write!(
+                    f,
+                    "this process ran out of file descriptors (limit: {limit}): raise `ulimit -n`"
+                );
+            }
+            Lack::Files => "this machine ran out of file descriptors: raise fs.file-max",
+            Lack::Ports => {
+                "this machine ran out of ports for the address pair: widen net.ipv4.ip_local_port_range, set \
+                 net.ipv4.tcp_tw_reuse to 1, or keep connections for longer"
+            }
+            Lack::PortsOrAddress => {
+                "this machine ran out of ports for the address pair, or has no address of its family: widen \
+                 net.ipv4.ip_local_port_range, or give it an address"
+            }
+            Lack::Address => {
+                "this machine has no address to connect from: give it one of the same family (IPv6 may be turned off)"
+            }
+            Lack::Source(source) => return write!(f, "{source} is not an address of this machine"),
+            Lack::Memory => {
+                "this machine has no memory for another socket: close others, or raise net.ipv4.tcp_mem and \
+                 fs.epoll.max_user_watches"
+            }
+            Lack::Permission => {
+                "this machine does not permit the connection: look at its security policy and its routes"
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_this_machine_lacks_is_told_from_what_a_peer_does() {
+        for (errno, outcome, needle) in [
+            (Errno::MFILE, Outcome::NoDescriptors, "): raise `ulimit -n`"),
+            (Errno::NFILE, Outcome::NoDescriptors, "fs.file-max"),
+            (Errno::ADDRNOTAVAIL, Outcome::NoPorts, "ip_local_port_range"),
+            (Errno::ADDRINUSE, Outcome::NoPorts, "tcp_tw_reuse"),
+            (Errno::AFNOSUPPORT, Outcome::NoSocket, "IPv6 may be"),
+            (Errno::NOBUFS, Outcome::NoSocket, "no memory"),
+            (Errno::NOMEM, Outcome::NoSocket, "no memory"),
+            (Errno::NOSPC, Outcome::NoSocket, "max_user_watches"),
+            (Errno::PERM, Outcome::NoSocket, "does not permit"),
+        ] {
+            let lack = Lack::of(&errno.into()).unwrap();
+            assert_eq!(lack.outcome(), outcome, "{errno:?}");
+            assert!(lack.to_string().contains(needle), "{errno:?}: {lack}");
+            let again = lack.error(&errno.into());
+            assert_eq!(Lack::of(&again), Some(lack));
+        }
+        for errno in [Errno::CONNREFUSED, Errno::NETUNREACH, Errno::ACCESS] {
+            assert_eq!(Lack::of(&errno.into()), None, "{errno:?}");
+        }
+        assert_eq!(Lack::of(&io::Error::other("no")), None);
+    }
+
+    #[test]
+    fn a_denial_is_this_machines_own_unless_it_can_come_from_afar() {
+        let denied = |named: fn(io::Error, SocketAddr) -> io::Error, to: &str| {
+            Lack::of(&named(Errno::ACCESS.into(), to.parse().unwrap()))
+        };
+        let (ipv4, ipv6) = ("127.0.0.1:1", "[::1]:1");
+        assert_eq!(denied(Lack::named, ipv4), Some(Lack::Permission));
+        assert_eq!(denied(Lack::named, ipv6), None);
+        for to in [ipv4, ipv6] {
+            assert_eq!(denied(Lack::named_at_once, to), Some(Lack::Permission));
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Addresses in a process that has no descriptors, and on a machine that has no ports: each test runs in a process of
+//! its own, whose limits are its own.
+
+use std::env;
+use std::fs::{self, File};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::AsRawFd;
+use std::process::Command;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::*;
+
+const HERE: &str = "PLIMSOLL_TEST_PROCESS";
+
+/// Runs the test named by itself, with `command`; `true`: it ran there, or could not. `false`: this is it.
+fn is_run_by_itself(test: &str, mut command: Command) -> bool {
+    if env::var_os(HERE).is_some() {
+        return false;
+    }
+    command.arg(env::current_exe().unwrap());
+    let test = format!("address::process_tests::{test}");
+    command
+        .args(["--exact", &test, "--nocapture"])
+        .env(HERE, "1");
+    let output = command.output().unwrap();
+    let (printed, problem) = (&output.stdout, String::from_utf8_lossy(&output.stderr));
+    if output.status.code() == Some(77) || problem.contains("unshare: ") {
+        eprintln!("NOT TRIED: no network of its own is to be had here ({problem})");
+        return true;
+    }
+    let printed = String::from_utf8_lossy(printed);
+    assert!(printed.contains("test result: ok. 1 passed"), "{output:?}");
+    true
+}
+
+/// In a network of its own, where what it changes concerns nobody else.
+fn network() -> Command {
+    let mut command = Command::new("unshare");
+    let script = "ip link set lo up || exit 77; exec \"$0\" \"$@\"";
+    command.args(["-Urn", "sh", "-c", script]);
+    command
+}
+
+#[test]
+fn a_look_up_without_descriptors_does_not_blame_the_name() {
+    let test = "a_look_up_without_descriptors_does_not_blame_the_name";
+    if is_run_by_itself(test, Command::new("env")) {
+        return;
+    }
+    let usual = getrlimit(Resource::Nofile);
+    let lowest = File::open("/dev/null").unwrap().as_raw_fd();
+    let none = Rlimit {
+        current: Some(u64::try_from(lowest).unwrap()),
+        maximum: usual.maximum,
+    };
+    // The system's resolver has read nothing so far, and opens what it needs only now; later it has.
+    for _ in 0..2 {
+        setrlimit(Resource::Nofile, none).unwrap();
+        let looked_up = look_up(("localhost", 7));
+        setrlimit(Resource::Nofile, usual).unwrap();
+        let error = looked_up.unwrap_err();
+        assert_eq!(Lack::of(&error), Some(Lack::Descriptors), "{error}");
+        assert!(error.to_string().contains("file descriptors"), "{error}");
+        let found = look_up(("localhost", 7)).unwrap();
+        assert!(found.iter().all(|address| address.port() == 7) && !found.is_empty());
+    }
+    let error = look_up(("no..name", 7)).unwrap_err();
+    assert_eq!(Lack::of(&error), None, "{error}");
+}
+
+#[test]
+fn a_machine_without_ports_blames_no_address() {
+    if is_run_by_itself("a_machine_without_ports_blames_no_address", network()) {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap();
+    // The only port that connections may have is the one that is listened at.
+    let port = to.port();
+    let range = "/proc/sys/net/ipv4/ip_local_port_range";
+    fs::write(range, format!("{port} {port}")).unwrap();
+    let local: IpAddr = to.ip();
+    for source in [None, Some(local)] {
+        let error = Address::Tcp(to).begin(source).unwrap_err();
+        assert_eq!(Lack::of(&error), Some(Lack::Ports), "{source:?}: {error}");
+        let reported = Address::Tcp(to).unreached(&error);
+        assert!(reported.contains("ran out of ports"), "{reported}");
+    }
+    let another: SocketAddr = "127.0.0.2:1".parse().unwrap();
+    assert!(Address::Tcp(another).begin(Some(another.ip())).is_ok());
+    // No address of this family is left.
+    fs::write("/proc/sys/net/ipv6/conf/lo/disable_ipv6", "1").unwrap();
+    let error = Address::Tcp("[::1]:1".parse().unwrap())
+        .begin(None)
+        .unwrap_err();
+    assert_eq!(Lack::of(&error), Some(Lack::Address), "{error}");
+}
