@@ -110,13 +110,6 @@ impl Address {
     }
 }
 
-/// What this machine lacks, and what to raise, where a socket failed for want of a file descriptor; `None`: it
-/// failed for something else.
-pub fn lacks_descriptors(error: &io::Error) -> Option<String> {
-    let lack = Lack::of(error).filter(|lack| matches!(lack, Lack::Descriptors | Lack::Files));
-    lack.map(|lack| lack.to_string())
-}
-
 /// As far as it can be seen.
 fn is_socket(socket: &UnixSocket) -> bool {
     match socket {

@@ -16,9 +16,6 @@ pub struct Codec(usize);
 /// each layout has connections of its own.
 const LAYOUTS: usize = 3;
 
-const NO_DESCRIPTORS: &str =
-    "the sidecar's process has no file descriptor for a connection upstream (ulimit -n)";
-
 /// By the revision of version 2, or 0, the switches, and the codec.
 #[inline]
 fn manner(form: Form, codec: u8) -> Manner {
@@ -106,7 +103,7 @@ impl FrameCodec for Codec {
 
     fn refuse(&self, id: u64, manner: Manner, why: Why, out: &mut Vec<u8>) -> Result<(), Broken> {
         let status = match why {
-            Why::Busy | Why::NoDescriptors => Status::ServerThreadpoolBusy,
+            Why::Busy | Why::Lack(_) => Status::ServerThreadpoolBusy,
             Why::NoUpstream => Status::NoProcessor,
             Why::Timeout => Status::Timeout,
             Why::Cut => Status::ConnectionClosed,
@@ -121,7 +118,7 @@ impl FrameCodec for Codec {
                 let limit = self.0;
                 format!("the content is over the sidecar's limit of {limit} bytes (max_frame)")
             }
-            Why::NoDescriptors => NO_DESCRIPTORS.to_owned(),
+            Why::Lack(lack) => format!("the sidecar has no connection upstream: {lack}"),
             _ => String::new(),
         };
         let content;

@@ -154,8 +154,8 @@ impl FrameCodec for Codec {
             Why::Busy => Make::Busy,
             Why::Timeout => Make::Timeout,
             Why::Cut => Make::Closed,
-            // The last three have no words of their own.
-            Why::NoUpstream | Why::NoDescriptors | Why::Fault | Why::TooLong => Make::Unreachable,
+            // These have no words of their own.
+            Why::NoUpstream | Why::Lack(_) | Why::Fault | Why::TooLong => Make::Unreachable,
         };
         self.answer(what, id, manner, out)
     }

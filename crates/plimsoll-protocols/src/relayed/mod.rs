@@ -11,6 +11,7 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
+use plimsoll_engine::address::Lack;
 use plimsoll_model::Outcome;
 
 pub use watchdog::Watchdog;
@@ -120,8 +121,8 @@ pub enum Why {
     Busy,
     /// No connection to a server.
     NoUpstream,
-    /// The relay has no file descriptor for a connection to a server.
-    NoDescriptors,
+    /// The relay itself lacks something for a connection to a server.
+    Lack(Lack),
     /// The server did not answer in time.
     Timeout,
     /// The upstream's connection ended with the call in flight.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_engine::address::lacks_descriptors;
+use plimsoll_engine::address::Lack;
 use plimsoll_engine::clock::Clock;
 use plimsoll_engine::{Address, defect};
 use plimsoll_protocols::serving::NotAccepted;
@@ -121,20 +121,26 @@ fn without_upstream(metrics: &Metrics, names: &Names) -> Option<(String, String)
         if addresses.clone().any(is_open) {
             return None;
         }
-        let mut lack = None;
+        let mut lack = route.lack();
         let is_alive = addresses.any(|address| {
             let connected = connect(address);
-            lack = connected.as_ref().err().and_then(lacks_descriptors);
+            lack = lack.or_else(|| connected.as_ref().err().and_then(Lack::of));
             connected.is_ok()
         });
-        let why = lack.unwrap_or_else(|| "no upstream can be reached".to_owned());
+        let why = match lack {
+            Some(lack) => lack.to_string(),
+            None => "no upstream can be reached".to_owned(),
+        };
         (!is_alive).then(|| (route.route().to_owned(), why))
     })
 }
 
 fn connect(address: &Address) -> io::Result<TcpStream> {
     match address {
-        Address::Tcp(address) => TcpStream::connect_timeout(address, TRIED_FOR),
+        Address::Tcp(address) => {
+            let connected = TcpStream::connect_timeout(address, TRIED_FOR);
+            connected.map_err(|e| Lack::named(e, *address))
+        }
         Address::Unix(_) => address.begin(None),
     }
 }

@@ -49,7 +49,7 @@ counted! {
         oneway: Counter, "oneway", "Requests that want no answer";
         busy: Counter, "answered_busy", "Requests answered by the sidecar: too many at once";
         no_upstream: Counter, "answered_no_upstream", "Requests answered by the sidecar: no upstream could be reached";
-        no_descriptors: Counter, "answered_no_descriptors", "Requests answered by the sidecar: it had no file descriptor for a connection to an upstream";
+        lack: Counter, "answered_own_lack", "Requests answered by the sidecar: it lacked descriptors, ports, memory or permission for a connection to an upstream";
         timeouts: Counter, "answered_timeout", "Requests answered by the sidecar: no answer in time";
         cut: Counter, "answered_connection_closed", "Requests answered by the sidecar: the upstream's connection was lost";
         cancelled: Counter, "cancelled_by_client", "HTTP/2 requests that their clients reset";
@@ -89,7 +89,7 @@ impl Counters {
     pub(super) fn refused(&self, why: Why, calls: u64) {
         let counter = match why {
             Why::NoUpstream => &self.no_upstream,
-            Why::NoDescriptors => &self.no_descriptors,
+            Why::Lack(_) => &self.lack,
             Why::Timeout => &self.timeouts,
             Why::Busy => &self.busy,
             Why::Cut => &self.cut,

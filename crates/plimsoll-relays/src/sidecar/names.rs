@@ -2,13 +2,15 @@
 //! lookup can take seconds and addresses change.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use plimsoll_engine::address::{Lack, look_up};
 use plimsoll_engine::{Address, defect};
 use plimsoll_model::plan::UnixSocket;
 use serde::Deserialize;
@@ -128,14 +130,22 @@ pub(super) struct Place {
     pub(super) address: Address,
 }
 
+/// What is known of one upstream.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    addresses: Vec<Address>,
+    /// What kept the last look-up from being made.
+    lack: Option<Lack>,
+}
+
 /// What is known of a route's upstreams, for all workers.
 #[derive(Debug)]
 pub(super) struct Upstreams {
     route: String,
     upstreams: Vec<Upstream>,
     failures: Counter,
-    /// The addresses of each.
-    places: Mutex<Vec<Vec<Address>>>,
+    /// Of each.
+    known: Mutex<Vec<Known>>,
     /// Moves with every change.
     version: AtomicU64,
 }
@@ -147,7 +157,7 @@ impl Upstreams {
             route: route.to_owned(),
             upstreams: upstreams.to_vec(),
             failures,
-            places: Mutex::new(vec![Vec::new(); upstreams.len()]),
+            known: Mutex::new(vec![Known::default(); upstreams.len()]),
             version: AtomicU64::new(1),
         }
     }
@@ -162,17 +172,28 @@ impl Upstreams {
 
     /// Where the route's connections may go.
     pub(super) fn places(&self) -> Vec<Place> {
-        let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let upstreams = self.upstreams.iter().zip(places.iter());
+        let known = self.known();
+        let upstreams = self.upstreams.iter().zip(known.iter());
         upstreams
-            .flat_map(|(upstream, addresses)| {
+            .flat_map(|(upstream, known)| {
                 let host: Arc<str> = upstream.host().into();
-                addresses.iter().map(move |address| Place {
+                known.addresses.iter().map(move |address| Place {
                     host: Arc::clone(&host),
                     address: address.clone(),
                 })
             })
             .collect()
+    }
+
+    /// Why nothing is known of an upstream, where this process could not even look up its name.
+    pub(super) fn lack(&self) -> Option<Lack> {
+        let known = self.known();
+        let mut unknown = known.iter().filter(|known| known.addresses.is_empty());
+        unknown.find_map(|known| known.lack)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Vec<Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks up every name, which may take a while. One that has no address is logged as a
@@ -188,14 +209,16 @@ impl Upstreams {
                         count(&self.failures, 1);
                         let name = &self.route;
                         tracing::warn!("route {name}: upstream {upstream}: {problem}");
+                        self.known()[place].lack = Lack::of(&problem);
                         continue;
                     }
                 },
             };
-            let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-            let known = &mut places[place];
-            if *known != found {
-                *known = found;
+            let mut known = self.known();
+            let known = &mut known[place];
+            known.lack = None;
+            if known.addresses != found {
+                known.addresses = found;
                 self.version.fetch_add(1, Ordering::Release);
             }
         }
@@ -257,9 +280,8 @@ impl Names {
 }
 
 /// In an order of their own, so that the same addresses in another order are no change.
-fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
-    let found = (host, port).to_socket_addrs().map_err(|e| e.to_string())?;
-    let mut found: Vec<SocketAddr> = found.collect();
+fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    let mut found = look_up((host, port))?;
     // IPv4 first: where a name has both, the service listens there more often.
     found.sort_by_key(|address| match address.ip() {
         IpAddr::V4(ip) => (0, u128::from(u32::from(ip))),
@@ -267,7 +289,7 @@ fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     });
     found.dedup();
     if found.is_empty() {
-        return Err("the name has no address".to_owned());
+        return Err(io::Error::other("the name has no address"));
     }
     Ok(found)
 }

@@ -226,8 +226,6 @@ pub(super) struct Worker {
     /// Listeners are watched; not so for the rest of a tick in which one has failed.
     accepts: bool,
     not_accepted: NotAccepted,
-    /// For want of a descriptor no connection is begun until then.
-    starved_until: Time,
     buffer: Vec<u8>,
     drain: Duration,
     busy_poll: Duration,
@@ -256,7 +254,6 @@ impl Worker {
             opened: Vec::new(),
             accepts: true,
             not_accepted: NotAccepted::default(),
-            starved_until: Time::ZERO,
             buffer: vec![0; READ_AT_ONCE],
             drain: Duration::ZERO,
             busy_poll: Duration::ZERO,

@@ -1,18 +1,18 @@
 //! Relays whose process runs out of file descriptors: they say so, and don't blame their upstreams.
 
-use std::env;
 use std::fs::File;
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
-use std::process::Command;
 use std::time::Duration;
 
 use plimsoll_protocols::bolt::{Form, Status};
 use plimsoll_protocols::serving::runtime;
 use plimsoll_relays::bus::{Bus, RedisOptions};
+use plimsoll_relays::sidecar::Config;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use super::by_itself::{as_it_is, is_run_by_itself};
 use super::http2_peer::Http2Peer;
 use super::support::try_admin_page;
 use super::upstreams::service;
@@ -37,26 +37,10 @@ fn allow_more(more: usize) {
     allow(u64::try_from(last).unwrap() + 1);
 }
 
-/// Runs the test named in a process of its own, for the limit is that of a process; `false`: this is
-/// that process.
-fn is_run_by_itself(test: &str) -> bool {
-    const HERE: &str = "PLIMSOLL_TEST_DESCRIPTORS";
-    if env::var_os(HERE).is_some() {
-        return false;
-    }
-    let output = Command::new(env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
-        .env(HERE, "1")
-        .output()
-        .unwrap();
-    let printed = String::from_utf8_lossy(&output.stdout);
-    assert!(printed.contains("test result: ok. 1 passed"), "{output:?}");
-    true
-}
-
 #[test]
 fn a_relay_without_descriptors_names_its_own_lack() {
-    if is_run_by_itself("descriptors::a_relay_without_descriptors_names_its_own_lack") {
+    let test = "descriptors::a_relay_without_descriptors_names_its_own_lack";
+    if is_run_by_itself(test, as_it_is()) {
         return;
     }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -108,7 +92,7 @@ fn a_relay_without_descriptors_names_its_own_lack() {
             .set_read_timeout(Some(Duration::from_secs(1)))
             .unwrap();
         let ended = matches!(piped.read(&mut [0]), Ok(0) | Err(_));
-        ended && counted("tcp", "answered_no_descriptors_total") > 0
+        ended && counted("tcp", "answered_own_lack_total") > 0
     });
     allow(FEWEST);
 
@@ -116,22 +100,22 @@ fn a_relay_without_descriptors_names_its_own_lack() {
     let (_, id, status, content) = client.answer();
     let text = String::from_utf8_lossy(&content);
     assert_eq!((id, status), (1, Status::ServerThreadpoolBusy as u16));
-    assert!(text.contains("has no file descriptor"), "{text}");
+    assert!(text.contains("ran out of file descriptors"), "{text}");
     streams.call(1, &[], true);
     let answer = streams.next();
     assert_eq!(answer.field("grpc-status"), Some("14"));
     let message = answer.field("grpc-message").unwrap();
-    assert!(message.contains("no file descriptor"), "{message}");
-    let redis = runtime.block_on(async {
-        let address = "redis://127.0.0.1:1".parse().unwrap();
-        let bus = Bus::redis(address, RedisOptions::default());
-        let why = bus.ready(Duration::from_secs(1)).await.unwrap_err();
-        why.to_string()
-    });
-    assert!(
-        redis.contains("this process ran out of file descriptors"),
-        "{redis}"
-    );
+    assert!(message.contains("ran out of file descriptors"), "{message}");
+    for host in ["127.0.0.1", "localhost"] {
+        let redis = runtime.block_on(async {
+            let address = format!("redis://{host}:1").parse().unwrap();
+            let bus = Bus::redis(address, RedisOptions::default());
+            let why = bus.ready(Duration::from_secs(1)).await.unwrap_err();
+            why.to_string()
+        });
+        let lack = "this process ran out of file descriptors";
+        assert!(redis.contains(lack), "{redis}");
+    }
 
     allow(usual);
     let page = admin_page(&relay, "/metrics");
@@ -141,7 +125,7 @@ fn a_relay_without_descriptors_names_its_own_lack() {
             let line = format!("plimsoll_sidecar_{name}{labels}");
             assert!(page.contains(&line), "{line}{page}");
         }
-        let lacked = counted(route, "answered_no_descriptors_total");
+        let lacked = counted(route, "answered_own_lack_total");
         // A connection that nobody took at first may lack its upstream, too.
         assert!(
             lacked == 1 || route == "tcp" && lacked > 1,
@@ -150,6 +134,47 @@ fn a_relay_without_descriptors_names_its_own_lack() {
         assert_eq!(counted(route, "answered_no_upstream_total"), 0, "{route}");
     }
     eventually("calls are carried again", || {
+        client.send(request(Form::V1, 2, b"\x01x"));
+        client.answer().2 == 0
+    });
+    relay.stop();
+}
+
+#[test]
+fn a_relay_without_descriptors_does_not_blame_a_name() {
+    let test = "descriptors::a_relay_without_descriptors_does_not_blame_a_name";
+    if is_run_by_itself(test, as_it_is()) {
+        return;
+    }
+    let upstream = echo_server();
+    let text = |host: &str| {
+        let upstream = format!("{host}:{}", upstream.port());
+        format!(
+            "admin = \"127.0.0.1:0\"\nlookup = \"100ms\"\n[[route]]\nname = \"r\"\nprotocol = \"bolt\"\n\
+             listen = \"127.0.0.1:0\"\nupstream = [\"{upstream}\"]\n"
+        )
+    };
+    let (relay, outside) = sidecar(&text("127.0.0.1"));
+    let mut client = Client::connect(outside);
+    eventually("the sidecar has the client", || {
+        relay.counter("r", "connections_open") == Some(1)
+    });
+    let usual = getrlimit(Resource::Nofile).current.unwrap();
+    allow(FEWEST);
+    relay
+        .reload(&Config::read(&text("localhost")).unwrap())
+        .unwrap();
+    eventually("a call is answered after the reload", || {
+        client.send(request(Form::V1, 1, b"\x01x"));
+        let (_, _, status, content) = client.answer();
+        let text = String::from_utf8_lossy(&content);
+        assert_eq!(status, Status::ServerThreadpoolBusy as u16, "{text}");
+        assert!(text.contains("ran out of file descriptors"), "{text}");
+        relay.counter("r", "upstream_lookup_failures_total") > Some(1)
+    });
+    allow(usual);
+    assert_eq!(relay.counter("r", "answered_no_upstream_total"), Some(0));
+    eventually("the name is found, and calls are carried", || {
         client.send(request(Form::V1, 2, b"\x01x"));
         client.answer().2 == 0
     });

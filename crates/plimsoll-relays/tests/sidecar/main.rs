@@ -7,11 +7,13 @@
 mod support;
 
 mod balance;
+mod by_itself;
 mod descriptors;
 mod fairness;
 mod faults;
 mod http2;
 mod http2_peer;
+mod ports;
 mod reload;
 mod upstreams;
 

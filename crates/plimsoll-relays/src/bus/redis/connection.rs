@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_engine::address::lacks_descriptors;
+use plimsoll_engine::address::Lack;
 use redis::aio::MultiplexedConnection;
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{Route, SingleNodeRoutingInfo, SlotAddr};
@@ -141,11 +141,11 @@ impl From<RedisError> for Failure {
             ErrorKind::Server(ServerErrorKind::NoPerm) | ErrorKind::Extension => true,
             _ => false,
         };
-        let lack = io_of(&error).and_then(lacks_descriptors);
+        let lack = io_of(&error).and_then(Lack::of_either);
         Failure {
             ours: lack.is_some(),
             why: match error.kind() {
-                _ if let Some(lack) = lack => lack,
+                _ if let Some(lack) = lack => lack.to_string(),
                 ErrorKind::RESP3NotSupported => "it has no RESP3: use Redis 6 or newer".to_owned(),
                 _ => {
                     in_its_words(error.code(), error.detail()).unwrap_or_else(|| error.to_string())

@@ -6,6 +6,7 @@
 //! one that does: the last few are remembered on both sides and recognised by comparing
 //! bytes, so that in the steady state nothing is decoded or encoded.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use plimsoll_model::Outcome;
@@ -51,11 +52,11 @@ pub(crate) struct Fields {
 }
 
 /// How the sidecar itself answers a call: in the terms of the protocol, and in those of plain HTTP.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Verdict {
     pub(crate) outcome: Outcome,
     pub(crate) http_status: &'static str,
-    pub(crate) why: &'static str,
+    pub(crate) why: Cow<'static, str>,
 }
 
 /// Added to the statuses of HTTP, so that they are none of the protocol's.
@@ -141,11 +142,11 @@ impl Fields {
     }
 
     /// The answer that the sidecar gives itself to the request that begins with these.
-    pub(crate) fn answer(&self, verdict: Verdict) -> Fields {
+    pub(crate) fn answer(&self, verdict: &Verdict) -> Fields {
         let mut fields = Fields::default();
         if self.metadata.are_of_protocol() {
             Streams::begin_answer(fields.pusher());
-            Streams::end_answer(verdict.outcome, verdict.why, fields.pusher());
+            Streams::end_answer(verdict.outcome, &verdict.why, fields.pusher());
         } else {
             fields.pusher()(b":status", verdict.http_status.as_bytes());
         }
@@ -153,14 +154,14 @@ impl Fields {
     }
 
     /// The end that the sidecar gives an answer of the protocol that has begun.
-    pub(crate) fn end(verdict: Verdict) -> Fields {
+    pub(crate) fn end(verdict: &Verdict) -> Fields {
         let mut fields = Fields::default();
-        Streams::end_answer(verdict.outcome, verdict.why, fields.pusher());
+        Streams::end_answer(verdict.outcome, &verdict.why, fields.pusher());
         fields
     }
 
     /// As the access log has the verdict on the request that begins with these.
-    pub(crate) fn status_of(&self, verdict: Verdict) -> String {
+    pub(crate) fn status_of(&self, verdict: &Verdict) -> String {
         match self.metadata.are_of_protocol() {
             true => verdict.outcome.code().to_owned(),
             false => verdict.http_status.to_owned(),

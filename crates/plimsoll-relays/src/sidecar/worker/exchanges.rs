@@ -1,5 +1,6 @@
 //! Calls over HTTP/2: begun, answered, refused, reset, over.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,12 +19,12 @@ const RESETS_COUNTED: Duration = Duration::from_secs(1);
 const HALF_OPEN: Verdict = Verdict {
     outcome: Outcome::DeadlineExceeded,
     http_status: "408",
-    why: "sidecar: header fields came, and nothing after them (request_timeout)",
+    why: Cow::Borrowed("sidecar: header fields came, and nothing after them (request_timeout)"),
 };
 const BAD_ANSWER: Verdict = Verdict {
     outcome: Outcome::Internal,
     http_status: "502",
-    why: "sidecar: the upstream's answer breaks HTTP/2",
+    why: Cow::Borrowed("sidecar: the upstream's answer breaks HTTP/2"),
 };
 
 /// How the sidecar answers a call that it can't pass on.
@@ -31,10 +32,8 @@ fn verdict(why: Why) -> Verdict {
     let (http_status, text) = match why {
         Why::Busy => ("503", "sidecar: too many calls in flight (max_in_flight)"),
         Why::NoUpstream => ("503", "sidecar: no upstream can be reached"),
-        Why::NoDescriptors => (
-            "503",
-            "sidecar: its process has no file descriptor for a connection upstream (ulimit -n)",
-        ),
+        // Said in full below.
+        Why::Lack(_) => ("503", ""),
         Why::Cut => (
             "502",
             "sidecar: the upstream's connection ended with the call in flight",
@@ -50,7 +49,10 @@ fn verdict(why: Why) -> Verdict {
             _ => Outcome::Unavailable,
         },
         http_status,
-        why: text,
+        why: match why {
+            Why::Lack(lack) => format!("sidecar: no connection upstream: {lack}").into(),
+            _ => text.into(),
+        },
     }
 }
 
@@ -209,19 +211,19 @@ impl Worker {
         };
         let up = exchange.up.token;
         self.report_garbage_of(up, &problem, now);
-        self.refuse_call(key, BAD_ANSWER, now);
+        self.refuse_call(key, &BAD_ANSWER, now);
     }
 
     /// A call can't be passed on, or not answered any more.
     pub(super) fn refuse_for(&mut self, key: u64, why: Why, now: Time) {
         if let Some(exchange) = self.exchanges.get(key) {
             self.counters(exchange.route).refused(why, 1);
-            self.refuse_call(key, verdict(why), now);
+            self.refuse_call(key, &verdict(why), now);
         }
     }
 
     /// The sidecar answers itself, or ends what the service began to answer.
-    fn refuse_call(&mut self, key: u64, verdict: Verdict, now: Time) {
+    fn refuse_call(&mut self, key: u64, verdict: &Verdict, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
@@ -399,7 +401,7 @@ impl Worker {
             let (route, endpoint) = (exchange.route, exchange.endpoint);
             if is_half_open {
                 count(&self.counters(route).timeouts, 1);
-                self.refuse_call(key, HALF_OPEN, now);
+                self.refuse_call(key, &HALF_OPEN, now);
                 continue;
             }
             if exchange.to_down.ends() {

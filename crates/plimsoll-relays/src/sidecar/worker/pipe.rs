@@ -2,7 +2,6 @@
 //! other.
 
 use plimsoll_model::Time;
-use plimsoll_protocols::relayed::Why;
 
 use super::super::count;
 use super::super::transport::Got;
@@ -19,12 +18,8 @@ impl Worker {
                 connection.role = Role::Pipe { peer: up };
             }
             _ => {
-                let counters = self.counters(route);
-                let counter = match self.why_unconnected(route, now) {
-                    Why::NoDescriptors => &counters.no_descriptors,
-                    _ => &counters.no_upstream,
-                };
-                count(counter, 1);
+                let why = self.why_unconnected(route, now);
+                self.counters(route).refused(why, 1);
                 self.close(down, now);
             }
         }

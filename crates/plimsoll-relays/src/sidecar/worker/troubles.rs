@@ -27,8 +27,8 @@ pub(super) enum Trouble {
     TooLong,
     /// A PROXY header can't be used, or comes from a client that is not trusted.
     Refusal,
-    /// No descriptor for a connection to an upstream.
-    NoDescriptors,
+    /// What the sidecar lacks for a connection to an upstream.
+    Lack,
 }
 
 /// Those of a route, by kind: when one was logged, and how many were not since then.

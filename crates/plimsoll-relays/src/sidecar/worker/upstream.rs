@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use plimsoll_engine::Address;
-use plimsoll_engine::address::lacks_descriptors;
+use plimsoll_engine::address::Lack;
 use plimsoll_model::Time;
 use plimsoll_protocols::relayed::Why;
 
@@ -32,6 +32,8 @@ pub(super) struct Endpoint {
     failures: u32,
     /// Calls in a row that failed.
     bad_calls: u32,
+    /// What this sidecar lacked when it last began a connection there.
+    lack: Option<Lack>,
     retry_at: Time,
 }
 
@@ -78,6 +80,7 @@ impl Worker {
                     gone: false,
                     failures: 0,
                     bad_calls: 0,
+                    lack: None,
                     retry_at: Time::ZERO,
                 };
                 // Places are remembered by their number, and used again when many are.
@@ -129,6 +132,7 @@ impl Worker {
         }
         let failed = &mut state.endpoints[endpoint];
         failed.bad_calls = 0;
+        failed.lack = None;
         failed.retry_at = now + pause;
         let name = &state.setup.route.name;
         tracing::warn!(
@@ -175,6 +179,7 @@ impl Worker {
             let (name, address) = (&state.setup.route.name, endpoint.address());
             tracing::warn!("route {name}: upstream {address} is down: {problem}");
         }
+        endpoint.lack = None;
         let pause = FIRST_PAUSE * (1 << endpoint.failures.min(6));
         endpoint.failures += 1;
         endpoint.retry_at = now + pause.min(LONGEST_PAUSE);
@@ -191,18 +196,16 @@ impl Worker {
         Some(endpoint)
     }
 
-    /// No connection can be begun for want of a descriptor.
-    fn is_starved(&self, now: Time) -> bool {
-        now < self.starved_until
-    }
-
-    /// Why the route has no connection: nothing is known against its upstreams where one would be begun, had this
-    /// process a descriptor.
+    /// Why the route has no connection: nothing is known against an upstream for which only this sidecar lacked
+    /// something.
     pub(super) fn why_unconnected(&self, route: usize, now: Time) -> Why {
-        let mut endpoints = self.routes[route].endpoints.iter();
-        match self.is_starved(now) && endpoints.any(|endpoint| endpoint.is_usable(now)) {
-            true => Why::NoDescriptors,
-            false => Why::NoUpstream,
+        let state = &self.routes[route];
+        let endpoints = state.endpoints.iter();
+        let mut there = endpoints.filter(|endpoint| !endpoint.gone && now < endpoint.retry_at);
+        let lack = there.find_map(|endpoint| endpoint.lack);
+        match lack.or_else(|| state.setup.upstreams.lack()) {
+            Some(lack) => Why::Lack(lack),
+            None => Why::NoUpstream,
         }
     }
 
@@ -214,9 +217,6 @@ impl Worker {
         role: impl FnOnce() -> Role,
         now: Time,
     ) -> Option<u64> {
-        if self.is_starved(now) {
-            return None;
-        }
         let state = &mut self.routes[route];
         let Place { host, address } = state.endpoints[endpoint].place.clone();
         let begun = (|| -> io::Result<Transport> {
@@ -229,16 +229,18 @@ impl Worker {
         count(&self.counters(route).upstream_connects, 1);
         let adopted =
             begun.and_then(|transport| self.adopt(transport, route, Some(endpoint), role(), now));
-        match adopted {
-            Ok(token) => Some(token),
-            Err(e) if let Some(lack) = lacks_descriptors(&e) => {
+        let lack = adopted.as_ref().err().and_then(Lack::of);
+        self.routes[route].endpoints[endpoint].lack = lack;
+        match (adopted, lack) {
+            (Ok(token), _) => Some(token),
+            (Err(_), Some(lack)) => {
                 count(&self.counters(route).upstream_failures, 1);
-                self.starved_until = now + FIRST_PAUSE;
+                self.routes[route].endpoints[endpoint].retry_at = now + FIRST_PAUSE;
                 let what = format_args!("no connection to upstream {address}: {lack}");
-                self.warn(route, Trouble::NoDescriptors, what, now);
+                self.warn(route, Trouble::Lack, what, now);
                 None
             }
-            Err(e) => {
+            (Err(e), None) => {
                 let problem = match &address {
                     Address::Tcp(_) => e.to_string(),
                     Address::Unix(_) => address.unreached(&e),

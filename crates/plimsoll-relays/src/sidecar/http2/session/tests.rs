@@ -89,12 +89,12 @@ fn a_call_there_and_back() {
     let verdict = Verdict {
         outcome: Outcome::Unavailable,
         http_status: "503",
-        why: "no",
+        why: "no".into(),
     };
-    server.headers(3, &request().answer(verdict), End(true), &mut down);
+    server.headers(3, &request().answer(&verdict), End(true), &mut down);
     server.headers(1, &fields(&[(":status", "200")]), End(false), &mut down);
     server.data(1, b"answer", End(false), &mut down);
-    server.headers(1, &Fields::end(verdict), End(true), &mut down);
+    server.headers(1, &Fields::end(&verdict), End(true), &mut down);
     up.clear();
     assert_eq!(
         events_of(&mut client, &down, &mut up),

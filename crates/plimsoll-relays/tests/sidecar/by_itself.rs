@@ -1,0 +1,45 @@
+//! Tests that change what holds for their whole process, or for its network: each runs in a process of its own.
+
+use std::env;
+use std::io::{self, Write};
+use std::process::Command;
+
+/// Runs the test named in a process of its own, by `command`; `false`: this is that process.
+pub(crate) fn is_run_by_itself(test: &str, mut command: Command) -> bool {
+    const HERE: &str = "PLIMSOLL_TEST_BY_ITSELF";
+    /// No network is to be had.
+    const NONE: i32 = 77;
+    if env::var_os(HERE).is_some() {
+        return false;
+    }
+    let output = command
+        .arg(env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(HERE, "1")
+        .output()
+        .unwrap();
+    let problem = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(NONE) || problem.starts_with("unshare: ") {
+        let _ = writeln!(
+            io::stderr(),
+            "NOT TRIED: this user may have no network of its own ({problem})"
+        );
+        return true;
+    }
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("test result: ok. 1 passed"), "{output:?}");
+    true
+}
+
+/// What starts the process as it is.
+pub(crate) fn as_it_is() -> Command {
+    Command::new("env")
+}
+
+/// What starts it in a network of its own.
+pub(crate) fn with_a_network() -> Command {
+    let mut command = Command::new("unshare");
+    let script = "ip link set lo up || exit 77; exec \"$0\" \"$@\"";
+    command.args(["-Urn", "sh", "-c", script]);
+    command
+}

@@ -1,0 +1,110 @@
+//! Relays whose machine runs out of ports: they say so, and don't blame their upstreams.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use plimsoll_engine::Address;
+use plimsoll_protocols::bolt::{Form, Status};
+use plimsoll_protocols::serving::runtime;
+use plimsoll_relays::bus::{Bus, RedisOptions};
+
+use super::by_itself::{is_run_by_itself, with_a_network};
+use super::http2_peer::Http2Peer;
+use super::upstreams::service;
+use super::{Client, admin_page, echo_server, eventually, request, sidecar};
+
+const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+
+/// Connects from another address of this machine, which has ports of its own.
+fn from_elsewhere(source: &str, to: SocketAddr) -> TcpStream {
+    let stream = Address::Tcp(to)
+        .begin(Some(source.parse().unwrap()))
+        .unwrap();
+    stream.set_nonblocking(false).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(120)))
+        .unwrap();
+    stream
+}
+
+#[test]
+fn a_relay_without_ports_names_its_own_lack() {
+    let test = "ports::a_relay_without_ports_names_its_own_lack";
+    if is_run_by_itself(test, with_a_network()) {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (bolt, grpc) = (echo_server(), listener.local_addr().unwrap());
+    service(listener, true);
+    let route = |name: &str, protocol: &str, upstream: SocketAddr| {
+        format!(
+            "[[route]]\nname = \"{name}\"\nprotocol = \"{protocol}\"\nlisten = \"127.0.0.1:0\"\n\
+             upstream = [\"{upstream}\"]\n"
+        )
+    };
+    let (relay, _) = sidecar(&format!(
+        "admin = \"127.0.0.1:0\"\n{}{}{}",
+        route("bolt", "bolt", bolt),
+        route("grpc", "grpc", grpc),
+        route("tcp", "tcp", bolt),
+    ));
+    let at = |place: usize| relay.listening()[place].1.tcp().unwrap();
+    let mut client = Client::connect(at(0));
+    let mut streams = Http2Peer::new(TcpStream::connect(at(1)).unwrap(), true, &[]);
+    let counted = |route, name| relay.counter(route, name).unwrap();
+    eventually("the sidecar has both clients", || {
+        ["bolt", "grpc"].map(|route| counted(route, "connections_open")) == [1, 1]
+    });
+    let usual = fs::read_to_string(RANGE).unwrap();
+    // The only port that connections may have is one that is listened at.
+    let taken = bolt.port();
+    fs::write(RANGE, format!("{taken} {taken}")).unwrap();
+
+    let lack = "this machine ran out of ports for the address pair";
+    let mut admin = from_elsewhere("127.0.0.2", relay.admin().unwrap());
+    write!(admin, "GET /ready HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    let mut page = String::new();
+    admin.read_to_string(&mut page).unwrap();
+    assert!(
+        page.contains(&format!("\r\n\r\nroute bolt: {lack}")),
+        "{page}"
+    );
+    let mut piped = from_elsewhere("127.0.0.3", at(2));
+    assert!(matches!(piped.read(&mut [0]), Ok(0) | Err(_)));
+    client.send(request(Form::V1, 1, b"\x01x"));
+    let (_, id, status, content) = client.answer();
+    let text = String::from_utf8_lossy(&content);
+    assert_eq!((id, status), (1, Status::ServerThreadpoolBusy as u16));
+    assert!(text.contains(lack), "{text}");
+    streams.call(1, &[], true);
+    let answer = streams.next();
+    assert_eq!(answer.field("grpc-status"), Some("14"));
+    let message = answer.field("grpc-message").unwrap();
+    assert!(message.contains(lack), "{message}");
+    let redis = runtime(Some(1)).unwrap().block_on(async {
+        let address = "redis://127.0.0.1:1".parse().unwrap();
+        let bus = Bus::redis(address, RedisOptions::default());
+        let why = bus.ready(Duration::from_secs(1)).await.unwrap_err();
+        why.to_string()
+    });
+    assert!(redis.contains(lack), "{redis}");
+
+    fs::write(RANGE, usual.trim()).unwrap();
+    let page = admin_page(&relay, "/metrics");
+    for (route, upstream) in [("bolt", bolt), ("grpc", grpc), ("tcp", bolt)] {
+        let labels = format!("{{route=\"{route}\",upstream=\"{upstream}\"}} 0\n");
+        for name in ["upstream_down", "upstream_connections_failed_total"] {
+            let line = format!("plimsoll_sidecar_{name}{labels}");
+            assert!(page.contains(&line), "{line}{page}");
+        }
+        assert_eq!(counted(route, "answered_own_lack_total"), 1, "{route}");
+        assert_eq!(counted(route, "answered_no_upstream_total"), 0, "{route}");
+    }
+    eventually("calls are carried again", || {
+        client.send(request(Form::V1, 2, b"\x01x"));
+        client.answer().2 == 0
+    });
+    relay.stop();
+}
