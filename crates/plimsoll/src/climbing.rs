@@ -36,7 +36,7 @@ use crate::failure::{Exit, Failure};
 use crate::planning;
 use crate::problems::Source;
 use crate::process::Process;
-use crate::shards::Team;
+use crate::shards::{Meeting, Team};
 use crate::version;
 
 pub(crate) use flags::ClimbFlags;
@@ -59,6 +59,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) flags: &'a ClimbFlags,
     pub(crate) source: &'a Source<'a>,
     pub(crate) process: &'a Process,
+    /// Where it is one of several shards.
+    pub(crate) meeting: Option<&'a Meeting>,
 }
 
 impl Asked<'_> {
@@ -89,7 +91,7 @@ pub(crate) fn execute(
         return Ok(Exit::Done);
     }
     let of_step = |step| outline.load(step, asked);
-    Team::make(&flags.shards, process, of_step, |team| {
+    Team::make(asked.meeting, process, of_step, |team| {
         if team.is_some() && asked.kind == LADDER && flags.slice.is_none() {
             console::notice(
                 "over shards rungs have slices, each a run of all shards: turns are taken by one clock, and shards have one each",

@@ -79,13 +79,13 @@ pub(crate) struct ClimbFlags {
 
     /// Show the plan, what would be measured and for how long, and don't run it.
     #[arg(long, help_heading = "Output")]
-    pub(super) dry_run: bool,
+    pub(crate) dry_run: bool,
 
     #[command(flatten)]
     pub(crate) load: LoadFlags,
 
     #[command(flatten)]
-    pub(super) shards: ShardFlags,
+    pub(crate) shards: ShardFlags,
 }
 
 impl ClimbFlags {

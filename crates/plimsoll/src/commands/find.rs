@@ -35,8 +35,8 @@ use crate::presentation;
 use crate::problems::{self, Source};
 use crate::process::Process;
 use crate::progress::{Progress, Series};
-use crate::shards::Team;
 use crate::shards::identity::ShardFlags;
+use crate::shards::{Meeting, Team};
 use judging::{drain, errors_share, growth, judge, limited_us, warmup};
 
 /// Find the load line: the highest rate that meets the objectives.
@@ -96,7 +96,7 @@ pub(crate) struct Arguments {
 
     /// Show the search with every default filled in, and don't run it.
     #[arg(long, help_heading = "Output")]
-    dry_run: bool,
+    pub(crate) dry_run: bool,
 
     #[command(flatten)]
     rows: RowFlags,
@@ -105,7 +105,7 @@ pub(crate) struct Arguments {
     load: LoadFlags,
 
     #[command(flatten)]
-    shards: ShardFlags,
+    pub(crate) shards: ShardFlags,
 }
 
 /// Where the search begins when neither plan nor flag says so.
@@ -117,7 +117,11 @@ const SETTLE: Duration = Duration::from_millis(300);
 /// A trial that is lost goes on as long, so that its curve point means something.
 const LOST_AFTER: Duration = Duration::from_secs(1);
 
-pub(crate) fn execute(arguments: &Arguments, process: &Process) -> Result<Exit, Failure> {
+pub(crate) fn execute(
+    arguments: &Arguments,
+    process: &Process,
+    meeting: Option<&Meeting>,
+) -> Result<Exit, Failure> {
     let (mut spec, text) = read(&arguments.plan)?;
     let source = Source::of(&arguments.plan, &text);
     arguments.apply(&mut spec, &process.origins)?;
@@ -140,7 +144,7 @@ pub(crate) fn execute(arguments: &Arguments, process: &Process) -> Result<Exit, 
         source,
     };
     let of_attempt = |attempt: Attempt| setting.trial(attempt);
-    Team::make(&arguments.shards, process, of_attempt, |team| {
+    Team::make(meeting, process, of_attempt, |team| {
         let implied = !plan.objectives.iter().any(|o| o.metric == Metric::Errors);
         let mut hunt = Hunt {
             record: SearchRecord {

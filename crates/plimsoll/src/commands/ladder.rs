@@ -14,6 +14,7 @@ use crate::failure::{Exit, Failure};
 use crate::origins::{Origins, Strength};
 use crate::problems::{self, Source};
 use crate::process::Process;
+use crate::shards::Meeting;
 
 /// Measure variants of a plan, or services beside each other, and report what each adds.
 ///
@@ -43,7 +44,11 @@ pub(crate) struct Arguments {
     rows: RowFlags,
 }
 
-pub(crate) fn execute(arguments: &Arguments, process: &Process) -> Result<Exit, Failure> {
+pub(crate) fn execute(
+    arguments: &Arguments,
+    process: &Process,
+    meeting: Option<&Meeting>,
+) -> Result<Exit, Failure> {
     let origins = &process.origins;
     let flags = &arguments.climb;
     let services: Vec<(&str, &str)> = arguments.what.iter().filter_map(|w| service(w)).collect();
@@ -78,6 +83,7 @@ pub(crate) fn execute(arguments: &Arguments, process: &Process) -> Result<Exit, 
         flags,
         source: &source,
         process,
+        meeting,
     };
     climbing::execute(&spec, &asked, |mut climb| {
         climb.run()?;

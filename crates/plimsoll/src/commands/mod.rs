@@ -43,6 +43,7 @@ use crate::logging::Format;
 use crate::origins::Origins;
 use crate::process::{Process, stopped_by_signals};
 use crate::progress::{Style, Wish};
+use crate::shards::{Loads, Meeting};
 use crate::telemetry;
 use crate::version;
 use picked::Picked;
@@ -174,6 +175,28 @@ impl Chosen {
             _ => None,
         }
     }
+
+    /// Where the shard that this is meets the others, if it is one.
+    ///
+    /// # Errors
+    /// Where it is not known which shard this is.
+    fn meeting(&self, environment: &Environment) -> Result<Option<Meeting>, Failure> {
+        let (shards, loads, dry_run) = match self {
+            Chosen::Run(run) => (&run.shards, Loads::One, run.output.dry_run),
+            Chosen::Find(find) => (&find.shards, Loads::Series, find.dry_run),
+            Chosen::Ladder(ladder) => (&ladder.climb.shards, Loads::Series, ladder.climb.dry_run),
+            Chosen::Sweep(sweep) => (&sweep.climb.shards, Loads::Series, sweep.climb.dry_run),
+            _ => return Ok(None),
+        };
+        if dry_run && loads == Loads::Series {
+            return Ok(None);
+        }
+        let meeting = Meeting::of(shards, loads, environment)?;
+        if let Some(meeting) = meeting.as_ref().filter(|_| dry_run) {
+            meeting.is_not_awaited();
+        }
+        Ok(meeting)
+    }
 }
 
 /// Does what was chosen, and writes the documents that were asked for, also of what was measured
@@ -187,9 +210,13 @@ pub(crate) fn execute(
     environment: &Environment,
 ) -> Result<Exit, Failure> {
     let documents = cli.command.documents().cloned();
-    documents.as_ref().map_or(Ok(()), DocumentFlags::check)?;
     let made = Made::default();
-    let ended = carry_out(cli, origins, environment, &made);
+    let meeting = cli.command.meeting(environment)?;
+    let meeting = meeting.as_ref();
+    let ended = Meeting::attend(meeting, || {
+        documents.as_ref().map_or(Ok(()), DocumentFlags::check)?;
+        carry_out(cli, origins, environment, &made, meeting)
+    });
     telemetry::end();
     let delivered = documents.map_or(Ok(()), |documents| documents.deliver(&made, environment));
     match (ended, delivered) {
@@ -207,6 +234,7 @@ fn carry_out(
     origins: &Origins,
     environment: &Environment,
     made: &Made,
+    meeting: Option<&Meeting>,
 ) -> Result<Exit, Failure> {
     let loads = !matches!(cli.command, Chosen::Watch(_) | Chosen::Kubernetes(_));
     let leads = loads && !matches!(cli.command, Chosen::Shard(_));
@@ -237,10 +265,10 @@ fn carry_out(
         })
     };
     match cli.command {
-        Chosen::Run(arguments) => run::execute(&arguments, &process()?),
-        Chosen::Find(arguments) => find::execute(&arguments, &process()?),
-        Chosen::Ladder(arguments) => ladder::execute(&arguments, &process()?),
-        Chosen::Sweep(arguments) => sweep::execute(&arguments, &process()?),
+        Chosen::Run(arguments) => run::execute(&arguments, &process()?, meeting),
+        Chosen::Find(arguments) => find::execute(&arguments, &process()?, meeting),
+        Chosen::Ladder(arguments) => ladder::execute(&arguments, &process()?, meeting),
+        Chosen::Sweep(arguments) => sweep::execute(&arguments, &process()?, meeting),
         Chosen::Shard(arguments) => shard::execute(&arguments, &process()?),
         Chosen::Stack(arguments) => stack::execute(&arguments, process),
         Chosen::Call(arguments) => calling::execute(&arguments, &process()?),

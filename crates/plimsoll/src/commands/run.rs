@@ -13,8 +13,8 @@ use crate::load_flags::{LoadFlags, lay};
 use crate::planning;
 use crate::problems::Source;
 use crate::process::Process;
-use crate::shards;
 use crate::shards::identity::ShardFlags;
+use crate::shards::{self, Meeting};
 
 /// Run plan files. Flags override what the files set.
 #[derive(Debug, Args)]
@@ -41,13 +41,17 @@ pub(crate) struct Arguments {
     load: LoadFlags,
 
     #[command(flatten)]
-    shards: ShardFlags,
+    pub(crate) shards: ShardFlags,
 
     #[command(flatten)]
     pub(crate) output: OutputFlags,
 }
 
-pub(crate) fn execute(arguments: &Arguments, process: &Process) -> Result<Exit, Failure> {
+pub(crate) fn execute(
+    arguments: &Arguments,
+    process: &Process,
+    meeting: Option<&Meeting>,
+) -> Result<Exit, Failure> {
     let environment = &process.environment;
     if arguments.plans.len() > 1 {
         arguments.output.check_for_several()?;
@@ -66,7 +70,7 @@ pub(crate) fn execute(arguments: &Arguments, process: &Process) -> Result<Exit, 
         };
         ready.push((spec, asked));
     }
-    if let Some(identity) = arguments.shards.identity(|name| environment.value(name))? {
+    if let Some(meeting) = meeting {
         let [(spec, asked)] = &ready[..] else {
             return Err(Failure::usage(
                 format_args!("--rendezvous with {} plans", ready.len()),
@@ -79,7 +83,7 @@ pub(crate) fn execute(arguments: &Arguments, process: &Process) -> Result<Exit, 
                 "lanes run on one machine: give each kind of call a plan, or leave --rendezvous out",
             ));
         };
-        return shards::execute(spec, plan, &arguments.output, process, &identity);
+        return shards::execute(spec, plan, &arguments.output, process, meeting);
     }
     let mut worst = Exit::Done;
     for (spec, plan) in &ready {

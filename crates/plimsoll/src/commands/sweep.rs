@@ -19,6 +19,7 @@ use crate::failure::{Exit, Failure};
 use crate::presentation;
 use crate::problems::Source;
 use crate::process::Process;
+use crate::shards::Meeting;
 
 /// The table of metrics in a sweep's directory, for spreadsheets and for programs.
 const CSV: &str = "metrics.csv";
@@ -45,7 +46,11 @@ pub(crate) struct Arguments {
     pub(crate) climb: ClimbFlags,
 }
 
-pub(crate) fn execute(arguments: &Arguments, process: &Process) -> Result<Exit, Failure> {
+pub(crate) fn execute(
+    arguments: &Arguments,
+    process: &Process,
+    meeting: Option<&Meeting>,
+) -> Result<Exit, Failure> {
     let flags = &arguments.climb;
     let (spec, text) = flags.spec(&arguments.plan, &process.origins)?;
     let asked = Asked {
@@ -53,6 +58,7 @@ pub(crate) fn execute(arguments: &Arguments, process: &Process) -> Result<Exit, 
         flags,
         source: &Source::of(&arguments.plan, &text),
         process,
+        meeting,
     };
     climb(&spec, &asked, flags.documents.screen())
 }
@@ -70,6 +76,7 @@ pub(crate) fn typed(spec: &Spec, output: &OutputFlags, process: &Process) -> Res
         flags: &ClimbFlags::into_directory(output.out.clone()),
         source: &Source::Flags,
         process,
+        meeting: None,
     };
     climb(spec, &asked, output.screen())
 }

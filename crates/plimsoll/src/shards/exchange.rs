@@ -11,7 +11,7 @@ use plimsoll_engine::{Clock, EngineError, Finished, Observation, Stop};
 
 use super::leader::{self, Leader};
 use super::member::{Event, Member, Which};
-use super::objects::Line;
+use super::objects::{Ended, Line};
 use super::store::{Answer, Store};
 use crate::console;
 use crate::failure::Failure;
@@ -220,7 +220,7 @@ impl Leading {
 
 /// Keeps giving signs of the leader, from a thread of its own, until the end is announced and written.
 pub(super) struct Closing {
-    end: Sender<u8>,
+    end: Sender<Ended>,
     thread: JoinHandle<()>,
 }
 
@@ -235,8 +235,8 @@ impl Closing {
                 leading.turn();
                 let now = leading.clock.now();
                 match ended.try_recv() {
-                    Ok(exit) => {
-                        leading.leader.end(exit, now);
+                    Ok(ended) => {
+                        leading.leader.end(ended, now);
                         patience = Some(now + super::member::STORE_PATIENCE);
                     }
                     // The command has ended without saying how.
@@ -252,8 +252,8 @@ impl Closing {
     }
 
     /// Says how the run ended; returns once all can know it.
-    pub(super) fn end(self, exit: u8) {
-        let _ = self.end.send(exit);
+    pub(super) fn end(self, ended: Ended) {
+        let _ = self.end.send(ended);
         // It does not panic; if it did, the others notice that the leader is silent.
         let _ = self.thread.join();
     }
@@ -276,7 +276,7 @@ mod tests {
         let leader = Leader::new(charge(1, Duration::from_secs(60)), clock.now(), 0);
         let mut leading = Leading::new(leader, Arc::clone(&store), clock);
         leading.ask();
-        Closing::start(leading).unwrap().end(7);
+        Closing::start(leading).unwrap().end(Ended::with(7));
         let Ok(Answer::Bytes { bytes, .. }) = store.ask_now(&Ask::Get(ORDERS.to_owned())) else {
             panic!("no orders");
         };

@@ -33,7 +33,12 @@ impl Lane {
     }
 
     pub(super) fn is_due(&self, now: Time) -> bool {
-        self.sent.is_none() && now >= self.due
+        self.is_idle() && now >= self.due
+    }
+
+    /// No request is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.sent.is_none()
     }
 
     /// A request is under way.

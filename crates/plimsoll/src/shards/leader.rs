@@ -75,6 +75,8 @@ enum Arrived {
     Seen,
     /// It has the same plan, build and data.
     Yes,
+    /// It can't take part, and why was not read yet.
+    Withdrawn,
 }
 
 /// What the leader knows of a shard.
@@ -184,8 +186,8 @@ impl Leader {
     }
 
     /// The run is written and judged.
-    pub(super) fn end(&mut self, exit: u8, now: Time) {
-        self.orders.ended = Some(Ended { exit });
+    pub(super) fn end(&mut self, ended: Ended, now: Time) {
+        self.orders.ended = Some(ended);
         self.write.hurry(now);
     }
 
@@ -221,6 +223,7 @@ impl Leader {
         for (shard, remote) in (0..).zip(&mut self.shards) {
             let wanted = match (self.phase, remote.arrived) {
                 (_, Arrived::Seen) => Some(objects::arrival(shard)),
+                (_, Arrived::Withdrawn) => Some(objects::withdrawal(shard)),
                 (Phase::Arriving, _) => None,
                 _ if self.merging.is_gone(shard) => None,
                 _ => Some(objects::part(shard, remote.next)),
@@ -320,7 +323,7 @@ impl Leader {
             }
             Which::Shard(shard) => match self.shards[shard as usize].arrived {
                 Arrived::Yes => self.read(shard, answer, now),
-                Arrived::No | Arrived::Seen => self.check(shard, &answer, now),
+                _ => self.check(shard, &answer, now),
             },
         }
     }
@@ -343,9 +346,18 @@ impl Leader {
                 }
             }
         }
+        for shard in names.iter().filter_map(|name| objects::withdrawn(name)) {
+            // An answer that is under way is about something else; the list is looked at again.
+            if let Some(remote) = self.shards.get_mut(shard as usize)
+                && remote.lane.is_idle()
+            {
+                remote.arrived = Arrived::Withdrawn;
+                remote.lane.hurry(now);
+            }
+        }
     }
 
-    /// Whether a shard that has come is one of this run.
+    /// Whether a shard that has come is one of this run; or why it has not.
     fn check(&mut self, shard: u32, answer: &Answer, now: Time) {
         let remote = &mut self.shards[shard as usize];
         remote.asked = now;
@@ -355,6 +367,11 @@ impl Leader {
             return;
         };
         remote.lane.answered(now);
+        if remote.arrived == Arrived::Withdrawn {
+            let reason = objects::reason(bytes);
+            let text = format!("shard {shard} of {}: {reason}", self.charge.own.of);
+            return self.fail(text, now);
+        }
         remote.arrived = Arrived::Yes;
         let own = &self.charge.own;
         let problem = match from_json::<Arrival>("arrival", bytes) {

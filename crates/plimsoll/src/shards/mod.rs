@@ -8,13 +8,14 @@
 //! in [`member`]. Both are state machines without I/O; [`exchange`] drives them, and [`store`]
 //! makes their requests. Loads that follow one another, as the trials of a search do, are each a
 //! run of their own; [`team`] passes on which comes next. The load itself is the engine's, at
-//! another place. Nothing here knows a protocol.
+//! another place. Whoever fails on the way to the others tells them ([`meeting`]). Nothing here knows a protocol.
 
 mod digests;
 mod exchange;
 pub(crate) mod identity;
 mod lane;
 mod leader;
+mod meeting;
 mod member;
 mod merging;
 mod objects;
@@ -49,15 +50,20 @@ use crate::spread::{self, Spread, SpreadLoad};
 use exchange::{Closing, Leading, Rendezvous};
 use identity::Identity;
 use leader::{Charge, Leader};
+use meeting::withdraw;
 use member::{Event, Member};
-use objects::{Arrival, Head};
+use objects::{Arrival, Ended, Head, Orders};
 use store::{Role, Store};
 
+pub(crate) use meeting::{Loads, Meeting};
 pub(crate) use reading::{RunFlags, Watching, ask_to_end, merge, watch};
 pub(crate) use team::Team;
 
 /// How often a shard that waits for the others looks whether it is to stop.
 const TURN: Duration = Duration::from_millis(100);
+
+/// Why a shard takes no part that a signal ended.
+const INTERRUPTED: &str = "it was interrupted before the load began";
 
 /// Carries out the part of `plan` that this shard has. Shard 0 writes the run and judges it; all
 /// end alike.
@@ -69,21 +75,16 @@ pub(crate) fn execute(
     plan: &Plan,
     output: &OutputFlags,
     process: &Process,
-    identity: &Identity,
+    meeting: &Meeting,
 ) -> Result<Exit, Failure> {
     if output.dry_run {
         return execution::execute(spec, plan, output, process, By::Machine, |_| Ok(()));
     }
     // A plan that can't be carried out fails before anybody waits.
     drop(process.prepare(plan)?);
-    let store = Store::open(&identity.rendezvous, &identity.access, identity.role())?;
-    let part = Part::new(
-        spec,
-        plan,
-        identity,
-        process,
-        store.folder(&identity.run_id),
-    )?;
+    let identity = &meeting.identity;
+    let part = Part::new(spec, plan, identity, process, meeting.store()?)?;
+    let store = meeting.join()?;
     let ended = match identity.role() {
         Role::Leader => part.lead(
             |carry| execution::execute(spec, plan, output, process, By::Other(carry), |_| Ok(())),
@@ -91,6 +92,7 @@ pub(crate) fn execute(
         ),
         Role::Member => part.follow(),
     };
+    store.see_off(identity.shard.of - 1);
     store.close(ended.is_ok());
     ended
 }
@@ -155,21 +157,29 @@ impl Part<'_> {
             shard.index, shard.of
         ));
         let stop = self.process.stop.for_one();
-        let rendezvous = self.rendezvous(&stop)?;
+        let rendezvous = self.rendezvous(&stop).inspect_err(|failure| {
+            // Who can't be told notices it later.
+            let _ = withdraw(&self.store, shard, failure);
+        })?;
         let over = match self.carry(&rendezvous, &stop) {
-            Some(over) => over,
-            None => {
+            Carried::Over(over) => Some(over),
+            Carried::Done => {
                 self.notice(format_args!(
                     "shard {} of {}: its part is done; waiting for the run's end",
                     shard.index, shard.of
                 ));
-                wait_for_end(&rendezvous)
+                wait_for_end(&rendezvous, || false)
+            }
+            Carried::Withdrawn => {
+                let _ = withdraw(&self.store, shard, INTERRUPTED);
+                wait_for_end(&rendezvous, || stop.level() == StopLevel::Now)
             }
         };
         match over {
-            Event::Ended(ended) => Ok(Exit::from_code(ended.exit)),
-            Event::Lost(reason) => Err(Failure::error(reason)),
-            _ => Ok(Exit::Error),
+            Some(Event::Ended(ended)) => ended.result(),
+            Some(Event::Lost(reason)) => Err(Failure::error(reason)),
+            Some(_) => Ok(Exit::Error),
+            None => Ok(Exit::Interrupted),
         }
     }
 
@@ -202,35 +212,33 @@ impl Part<'_> {
         let (now, unix) = (self.clock.now(), self.clock.unix_zero());
         // Shard 0's own load ends as all others' do: when it is ordered.
         let stop = Stop::new();
-        let rendezvous = self.rendezvous(&stop)?;
         let closing = RefCell::new(None);
         let mut charge = Some(charge);
-        let ended = thread::scope(|scope| {
-            let mut own = Some((rendezvous, stop));
-            let mut carry = |run_stop: &Stop, observe: &mut dyn FnMut(Observation<'_>)| {
-                let (Some(charge), Some((rendezvous, stop))) = (charge.take(), own.take()) else {
-                    return Err(EngineError::Interrupted);
+        let ended = self.rendezvous(&stop).and_then(|rendezvous| {
+            thread::scope(|scope| {
+                let mut own = Some((rendezvous, stop));
+                let mut carry = |run_stop: &Stop, observe: &mut dyn FnMut(Observation<'_>)| {
+                    let (Some(charge), Some((rendezvous, stop))) = (charge.take(), own.take())
+                    else {
+                        return Err(EngineError::Interrupted);
+                    };
+                    let leader = Leader::new(charge, now, unix);
+                    let mut leading = Leading::new(leader, Arc::clone(&self.store), self.clock);
+                    scope.spawn(move || self.carry(&rendezvous, &stop));
+                    let mut wished = || self.process.stop.request();
+                    let result = leading.lead(run_stop, &mut wished, wanted, observe);
+                    *closing.borrow_mut() = Closing::start(leading).ok();
+                    result
                 };
-                let leader = Leader::new(charge, now, unix);
-                let mut leading = Leading::new(leader, Arc::clone(&self.store), self.clock);
-                scope.spawn(move || self.carry(&rendezvous, &stop));
-                let mut wished = || self.process.stop.request();
-                let result = leading.lead(run_stop, &mut wished, wanted, observe);
-                *closing.borrow_mut() = Closing::start(leading).ok();
-                result
-            };
-            conclude(&mut carry)
+                conclude(&mut carry)
+            })
         });
         match (closing.into_inner(), &ended) {
-            (Some(closing), Ok(done)) => closing.end(exit(done).code()),
-            (Some(closing), Err(failure)) => closing.end(failure.exit().code()),
+            (Some(closing), Ok(done)) => closing.end(Ended::with(exit(done).code())),
+            (Some(closing), Err(failure)) => closing.end(Ended::failed(failure)),
             // It failed before the load: no shard may wait for a leader that is gone.
             (None, Err(failure)) => {
-                let orders = objects::Orders {
-                    beat: 1,
-                    abort: Some(format!("shard 0, which leads the run: {failure}")),
-                    ..objects::Orders::default()
-                };
+                let orders = Orders::ended(Ended::failed(failure));
                 self.store
                     .ask_now(&store::Ask::write(objects::ORDERS, &orders))?;
             }
@@ -239,18 +247,18 @@ impl Part<'_> {
         ended
     }
 
-    /// This shard's load, from the arrival of all to its end. What it measured is in the log when
-    /// it returns, or on its way there. `Some`: the run is over for this shard.
-    fn carry(&self, rendezvous: &Rendezvous, stop: &Stop) -> Option<Event> {
+    /// This shard's load, from the arrival of all to its end.
+    fn carry(&self, rendezvous: &Rendezvous, stop: &Stop) -> Carried {
         loop {
             match self.next(rendezvous, stop) {
                 Ok(Event::Connect) => break,
-                Ok(over @ (Event::Ended(_) | Event::Lost(_))) => return Some(over),
+                Ok(over @ (Event::Ended(_) | Event::Lost(_))) => return Carried::Over(over),
                 Ok(_) => {}
                 Err(()) => {
+                    // The log is read where all had come meanwhile.
                     rendezvous.send(Message::Finished(End::interrupted()));
                     rendezvous.close();
-                    return None;
+                    return Carried::Withdrawn;
                 }
             }
         }
@@ -278,7 +286,7 @@ impl Part<'_> {
         let mut observe = |event: Observation<'_>| messages(&event, send);
         let result = self.load(place, stop, &mut observe);
         rendezvous.send(match (result, missed) {
-            (_, Some(Missed::Over(over))) => return Some(over),
+            (_, Some(Missed::Over(over))) => return Carried::Over(over),
             (_, Some(Missed::TooLate(problem))) => Message::Failed(problem),
             (Ok(finished), None) => Message::Finished(End::of(finished)),
             (Err(EngineError::Interrupted), None) => Message::Finished(End::interrupted()),
@@ -286,7 +294,7 @@ impl Part<'_> {
             (Err(e), None) => Message::Failed(e.to_string()),
         });
         rendezvous.close();
-        None
+        Carried::Done
     }
 
     fn load(
@@ -371,6 +379,16 @@ impl Part<'_> {
     }
 }
 
+/// How far a shard came with its load.
+enum Carried {
+    /// What it measured is in the log, or on its way there.
+    Done,
+    /// It was ordered to stop before all had come.
+    Withdrawn,
+    /// The run is over for this shard.
+    Over(Event),
+}
+
 /// Why a shard's load did not begin.
 enum Missed {
     /// The run is over for this shard.
@@ -400,12 +418,14 @@ fn gone() -> Event {
     Event::Lost("the link to the rendezvous ended".to_owned())
 }
 
-fn wait_for_end(rendezvous: &Rendezvous) -> Event {
+/// How the run ended; `None`: this shard is `tired` of waiting for that.
+fn wait_for_end(rendezvous: &Rendezvous, tired: impl Fn() -> bool) -> Option<Event> {
     loop {
-        match rendezvous.events.recv() {
-            Ok(over @ (Event::Ended(_) | Event::Lost(_))) => return over,
-            Ok(_) => {}
-            Err(_) => return gone(),
+        match rendezvous.events.recv_timeout(TURN) {
+            Ok(over @ (Event::Ended(_) | Event::Lost(_))) => return Some(over),
+            Err(RecvTimeoutError::Disconnected) => return Some(gone()),
+            Err(RecvTimeoutError::Timeout) if tired() => return None,
+            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
         }
     }
 }

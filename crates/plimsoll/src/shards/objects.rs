@@ -3,6 +3,7 @@
 //! ```text
 //! RUN-ID/head.json                 the run's head and plan: by the leader, once
 //! RUN-ID/arrivals/00003.json       shard 3 is there: by itself, once
+//! RUN-ID/arrivals/00003.withdrawn.json  it can't take part, whether it was there or not: by itself, once
 //! RUN-ID/orders.json               what all are to do: by the leader, again and again
 //! RUN-ID/logs/00003/00000017.zst   what shard 3 sent, the 18th part: by itself, once
 //! RUN-ID/wish.json                 the run is to end: by whoever watches
@@ -25,6 +26,7 @@ use std::collections::BTreeMap;
 use plimsoll_model::run::RunHeader;
 use serde::{Deserialize, Serialize};
 
+use crate::failure::{Exit, Failure};
 use crate::spread::wire::Message;
 
 /// Changes when shards of one version can't understand those of another. The build that all must
@@ -38,6 +40,7 @@ pub(super) const HEAD: &str = "head.json";
 pub(super) const ORDERS: &str = "orders.json";
 pub(super) const WISH: &str = "wish.json";
 pub(super) const ARRIVALS: &str = "arrivals";
+const WITHDRAWN: &str = ".withdrawn.json";
 
 pub(super) fn arrival(shard: u32) -> String {
     format!("{ARRIVALS}/{shard:05}.json")
@@ -47,6 +50,17 @@ pub(super) fn arrival(shard: u32) -> String {
 pub(super) fn arrived(name: &str) -> Option<u32> {
     let (_, name) = name.rsplit_once('/')?;
     name.strip_suffix(".json")?.parse().ok()
+}
+
+/// What a shard writes that can't take part.
+pub(super) fn withdrawal(shard: u32) -> String {
+    format!("{ARRIVALS}/{shard:05}{WITHDRAWN}")
+}
+
+/// The number in such a name.
+pub(super) fn withdrawn(name: &str) -> Option<u32> {
+    let (_, name) = name.rsplit_once('/')?;
+    name.strip_suffix(WITHDRAWN)?.parse().ok()
 }
 
 pub(super) fn part(shard: u32, number: u64) -> String {
@@ -110,6 +124,18 @@ pub(super) struct Arrival {
     pub(super) digests: Digests,
 }
 
+/// A shard does not take part: it failed before all had come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Withdrawal {
+    pub(super) reason: String,
+}
+
+/// Why a shard withdrew that wrote this.
+pub(super) fn reason(bytes: &[u8]) -> String {
+    let read = from_json::<Withdrawal>("withdrawal", bytes);
+    read.map_or_else(|problem| problem, |read| read.reason)
+}
+
 /// What the leader wants of all. Nothing that it says is ever taken back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Orders {
@@ -127,10 +153,58 @@ pub(super) struct Orders {
     pub(super) ended: Option<Ended>,
 }
 
+impl Orders {
+    /// There is nothing to do any more.
+    pub(super) fn ended(ended: Ended) -> Orders {
+        Orders {
+            beat: 1,
+            ended: Some(ended),
+            ..Orders::default()
+        }
+    }
+}
+
 /// What came of a run, for shards that do not write it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ended {
     pub(crate) exit: u8,
+    /// Why the leader failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+}
+
+impl Ended {
+    pub(super) fn with(exit: u8) -> Ended {
+        Ended { exit, reason: None }
+    }
+
+    pub(super) fn failed(failure: &Failure) -> Ended {
+        Ended {
+            exit: failure.exit().code(),
+            reason: Some(format!("shard 0, which leads the run: {failure}")),
+        }
+    }
+
+    /// What a shard ends with whose leader has ended.
+    ///
+    /// # Errors
+    /// Where that failed.
+    pub(super) fn result(self) -> Result<Exit, Failure> {
+        let exit = Exit::from_code(self.exit);
+        match self.reason {
+            None => Ok(exit),
+            Some(reason) => Err(Failure::new(exit, miette::miette!("{reason}"))),
+        }
+    }
+}
+
+/// What the shards of a series do next.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Next<S> {
+    Load(S),
+    /// There is no more.
+    Ended(Ended),
 }
 
 /// Whoever watches wants the run to end.
@@ -243,6 +317,9 @@ mod tests {
         assert!(open(b"hello").is_err());
         assert_eq!(arrived(&arrival(12)), Some(12));
         assert_eq!(arrived("arrivals/x"), None);
+        assert_eq!(withdrawn(&withdrawal(12)), Some(12));
+        assert_eq!(arrived(&withdrawal(12)), None);
+        assert_eq!(withdrawn(&arrival(12)), None);
     }
 
     #[test]

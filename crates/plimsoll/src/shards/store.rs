@@ -156,11 +156,22 @@ impl Store {
         }
     }
 
-    /// The run is over and known to be: returns once the others could learn it, where they learn it
-    /// from this process. `is_kept`: it is in a run directory.
+    /// This process serves it.
+    pub(super) fn is_served(&self) -> bool {
+        self.host.is_some()
+    }
+
+    /// The run is over and known to be: returns once the others, so many, could learn it, where they learn it
+    /// from this process.
+    pub(super) fn see_off(&self, others: u32) {
+        if let Some(host) = &self.host {
+            host.see_off(others.into());
+        }
+    }
+
+    /// The others were seen off. `is_kept`: what they handed over is in a run directory.
     pub(super) fn close(&self, is_kept: bool) {
         if let Some(host) = &self.host {
-            host.see_off();
             host.clear(is_kept);
         }
     }

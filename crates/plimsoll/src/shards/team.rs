@@ -13,29 +13,21 @@ use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::Plan;
 use plimsoll_model::run::{Run, State};
 use plimsoll_model::spec::Spec;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
-use super::Part;
-use super::identity::{Identity, ShardFlags};
+use super::identity::Identity;
+use super::meeting::{Meeting, withdraw};
 use super::member::LEADER_PATIENCE;
-use super::objects::{self, from_json};
+use super::objects::{self, Ended, Next, from_json};
 use super::store::{Answer, Ask, Role, Store};
+use super::{INTERRUPTED, Part};
 use crate::execution::{self, By, Job};
 use crate::failure::{Exit, Failure};
 use crate::process::Process;
 
 /// How often shards look for what comes next.
 const SOON: Duration = Duration::from_millis(500);
-
-/// What the shards of a series do next.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Next<S> {
-    Load(S),
-    /// There is no more; all end with this exit code.
-    Ended(u8),
-}
 
 /// This process among the shards of a series.
 pub(crate) struct Team<'a> {
@@ -48,7 +40,7 @@ pub(crate) struct Team<'a> {
 }
 
 impl<'a> Team<'a> {
-    /// Has `decide` make one load after another, with the shards that `flags` ask for or alone. Of several, shard 0
+    /// Has `decide` make one load after another, with the shards that meet there or alone. Of several, shard 0
     /// decides, and all end as it ends; the others make their part of load after load, until there is no more.
     /// `plan_of` makes the same plan of a step as shard 0 does.
     ///
@@ -56,18 +48,17 @@ impl<'a> Team<'a> {
     /// As `decide`. Where the rendezvous can't be opened, shard 0 does not say what comes next, a plan is wrong, a
     /// run is over for this shard, or the others can't learn of the end.
     pub(crate) fn make<S: DeserializeOwned>(
-        flags: &ShardFlags,
+        meeting: Option<&Meeting>,
         process: &Process,
         plan_of: impl Fn(S) -> Result<(Spec, Plan), Failure>,
         decide: impl FnOnce(Option<&Team<'_>>) -> Result<Exit, Failure>,
     ) -> Result<Exit, Failure> {
-        let identity = flags.identity(|name| process.environment.value(name))?;
-        let Some(identity) = &identity else {
+        let Some(meeting) = meeting else {
             return decide(None);
         };
-        let store = Store::open(&identity.rendezvous, &identity.access, identity.role())?;
+        let identity = &meeting.identity;
         let team = Team {
-            store: store.folder(&identity.run_id),
+            store: meeting.join()?,
             identity,
             process,
             begun: Cell::new(0),
@@ -76,9 +67,12 @@ impl<'a> Team<'a> {
             return team.follow(plan_of);
         }
         let ended = decide(Some(&team));
-        let exit = ended.as_ref().map_or_else(Failure::exit, |exit| *exit);
-        let next = Next::<()>::Ended(exit.code());
+        let next = Next::<()>::Ended(match &ended {
+            Ok(exit) => Ended::with(exit.code()),
+            Err(failure) => Ended::failed(failure),
+        });
         let announced = team.announce(team.begun.get() + 1, &next);
+        team.store.see_off(identity.shard.of - 1);
         team.store.close(announced.is_ok());
         ended.and_then(|exit| announced.map(|()| exit))
     }
@@ -95,9 +89,10 @@ impl<'a> Team<'a> {
     /// When the load could not begin, a shard was lost, or results can't be kept.
     pub(crate) fn lead(&self, step: impl Serialize, job: Job<'_>) -> Result<Run, Failure> {
         let number = self.begun.get() + 1;
+        // What can't be led is not announced.
+        let part = self.part(number, job.spec, job.plan)?;
         self.announce(number, &Next::Load(step))?;
         self.begun.set(number);
-        let part = self.part(number, job.spec, job.plan)?;
         let run = part.lead(
             |carry| Ok(execution::carry_out(job, self.process, By::Other(carry))?),
             |_| Exit::Done,
@@ -114,20 +109,32 @@ impl<'a> Team<'a> {
         plan_of: impl Fn(S) -> Result<(Spec, Plan), Failure>,
     ) -> Result<Exit, Failure> {
         loop {
+            let number = self.begun.get() + 1;
             match self.next()? {
-                Next::Load(step) => {
-                    let (spec, plan) = plan_of(step)?;
-                    let number = self.begun.get() + 1;
+                Some(Next::Load(step)) => {
                     self.begun.set(number);
-                    self.part(number, &spec, &plan)?.follow()?;
+                    let part = plan_of(step)
+                        .and_then(|(spec, plan)| self.part(number, &spec, &plan))
+                        .inspect_err(|failure| self.withdraw(number, failure))?;
+                    part.follow()?;
                 }
-                Next::Ended(exit) => return Ok(Exit::from_code(exit)),
+                Some(Next::Ended(ended)) => return ended.result(),
+                None => {
+                    self.withdraw(number, INTERRUPTED);
+                    return Ok(Exit::Interrupted);
+                }
             }
         }
     }
 
-    /// Waits for what comes next.
-    fn next<S: DeserializeOwned>(&self) -> Result<Next<S>, Failure> {
+    /// Tells shard 0 that this one takes no part in a load; who can't be told notices it later.
+    fn withdraw(&self, number: u32, why: impl std::fmt::Display) {
+        let folder = self.store.folder(&objects::of_series(number));
+        let _ = withdraw(&folder, self.identity.shard, why);
+    }
+
+    /// Waits for what comes next; `None`: this process is interrupted.
+    fn next<S: DeserializeOwned>(&self) -> Result<Option<Next<S>>, Failure> {
         let number = self.begun.get() + 1;
         let patience = match number {
             1 => self.identity.barrier,
@@ -142,7 +149,7 @@ impl<'a> Team<'a> {
             let waited = clock.now().duration_since(began);
             match answer {
                 Ok(Answer::Bytes { bytes, .. }) => {
-                    return from_json(&name, &bytes).map_err(Failure::error);
+                    return from_json(&name, &bytes).map(Some).map_err(Failure::error);
                 }
                 Err(failure) if waited >= patience => return Err(failure),
                 _ if waited >= patience => {
@@ -152,7 +159,7 @@ impl<'a> Team<'a> {
                     )));
                 }
                 _ if self.process.stop.level() != StopLevel::Run => {
-                    return Ok(Next::Ended(Exit::Interrupted.code()));
+                    return Ok(None);
                 }
                 _ => thread::sleep(SOON),
             }

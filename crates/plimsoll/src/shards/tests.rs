@@ -390,7 +390,7 @@ impl World {
         if let Some(result) = self.leader.result() {
             self.result = Some(result.map_err(|e| e.to_string()));
             let exit = u8::from(self.result != Some(Ok(())));
-            self.leader.end(exit, now);
+            self.leader.end(objects::Ended::with(exit), now);
         }
         self.ended = self.result.is_some() && self.leader.has_ended();
     }
@@ -457,7 +457,7 @@ fn complete(world: &World) {
         assert_eq!(interval.stages[0].1.due, world.rate, "{}", interval.index);
     }
     for m in &world.members {
-        let ended = Event::Ended(objects::Ended { exit: 0 });
+        let ended = Event::Ended(objects::Ended::with(0));
         assert_eq!(m.over, Some(ended), "shard {}", m.shard.index);
     }
     let states = world.leader.merging.figures();
@@ -624,7 +624,7 @@ fn a_shard_that_dies_is_given_up_and_what_it_reported_is_kept() {
         assert_eq!(states[3].state, ShardState::Lost);
         assert!(states[..3].iter().all(|s| s.state == ShardState::Complete));
         for m in &world.members[..3] {
-            assert_eq!(m.over, Some(Event::Ended(objects::Ended { exit: 1 })));
+            assert_eq!(m.over, Some(Event::Ended(objects::Ended::with(1))));
         }
     }
 }

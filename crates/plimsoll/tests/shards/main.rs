@@ -5,6 +5,7 @@
 
 mod faults;
 mod launchers;
+mod meeting;
 mod series;
 #[path = "../support/mod.rs"]
 mod support;

@@ -89,7 +89,7 @@ fn a_search_ends_for_all_where_one_is_lost() {
 }
 
 /// A plan of two rungs.
-fn rungs(place: &Place, target: &str, more: &str) {
+pub(super) fn rungs(place: &Place, target: &str, more: &str) {
     let plan = format!(
         r#"
 name = "rungs"
@@ -175,7 +175,7 @@ fn a_ladder_goes_over_shards_in_slices() {
         for key in ["due", "not_started"] {
             assert_eq!(merged["total"][key], one["total"][key], "{key}");
         }
-        assert_eq!(merged["plan_sha256"], one["plan_sha256"]);
+        assert_eq!(merged["plan_hash"], one["plan_sha256"]);
     }
     // Any slice can be merged again.
     place.run(&[

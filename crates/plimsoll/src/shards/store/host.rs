@@ -40,6 +40,8 @@ struct Serving {
     token: String,
     /// Connections that were let in and are open.
     open: Arc<AtomicU64>,
+    /// All that were let in.
+    came: Arc<AtomicU64>,
 }
 
 impl Host {
@@ -58,6 +60,7 @@ impl Host {
             store,
             token: access.token()?,
             open: Arc::default(),
+            came: Arc::default(),
         };
         let bound = address.listen(access).map_err(|e| e.to_string())?;
         let (server, never) = (serving.clone(), std::future::pending());
@@ -70,11 +73,14 @@ impl Host {
         Ok(Host { folder, serving })
     }
 
-    /// Returns once the others have gone, or had the time to: they learn of the run's end here.
-    pub(super) fn see_off(&self) {
+    /// Returns once the others, so many, have come and gone, or had the time to: they learn of the run's end here.
+    pub(super) fn see_off(&self, others: u64) {
         const TURN: Duration = Duration::from_millis(50);
         let mut waited = Duration::ZERO;
-        while self.serving.open.load(Ordering::Relaxed) > 0 && waited < FAREWELL {
+        let Serving { open, came, .. } = &self.serving;
+        let is_awaited =
+            || open.load(Ordering::Relaxed) > 0 || came.load(Ordering::Relaxed) < others;
+        while is_awaited() && waited < FAREWELL {
             thread::sleep(TURN);
             waited += TURN;
         }
@@ -100,6 +106,7 @@ impl Serve for Serving {
             return Ok(());
         }
         self.open.fetch_add(1, Ordering::Relaxed);
+        self.came.fetch_add(1, Ordering::Relaxed);
         let ended = self.converse(&mut stream).await;
         self.open.fetch_sub(1, Ordering::Relaxed);
         ended

@@ -1,0 +1,244 @@
+//! A shard that fails on its way to the others: nobody waits for it until the barrier.
+
+use std::fs;
+use std::path::Path;
+use std::process::Child;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::series::rungs;
+use super::support::{LONGEST, Place, signal, wait};
+use super::{Meeting, over};
+
+const RUN: &[&str] = &["run", "rungs-no-more.toml"];
+const FIND: &[&str] = &["find", "rungs-no-more.toml", "--objective", "p99 < 1s"];
+const LADDER: &[&str] = &["ladder", "rungs.toml"];
+const SWEEP: &[&str] = &["sweep", "sweep.toml"];
+
+/// A place with a plan for each command. Nobody is called: no load begins.
+fn place() -> Place {
+    let place = Place::new();
+    rungs(&place, "grpc://127.0.0.1:1", "");
+    let plan = place.read("rungs.toml");
+    let one =
+        plan.split("[ladder]").next().unwrap().to_owned() + "duration = \"1s\"\nconnections = 6\n";
+    fs::write(place.path("rungs-no-more.toml"), one).unwrap();
+    let links = r#"
+name = "links"
+target = "https://localhost:1"
+[tls]
+insecure = true
+[call.fetch]
+[load]
+clients = 6
+reuse = "never"
+[ladder]
+size = ["1KiB", "1MiB"]
+"#;
+    fs::write(place.path("sweep.toml"), links).unwrap();
+    fs::create_dir(place.path("full")).unwrap();
+    fs::write(place.path("full/file"), "").unwrap();
+    place
+}
+
+fn start(place: &Place, meeting: &Meeting, words: &[&str], k: u32, more: &[&str]) -> Child {
+    let words = [words, more, &["--barrier", "10h"]].concat();
+    meeting.shard_of(place, &words, 3, k).spawn().unwrap()
+}
+
+/// All of three shards end, of which `failing` has `more` flags and begins last: with the reason that this one has.
+#[track_caller]
+fn all_end(
+    meeting: &Meeting,
+    place: &Place,
+    words: &[&str],
+    failing: u32,
+    more: &[&str],
+    why: &str,
+) {
+    let others = (0..3).filter(|k| *k != failing);
+    let mut shards: Vec<(u32, Child)> = others
+        .map(|k| (k, start(place, meeting, words, k, &[])))
+        .collect();
+    let first = start(place, meeting, words, failing, more);
+    shards.insert(0, (failing, first));
+    let who = match failing {
+        0 => "shard 0, which leads the run: ".to_owned(),
+        k => format!("shard {k} of 3: "),
+    };
+    let mut of_first = None;
+    for (k, child) in shards {
+        let (code, _, printed) = over(child);
+        assert!(printed.contains(why), "{words:?} {k} {code}: {printed}");
+        if k == failing {
+            of_first = Some(code);
+            continue;
+        }
+        assert!(printed.contains(&who), "{words:?} {k} {code}: {printed}");
+        // Shard 0 ends as itself where another one fails, and all as shard 0 where that does.
+        let wanted = if failing == 0 { of_first.unwrap() } else { 1 };
+        assert_eq!(code, wanted, "{words:?} {k}: {printed}");
+    }
+}
+
+#[test]
+fn what_only_shard_0_fails_at_ends_all() {
+    for (words, more, why) in [
+        (
+            LADDER,
+            &["--turn", "20"][..],
+            "turns are taken by one clock",
+        ),
+        (LADDER, &["--out", "full"], "full is not empty"),
+        (SWEEP, &["--slice", "1ms"], "shorter than 100ms"),
+        (
+            SWEEP,
+            &["--junit", "nowhere/x.xml"],
+            "there is no folder for",
+        ),
+        (FIND, &["--precision", "no"], "precision"),
+        (FIND, &["--out", "full"], "full is not empty"),
+        (RUN, &["--out", "full"], "full"),
+        (
+            RUN,
+            &["--ca", "nowhere.crt"],
+            "a TLS setting for a plaintext target",
+        ),
+        (RUN, &["--telemetry", "127.0.0.1:none"], "telemetry"),
+    ] {
+        let place = place();
+        all_end(&Meeting::folder(&place), &place, words, 0, more, why);
+    }
+}
+
+#[test]
+fn what_only_another_shard_fails_at_ends_all() {
+    for (words, more, why) in [
+        (
+            LADDER,
+            &["--turn", "20"][..],
+            "turns are taken by one clock",
+        ),
+        (SWEEP, &["--slice", "1ms"], "shorter than 100ms"),
+        (FIND, &["--precision", "no"], "precision"),
+        (
+            RUN,
+            &["--ca", "nowhere.crt"],
+            "a TLS setting for a plaintext target",
+        ),
+        (
+            RUN,
+            &["--markdown", "nowhere/x.md"],
+            "there is no folder for",
+        ),
+    ] {
+        let place = place();
+        all_end(&Meeting::folder(&place), &place, words, 1, more, why);
+    }
+}
+
+#[test]
+fn those_who_meet_at_shard_0_learn_of_a_failure_too() {
+    for failing in [0, 1] {
+        for (words, more, why) in [
+            (
+                LADDER,
+                &["--turn", "20"][..],
+                "turns are taken by one clock",
+            ),
+            (
+                RUN,
+                &["--ca", "nowhere.crt"],
+                "a TLS setting for a plaintext target",
+            ),
+        ] {
+            let place = place();
+            all_end(&Meeting::leader(), &place, words, failing, more, why);
+        }
+    }
+}
+
+#[track_caller]
+fn until_there(file: &Path) {
+    let began = Instant::now();
+    while !file.exists() {
+        assert!(began.elapsed() < LONGEST, "no {}", file.display());
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Of three shards two come, of which one is interrupted.
+#[test]
+fn an_interrupted_shard_is_not_waited_for() {
+    for (words, folder) in [(RUN, "meeting/r1"), (LADDER, "meeting/r1/00001")] {
+        for interrupted in [0, 1] {
+            let place = place();
+            let meeting = Meeting::folder(&place);
+            let shards = [0, 1].map(|k| start(&place, &meeting, words, k, &[]));
+            for k in [0, 1] {
+                until_there(&place.path(&format!("{folder}/arrivals/0000{k}.json")));
+            }
+            signal(&shards[interrupted], Signal::TERM);
+            let [first, second] = shards.map(over);
+            let ended = format!("{first:?} {second:?}");
+            let (why, codes) = match interrupted {
+                0 => ("the run was interrupted before the load began", [130, 1]),
+                _ => (
+                    "shard 1 of 3: it was interrupted before the load began",
+                    [1, 1],
+                ),
+            };
+            assert_eq!([first.0, second.0], codes, "{ended}");
+            assert!(second.2.contains(why), "{ended}");
+            assert!(interrupted == 0 || first.2.contains(why), "{ended}");
+        }
+    }
+}
+
+/// Without shard 0 there is nobody to say how the run ends: the second signal is the end.
+#[test]
+fn an_interrupted_shard_can_be_left_without_shard_0() {
+    let place = place();
+    let meeting = Meeting::folder(&place);
+    let mut other = start(&place, &meeting, RUN, 1, &[]);
+    until_there(&place.path("meeting/r1/arrivals/00001.json"));
+    signal(&other, Signal::TERM);
+    until_there(&place.path("meeting/r1/arrivals/00001.withdrawn.json"));
+    signal(&other, Signal::TERM);
+    assert_eq!(wait(&mut other), 130);
+    let (code, _, printed) = over(start(&place, &meeting, RUN, 0, &[]));
+    assert_eq!(code, 1, "{printed}");
+    assert!(
+        printed.contains("shard 1 of 3: it was interrupted"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn a_run_id_is_led_once() {
+    let place = place();
+    let meeting = Meeting::folder(&place);
+    for words in [RUN, LADDER] {
+        let wrong = start(&place, &meeting, words, 0, &["--ca", "nowhere.crt"]);
+        assert_eq!(over(wrong).0, 2);
+        let (code, _, printed) = over(start(&place, &meeting, words, 0, &[]));
+        assert_eq!(code, 2, "{printed}");
+        assert!(
+            printed.contains("shard 0 of this run has come before"),
+            "{printed}"
+        );
+        fs::remove_dir_all(place.path("meeting")).unwrap();
+    }
+    // What is only shown tells nobody.
+    let shown = start(
+        &place,
+        &meeting,
+        RUN,
+        0,
+        &["--ca", "nowhere.crt", "--dry-run"],
+    );
+    assert_eq!(over(shown).0, 2);
+    assert!(!place.path("meeting").exists());
+}
