@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use plimsoll_model::Plan;
+use plimsoll_model::spec::Spec;
 use plimsoll_protocols::flags::RowFlags;
 
+use crate::documents::print_json;
 use crate::execution::{self, By, OutputFlags};
 use crate::failure::{Exit, Failure};
 use crate::lanes::Lanes;
@@ -85,6 +87,14 @@ pub(crate) fn execute(
         };
         return shards::execute(spec, plan, &arguments.output, process, meeting);
     }
+    if arguments.output.dry_run && arguments.output.documents.json && ready.len() > 1 {
+        // Of several plans there is one document, too.
+        let shown: Vec<Spec> = ready
+            .iter()
+            .map(|(spec, asked)| asked.shown(spec))
+            .collect();
+        return print_json(&shown).map(|()| Exit::Done);
+    }
     let mut worst = Exit::Done;
     for (spec, plan) in &ready {
         let exit = match plan {
@@ -109,4 +119,15 @@ pub(crate) fn execute(
 enum Asked {
     One(Box<Plan>),
     Lanes(Lanes),
+}
+
+impl Asked {
+    /// What a dry run shows of it.
+    fn shown(&self, spec: &Spec) -> Spec {
+        match self {
+            Asked::One(plan) => spec.filled_in(plan),
+            // As typed: what a lane does not say it has from the plan.
+            Asked::Lanes(_) => spec.without_secrets(),
+        }
+    }
 }

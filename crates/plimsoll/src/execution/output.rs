@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use plimsoll_model::spec::Spec;
 
-use crate::console;
 use crate::documents::{self, DocumentFlags, Screen};
 use crate::failure::Failure;
+use crate::presentation;
 
 /// Where results go. The same for every command that puts load on a target.
 #[derive(Debug, Default, Args)]
@@ -54,7 +54,7 @@ impl OutputFlags {
     pub(crate) fn save_or_show(&self, spec: &Spec) -> Result<bool, Failure> {
         self.save(spec)?;
         if self.dry_run && !self.saves_to_stdout() {
-            console::result(spec.without_secrets().to_toml().map_err(Failure::error)?)?;
+            presentation::show_plan(&spec.without_secrets(), "", &self.documents)?;
         }
         Ok(self.dry_run)
     }
