@@ -18,6 +18,7 @@ mod named;
 pub mod objective;
 pub mod outcome;
 pub mod plan;
+pub mod plan_text;
 pub mod quantity;
 pub mod record;
 pub mod recorder;

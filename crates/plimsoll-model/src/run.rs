@@ -15,7 +15,6 @@ pub mod machine;
 pub mod memory;
 pub mod merge;
 mod negotiated;
-pub mod plan_text;
 pub mod rotation;
 mod shard_totals;
 pub mod shards;

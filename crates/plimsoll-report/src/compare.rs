@@ -5,7 +5,7 @@
 //! it. All rows are judged together: of equal groups one comparison in twenty, at most, has
 //! any row that differs.
 
-use plimsoll_model::run::plan_text::{PlanDifference, differences};
+use plimsoll_model::plan_text::{PlanDifference, differences};
 use plimsoll_model::run::{Run, Source, StageSummary, State, TimesSummary};
 use plimsoll_model::statistics::rank::{self, Difference};
 
