@@ -281,7 +281,11 @@ impl<'a> Climb<'a> {
         let median =
             |rung: &Rung| Some(format!("{} {}", rung.name, time(rung.median(Metric::P50)?)));
         let medians: Vec<String> = self.record.rungs.iter().filter_map(median).collect();
-        format!("  p50 so far: {}", medians.join(", "))
+        match medians.is_empty() {
+            // Not one call succeeded.
+            true => String::new(),
+            false => format!("  p50 so far: {}", medians.join(", ")),
+        }
     }
 
     fn note_connections(&mut self, rung: usize, plan: &Plan, run: &Run) {
