@@ -13,8 +13,6 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 mod lack;
 mod names;
-#[cfg(test)]
-mod process_tests;
 
 pub use lack::Lack;
 pub use names::look_up;
