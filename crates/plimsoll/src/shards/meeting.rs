@@ -6,13 +6,14 @@
 
 use std::cell::{Cell, OnceCell};
 
+use plimsoll_model::plan::Shard;
+
 use super::identity::{Identity, ShardFlags};
 use super::objects::{self, Ended, Next, ORDERS, Orders, Withdrawal};
 use super::store::{Answer, Ask, Role, Store};
 use crate::console;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
-use plimsoll_model::plan::Shard;
 
 /// How often a shard that fails tries to tell shard 0, each time for some seconds: one that serves the rendezvous may
 /// not be there yet.
