@@ -5,6 +5,8 @@ use std::fmt;
 
 use toml::{Table, Value};
 
+use crate::spec;
+
 /// A key that two plans do not agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanDifference {
@@ -38,10 +40,14 @@ impl fmt::Display for PlanDifference {
     }
 }
 
-/// The keys on which the plans `a` and `b` (resolved, TOML) differ, in order. Text that
-/// is not TOML counts as a plan without keys.
+/// The keys on which the plans `a` and `b` (resolved, TOML) differ in what they mean, in order: however earlier builds
+/// spelled a time, a rate or a size. Where one of them can't be read, because another build wrote it, their text is
+/// compared. Text that is not TOML counts as a plan without keys.
 pub fn differences(a: &str, b: &str) -> Vec<PlanDifference> {
-    let (a, b) = (flat(a), flat(b));
+    let (a, b) = match (respelled(a), respelled(b)) {
+        (Some(a), Some(b)) => (flat(&a), flat(&b)),
+        _ => (flat(a), flat(b)),
+    };
     let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
     keys.into_iter()
         .map(|key| PlanDifference {
@@ -51,6 +57,13 @@ pub fn differences(a: &str, b: &str) -> Vec<PlanDifference> {
         })
         .filter(|d| d.a != d.b)
         .collect()
+}
+
+/// The plan as this build writes it, if it can read it.
+fn respelled(plan: &str) -> Option<String> {
+    let spec = spec::read(plan).ok()?;
+    // It also writes the call's section anew.
+    spec.without_secrets().to_toml().ok()
 }
 
 fn flat(plan: &str) -> BTreeMap<String, String> {
@@ -99,5 +112,21 @@ mod tests {
         assert_eq!(found[0].b, None);
         assert_eq!(found[1].a.as_deref(), Some("\"100/s\""));
         assert_eq!(differences(a, a), []);
+    }
+
+    #[test]
+    fn a_value_is_compared_by_what_it_means_where_that_is_known() {
+        let before = "load = { duration = '12.5s', rate = '60/m', read_buffer = '1024B' }";
+        let now = "load = { duration = '12500ms', rate = '1/s', read_buffer = '1KiB' }";
+        assert_eq!(differences(before, now), []);
+        // A name is a text, whatever it looks like.
+        let keys = |a, b| -> Vec<String> {
+            let found = differences(a, b);
+            found.into_iter().map(|d| d.key).collect()
+        };
+        assert_eq!(keys("name = '1s'", "name = '1000ms'"), ["name"]);
+        let later = "later = 1\nload = { duration = '1s' }";
+        let found = keys(later, "load = { duration = '1000ms' }");
+        assert_eq!(found, ["later", "load.duration"]);
     }
 }

@@ -1,0 +1,198 @@
+//! What run directories keep of plans of every kind, as golden files (`SNAPSHOTS=overwrite` blesses them): the text
+//! stays as earlier builds wrote it, so that runs of before and of now have one plan. Where it does not, they are
+//! compared by what it means.
+//!
+//! `plans/` holds the plans as typed, and `golden/` what is kept of them. Nobody listens where they go: what is kept is
+//! there before the first connection.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../../../plimsoll-plugin/tests/built/mod.rs"]
+mod built;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use plimsoll_model::plan_text::differences;
+use plimsoll_model::spec;
+use plimsoll_model::units::{Period, Rate, Size};
+use plimsoll_protocols::registry;
+use serde_json::Value;
+use snapbox::{Data, assert_data_eq};
+use support::Place;
+
+fn here(folder: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/saved")
+        .join(folder)
+}
+
+/// The names of all plans.
+fn plans() -> Vec<String> {
+    let files = fs::read_dir(here("plans"))
+        .unwrap()
+        .map(|file| file.unwrap().path());
+    let mut names: Vec<String> = files
+        .map(|file| file.file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    names.sort();
+    assert!(names.len() >= 19, "{names:?}");
+    names
+}
+
+/// What carries a plan out is the first word of its name, where that is not a protocol's.
+fn command(name: &str) -> &str {
+    let first = name.split('-').next().unwrap();
+    match first {
+        "find" | "ladder" | "sweep" => first,
+        _ => "run",
+    }
+}
+
+/// The plans that are kept in `dir`, by their paths in it: of several slices of a rung the first.
+fn kept(dir: &Path, below: &str, found: &mut Vec<(String, String)>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let is_later = name.starts_with("slice-") && name != "slice-01";
+        if path.is_dir() && !is_later {
+            kept(&path, &format!("{below}{name}/"), found);
+        } else if name == "plan.toml" {
+            found.push((format!("{below}{name}"), fs::read_to_string(&path).unwrap()));
+        }
+    }
+    found.sort();
+}
+
+#[test]
+fn plans_are_kept_as_before() {
+    let place = Place::new();
+    place.certificates();
+    fs::rename(built::c_example(&place.path(".")), place.path("c.so")).unwrap();
+    fs::write(place.path("rows.csv"), "instrument,price\n1,2\n3,4\n").unwrap();
+    for name in plans() {
+        let typed = here("plans").join(format!("{name}.toml"));
+        fs::copy(typed, place.path("typed.toml")).unwrap();
+        let output = place.run(&[command(&name), "typed.toml", "--out", &name, "-q"]);
+        assert_eq!(
+            output.status.code(),
+            Some(1),
+            "{name}: {}",
+            support::stderr_of(&output)
+        );
+        let mut found = Vec::new();
+        kept(&place.path(&name), "", &mut found);
+        assert!(!found.is_empty(), "{name}");
+        let text: String = found
+            .iter()
+            .map(|(path, text)| format!("#### {path}\n{text}"))
+            .collect();
+        let golden = here("golden").join(format!("{name}.toml"));
+        assert_data_eq!(text, Data::read_from(&golden, None).raw());
+    }
+}
+
+/// The golden plans, with the file and the path of each.
+fn golden() -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for name in plans() {
+        let text = fs::read_to_string(here("golden").join(format!("{name}.toml"))).unwrap();
+        for plan in text.split("#### ").skip(1) {
+            let (path, text) = plan.split_once('\n').unwrap();
+            all.push((format!("{name}: {path}"), text.to_owned()));
+        }
+    }
+    all
+}
+
+/// Times in seconds, rates with another unit, sizes in bytes: `plan` as another build may have spelled it. Rungs that are
+/// listed are kept as they were typed.
+fn spelled_otherwise(plan: &str) -> String {
+    let line = |line: &str| {
+        let Some((key, value)) = line.split_once(" = \"") else {
+            return line.to_owned();
+        };
+        let value = value.trim_end_matches('"');
+        let other = if let Ok(Period(time)) = value.parse() {
+            format!("{}.{:09}s", time.as_secs(), time.subsec_nanos())
+        } else if let Ok(Size(bytes)) = value.parse() {
+            format!("{bytes}B")
+        } else if let Ok(Rate(rate)) = value.parse() {
+            format!("{rate}/sec")
+        } else {
+            value.to_owned()
+        };
+        format!("{key} = \"{other}\"")
+    };
+    let (before, rungs) = plan.split_at(plan.find("[[ladder.rungs]]").unwrap_or(plan.len()));
+    let before = before.lines().map(|text| line(text) + "\n");
+    before.collect::<String>() + rungs
+}
+
+#[test]
+fn plans_that_mean_the_same_are_the_same() {
+    registry::register();
+    let mut changed = 0;
+    for (place, plan) in golden() {
+        // What was kept is kept in the same way again.
+        let read = spec::read(&plan).unwrap_or_else(|problems| panic!("{place}: {problems:?}"));
+        assert_eq!(read.without_secrets().to_toml().unwrap(), plan, "{place}");
+        let other = spelled_otherwise(&plan);
+        changed += plan
+            .lines()
+            .zip(other.lines())
+            .filter(|(a, b)| a != b)
+            .count();
+        assert_eq!(differences(&plan, &other), [], "{place}");
+        // What another build does not know is compared as text.
+        let newer = "of_later = 1\n".to_owned() + &plan;
+        let keys: Vec<String> = differences(&newer, &plan)
+            .into_iter()
+            .map(|d| d.key)
+            .collect();
+        assert_eq!(keys, ["of_later"], "{place}");
+    }
+    assert!(changed > 100, "{changed} lines");
+}
+
+#[test]
+fn runs_whose_plans_are_spelled_differently_are_compared_as_runs_of_one_plan() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "0s"]);
+    let url = server.plaintext();
+    let words = [
+        "grpc",
+        &url,
+        "-m",
+        "score.ScoreService/GetScore",
+        "--deadline",
+        "12.5s",
+    ];
+    place.run(
+        &[
+            &words[..],
+            &["--rate", "50/s", "-z", "1500ms", "--out", "now", "-q"],
+        ]
+        .concat(),
+    );
+    fs::create_dir(place.path("before")).unwrap();
+    for file in fs::read_dir(place.path("now")).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), place.path("before").join(file.file_name())).unwrap();
+    }
+    let now = place.read("now/plan.toml");
+    assert!(now.contains("deadline = \"12500ms\""), "{now}");
+    let differs = |before: &str| -> Vec<String> {
+        assert_ne!(before, now);
+        fs::write(place.path("before/plan.toml"), before).unwrap();
+        let shown = place.expect_json(0, &["compare", "before", "now", "--json"]);
+        let found = shown["plan_differences"].as_array().unwrap();
+        let key = |difference: &Value| difference["key"].as_str().unwrap().to_owned();
+        found.iter().map(key).collect()
+    };
+    assert_eq!(differs(&spelled_otherwise(&now)), [""; 0]);
+    let longer = now.replace("deadline = \"12500ms\"", "deadline = \"12.6s\"");
+    assert_eq!(differs(&longer), ["load.deadline"]);
+}
