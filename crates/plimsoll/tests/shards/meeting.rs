@@ -44,7 +44,7 @@ size = ["1KiB", "1MiB"]
 }
 
 fn start(place: &Place, meeting: &Meeting, words: &[&str], k: u32, more: &[&str]) -> Child {
-    let words = [words, more, &["--barrier", "10h"]].concat();
+    let words = [words, more, &["--barrier", "30m"]].concat();
     meeting.shard_of(place, &words, 3, k).spawn().unwrap()
 }
 

@@ -175,7 +175,7 @@ fn a_ladder_goes_over_shards_in_slices() {
         for key in ["due", "not_started"] {
             assert_eq!(merged["total"][key], one["total"][key], "{key}");
         }
-        assert_eq!(merged["plan_hash"], one["plan_sha256"]);
+        assert_eq!(merged["plan_hash"], one["plan_hash"]);
     }
     // Any slice can be merged again.
     place.run(&[
