@@ -250,8 +250,10 @@ pub fn groups(ladder: &LadderRecord) -> Vec<Group> {
 }
 
 /// How the rungs were measured.
-fn how(ladder: &LadderRecord) -> String {
-    match &ladder.turns {
+/// How it was measured.
+pub(crate) fn how(ladder: &LadderRecord) -> String {
+    let rungs = plural(ladder.rungs.len() as u64, "rung");
+    let rounds = match &ladder.turns {
         Some(turns) => format!(
             "{} of turns of {} calls in random order, in {} s{}",
             plural(rounds(ladder), "round"),
@@ -267,7 +269,41 @@ fn how(ladder: &LadderRecord) -> String {
             plural(rounds(ladder), "round"),
             ladder.slice_s
         ),
-    }
+    };
+    format!("{rungs}, {rounds}")
+}
+
+pub(crate) const INVALID: &str =
+    "INVALID: generator-limited. These differences may be the load generator's, not the target's.";
+pub(crate) const INTERVALS: &str =
+    "Intervals hold together: in 95 of 100 ladders of equal rungs no difference is claimed.";
+
+/// What one rung adds to another.
+pub(crate) struct Addition {
+    pub(crate) upper: String,
+    pub(crate) lower: String,
+    /// A metric, and what is added to it.
+    pub(crate) rows: Vec<(String, String)>,
+}
+
+/// Of all pairs that are compared.
+pub(crate) fn additions(ladder: &LadderRecord) -> Vec<Addition> {
+    let groups = groups(ladder);
+    let metrics = groups.iter().flat_map(Group::metrics);
+    let metrics: Vec<Metric> = metrics.filter(|m| is_compared(ladder, *m)).collect();
+    let pairs = LadderRecord::pairs(ladder.rungs.len());
+    let of_pair = |(of, to): (usize, usize)| Addition {
+        upper: ladder.rungs[of].name.clone(),
+        lower: ladder.rungs[to].name.clone(),
+        rows: metrics
+            .iter()
+            .map(|metric| {
+                let added = added(*metric, ladder.added(of, to, *metric));
+                (metric.name().to_owned(), added.to_string())
+            })
+            .collect(),
+    };
+    pairs.map(of_pair).collect()
 }
 
 /// The rounds that were measured: in each, every rung once.
@@ -292,18 +328,9 @@ fn heading(ladder: &LadderRecord) -> &'static str {
 
 /// The ladder, with a line's end at its end.
 pub fn render(ladder: &LadderRecord, options: &Options) -> String {
-    let mut out = format!(
-        "{}\n{}, {}\n\n",
-        options.bold(&ladder.name),
-        plural(ladder.rungs.len() as u64, "rung"),
-        how(ladder)
-    );
+    let mut out = format!("{}\n{}\n\n", options.bold(&ladder.name), how(ladder));
     if ladder.is_generator_limited() {
-        let _ = writeln!(
-            out,
-            "{}\n",
-            options.loud("INVALID: generator-limited. These differences may be the load generator's, not the target's.")
-        );
+        let _ = writeln!(out, "{}\n", options.loud(INVALID));
     }
     for (n, group) in groups(ladder).into_iter().enumerate() {
         if n > 0 {
@@ -314,16 +341,18 @@ pub fn render(ladder: &LadderRecord, options: &Options) -> String {
     if let Some(prices) = prices(ladder) {
         let _ = write!(out, "\n{}", prices.unbroken(options.width));
     }
-    let groups = groups(ladder);
-    let metrics = groups.iter().flat_map(Group::metrics);
-    let metrics: Vec<Metric> = metrics.filter(|m| is_compared(ladder, *m)).collect();
-    let lengths = metrics.iter().map(|m| m.name().chars().count());
+    let all = additions(ladder);
+    let names = all.iter().flat_map(|pair| &pair.rows);
+    let lengths = names.map(|(name, _)| name.chars().count());
     let width = lengths.max().unwrap_or_default().max(28);
-    for (of, to) in LadderRecord::pairs(ladder.rungs.len()) {
-        let [upper, lower] = [of, to].map(|rung| &ladder.rungs[rung].name);
-        let _ = writeln!(out, "\n{} adds to {lower}", options.bold(upper));
-        for metric in &metrics {
-            let (name, added) = (metric.name(), added(*metric, ladder.added(of, to, *metric)));
+    for pair in all {
+        let _ = writeln!(
+            out,
+            "\n{} adds to {}",
+            options.bold(&pair.upper),
+            pair.lower
+        );
+        for (name, added) in pair.rows {
             let _ = writeln!(out, "  {name:<width$} {added}");
         }
     }
@@ -344,6 +373,6 @@ pub fn render(ladder: &LadderRecord, options: &Options) -> String {
             let _ = writeln!(out, "  - {note}");
         }
     }
-    out += "\nIntervals hold together: in 95 of 100 ladders of equal rungs no difference is claimed.\n";
+    let _ = writeln!(out, "\n{INTERVALS}");
     out
 }

@@ -121,7 +121,7 @@ fn figures(out: &mut String, run: &Run) {
     ] {
         part(out, &failed, errors::details(run, &failed));
     }
-    part(out, &ends::table(run), ends::notes(run));
+    part(out, &ends::table(run).sideways(), ends::notes(run));
 }
 
 /// A table, and what is to be known of it; nothing without rows.
@@ -141,8 +141,9 @@ fn part(out: &mut String, rows: &Table, notes: impl IntoIterator<Item = String>)
 /// A search: its result in sentences, and a row a trial.
 pub fn search(record: &SearchRecord) -> String {
     let mut out = format!(
-        "**{}**\n\n{}\n\n",
+        "**{}** at {}\n\n{}\n\n",
         cell(&record.name),
+        cell(&record.target),
         cell(&found::headline(record))
     );
     let finding = record.finding.as_ref();
@@ -151,7 +152,7 @@ pub fn search(record: &SearchRecord) -> String {
         finding.map_or_else(Vec::new, |f| found::explanation(record, f)),
     );
     out.push('\n');
-    table(&mut out, &found::table(record).columns(&[0, 2, 3, 5, 7, 8]));
+    table(&mut out, &found::table(record));
     out
 }
 
@@ -160,7 +161,14 @@ pub fn ladder(record: &LadderRecord) -> String {
     if record.limits.is_some() {
         return swept(record);
     }
-    let mut out = format!("**{}**\n\n", cell(&record.name));
+    let mut out = format!(
+        "**{}**\n\n{}\n\n",
+        cell(&record.name),
+        cell(&rungs::how(record))
+    );
+    if record.is_generator_limited() {
+        let _ = writeln!(out, "⚠️ {}\n", cell(rungs::INVALID));
+    }
     let groups = rungs::groups(record).into_iter();
     let mut tables: Vec<Table> = groups.map(|group| group.table(record)).collect();
     if tables.is_empty() {
@@ -173,11 +181,22 @@ pub fn ladder(record: &LadderRecord) -> String {
         }
         table(&mut out, &rows);
     }
-    let notes = [rungs::objectives(record), rungs::notes(record)].concat();
-    if !notes.is_empty() {
-        out.push('\n');
+    for pair in rungs::additions(record) {
+        let head = [
+            format!("{} adds to {}", pair.upper, pair.lower),
+            String::new(),
+        ];
+        let rows = pair.rows.into_iter().map(<[String; 2]>::from);
+        part(&mut out, &Table::new(head, &[0, 1], rows), None);
     }
-    sentences(&mut out, notes);
+    let notes = [
+        rungs::bill(record),
+        rungs::objectives(record),
+        rungs::notes(record),
+        vec![rungs::INTERVALS.to_owned()],
+    ];
+    out.push('\n');
+    sentences(&mut out, notes.concat());
     out
 }
 
@@ -186,6 +205,7 @@ fn swept(record: &LadderRecord) -> String {
     let mut out = format!("**{}**\n\n", cell(&record.name));
     table(&mut out, &sweep::table(&links).columns(&sweep::SHORT));
     out.push('\n');
+    sentences(&mut out, record.limits.as_ref().map(sweep::wall));
     sentences(&mut out, sweep::notes(record, &links));
     out
 }
