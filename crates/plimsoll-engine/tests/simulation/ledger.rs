@@ -187,7 +187,8 @@ fn request(digest: &mut Digest, request: &RequestRecord) {
     let s = &request.sample;
     let phases = request.phases.map_or(0, |p| p.total_ns());
     digest.all([s.number, s.arrival.0, s.sent.0, s.first_byte.0, s.done.0]);
-    digest.all([s.outcome.index() as u64, s.stage.into(), phases]);
+    digest.add(s.outcome.code().as_bytes());
+    digest.all([s.stage.into(), phases]);
 }
 
 /// The run, carried out, as text.
