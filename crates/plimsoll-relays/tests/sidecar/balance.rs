@@ -10,7 +10,7 @@ use plimsoll_protocols::bolt::frame::MAX_CONTENT;
 use plimsoll_protocols::bolt::{Form, Frame, Kind, Status};
 
 use super::http2_peer::{Came, Http2Peer};
-use super::{Client, eventually, request, route, sidecar};
+use super::{Client, echo_server, eventually, request, route, sidecar};
 
 /// Answers to every request, with its content, once it is to read.
 struct BoltService {
@@ -220,5 +220,24 @@ fn a_client_that_has_sent_all_and_is_refused_is_let_go() {
     eventually("the connection is gone", || {
         relay.counter("r", "connections_open") == Some(0)
     });
+    relay.stop();
+}
+
+#[test]
+fn a_connection_goes_to_an_upstream_that_can_be_reached() {
+    let folder = tempfile::tempdir().unwrap();
+    let nobody = folder.path().join("nobody");
+    let (relay, outside) = sidecar(&format!(
+        "[[route]]\nname = \"r\"\nprotocol = \"tcp\"\nlisten = \"127.0.0.1:0\"\n\
+         upstream = [\"unix:{}\", \"{}\"]\n",
+        nobody.display(),
+        echo_server()
+    ));
+    for _ in 0..4 {
+        let mut client = Client::connect(outside);
+        client.send(request(Form::V1, 1, b"\x01x"));
+        assert_eq!(client.answer().2, 0);
+    }
+    assert_eq!(relay.counter("r", "answered_no_upstream_total"), Some(0));
     relay.stop();
 }

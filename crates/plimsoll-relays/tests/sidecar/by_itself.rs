@@ -39,7 +39,7 @@ pub(crate) fn as_it_is() -> Command {
 /// What starts it in a network of its own.
 pub(crate) fn with_a_network() -> Command {
     let mut command = Command::new("unshare");
-    let script = "ip link set lo up || exit 77; exec \"$0\" \"$@\"";
+    let script = "ip link set lo up && test -w /proc/sys/net/ipv4/ip_local_port_range || exit 77; exec \"$0\" \"$@\"";
     command.args(["-Urn", "sh", "-c", script]);
     command
 }

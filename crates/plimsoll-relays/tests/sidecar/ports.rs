@@ -8,9 +8,9 @@ use std::time::Duration;
 use plimsoll_engine::Address;
 use plimsoll_protocols::bolt::{Form, Status};
 use plimsoll_protocols::serving::runtime;
-use plimsoll_relays::bus::{Bus, RedisOptions};
 
 use super::by_itself::{is_run_by_itself, with_a_network};
+use super::descriptors::bus_lacks;
 use super::http2_peer::Http2Peer;
 use super::upstreams::service;
 use super::{Client, admin_page, echo_server, eventually, request, sidecar};
@@ -83,13 +83,8 @@ fn a_relay_without_ports_names_its_own_lack() {
     assert_eq!(answer.field("grpc-status"), Some("14"));
     let message = answer.field("grpc-message").unwrap();
     assert!(message.contains(lack), "{message}");
-    let redis = runtime(Some(1)).unwrap().block_on(async {
-        let address = "redis://127.0.0.1:1".parse().unwrap();
-        let bus = Bus::redis(address, RedisOptions::default());
-        let why = bus.ready(Duration::from_secs(1)).await.unwrap_err();
-        why.to_string()
-    });
-    assert!(redis.contains(lack), "{redis}");
+    let runtime = runtime(Some(1)).unwrap();
+    runtime.block_on(bus_lacks("redis://127.0.0.1:1", lack));
 
     fs::write(RANGE, usual.trim()).unwrap();
     let page = admin_page(&relay, "/metrics");

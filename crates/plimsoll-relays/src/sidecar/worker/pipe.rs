@@ -10,9 +10,13 @@ use super::{Connection, HIGH_WATER, Role, Worker};
 impl Worker {
     /// Gives a client's connection its own one upstream.
     pub(super) fn join(&mut self, down: u64, route: usize, now: Time) {
-        let up = self
-            .next_endpoint(route, now)
-            .and_then(|endpoint| self.connect(route, endpoint, || Role::Pipe { peer: down }, now));
+        let mut up = None;
+        // One that fails at once is left out for a while.
+        while up.is_none()
+            && let Some(endpoint) = self.next_endpoint(route, now)
+        {
+            up = self.connect(route, endpoint, || Role::Pipe { peer: down }, now);
+        }
         match (up, self.live(down)) {
             (Some(up), Some(connection)) => {
                 connection.role = Role::Pipe { peer: up };

@@ -45,6 +45,13 @@ impl Endpoint {
     pub(super) fn is_usable(&self, now: Time) -> bool {
         !self.gone && self.retry_at <= now
     }
+
+    /// For twice as long as the last time, until a connection is made.
+    fn leave_out(&mut self, now: Time) {
+        let pause = FIRST_PAUSE * (1 << self.failures.min(6));
+        self.failures += 1;
+        self.retry_at = now + pause.min(LONGEST_PAUSE);
+    }
 }
 
 impl Worker {
@@ -180,9 +187,7 @@ impl Worker {
             tracing::warn!("route {name}: upstream {address} is down: {problem}");
         }
         endpoint.lack = None;
-        let pause = FIRST_PAUSE * (1 << endpoint.failures.min(6));
-        endpoint.failures += 1;
-        endpoint.retry_at = now + pause.min(LONGEST_PAUSE);
+        endpoint.leave_out(now);
     }
 
     /// The route's upstreams in turn, leaving those out that failed a moment ago.
@@ -235,7 +240,7 @@ impl Worker {
             (Ok(token), _) => Some(token),
             (Err(_), Some(lack)) => {
                 count(&self.counters(route).upstream_failures, 1);
-                self.routes[route].endpoints[endpoint].retry_at = now + FIRST_PAUSE;
+                self.routes[route].endpoints[endpoint].leave_out(now);
                 let what = format_args!("no connection to upstream {address}: {lack}");
                 self.warn(route, Trouble::Lack, what, now);
                 None
