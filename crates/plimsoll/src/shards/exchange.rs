@@ -111,12 +111,12 @@ impl Serving {
                     Event::Lost(_) => 2,
                     _ => 0,
                 };
+                // Before the stop that it explains. Whoever started the shard may have ended.
+                let _ = self.sender.send(event);
                 while stopped < level {
                     self.stop.request();
                     stopped += 1;
                 }
-                // Whoever started the shard may have ended.
-                let _ = self.sender.send(event);
             }
         }
     }

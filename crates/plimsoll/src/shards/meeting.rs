@@ -5,7 +5,10 @@
 //! 0, and by that to all. From then on the run itself says what becomes of its shards ([`super::leader`]).
 
 use std::cell::{Cell, OnceCell};
+use std::thread;
+use std::time::Duration;
 
+use plimsoll_engine::Clock;
 use plimsoll_model::plan::Shard;
 
 use super::identity::{Identity, ShardFlags};
@@ -15,9 +18,10 @@ use crate::console;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 
-/// How often a shard that fails tries to tell shard 0, each time for some seconds: one that serves the rendezvous may
-/// not be there yet.
-const TRIES: u32 = 6;
+/// How long a shard that fails tries to tell shard 0, and shard 0 stays for the others: one of them may not be there
+/// yet.
+const FAREWELL: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_millis(500);
 
 /// What the shards of a meeting carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,9 +70,9 @@ impl Meeting {
         let ended = work();
         if let (Some(meeting), Err(failure)) = (meeting, &ended)
             && !meeting.joined.get()
-            // Where it can't be opened, that is what failed.
-            && let Ok(store) = meeting.store()
-            && let Err(problem) = meeting.tell(&store, failure)
+            && let Err(problem) = meeting.store().and_then(|s| meeting.tell(&s, failure))
+            // Where the rendezvous can't be opened, that is mostly what failed.
+            && problem.to_string() != failure.to_string()
         {
             console::notice(format_args!(
                 "the other shards can't be told, and wait as long as --barrier says: {problem}"
@@ -135,18 +139,23 @@ impl Meeting {
                 Loads::One => objects::to_json(&Orders::ended(ended)),
                 Loads::Series => objects::to_json(&Next::<()>::Ended(ended)),
             };
-            // A run of the same name that goes on is none of its business.
+            // A run of the same name that goes on is none of its business. Not every store can create without
+            // writing over.
+            if let Ok(Answer::Bytes { .. }) = store.ask_now(&Ask::Get(self.first())) {
+                return Ok(());
+            }
             store.ask_now(&Ask::Put {
                 name: self.first(),
                 bytes,
                 create: true,
             })?;
             if store.is_served() {
-                console::notice(
-                    "waiting for the other shards, which are told that this one failed",
-                );
+                console::notice(format_args!(
+                    "shard 0 failed; it stays for {} s at most, so that the others learn why: {failure}",
+                    FAREWELL.as_secs()
+                ));
             }
-            store.see_off(shard.of - 1);
+            store.see_off(shard.of - 1, FAREWELL);
             store.close(true);
             return Ok(());
         }
@@ -154,11 +163,19 @@ impl Meeting {
             Loads::One => store.clone(),
             Loads::Series => store.folder(&objects::of_series(1)),
         };
+        let clock = Clock::new();
+        let began = clock.now();
         let mut told = withdraw(&folder, shard, failure);
-        for _ in 1..TRIES {
-            if told.is_err() {
-                told = withdraw(&folder, shard, failure);
-            }
+        if told.is_err() {
+            console::notice(format_args!(
+                "shard {} failed; it tries for {} s to tell shard 0, which does not answer yet: {failure}",
+                shard.index,
+                FAREWELL.as_secs()
+            ));
+        }
+        while told.is_err() && clock.now().duration_since(began) < FAREWELL {
+            thread::sleep(SOON);
+            told = withdraw(&folder, shard, failure);
         }
         told
     }

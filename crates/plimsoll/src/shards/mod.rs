@@ -53,7 +53,7 @@ use leader::{Charge, Leader};
 use meeting::withdraw;
 use member::{Event, Member};
 use objects::{Arrival, Ended, Head, Orders};
-use store::{Role, Store};
+use store::{FAREWELL, Role, Store};
 
 pub(crate) use meeting::{Loads, Meeting};
 pub(crate) use reading::{RunFlags, Watching, ask_to_end, merge, watch};
@@ -92,7 +92,7 @@ pub(crate) fn execute(
         ),
         Role::Member => part.follow(),
     };
-    store.see_off(identity.shard.of - 1);
+    store.see_off(identity.shard.of - 1, FAREWELL);
     store.close(ended.is_ok());
     ended
 }
@@ -363,9 +363,11 @@ impl Part<'_> {
     /// The next that is to be done; an error where this shard was ordered to stop meanwhile.
     fn next(&self, rendezvous: &Rendezvous, stop: &Stop) -> Result<Event, ()> {
         loop {
+            // Looked at first: the event that explains a stop is sent before it.
+            let stopped = stop.level() != StopLevel::Run;
             match rendezvous.events.recv_timeout(TURN) {
                 Ok(event) => return Ok(event),
-                Err(RecvTimeoutError::Timeout) if stop.level() != StopLevel::Run => return Err(()),
+                Err(RecvTimeoutError::Timeout) if stopped => return Err(()),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(gone()),
             }
@@ -421,10 +423,11 @@ fn gone() -> Event {
 /// How the run ended; `None`: this shard is `tired` of waiting for that.
 fn wait_for_end(rendezvous: &Rendezvous, tired: impl Fn() -> bool) -> Option<Event> {
     loop {
+        let tired = tired();
         match rendezvous.events.recv_timeout(TURN) {
             Ok(over @ (Event::Ended(_) | Event::Lost(_))) => return Some(over),
             Err(RecvTimeoutError::Disconnected) => return Some(gone()),
-            Err(RecvTimeoutError::Timeout) if tired() => return None,
+            Err(RecvTimeoutError::Timeout) if tired => return None,
             Ok(_) | Err(RecvTimeoutError::Timeout) => {}
         }
     }

@@ -24,6 +24,7 @@ use tokio::runtime::Runtime;
 
 use super::objects::to_json;
 use crate::failure::{Failure, chain};
+pub(super) use host::FAREWELL;
 use host::Host;
 pub(crate) use link::Access;
 use link::{Address, Link};
@@ -162,10 +163,10 @@ impl Store {
     }
 
     /// The run is over and known to be: returns once the others, so many, could learn it, where they learn it
-    /// from this process.
-    pub(super) fn see_off(&self, others: u32) {
+    /// from this process, or had `patience`.
+    pub(super) fn see_off(&self, others: u32, patience: Duration) {
         if let Some(host) = &self.host {
-            host.see_off(others.into());
+            host.see_off(others.into(), patience);
         }
     }
 

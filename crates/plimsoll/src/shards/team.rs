@@ -20,7 +20,7 @@ use super::identity::Identity;
 use super::meeting::{Meeting, withdraw};
 use super::member::LEADER_PATIENCE;
 use super::objects::{self, Ended, Next, from_json};
-use super::store::{Answer, Ask, Role, Store};
+use super::store::{Answer, Ask, FAREWELL, Role, Store};
 use super::{INTERRUPTED, Part};
 use crate::execution::{self, By, Job};
 use crate::failure::{Exit, Failure};
@@ -72,7 +72,7 @@ impl<'a> Team<'a> {
             Err(failure) => Ended::failed(failure),
         });
         let announced = team.announce(team.begun.get() + 1, &next);
-        team.store.see_off(identity.shard.of - 1);
+        team.store.see_off(identity.shard.of - 1, FAREWELL);
         team.store.close(announced.is_ok());
         ended.and_then(|exit| announced.map(|()| exit))
     }
@@ -110,7 +110,8 @@ impl<'a> Team<'a> {
     ) -> Result<Exit, Failure> {
         loop {
             let number = self.begun.get() + 1;
-            match self.next()? {
+            let next = self.next();
+            match next.inspect_err(|failure| self.withdraw(number, failure))? {
                 Some(Next::Load(step)) => {
                     self.begun.set(number);
                     let part = plan_of(step)

@@ -23,7 +23,7 @@ use super::{Answer, LONGEST, answer};
 use crate::console;
 
 /// How long shard 0 stays for the others to learn of the end.
-const FAREWELL: Duration = Duration::from_secs(20);
+pub(in crate::shards) const FAREWELL: Duration = Duration::from_secs(20);
 
 /// A peer that shows no token within this time is left alone.
 const HELLO: Duration = Duration::from_secs(10);
@@ -73,14 +73,14 @@ impl Host {
         Ok(Host { folder, serving })
     }
 
-    /// Returns once the others, so many, have come and gone, or had the time to: they learn of the run's end here.
-    pub(super) fn see_off(&self, others: u64) {
+    /// Returns once the others, so many, have come and gone, or had `patience`: they learn of the run's end here.
+    pub(super) fn see_off(&self, others: u64, patience: Duration) {
         const TURN: Duration = Duration::from_millis(50);
         let mut waited = Duration::ZERO;
         let Serving { open, came, .. } = &self.serving;
         let is_awaited =
             || open.load(Ordering::Relaxed) > 0 || came.load(Ordering::Relaxed) < others;
-        while is_awaited() && waited < FAREWELL {
+        while is_awaited() && waited < patience {
             thread::sleep(TURN);
             waited += TURN;
         }
