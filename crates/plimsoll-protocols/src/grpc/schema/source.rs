@@ -221,7 +221,8 @@ fn too_deep(tokens: &[(Token<'_>, Range<usize>)]) -> Option<usize> {
     None
 }
 
-/// The words and signs of a source, without its comments.
+/// The words and signs of a source, without its comments. Where they are broken, they end as the compiler has them end,
+/// which goes on reading.
 fn tokens(text: &str) -> Vec<(Token<'_>, Range<usize>)> {
     let bytes = text.as_bytes();
     let mut found = Vec::new();
@@ -234,14 +235,17 @@ fn tokens(text: &str) -> Vec<(Token<'_>, Range<usize>)> {
     while at < bytes.len() {
         let start = at;
         match bytes[at] {
+            b'#' => at = until(at, &|i| bytes[i] == b'\n'),
             b'/' if bytes[at..].starts_with(b"//") => at = until(at, &|i| bytes[i] == b'\n'),
-            b'/' if bytes[at..].starts_with(b"/*") => {
-                at = (until(at + 2, &|i| bytes[i..].starts_with(b"*/")) + 2).min(bytes.len());
-            }
+            b'/' if bytes[at..].starts_with(b"/*") => at += length_of_comment(&bytes[at..]),
             quote @ (b'"' | b'\'') => {
                 at += 1;
-                while at < bytes.len() && bytes[at] != quote {
-                    at += if bytes[at] == b'\\' { 2 } else { 1 };
+                while at < bytes.len() && bytes[at] != quote && bytes[at] != b'\n' {
+                    at += match bytes[at..] {
+                        [b'\\', b'\n', ..] | [b'\\'] => 1,
+                        [b'\\', ..] => 2,
+                        _ => 1,
+                    };
                 }
                 at = (at + 1).min(bytes.len());
                 // An escape at the end of a broken source may end within a character.
@@ -263,4 +267,24 @@ fn tokens(text: &str) -> Vec<(Token<'_>, Range<usize>)> {
         }
     }
     found
+}
+
+/// The bytes of the comment in `/*` and `*/` that `source` begins with. A comment within it belongs to it; of one that
+/// does not end, the last end within it is the end.
+fn length_of_comment(source: &[u8]) -> usize {
+    let (mut depth, mut at, mut last) = (0, 0, source.len());
+    while at < source.len() {
+        match source[at..] {
+            [b'/', b'*', ..] => (depth, at) = (depth + 1, at + 2),
+            [b'*', b'/', ..] => {
+                (depth, at) = (depth - 1, at + 2);
+                last = at;
+                if depth == 0 {
+                    break;
+                }
+            }
+            _ => at += 1,
+        }
+    }
+    last
 }

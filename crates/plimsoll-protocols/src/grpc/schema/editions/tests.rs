@@ -92,6 +92,18 @@ fn messages_nested_too_deeply_are_refused() {
             }
         }
     }
+    // What is broken, or no proto3, is read on.
+    for broken in [
+        "syntax = \"proto3\"; option a = \"",
+        "syntax = \"proto3\"; option a = '\\",
+        "syntax = \"proto3\"; # don't",
+        "syntax = \"proto3\"; /* /* */",
+        "edition = \"2023\"; # don't",
+    ] {
+        let refused = read(broken, "message A { ", "", 20_000).unwrap_err();
+        let refused = refused.to_string();
+        assert!(refused.contains("nested more than"), "{broken}: {refused}");
+    }
     // Values of options are read as deep as they are.
     let option = "syntax = \"proto3\"; option (a) = {";
     let refused = read(option, "a {", "", 20_000).unwrap_err().to_string();
