@@ -20,8 +20,10 @@ pub(super) fn lines(board: &Board, area: Rect) -> Vec<Line<'static>> {
         true => beside(&figures, width),
         false => figures,
     });
-    let is_cut = rows.len() > height;
-    rows.truncate(height);
+    // Objectives without a row of their own are counted in one.
+    let room = height - usize::from(judged > 0 && height > 1);
+    let is_cut = rows.len() > room;
+    rows.truncate(room);
     if let Some(last) = rows.last_mut().filter(|_| is_cut) {
         *last = format!("{} …", shortened(last, width.saturating_sub(2)));
     }

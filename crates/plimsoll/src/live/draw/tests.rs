@@ -218,6 +218,9 @@ fn nothing_is_cut_without_a_mark_where_there_are_only_lines() {
     let words: Vec<&str> = wide.split_whitespace().collect();
     for (width, height) in (24..60).flat_map(|w| (1..40).map(move |h| (w, h))) {
         let text = frame(&board, &[], width, height);
+        let is_said = |judged: &Judged| text.contains(&judged.objective);
+        let is_counted = text.contains("objective") || board.objectives.iter().all(is_said);
+        assert!(height == 1 || is_counted, "{width} × {height}:\n{text}");
         for line in text.lines() {
             let last = line.split_whitespace().last().unwrap_or("…");
             let is_whole = line.split_whitespace().all(|word| words.contains(&word));
