@@ -1,4 +1,4 @@
-//! A ladder on the terminal: each rung's figures, and what it adds to the others.
+//! A ladder: each rung's figures, and what it adds to the others, as the terminal and Markdown have them.
 
 mod bill;
 mod notes;
@@ -250,7 +250,6 @@ pub fn groups(ladder: &LadderRecord) -> Vec<Group> {
 }
 
 /// How the rungs were measured.
-/// How it was measured.
 pub(crate) fn how(ladder: &LadderRecord) -> String {
     let rungs = plural(ladder.rungs.len() as u64, "rung");
     let rounds = match &ladder.turns {

@@ -222,7 +222,7 @@ fn table(out: &mut String, table: &Table) {
     let sides: Vec<&str> = (0..table.head.len()).map(side).collect();
     let heads = table.head.iter().map(|name| match name.as_str() {
         "" => " |".to_owned(),
-        name => format!(" {name} |"),
+        name => format!(" {} |", cell(name)),
     });
     let _ = writeln!(out, "|{}\n|{}|", heads.collect::<String>(), sides.join("|"));
     for row in &table.rows {
@@ -263,11 +263,17 @@ pub fn comparison(c: &Comparison) -> String {
 
 /// Text that stays in its cell and means nothing to Markdown or HTML.
 fn cell(text: &str) -> String {
-    text.replace('\\', "\\\\")
-        .replace('|', "\\|")
-        .replace('[', "\\[")
-        .replace('`', "\\`")
-        .replace('*', "\\*")
-        .replace('<', "&lt;")
-        .replace(['\n', '\r'], " ")
+    let mut cell = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\\' | '|' | '[' | '`' | '*' | '_' | '~' => cell.extend(['\\', c]),
+            '&' => cell.push_str("&amp;"),
+            '<' => cell.push_str("&lt;"),
+            // A name behind it would be notified.
+            '@' => cell.push_str("&#64;"),
+            '\n' | '\r' => cell.push(' '),
+            c => cell.push(c),
+        }
+    }
+    cell
 }

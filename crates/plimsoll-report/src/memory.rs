@@ -5,7 +5,7 @@ use plimsoll_model::run::memory::{KernelGrowth, MemoryGrowth, MemoryReading, Pro
 use plimsoll_model::run::{KernelMemory, MemorySummary, ProcessMemory};
 
 use crate::measures::Fact;
-use crate::quantity::{bytes, count, or_dash, signed};
+use crate::quantity::{bytes, count, or_dash, plural, signed};
 use crate::table::Table;
 
 /// How to read them.
@@ -14,8 +14,8 @@ pub(crate) const NOTE: &str = "resident: pages in memory; proportional: shared p
 /// Of how many connections it is.
 pub(crate) fn held(memory: &MemorySummary) -> Fact {
     let text = format!(
-        "{} at rest when memory was first read, {} when it was last",
-        count(memory.held.connections),
+        "{} at rest at the first reading of memory, {} at the last",
+        plural(memory.held.connections, "connection"),
         count(memory.last.connections)
     );
     Fact::new("held", text)

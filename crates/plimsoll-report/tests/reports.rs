@@ -176,7 +176,8 @@ fn plain(text: &str) -> String {
     }
     shown += rest;
     let shown = shown.replace("&lt;", "<").replace("&gt;", ">");
-    let shown = shown.replace("&quot;", "\"").replace("&amp;", "&");
+    let shown = shown.replace("&quot;", "\"").replace("&#64;", "@");
+    let shown = shown.replace("&amp;", "&");
     let shown = shown.replace('\\', "").to_lowercase();
     shown.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -240,7 +241,8 @@ fn what_the_terminal_says_the_page_and_markdown_say_too() {
         let page = html::runs(&[View::of(run.clone()).unwrap()]);
         let summary = markdown::render(std::slice::from_ref(&run));
         for sentence in handshakes {
-            assert!(summary.contains(&sentence["handshakes ".len()..]));
+            let sentence = sentence["handshakes ".len()..].to_lowercase();
+            assert!(plain(&summary).contains(&sentence), "{sentence}");
             assert!(page.contains("<td>2, 11.1 kB</td>"), "the chain");
         }
         for (kind, shown) in [("page", page), ("Markdown", summary)] {
@@ -270,6 +272,21 @@ fn what_the_terminal_says_of_many_runs_markdown_says_too() {
         missing.extend(unsaid(&report, &plain(&shown)));
     }
     assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
+fn names_mean_nothing_to_markdown() {
+    let mut record = records::turns();
+    record.rungs[1].name = "a|b <b>_x_</b> @team &lt; ~~y~~".to_owned();
+    let shown = markdown::ladder(&record);
+    let named = r"a\|b &lt;b>\_x\_&lt;/b> &#64;team &amp;lt; \~\~y\~\~";
+    assert!(shown.contains(&format!("{named} adds to ")), "{shown}");
+    let columns = |line: &str| line.replace("\\|", "").matches('|').count();
+    for (head, sides) in shown.lines().zip(shown.lines().skip(1)) {
+        if sides.starts_with("|--") {
+            assert_eq!(columns(head), columns(sides), "{head}");
+        }
+    }
 }
 
 #[test]

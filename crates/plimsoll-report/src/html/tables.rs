@@ -123,8 +123,8 @@ pub(super) fn latency(views: &[View]) -> Markup {
 
 /// What calls and connections failed with, and what was said of it.
 pub(super) fn errors(views: &[View]) -> Markup {
-    let given_up = "Calls that the end of the run cut off, or that the generator came to too late: no errors, and in no percentile.";
-    let connections = "Attempts at a connection that failed, apart from calls, the warm-up's too; the share is of all attempts.";
+    let given_up = "Calls that the end of the run cut off, or that the generator had no time to send: no errors, and in no percentile.";
+    let connections = "Failed attempts to connect, counted separately from calls and including the warm-up. The share is of all attempts.";
     html! {
         (told("Errors", "", views, errors::calls, errors::details))
         (told("Given up", given_up, views, errors::given_up, errors::details))
