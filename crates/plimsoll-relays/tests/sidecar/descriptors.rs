@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::by_itself::{as_it_is, is_run_by_itself};
 use super::http2_peer::Http2Peer;
 use super::support::try_admin_page;
-use super::upstreams::service;
+use super::upstreams::before_two_servers;
 use super::{Client, admin_page, echo_server, eventually, request, sidecar};
 
 /// Standard input, output and errors: with no more allowed, nothing can be opened.
@@ -60,21 +60,7 @@ fn a_relay_without_descriptors_names_its_own_lack() {
     if is_run_by_itself(test, as_it_is()) {
         return;
     }
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (bolt, grpc) = (echo_server(), listener.local_addr().unwrap());
-    service(listener, true);
-    let route = |name: &str, protocol: &str, upstream: SocketAddr| {
-        format!(
-            "[[route]]\nname = \"{name}\"\nprotocol = \"{protocol}\"\nlisten = \"127.0.0.1:0\"\n\
-             upstream = [\"{upstream}\"]\n"
-        )
-    };
-    let (relay, _) = sidecar(&format!(
-        "admin = \"127.0.0.1:0\"\n{}{}{}",
-        route("bolt", "bolt", bolt),
-        route("grpc", "grpc", grpc),
-        route("tcp", "tcp", bolt),
-    ));
+    let (relay, bolt, grpc) = before_two_servers();
     let at = |place: usize| relay.listening()[place].1.tcp().unwrap();
     // What the servers need themselves, they have before they answer.
     let mut direct = Client::connect(bolt);

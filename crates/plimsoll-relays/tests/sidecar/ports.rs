@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use plimsoll_engine::Address;
@@ -12,8 +12,8 @@ use plimsoll_protocols::serving::runtime;
 use super::by_itself::{is_run_by_itself, with_a_network};
 use super::descriptors::bus_lacks;
 use super::http2_peer::Http2Peer;
-use super::upstreams::service;
-use super::{Client, admin_page, echo_server, eventually, request, sidecar};
+use super::upstreams::before_two_servers;
+use super::{Client, admin_page, eventually, request};
 
 const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 
@@ -35,21 +35,7 @@ fn a_relay_without_ports_names_its_own_lack() {
     if is_run_by_itself(test, with_a_network()) {
         return;
     }
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (bolt, grpc) = (echo_server(), listener.local_addr().unwrap());
-    service(listener, true);
-    let route = |name: &str, protocol: &str, upstream: SocketAddr| {
-        format!(
-            "[[route]]\nname = \"{name}\"\nprotocol = \"{protocol}\"\nlisten = \"127.0.0.1:0\"\n\
-             upstream = [\"{upstream}\"]\n"
-        )
-    };
-    let (relay, _) = sidecar(&format!(
-        "admin = \"127.0.0.1:0\"\n{}{}{}",
-        route("bolt", "bolt", bolt),
-        route("grpc", "grpc", grpc),
-        route("tcp", "tcp", bolt),
-    ));
+    let (relay, bolt, grpc) = before_two_servers();
     let at = |place: usize| relay.listening()[place].1.tcp().unwrap();
     let mut client = Client::connect(at(0));
     let mut streams = Http2Peer::new(TcpStream::connect(at(1)).unwrap(), true, &[]);

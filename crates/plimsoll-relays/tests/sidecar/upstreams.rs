@@ -4,6 +4,7 @@ use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
+use plimsoll_relays::sidecar::Sidecar;
 use plimsoll_wire::http2::{ErrorCode, write};
 
 use super::http2_peer::{Came, Http2Peer};
@@ -48,6 +49,26 @@ fn listener() -> (TcpListener, u16) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     (listener, port)
+}
+
+/// A sidecar with routes `bolt` and `tcp` to an echo server and `grpc` to a gRPC service; the addresses of these.
+pub(crate) fn before_two_servers() -> (Sidecar, SocketAddr, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (bolt, grpc) = (echo_server(), listener.local_addr().unwrap());
+    service(listener, true);
+    let route = |name: &str, protocol: &str, upstream: SocketAddr| {
+        format!(
+            "[[route]]\nname = \"{name}\"\nprotocol = \"{protocol}\"\nlisten = \"127.0.0.1:0\"\n\
+             upstream = [\"{upstream}\"]\n"
+        )
+    };
+    let (relay, _) = sidecar(&format!(
+        "admin = \"127.0.0.1:0\"\n{}{}{}",
+        route("bolt", "bolt", bolt),
+        route("grpc", "grpc", grpc),
+        route("tcp", "tcp", bolt),
+    ));
+    (relay, bolt, grpc)
 }
 
 #[test]
