@@ -80,11 +80,19 @@ mod tests {
 
     #[test]
     fn what_is_touched_is_seen() {
-        let before = of_processes(&Watched::own()).expect("see above");
-        let block = vec![1u8; 32 << 20];
-        let after = of_processes(&Watched::own()).expect("see above");
-        let grown = after.private_bytes - before.private_bytes.min(after.private_bytes);
-        assert!(grown >= 28 << 20, "{grown} for {}", block.len());
+        let grown = || {
+            let private = || {
+                let own = of_processes(&Watched::own()).expect("see above");
+                own.private_bytes
+            };
+            let before = private();
+            let block = std::hint::black_box(vec![1u8; 32 << 20]);
+            let after = private();
+            drop(block);
+            after.saturating_sub(before)
+        };
+        // Other tests of this process give back memory meanwhile.
+        assert!((0..100).any(|_| grown() >= 28 << 20));
     }
 
     #[test]

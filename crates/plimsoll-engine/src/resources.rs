@@ -382,7 +382,8 @@ mod tests {
     #[test]
     fn cpu_is_reported_to_the_microsecond_and_what_was_held_at_the_beginning_counts() {
         let mut meter = Meter::new(Watched::own());
-        let files: Vec<_> = (0..40).map(|_| fs::File::open("/dev/null")).collect();
+        // Far more than other tests of this process open and close meanwhile.
+        let files: Vec<_> = (0..400).map(|_| fs::File::open("/dev/null")).collect();
         meter.restart();
         drop(files);
         let end = thread_cpu() + Duration::from_millis(3);
@@ -393,7 +394,7 @@ mod tests {
         let used = meter.read().unwrap();
         // Far less than a tick, and seen.
         assert!(used.cpu_us().unwrap() >= 3_000, "{used:?}");
-        assert!(used.descriptors >= 40, "{used:?}");
+        assert!(used.descriptors >= 400, "{used:?}");
         assert!(used.rss_bytes_before.is_some_and(|bytes| bytes > 100_000));
         let later = meter.read().unwrap();
         assert!(later.descriptors < used.descriptors && later.rss_bytes_before.is_none());
