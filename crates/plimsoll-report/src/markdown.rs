@@ -17,7 +17,7 @@ use crate::{
     addresses, ends, errors, facts, lanes, measures, memory, shards, slowest, sweep, times, totals,
 };
 
-/// The summary: a table of the runs, then each run's objectives, what is wrong with it, and its figures.
+/// The summary: a table of the runs, then each run's objectives, problems and figures.
 pub fn render(runs: &[Run]) -> String {
     let mut out = String::new();
     let head = [

@@ -121,7 +121,7 @@ pub(super) fn latency(views: &[View]) -> Markup {
     section("Times", "", &content)
 }
 
-/// What calls and connections failed with, and what was said of it.
+/// The failures of calls and connections, with their details.
 pub(super) fn errors(views: &[View]) -> Markup {
     let given_up = "Calls that the end of the run cut off, or that the generator had no time to send: no errors, and in no percentile.";
     let connections = "Failed attempts to connect, counted separately from calls and including the warm-up. The share is of all attempts.";

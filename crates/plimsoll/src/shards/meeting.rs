@@ -12,16 +12,16 @@ use plimsoll_engine::Clock;
 use plimsoll_model::plan::Shard;
 
 use super::identity::{Identity, ShardFlags};
+use super::member::SOON;
 use super::objects::{self, Ended, Next, ORDERS, Orders, Withdrawal};
 use super::store::{Answer, Ask, Role, Store};
 use crate::console;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 
-/// How long a shard that fails tries to tell shard 0, and shard 0 stays for the others: one of them may not be there
-/// yet.
-const FAREWELL: Duration = Duration::from_secs(60);
-const SOON: Duration = Duration::from_millis(500);
+/// How long a shard that fails tries to report it to shard 0, and how long shard 0 waits for the others to read its
+/// own report: they may start later.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the shards of a meeting carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Meeting {
         }))
     }
 
-    /// Does `work`, which joins the others; what keeps it from that, they are told.
+    /// Does `work`, in which this shard joins the others. A failure before that is reported to them.
     ///
     /// # Errors
     /// Those of `work`.
@@ -75,7 +75,7 @@ impl Meeting {
             && problem.to_string() != failure.to_string()
         {
             console::notice(format_args!(
-                "the other shards can't be told, and wait as long as --barrier says: {problem}"
+                "this failure can't be reported to the other shards, which wait for --barrier: {problem}"
             ));
         }
         ended
@@ -151,11 +151,11 @@ impl Meeting {
             })?;
             if store.is_served() {
                 console::notice(format_args!(
-                    "shard 0 failed; it stays for {} s at most, so that the others learn why: {failure}",
-                    FAREWELL.as_secs()
+                    "shard 0 failed: {failure}; waiting up to {} s for the others to read why",
+                    PATIENCE.as_secs()
                 ));
             }
-            store.see_off(shard.of - 1, FAREWELL);
+            store.see_off(shard.of - 1, PATIENCE);
             store.close(true);
             return Ok(());
         }
@@ -168,12 +168,12 @@ impl Meeting {
         let mut told = withdraw(&folder, shard, failure);
         if told.is_err() {
             console::notice(format_args!(
-                "shard {} failed; it tries for {} s to tell shard 0, which does not answer yet: {failure}",
+                "shard {} failed: {failure}; trying for {} s to report it to shard 0, which does not answer yet",
                 shard.index,
-                FAREWELL.as_secs()
+                PATIENCE.as_secs()
             ));
         }
-        while told.is_err() && clock.now().duration_since(began) < FAREWELL {
+        while told.is_err() && clock.now().duration_since(began) < PATIENCE {
             thread::sleep(SOON);
             told = withdraw(&folder, shard, failure);
         }

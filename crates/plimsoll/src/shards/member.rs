@@ -19,8 +19,8 @@ use super::store::{Answer, Ask};
 /// How often the log is written, and orders are looked for during the load.
 pub(super) const EVERY: Duration = Duration::from_secs(1);
 
-/// How often orders are looked for before the load begins.
-const SOON: Duration = Duration::from_millis(500);
+/// How often a shard looks for what it waits for before the load begins.
+pub(super) const SOON: Duration = Duration::from_millis(500);
 
 /// A store that fails for so long is given up.
 pub(super) const STORE_PATIENCE: Duration = Duration::from_secs(120);

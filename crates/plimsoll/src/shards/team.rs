@@ -6,7 +6,6 @@
 
 use std::cell::Cell;
 use std::thread;
-use std::time::Duration;
 
 use plimsoll_engine::Clock;
 use plimsoll_engine::worker::StopLevel;
@@ -18,16 +17,13 @@ use serde::de::DeserializeOwned;
 
 use super::identity::Identity;
 use super::meeting::{Meeting, withdraw};
-use super::member::LEADER_PATIENCE;
+use super::member::{LEADER_PATIENCE, SOON};
 use super::objects::{self, Ended, Next, from_json};
 use super::store::{Answer, Ask, FAREWELL, Role, Store};
 use super::{INTERRUPTED, Part};
 use crate::execution::{self, By, Job};
 use crate::failure::{Exit, Failure};
 use crate::process::Process;
-
-/// How often shards look for what comes next.
-const SOON: Duration = Duration::from_millis(500);
 
 /// This process among the shards of a series.
 pub(crate) struct Team<'a> {

@@ -32,8 +32,13 @@ fn verdict(why: Why) -> Verdict {
     let (http_status, text) = match why {
         Why::Busy => ("503", "sidecar: too many calls in flight (max_in_flight)"),
         Why::NoUpstream => ("503", "sidecar: no upstream can be reached"),
-        // Said in full below.
-        Why::Lack(_) => ("503", ""),
+        Why::Lack(lack) => {
+            return Verdict {
+                outcome: Outcome::Unavailable,
+                http_status: "503",
+                why: format!("sidecar: no connection upstream: {lack}").into(),
+            };
+        }
         Why::Cut => (
             "502",
             "sidecar: the upstream's connection ended with the call in flight",
@@ -49,10 +54,7 @@ fn verdict(why: Why) -> Verdict {
             _ => Outcome::Unavailable,
         },
         http_status,
-        why: match why {
-            Why::Lack(lack) => format!("sidecar: no connection upstream: {lack}").into(),
-            _ => text.into(),
-        },
+        why: text.into(),
     }
 }
 

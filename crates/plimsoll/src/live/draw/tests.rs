@@ -230,7 +230,7 @@ fn nothing_is_cut_without_a_mark_where_there_are_only_lines() {
             );
         }
     }
-    // Where there are rows, all is said.
+    // With enough rows, nothing is left out.
     for width in [40, 59] {
         let text = frame(&board, &[], width, 20);
         let said = text.split_whitespace().collect::<Vec<_>>().join(" ");
