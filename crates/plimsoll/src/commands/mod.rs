@@ -251,6 +251,10 @@ fn carry_out(
         if let Some(wanted) = cli.telemetry.as_deref().filter(|_| leads) {
             telemetry::start(wanted)?;
         }
+        let stop = stopped_by_signals(loads)?;
+        if let Some(meeting) = meeting {
+            meeting.heed(&stop);
+        }
         Ok(Process {
             progress: match cli.quiet {
                 true => Style::None,
@@ -258,7 +262,7 @@ fn carry_out(
             },
             verbose: cli.verbose,
             trace: cli.trace,
-            stop: stopped_by_signals(loads)?,
+            stop,
             made: made.clone(),
             origins: origins.clone(),
             environment: environment.clone(),

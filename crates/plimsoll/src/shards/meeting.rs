@@ -4,11 +4,12 @@
 //! Invariant: whatever ends a command before its shard has joined the run, its plan, a file, a name, is known to shard
 //! 0, and by that to all. From then on the run itself says what becomes of its shards ([`super::leader`]).
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_engine::Clock;
+use plimsoll_engine::worker::StopLevel;
+use plimsoll_engine::{Clock, Stop};
 use plimsoll_model::plan::Shard;
 
 use super::identity::{Identity, ShardFlags};
@@ -38,6 +39,8 @@ pub(crate) struct Meeting {
     /// The run's folder, once it was opened.
     store: OnceCell<Store>,
     joined: Cell<bool>,
+    /// Once signals are listened for.
+    stop: RefCell<Stop>,
 }
 
 impl Meeting {
@@ -56,6 +59,7 @@ impl Meeting {
             loads,
             store: OnceCell::new(),
             joined: Cell::new(false),
+            stop: RefCell::new(Stop::new()),
         }))
     }
 
@@ -79,6 +83,11 @@ impl Meeting {
             ));
         }
         ended
+    }
+
+    /// Where `stop` asks for an end at once, nothing is waited for any more.
+    pub(crate) fn heed(&self, stop: &Stop) {
+        self.stop.replace(stop.clone());
     }
 
     /// Nobody waits for this shard.
@@ -155,7 +164,7 @@ impl Meeting {
                     PATIENCE.as_secs()
                 ));
             }
-            store.see_off(shard.of - 1, PATIENCE);
+            store.see_off(shard.of - 1, PATIENCE, &self.stop.borrow());
             store.close(true);
             return Ok(());
         }
@@ -173,7 +182,8 @@ impl Meeting {
                 PATIENCE.as_secs()
             ));
         }
-        while told.is_err() && clock.now().duration_since(began) < PATIENCE {
+        let is_asked_to_end = || self.stop.borrow().level() == StopLevel::Now;
+        while told.is_err() && !is_asked_to_end() && clock.now().duration_since(began) < PATIENCE {
             thread::sleep(SOON);
             told = withdraw(&folder, shard, failure);
         }

@@ -92,7 +92,7 @@ pub(crate) fn execute(
         ),
         Role::Member => part.follow(),
     };
-    store.see_off(identity.shard.of - 1, FAREWELL);
+    store.see_off(identity.shard.of - 1, FAREWELL, &process.stop);
     store.close(ended.is_ok());
     ended
 }

@@ -19,6 +19,7 @@ use object_store::path::Path;
 use object_store::{
     ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, RetryConfig,
 };
+use plimsoll_engine::Stop;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 
@@ -163,10 +164,10 @@ impl Store {
     }
 
     /// The run is over and known to be: returns once the others, so many, could learn it, where they learn it
-    /// from this process, or had `patience`.
-    pub(super) fn see_off(&self, others: u32, patience: Duration) {
+    /// from this process, or had `patience`, or `stop` asks for an end at once.
+    pub(super) fn see_off(&self, others: u32, patience: Duration, stop: &Stop) {
         if let Some(host) = &self.host {
-            host.see_off(others.into(), patience);
+            host.see_off(others.into(), patience, stop);
         }
     }
 

@@ -68,7 +68,8 @@ impl<'a> Team<'a> {
             Err(failure) => Ended::failed(failure),
         });
         let announced = team.announce(team.begun.get() + 1, &next);
-        team.store.see_off(identity.shard.of - 1, FAREWELL);
+        team.store
+            .see_off(identity.shard.of - 1, FAREWELL, &process.stop);
         team.store.close(announced.is_ok());
         ended.and_then(|exit| announced.map(|()| exit))
     }

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use object_store::ObjectStore;
 use object_store::path::Path;
+use plimsoll_engine::Stop;
+use plimsoll_engine::worker::StopLevel;
 use plimsoll_protocols::serving::Link;
 use plimsoll_protocols::serving::accepting::{Serve, accept};
 use tempfile::TempDir;
@@ -73,14 +75,15 @@ impl Host {
         Ok(Host { folder, serving })
     }
 
-    /// Returns once the others, so many, have come and gone, or had `patience`: they learn of the run's end here.
-    pub(super) fn see_off(&self, others: u64, patience: Duration) {
+    /// Returns once the others, so many, have come and gone, or had `patience`, or `stop` asks for an end at
+    /// once: they learn of the run's end here.
+    pub(super) fn see_off(&self, others: u64, patience: Duration, stop: &Stop) {
         const TURN: Duration = Duration::from_millis(50);
         let mut waited = Duration::ZERO;
         let Serving { open, came, .. } = &self.serving;
         let is_awaited =
             || open.load(Ordering::Relaxed) > 0 || came.load(Ordering::Relaxed) < others;
-        while is_awaited() && waited < patience {
+        while is_awaited() && waited < patience && stop.level() != StopLevel::Now {
             thread::sleep(TURN);
             waited += TURN;
         }
