@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
-use clap::{ArgAction, ArgMatches, Command, FromArgMatches};
+use clap::{ArgAction, ArgMatches, Command};
 
 use crate::commands::{self, Cli};
 use crate::console;
@@ -30,21 +30,12 @@ pub(crate) fn parse(
         failure.exit()
     };
     let typed = words::ours(typed.into_iter().collect()).map_err(reported)?;
-    let mut stand_ins = BTreeMap::new();
-    let mut command = with_stand_ins(commands::command(), "", environment, &mut stand_ins);
-    let own = |word: &&OsString| *word != "--";
-    if typed.iter().take_while(own).any(|word| word == "-h") {
-        command = help::short(command);
+    if let Ok(parsed) = read(commands::command_of(&typed), &typed, environment) {
+        variables::check(environment).map_err(reported)?;
+        return Ok(parsed);
     }
-    let parsed = command.try_get_matches_from_mut(typed).and_then(|matches| {
-        check_places(&matches)?;
-        let cli = Cli::from_arg_matches(&matches)?;
-        Ok((cli, origins(&command, &matches, &stand_ins)))
-    });
-    if parsed.is_ok() {
-        variables::check(&command, environment).map_err(reported)?;
-    }
-    parsed.map_err(|error| {
+    // Help lists all commands, and an error suggests one of them.
+    read(commands::command(), &typed, environment).map_err(|(error, stand_ins)| {
         let _ = error.print();
         if let Some(variable) = blamed_variable(&error, &stand_ins, environment) {
             console::notice(format_args!(
@@ -57,6 +48,27 @@ pub(crate) fn parse(
             Exit::Done
         }
     })
+}
+
+/// # Errors
+/// Help, version and mistakes, with the values that stood in for flags.
+fn read(
+    command: Command,
+    typed: &[OsString],
+    environment: &Environment,
+) -> Result<(Cli, Origins), (clap::Error, StandIns)> {
+    let mut stand_ins = BTreeMap::new();
+    let mut command = with_stand_ins(command, "", environment, &mut stand_ins);
+    let own = |word: &&OsString| *word != "--";
+    if typed.iter().take_while(own).any(|word| word == "-h") {
+        command = help::short(command);
+    }
+    let parsed = command.try_get_matches_from_mut(typed).and_then(|matches| {
+        check_places(&matches)?;
+        let cli = Cli::of(&matches)?;
+        Ok((cli, origins(&command, &matches, &stand_ins)))
+    });
+    parsed.map_err(|error| (error, stand_ins))
 }
 
 /// A flag typed before a command's own command would mean nothing to it.
@@ -186,6 +198,18 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         command().debug_assert();
+    }
+
+    #[test]
+    fn a_command_is_read_by_itself_as_it_is_among_all() {
+        for mut among in command().get_subcommands().cloned() {
+            let words = ["plimsoll", among.get_name()].map(OsString::from);
+            let alone = commands::command_of(&words);
+            let alone: Vec<&Command> = alone.get_subcommands().collect();
+            assert_eq!(alone.len(), 1, "{}", among.get_name());
+            let help = alone[0].clone().render_long_help().to_string();
+            assert_eq!(help, among.render_long_help().to_string());
+        }
     }
 
     #[test]

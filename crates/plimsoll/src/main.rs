@@ -72,15 +72,15 @@ fn run() -> Result<Exit, Failure> {
         Ok(parsed) => parsed,
         Err(exit) => return Ok(exit),
     };
-    if cli.quiet {
+    if cli.messages.quiet {
         console::keep_quiet();
     }
     // Connections and decisions with --verbose; frames and TLS events with --trace.
-    let level = match (cli.trace, cli.verbose) {
+    let level = match (cli.messages.trace, cli.messages.verbose) {
         (true, _) => LevelFilter::TRACE,
         (_, true) => LevelFilter::DEBUG,
         _ => LevelFilter::WARN,
     };
-    logging::start(level, cli.log_format);
+    logging::start(level, cli.messages.log_format);
     commands::execute(cli, &origins, &environment)
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use clap::Command;
 
+use crate::commands;
 use crate::environment::Environment;
 use crate::failure::Failure;
 use crate::stopping::END_WITH_INPUT;
@@ -18,16 +19,17 @@ const METADATA: &str = "PLIMSOLL_METADATA_";
 
 /// # Errors
 /// A variable `PLIMSOLL_…` that stands for no flag of any command.
-pub(crate) fn check(command: &Command, environment: &Environment) -> Result<(), Failure> {
+pub(crate) fn check(environment: &Environment) -> Result<(), Failure> {
+    let may_be_a_flags = |name: &&str| {
+        name.starts_with(PREFIX) && !name.starts_with(METADATA) && !is_a_clusters(name)
+    };
+    let mut ours = environment.names().filter(may_be_a_flags).peekable();
+    if ours.peek().is_none() {
+        return Ok(());
+    }
     let mut known = BTreeSet::from(OTHERS.map(str::to_owned));
-    collect(command, &mut known);
-    let unknown = environment.names().find(|name| {
-        name.starts_with(PREFIX)
-            && !known.contains(*name)
-            && !name.starts_with(METADATA)
-            && !is_a_clusters(name)
-    });
-    let Some(unknown) = unknown else {
+    collect(&commands::command(), &mut known);
+    let Some(unknown) = ours.find(|name| !known.contains(*name)) else {
         return Ok(());
     };
     let near = known
@@ -63,11 +65,10 @@ fn is_a_clusters(name: &str) -> bool {
 mod tests {
 
     use super::*;
-    use crate::commands;
 
     fn error_of(name: &str) -> Option<String> {
         let environment = Environment::of(&[(name, "1")]);
-        let failure = check(&commands::command(), &environment).err()?;
+        let failure = check(&environment).err()?;
         Some(failure.to_string())
     }
 

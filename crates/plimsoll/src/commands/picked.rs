@@ -27,10 +27,20 @@ pub(crate) struct Picked<T: Listed> {
     pub(super) shared: T::Shared,
 }
 
-fn command<T: Listed>(of: &T) -> Command {
+pub(super) fn command<T: Listed>(of: &T) -> Command {
     let command = of.command();
     let about = command.get_about().cloned().unwrap_or_default();
     T::Shared::augment_args(command).about(about)
+}
+
+impl<T: Listed> Picked<T> {
+    pub(super) fn new(of: &'static T, typed: &ArgMatches) -> Result<Picked<T>, Error> {
+        Ok(Picked {
+            of,
+            typed: typed.clone(),
+            shared: T::Shared::from_arg_matches(typed)?,
+        })
+    }
 }
 
 impl<T: Listed> Subcommand for Picked<T> {
@@ -54,11 +64,7 @@ impl<T: Listed> FromArgMatches for Picked<T> {
             Some((of, typed))
         });
         let (of, typed) = chosen.ok_or_else(|| Error::new(ErrorKind::MissingSubcommand))?;
-        Ok(Picked {
-            of,
-            typed: typed.clone(),
-            shared: T::Shared::from_arg_matches(typed)?,
-        })
+        Picked::new(of, typed)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
