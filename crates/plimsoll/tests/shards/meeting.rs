@@ -1,6 +1,7 @@
 //! A shard that fails on its way to the others: nobody waits for it until the barrier.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Child;
 use std::thread;
@@ -214,6 +215,33 @@ fn an_interrupted_shard_can_be_left_without_shard_0() {
         printed.contains("shard 1 of 3: it was interrupted"),
         "{printed}"
     );
+}
+
+/// Who reports a failure waits a minute for those who are to learn of it, or for two signals.
+#[test]
+fn a_shard_that_failed_can_be_left_without_the_others() {
+    let place = place();
+    for (failing, said) in [
+        (0, "waiting up to"),
+        (1, "to report it to shard 0, which does not answer yet"),
+    ] {
+        // At an address of its own each, where nobody else comes.
+        let mut shards = [(); 2].map(|()| {
+            let nowhere = ["--ca", "nowhere.crt"];
+            let mut shard = start(&place, &Meeting::leader(), RUN, failing, &nowhere);
+            let mut lines = BufReader::new(shard.stderr.take().unwrap()).lines();
+            assert!(lines.any(|line| line.unwrap().contains(said)), "{failing}");
+            (shard, lines)
+        });
+        let [(left, _), (waiting, _)] = &mut shards;
+        // One of each: two alike may arrive as one.
+        signal(left, Signal::INT);
+        signal(left, Signal::TERM);
+        wait(left);
+        assert_eq!(waiting.try_wait().unwrap(), None, "{failing}");
+        waiting.kill().unwrap();
+        waiting.wait().unwrap();
+    }
 }
 
 #[test]
