@@ -22,6 +22,7 @@ mod flag_names;
 mod help;
 mod lanes;
 mod launching;
+mod listening;
 mod live;
 mod load_flags;
 mod logging;

@@ -11,7 +11,6 @@ pub(crate) mod find;
 pub(crate) mod import;
 pub(crate) mod kubernetes;
 pub(crate) mod ladder;
-mod listening;
 pub(crate) mod man;
 pub(crate) mod merge;
 pub(crate) mod payload;

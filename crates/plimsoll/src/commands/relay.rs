@@ -19,12 +19,12 @@ use super::conclusion::conclude;
 use super::renewing;
 use super::secret::{SecretFlags, Without};
 use super::tls_flags::ServerTlsFlags;
-use crate::commands::listening::listening_address;
 use crate::console;
 use crate::descriptors;
 use crate::documents::Json;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
+use crate::listening::listening_address;
 use crate::processor;
 use crate::stopping::{self, CALLS_MAY_END, Wish, until_stopped};
 

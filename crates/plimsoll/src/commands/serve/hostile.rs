@@ -7,12 +7,12 @@ use plimsoll_engine::Address;
 use plimsoll_model::spec::suggest;
 use plimsoll_protocols::hostile::{self, Behaviour, Hostile, Listening, Wire};
 
-use crate::commands::listening::listening_address;
 use crate::commands::tls_flags::ServerTlsFlags;
 use crate::console;
 use crate::descriptors;
 use crate::documents::Json;
 use crate::failure::{Exit, Failure};
+use crate::listening::listening_address;
 use crate::stopping;
 
 /// Misbehaves on purpose, to test clients: a list of named behaviours, a port for each.

@@ -10,12 +10,12 @@ use plimsoll_protocols::serving::reference::Counted;
 use plimsoll_protocols::serving::{Bound, Listen, Reserved, TicketSeed};
 
 use crate::commands::conclusion;
-use crate::commands::listening::listening_address;
 use crate::commands::tls_flags::ServerTlsFlags;
 use crate::defects;
 use crate::descriptors;
 use crate::documents::Json;
 use crate::failure::Failure;
+use crate::listening::listening_address;
 
 #[derive(Debug, Args)]
 pub(crate) struct ListenFlags {

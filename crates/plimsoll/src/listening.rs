@@ -12,7 +12,7 @@ use crate::failure::Failure;
 ///
 /// # Errors
 /// When it is no address.
-pub(super) fn listening_address(flag: &str, typed: &str) -> Result<Address, Failure> {
+pub(crate) fn listening_address(flag: &str, typed: &str) -> Result<Address, Failure> {
     let wrong = |problem: String| {
         Failure::usage(
             format_args!("{flag}: {problem}"),
