@@ -1,4 +1,4 @@
-//! Where servers and relays listen.
+//! Where servers, relays and telemetry listen.
 
 use std::net::SocketAddr;
 
@@ -13,18 +13,23 @@ use crate::failure::Failure;
 /// # Errors
 /// When it is no address.
 pub(crate) fn listening_address(flag: &str, typed: &str) -> Result<Address, Failure> {
-    let wrong = |problem: String| {
-        Failure::usage(
-            format_args!("{flag}: {problem}"),
-            "write HOST:PORT, such as 127.0.0.1:50051 or [::]:50051; port 0 takes any free one; or unix:/PATH",
-        )
-    };
-    if let Some(socket) = UnixSocket::parse(typed) {
-        return socket.map(Address::Unix).map_err(wrong);
+    let help = "write HOST:PORT, such as 127.0.0.1:50051 or [::]:50051; port 0 takes any free one; or unix:/PATH";
+    match UnixSocket::parse(typed) {
+        Some(socket) => socket
+            .map(Address::Unix)
+            .map_err(|e| Failure::usage(format_args!("{flag}: {e}"), help)),
+        None => tcp_address(flag, typed, help).map(Address::Tcp),
     }
+}
+
+/// The same where it must be a port.
+///
+/// # Errors
+/// When it is none, with `help`.
+pub(crate) fn tcp_address(flag: &str, typed: &str, help: &str) -> Result<SocketAddr, Failure> {
+    let wrong = |problem: String| Failure::usage(format_args!("{flag}: {problem}"), help);
     let addresses = look_up(typed).map_err(|e| wrong(format!("`{typed}`: {e}")))?;
     // Where a name has both kinds of address, the older one is what others expect.
     let first = addresses.into_iter().min_by_key(SocketAddr::is_ipv6);
-    let first = first.ok_or_else(|| wrong(format!("`{typed}` has no address")))?;
-    Ok(Address::Tcp(first))
+    first.ok_or_else(|| wrong(format!("`{typed}` has no address")))
 }

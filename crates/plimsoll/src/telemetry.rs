@@ -5,7 +5,7 @@
 //! the next post, since all figures are sums since the beginning.
 
 use std::collections::BTreeMap;
-use std::net::{TcpListener, ToSocketAddrs};
+use std::net::TcpListener;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -25,6 +25,7 @@ use tokio::sync::watch;
 
 use crate::console;
 use crate::failure::{Failure, chain};
+use crate::listening::tcp_address;
 use crate::reporter::Reporter;
 use crate::threads;
 
@@ -172,13 +173,8 @@ impl Wanted {
             }
             return Ok(Wanted::Posts(url));
         }
-        let addresses = typed.to_socket_addrs().ok();
-        let Some(address) = addresses.and_then(|mut all| all.next()) else {
-            return Err(Failure::usage(
-                format_args!("--telemetry: `{typed}` is no address"),
-                "write HOST:PORT, such as 127.0.0.1:9464, or the URL of an OTLP collector",
-            ));
-        };
+        let help = "write HOST:PORT, such as 127.0.0.1:9464, or the URL of an OTLP collector";
+        let address = tcp_address("--telemetry", typed, help)?;
         let listener = TcpListener::bind(address).and_then(|listener| {
             listener.set_nonblocking(true)?;
             console::notice(format_args!(

@@ -193,12 +193,18 @@ fn a_collector_that_is_gone_does_not_end_a_run() {
 #[test]
 fn what_is_no_place_is_said_before_the_load() {
     let place = Place::new();
-    let ended = place.run(&load("grpc://127.0.0.1:1", "nowhere", "1s"));
-    assert_eq!(ended.status.code(), Some(2));
-    assert!(
-        text(&ended.stderr).contains("--telemetry: "),
-        "{}",
-        text(&ended.stderr)
-    );
-    assert!(!place.path("run").exists());
+    for (wrong, why) in [
+        ("nowhere", "--telemetry: `nowhere`: invalid socket address"),
+        (
+            "name.invalid:9464",
+            "--telemetry: `name.invalid:9464`: failed to lookup address",
+        ),
+    ] {
+        let ended = place.run(&load("grpc://127.0.0.1:1", wrong, "1s"));
+        assert_eq!(ended.status.code(), Some(2));
+        let said = text(&ended.stderr);
+        assert!(said.contains(why), "{said}");
+        assert!(said.contains("write HOST:PORT"), "{said}");
+        assert!(!place.path("run").exists());
+    }
 }
