@@ -109,7 +109,10 @@ class Path:
         return total / TICK
 
     def memory(self):
-        """Of the largest of its relays. Bytes."""
+        """Of the largest of its relays. Bytes.
+
+        Of a binary that has just been written more is mapped, up to 3 MB, since the page cache has it in larger pieces.
+        """
         sizes = [0]
         for pid in self.pids:
             for line in pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
