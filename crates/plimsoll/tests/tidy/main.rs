@@ -201,6 +201,33 @@ fn the_architecture_page_shows_the_tree_that_is_there() {
 }
 
 #[test]
+fn the_walk_through_the_source_names_functions_that_are_there() {
+    let page = read("ARCHITECTURE.md");
+    let walk = page
+        .split_once("## A walk")
+        .expect("ARCHITECTURE.md has a section 'A walk …'")
+        .1;
+    let walk = walk.split("\n## ").next().unwrap_or_default();
+    let mut arrows = 0;
+    for row in walk.lines().filter(|line| line.contains("](crates/")) {
+        let file = row.split("](").nth(1).and_then(|it| it.split(')').next());
+        let file = file.expect("a link");
+        let (source, functions) = (read(file), row.rsplit('|').nth(1).unwrap_or_default());
+        let names: Vec<&str> = functions.split('`').skip(1).step_by(2).collect();
+        assert!(!names.is_empty(), "no function: {row}");
+        for name in names {
+            let name = name.rsplit("::").next().unwrap_or(name);
+            assert!(
+                source.contains(&format!("fn {name}(")) || source.contains(&format!("fn {name}<")),
+                "ARCHITECTURE.md: {file} has no function {name}"
+            );
+        }
+        arrows += 1;
+    }
+    assert!(arrows > 8, "{arrows} arrows: is the table there?");
+}
+
+#[test]
 fn links_lead_somewhere() {
     let (mut broken, mut checked) = (Vec::new(), 0);
     for file in markdown() {
