@@ -5,6 +5,9 @@
 //! [`crate::Plan`] of it, with every default; [`Spec::filled_in`] writes the plan back as
 //! the TOML that a run directory keeps. The binary calls all three.
 //!
+//! Sections with flags define them, too: what stands above a key is the help of its flag, and further paragraphs
+//! are for plans alone.
+//!
 //! Paths in a spec are relative to the current directory.
 
 mod arrivals;
@@ -38,6 +41,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::{ArgAction, Args};
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
@@ -134,126 +138,214 @@ impl Spec {
 }
 
 /// How the link is secured.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+// What has no flag here has one of every command that connects to a server, and not of loads alone.
+#[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[command(next_help_heading = "TLS", next_display_order = 1000)]
 pub struct TlsSpec {
     /// Trusted CA certificates (PEM or DER), or the server's own. Default: the system's trust store.
+    #[arg(skip)]
     pub ca: Option<PathBuf>,
     /// Fingerprints of the server certificates to take, `sha256:…`; neither their names nor who
     /// signed them matters. In place of `ca`.
+    #[arg(skip)]
     pub pin: Option<Vec<String>>,
     /// Accept any server certificate. In place of `ca` and `pin`. Default false.
+    #[arg(skip)]
     pub insecure: Option<bool>,
     /// Lists of revoked certificates (CRL, PEM or DER) of every issuer in the server's chain. Default:
     /// revocation is not checked.
+    #[arg(skip)]
     pub crl: Option<PathBuf>,
     /// Client certificate chain (PEM), for mutual TLS.
+    #[arg(skip)]
     pub cert: Option<PathBuf>,
     /// Its private key (PEM).
+    #[arg(skip)]
     pub key: Option<PathBuf>,
     /// The name to check the certificate against. Default: the target's host.
+    #[arg(skip)]
     pub server_name: Option<String>,
-    /// Versions of TLS: `"1.3"`, `"1.2"`. Default 1.3.
+    /// A version of TLS to offer, 1.3 or 1.2; may be given again [default: 1.3].
+    ///
+    /// In a plan they are a list.
+    #[arg(id = "tls_version", long = "tls-version", value_name = "VERSION")]
     pub versions: Option<Vec<String>>,
-    /// Cipher suites by their names in the IANA registry. Default: all of the versions.
+    /// A cipher suite to offer, such as TLS_AES_128_GCM_SHA256; may be given again.
+    ///
+    /// In a plan they are a list, by their names in the IANA registry. Default: all of the versions.
+    #[arg(id = "suite", long, value_name = "SUITE")]
     pub suites: Option<Vec<String>>,
-    /// Key-exchange groups, the preferred one first. Default X25519MLKEM768, X25519, secp256r1,
-    /// secp384r1.
+    /// A key-exchange group to offer, such as X25519; may be given again.
+    ///
+    /// In a plan they are a list, the preferred one first. Default X25519MLKEM768, X25519, secp256r1, secp384r1.
+    #[arg(id = "group", long, value_name = "GROUP")]
     pub groups: Option<Vec<String>>,
-    /// Resume sessions from tickets. Default false: every handshake is a full one.
+    /// Resume TLS sessions from tickets.
+    ///
+    /// Default false: every handshake is a full one.
+    #[arg(long, action = ArgAction::SetTrue)]
     pub resume: Option<bool>,
-    /// This part of the new connections makes a full handshake, `"10%"`, and the others resume
-    /// sessions. Default: `resume` applies to all.
+    /// This part of new connections makes a full handshake, "10%", and the others resume
+    /// sessions.
+    ///
+    /// Default: `resume` applies to all.
+    #[arg(long, value_name = "PERCENT")]
     pub full: Option<String>,
-    /// Send requests with the first bytes of a resumed session (0-RTT), where the server's
-    /// ticket allows it. Whoever records them can replay them. Default false.
+    /// Send requests with the first bytes of a resumed session (0-RTT), where the server allows
+    /// it; needs --resume. Such requests can be replayed.
+    #[arg(long, action = ArgAction::SetTrue)]
     pub early_data: Option<bool>,
-    /// Who opens and seals records after the handshake: `"own"`, in place, or `"library"`.
-    /// Default: own.
+    /// Who opens and seals TLS records: own (in place) or library [default: own].
+    #[arg(long, value_name = "WHOSE")]
     pub records: Option<String>,
-    /// Accept compressed certificates, and compress the client's (RFC 8879). Default false.
+    /// Accept compressed certificates, and compress the client's (RFC 8879).
+    #[arg(id = "compressed_certificates", long = "compressed-certificates", action = ArgAction::SetTrue)]
     pub compressed: Option<bool>,
-    /// Append the secrets of all connections to this file, as Wireshark reads them
-    /// (SSLKEYLOGFILE). Default: nothing is written.
+    /// Append the secrets of all connections to this file, for Wireshark; SSLKEYLOGFILE is the
+    /// same. Anyone who has the file can read the traffic.
+    #[arg(long, value_name = "FILE")]
     pub key_log: Option<PathBuf>,
-    /// When the server's certificate chain is checked: `"each"` full handshake, or `"once"` a
-    /// minute for all that are shown the same. Default: each.
+    /// When to check the server's certificate chain: each full handshake, or once a minute
+    /// for all connections that are shown the same [default: each].
+    // Listed before --compressed-certificates.
+    #[arg(long, value_name = "WHEN", display_order = 1007)]
     pub chain: Option<String>,
 }
 
 /// A file of rows: the data refers to their columns as `{{row.NAME}}`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RowsSpec {
-    /// CSV with names in the first line, or a JSON object a line.
+    /// A file of rows for {{row.NAME}} in the message or query: CSV with a line of names, or a JSON object a line.
+    #[arg(id = "rows", long, value_name = "FILE", help_heading = "Call")]
     pub file: Option<PathBuf>,
-    /// Which row a call has: `"round-robin"` (the default), `"random"`, or `"unique"`: no
-    /// row is used twice.
+    /// Which row a call has: round-robin, random or unique (none twice) [default: round-robin].
+    #[arg(
+        id = "rows_order",
+        long = "rows-order",
+        value_name = "ORDER",
+        help_heading = "Call"
+    )]
     pub order: Option<String>,
 }
 
 /// How the load arrives.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[command(next_help_heading = "Load", next_display_order = 2000)]
 pub struct LoadSpec {
-    /// Open loop: `"1000/s"`, or `{ from = "0/s", to = "1000/s", over = "30s" }`.
+    /// Calls a second, whatever the target does (open loop): "1000/s".
+    ///
+    /// In a plan also `{ from = "0/s", to = "1000/s", over = "30s" }`.
+    #[arg(long)]
     pub rate: Option<RateSpec>,
     /// Open loop: one stretch after another.
+    #[arg(skip)]
     pub steps: Option<Vec<StepSpec>>,
-    /// Open loop: `"constant"` (the default) or `"poisson"`.
+    /// How arrivals are spaced: constant or poisson.
+    ///
+    /// Of an open loop. Default constant.
+    #[arg(long, value_name = "SPACING")]
     pub arrivals: Option<String>,
-    /// Closed loop: the number of clients, each with one call at a time.
+    /// The number of clients, each waiting for its answer before its next call (closed loop).
+    #[arg(long, alias = "concurrency", value_name = "N")]
     pub clients: Option<u32>,
-    /// Closed loop: a client's pause between calls. Default none.
+    /// A client's pause between its calls: "10ms".
+    ///
+    /// Default none.
+    #[arg(long, value_name = "TIME")]
     pub think: Option<Period>,
-    /// Connections kept. Default 1.
+    /// Connections kept open [default: 1].
+    #[arg(short = 'c', long, value_name = "N")]
     pub connections: Option<u32>,
     /// `"always"` (the default), or `"never"`: a new connection for every call.
+    #[arg(skip)]
     pub reuse: Option<String>,
-    /// The time before the measurement, with the same load; the totals leave it out. Default none.
+    /// Warm up for this long first, left out of the totals: "5s".
+    // Listed behind --rate-precision.
+    #[arg(long, value_name = "TIME", display_order = 2008)]
     pub warmup: Option<Period>,
-    /// How long to measure, without the warm-up.
+    /// How long to measure: "30s".
+    ///
+    /// The warm-up's time is not part of it.
+    #[arg(short = 'z', long, value_name = "TIME")]
     pub duration: Option<Period>,
     /// Stop after this many calls, not counting the warm-up's.
+    #[arg(short = 'n', long, aliases = ["total", "count"], value_name = "N")]
     pub calls: Option<u64>,
-    /// Closed loop: stop as soon as the rate is known this precisely (`"1%"`: half the width of its
-    /// 95 % confidence interval), at the latest after `duration`. Default: never before.
+    /// Closed loop: stop as soon as the rate is known this precisely, at the latest after --duration:
+    /// "1%" (half the width of its 95 % confidence interval).
+    ///
+    /// Default: never before `duration`.
+    #[arg(id = "rate_precision", long = "rate-precision", value_name = "PERCENT")]
     pub precision: Option<String>,
-    /// A call's deadline, or "none". Default 10s. The same as `call.grpc.deadline`.
+    /// A call fails when its answer takes longer; "none" to wait for ever [default: 10s].
+    ///
+    /// The section of the call may have it in place of this one.
+    #[arg(long, value_name = "TIME")]
     pub deadline: Option<Limit>,
-    /// For TCP, TLS and the protocol's greeting together. Default 10s.
+    /// For TCP, TLS and the first frames together [default: 10s].
+    #[arg(long, value_name = "TIME")]
     pub connect_timeout: Option<Period>,
-    /// New connections a second while connecting. Default: as fast as they come up.
+    /// New connections a second while connecting [default: as fast as they come up].
+    #[arg(long, value_name = "RATE")]
     pub connect_rate: Option<Rate>,
-    /// Replace a connection when it has been open for this long. Default: it is kept.
+    /// Replace a connection when it has been open for this long: "30s".
+    ///
+    /// Default: it is kept.
+    #[arg(long, value_name = "TIME")]
     pub connection_lifetime: Option<Period>,
-    /// Replace a connection after this many calls. Default: it is kept.
+    /// Replace a connection after this many calls.
+    ///
+    /// Default: it is kept.
+    #[arg(long, value_name = "N")]
     pub calls_per_connection: Option<u32>,
-    /// Addresses of a host, in place of those that its name resolves to:
-    /// `"NAME:PORT:ADDRESS,ADDRESS"`.
+    /// Addresses of the target's name, NAME:PORT:ADDRESS,ADDRESS, in place of those that it
+    /// resolves to; may be given again.
+    ///
+    /// In a plan they are a list.
+    #[arg(long, value_name = "NAME:PORT:ADDRESSES")]
     pub resolve: Option<Vec<String>>,
-    /// Connect through this proxy: `"http://HOST:PORT"` (CONNECT) or `"socks5://HOST:PORT"`; `$NAME@` before the host
-    /// names the variable that holds `USER:PASSWORD`. The proxy looks the target's name up.
+    /// Connect through a proxy: http://HOST:PORT (CONNECT) or socks5://HOST:PORT; with $NAME@ before the host the
+    /// variable NAME holds USER:PASSWORD.
+    ///
+    /// The proxy looks the target's name up.
+    #[arg(long, value_name = "URL")]
     pub proxy: Option<String>,
-    /// How long the addresses of a name are used before it is looked up again. Default 30s.
+    /// How long a name's addresses are used before it is looked up again [default: 30s].
+    #[arg(long, value_name = "TIME")]
     pub resolve_interval: Option<Period>,
-    /// How long calls in flight may take at the end. Default: the deadline, at most 10s.
+    /// How long calls in flight may take at the end [default: the deadline, at most 10s].
+    #[arg(long, value_name = "TIME")]
     pub drain: Option<Period>,
-    /// Stop as soon as an objective can no longer be met, but not before this time. Default:
-    /// never.
+    /// Stop as soon as an objective can no longer be met, but not before this time: "5s".
+    ///
+    /// Default: never.
+    #[arg(long, value_name = "TIME")]
     pub abort_after: Option<Period>,
-    /// Processes that share the load. Default: as many as the descriptors of a process need.
+    /// Processes that share the load [default: as many as the limit of descriptors demands].
+    #[arg(long, value_name = "N", help_heading = "Run")]
     pub processes: Option<u16>,
-    /// Threads of a process. Default: decided from cores, connections and where the target is.
+    /// Threads that generate load, in each process [default: as many as help].
+    #[arg(long, value_name = "N", help_heading = "Run")]
     pub workers: Option<u16>,
-    /// Busy-wait at most this long before an arrival. Default 50us; "0s": never.
+    /// Busy-wait this long before an arrival, for precision; "0s" saves CPU [default: 50us].
+    #[arg(long, value_name = "TIME", help_heading = "Run")]
     pub spin: Option<Period>,
-    /// Open loop: calls that are due within this time leave together, at its end, which saves the generator wake-ups.
-    /// Response times still count from when each was due. Default: each when it is due.
+    /// Let calls that are due within TIME leave together, at its end: fewer wake-ups, and so less CPU a call.
+    /// Response times still count from when each was due [default: each leaves when it is due].
+    ///
+    /// For an open loop.
+    #[arg(long, value_name = "TIME", help_heading = "Run")]
     pub tick: Option<Period>,
-    /// How much a worker reads from a socket at a time. Default 128KiB; to fetch files 256KiB.
+    /// How much to read from a socket at a time [default: 128KiB; to fetch files 256KiB].
+    #[arg(long, value_name = "SIZE", help_heading = "Run")]
     pub read_buffer: Option<Size>,
-    /// Local addresses to connect from, in turn: `"127.0.0.2"` or `"127.0.0.2-127.0.0.9"`.
+    /// Local address to connect from, or a range 127.0.0.2-127.0.0.9; may be given again.
+    ///
+    /// In a plan they are a list, used in turn.
+    #[arg(id = "source", long, value_name = "ADDRESS", help_heading = "Run")]
     pub source_addresses: Option<Vec<String>>,
 }
 
@@ -279,6 +371,13 @@ pub struct RampSpec {
     pub over: Period,
 }
 
+impl std::str::FromStr for RateSpec {
+    type Err = String;
+    fn from_str(text: &str) -> Result<RateSpec, Self::Err> {
+        text.parse().map(RateSpec::Steady)
+    }
+}
+
 impl<'de> Deserialize<'de> for RateSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RateSpec, D::Error> {
         struct Value;
@@ -288,7 +387,7 @@ impl<'de> Deserialize<'de> for RateSpec {
                 f.write_str("a rate, such as \"1000/s\", or { from = …, to = …, over = … }")
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<RateSpec, E> {
-                text.parse().map(RateSpec::Steady).map_err(E::custom)
+                text.parse().map_err(E::custom)
             }
             fn visit_i64<E: de::Error>(self, number: i64) -> Result<RateSpec, E> {
                 self.visit_str(&number.to_string())

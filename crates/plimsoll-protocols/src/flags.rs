@@ -1,14 +1,50 @@
 //! Flags that commands of several protocols have.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
-use plimsoll_model::spec::{GoodputSpec, MetadataSpec, RowsSpec, Spec, TlsSpec};
+use plimsoll_model::spec::{GoodputSpec, MetadataSpec, Problem};
 use plimsoll_model::units::Period;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use toml::{Table, Value};
 
 use crate::owned::Usage;
+
+/// Lays what was typed over the keys of the same names in a section of a plan. What was not typed is absent, or `false`.
+///
+/// # Errors
+/// Where a plan can't hold what was typed, as a path that is not UTF-8.
+pub fn lay<T: Serialize + DeserializeOwned>(
+    typed: &impl Serialize,
+    over: &mut T,
+) -> Result<(), Usage> {
+    let laid = || {
+        let typed = Table::try_from(typed)?.into_iter();
+        let mut section = Table::try_from(&*over)?;
+        section.extend(typed.filter(|(_, value)| *value != Value::Boolean(false)));
+        Ok(section.try_into()?)
+    };
+    *over = laid().map_err(|e: Box<dyn Error>| Problem::new("", e.to_string()))?;
+    Ok(())
+}
+
+/// As [`lay`], over a section that a plan may leave out.
+///
+/// # Errors
+/// As [`lay`].
+pub fn lay_over_section<T>(typed: &impl Serialize, over: &mut Option<T>) -> Result<(), Usage>
+where
+    T: Serialize + DeserializeOwned + Default + PartialEq,
+{
+    let mut section = over.take().unwrap_or_default();
+    lay(typed, &mut section)?;
+    *over = Some(section).filter(|section| *section != T::default());
+    Ok(())
+}
 
 /// Flags of every command whose calls have header fields or metadata.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
@@ -50,8 +86,9 @@ impl CredentialFlags {
     }
 }
 
-/// Flags of every command that connects to a server: how the server is authenticated, and the client.
-#[derive(Debug, Default, Args)]
+/// Flags of every command that connects to a server: how the server is authenticated, and the client. They have the
+/// names of keys of a `TlsSpec`.
+#[derive(Debug, Default, Args, Serialize)]
 pub struct TlsFlags {
     /// Trusted CA certificates (PEM or DER), or the server's own [default: the system's].
     #[arg(long, value_name = "FILE", help_heading = "TLS")]
@@ -60,7 +97,7 @@ pub struct TlsFlags {
     /// Accept the server certificate with this fingerprint, sha256:…, whatever its name and issuer;
     /// may be given again. In place of --ca.
     #[arg(long, value_name = "FINGERPRINT", help_heading = "TLS")]
-    pin: Vec<String>,
+    pin: Option<Vec<String>>,
 
     /// Accept any server certificate. Every report of the run says so.
     #[arg(long, help_heading = "TLS")]
@@ -82,22 +119,6 @@ pub struct TlsFlags {
     /// The name to check the certificate against [default: the target's host].
     #[arg(long, value_name = "NAME", help_heading = "TLS")]
     server_name: Option<String>,
-}
-
-impl TlsFlags {
-    /// The keys of a plan that were typed.
-    pub fn spec(&self) -> TlsSpec {
-        TlsSpec {
-            ca: self.ca.clone(),
-            pin: Some(self.pin.clone()).filter(|pins| !pins.is_empty()),
-            insecure: self.insecure.then_some(true),
-            crl: self.crl.clone(),
-            cert: self.cert.clone(),
-            key: self.key.clone(),
-            server_name: self.server_name.clone(),
-            ..TlsSpec::default()
-        }
-    }
 }
 
 /// What `flag`, `--metadata` or `--header`, was given.
@@ -169,27 +190,4 @@ pub fn goodput(bounds: &[Bound]) -> Option<GoodputSpec> {
         *place(&mut spec) = Some(*time);
     }
     Some(spec)
-}
-
-/// Flags of every command whose calls may have data of a file. Laid over a spec they win over
-/// it, each by itself.
-#[derive(Debug, Default, Args)]
-pub struct RowFlags {
-    /// A file of rows for {{row.NAME}} in the message or query: CSV with a line of names, or a JSON object a line.
-    #[arg(long, value_name = "FILE", help_heading = "Call")]
-    rows: Option<PathBuf>,
-
-    /// Which row a call has: round-robin, random or unique (none twice) [default: round-robin].
-    #[arg(long, value_name = "ORDER", help_heading = "Call")]
-    rows_order: Option<String>,
-}
-
-impl RowFlags {
-    /// Lays what was typed over the rows of `spec`.
-    pub fn apply(&self, spec: &mut Spec) {
-        let mut rows = spec.rows.take().unwrap_or_default();
-        rows.file = self.rows.clone().or(rows.file);
-        rows.order = self.rows_order.clone().or(rows.order);
-        spec.rows = Some(rows).filter(|rows| *rows != RowsSpec::default());
-    }
 }

@@ -241,36 +241,39 @@ impl Entry {
     }
 
     pub(crate) fn flags(&self) -> Vec<(String, String)> {
+        let section = self.protocol.schemes.section;
         flags_of(
-            self.protocol,
+            &format!("call.{section}"),
+            (self.protocol.keys)(),
             self.keys,
             self.with_flags(Command::new(self.name)),
         )
     }
 }
 
-/// The keys of a protocol's section that can be typed for `command`, longer ones first, with their flags: a flag's id
-/// is the key, with the section's name before it where a flag of this name is everybody's; a key `x_file` is `@FILE`
-/// of the flag of `x`.
-fn flags_of(
-    protocol: &spec::Protocol,
+/// The keys of a section that can be typed for `command`, longer ones first, with their flags: a flag's id is the key,
+/// with the section's name before it where a flag of this name is everybody's; a key `x_file` is `@FILE` of the flag of
+/// `x`. `known` are all keys, and `named` those whose flags have other ids.
+pub fn flags_of(
+    section: &str,
+    known: &[&str],
     named: &[(&str, &str)],
     command: Command,
 ) -> Vec<(String, String)> {
-    let (section, known) = (protocol.schemes.section, (protocol.keys)());
     let is_known = |key: &str| {
         known
             .iter()
             .any(|known| key.split('.').next() == Some(*known))
     };
-    let full = |key: &str| format!("call.{section}.{key}");
+    let full = |key: &str| format!("{section}.{key}");
+    let own = format!("{}_", section.trim_start_matches("call."));
     let named = named.iter();
     let mut keys: Vec<(String, String)> = named
         .map(|(key, flags)| (full(key), (*flags).to_owned()))
         .collect();
     for argument in command.get_arguments() {
         let id = argument.get_id().as_str();
-        let id = id.strip_prefix(&format!("{section}_")).unwrap_or(id);
+        let id = id.strip_prefix(&own).unwrap_or(id);
         for key in [id.to_owned(), format!("{id}_file")] {
             if let Some(long) = argument.get_long().filter(|_| is_known(&key)) {
                 keys.push((full(&key), format!("--{long}")));
@@ -305,10 +308,7 @@ fn apply<F: Quick>(
 ) -> Result<Option<Export>, Usage> {
     let flags = F::from_arg_matches(typed)?;
     let export = flags.export();
-    spec.call = CallSpec::of(&flags.section(spec, variables)?).map_err(|problem| Usage {
-        message: problem.to_string(),
-        help: "give a name that is UTF-8".to_owned(),
-    })?;
+    spec.call = CallSpec::of(&flags.section(spec, variables)?)?;
     Ok(export)
 }
 

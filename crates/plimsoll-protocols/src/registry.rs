@@ -20,7 +20,7 @@ use crate::http::{HttpFlags, HttpSpec, LlmFlags, WsFlags};
 use crate::owned::Kind;
 pub use crate::owned::{
     Asked, Entry, Export, Files, Folder, Load, Lost, Owned, Quick, RequestError, Unmade, Unread,
-    Usage, Variables, Written, driven,
+    Usage, Variables, Written, driven, flags_of,
 };
 use crate::plugin::{self, PluginFlags, PluginOptions};
 use crate::relayed::{Broken, Carriage, CodecOptions, FrameCodec, Manner, Relayed, Seen, Sender};

@@ -4,6 +4,7 @@ use std::fmt::Display;
 
 use plimsoll_engine::EngineError;
 use plimsoll_engine::tls::TlsSetupError;
+use plimsoll_model::spec::Problem;
 
 /// A mistake in what was typed, and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +58,13 @@ impl From<RequestError> for Unmade {
 impl From<clap::Error> for Usage {
     fn from(error: clap::Error) -> Usage {
         Usage::new(error, "--help lists what there is")
+    }
+}
+
+/// A plan can't hold what was typed.
+impl From<Problem> for Usage {
+    fn from(problem: Problem) -> Usage {
+        Usage::new(problem, "give a name that is UTF-8")
     }
 }
 

@@ -92,7 +92,7 @@ pub(crate) fn execute(
     }
     let of_step = |step| outline.load(step, asked);
     Team::make(asked.meeting, process, of_step, |team| {
-        if team.is_some() && asked.kind == LADDER && flags.slice.is_none() {
+        if team.is_some() && asked.kind == LADDER && flags.ladder.slice.is_none() {
             console::notice(
                 "over shards rungs have slices, each a run of all shards: turns are taken by one clock, and shards have one each",
             );

@@ -1,13 +1,15 @@
 //! What flags are called in a plan, so that errors about a plan that was typed as flags name those.
 //!
 //! Several commands may have a flag each for one key. A message names that of the command which was typed,
-//! and the key where it has none. The flags of protocols are read from their definitions.
+//! and the key where it has none. The flags are read from their definitions.
 
 use std::collections::BTreeSet;
 use std::sync::{LazyLock, OnceLock};
 
-use clap::Command;
-use plimsoll_protocols::registry;
+use clap::{Args, Command};
+use plimsoll_model::spec::{LoadSpec, TlsSpec, keys_of};
+use plimsoll_protocols::flags::TlsFlags;
+use plimsoll_protocols::registry::{self, flags_of};
 
 /// The flags of the command that was typed, with their dashes.
 static AT_HAND: OnceLock<BTreeSet<String>> = OnceLock::new();
@@ -64,45 +66,47 @@ pub(crate) fn all() -> &'static [(String, String)] {
     &ALL
 }
 
-/// Keys of a plan and the flags that mean the same.
+/// Keys of a plan and the flags that mean the same; a key that begins another comes after it.
 fn plans() -> impl Iterator<Item = (String, String)> {
-    let alike = ALIKE.iter().flat_map(|(section, keys)| {
-        let flag = |key: &str| format!("--{}", key.replace('_', "-"));
-        keys.split(' ')
-            .map(move |key| (format!("{section}{key}"), flag(key)))
-    });
+    let load = LoadSpec::augment_args(Command::new("load"));
+    let tls = TlsFlags::augment_args(TlsSpec::augment_args(Command::new("tls")));
+    let sections = [
+        flags_of("load", keys_of::<LoadSpec>(), &OF_LOAD, load),
+        flags_of("tls", keys_of::<TlsSpec>(), &OF_TLS, tls),
+    ];
     let others = OTHERS.map(|(key, flag)| (key.to_owned(), flag.to_owned()));
-    alike.chain(others)
+    let alike = ALIKE.map(|key| (key.to_owned(), format!("--{key}")));
+    sections.into_iter().flatten().chain(others).chain(alike)
 }
 
-/// Keys of a plan whose flags have their names, by section; a key that begins another comes after it.
-const ALIKE: [(&str, &str); 4] = [
-    (
-        "load.",
-        "connect_timeout abort_after connect_rate connection_lifetime calls_per_connection resolve_interval resolve \
-         proxy connections read_buffer arrivals duration deadline clients processes workers warmup calls think drain \
-         rate spin tick",
-    ),
-    (
-        "tls.",
-        "server_name key_log records resume full early_data chain cert key ca crl pin insecure",
-    ),
-    ("watch.", "pid"),
-    ("", "rows objective watch seed name requests traceparent"),
+/// Keys of sections whose flags have other names.
+const OF_LOAD: [(&str, &str); 3] = [
+    ("source_addresses", "--source"),
+    ("precision", "--rate-precision"),
+    ("reuse", "--cold"),
+];
+const OF_TLS: [(&str, &str); 4] = [
+    ("versions", "--tls-version"),
+    ("compressed", "--compressed-certificates"),
+    ("suites", "--suite"),
+    ("groups", "--group"),
 ];
 
-/// Those whose flags have other names.
-const OTHERS: [(&str, &str); 10] = [
-    ("load.source_addresses", "--source"),
-    ("load.precision", "--rate-precision"),
-    ("load.reuse", "--cold"),
-    ("tls.versions", "--tls-version"),
-    ("tls.compressed", "--compressed-certificates"),
-    ("tls.suites", "--suite"),
-    ("tls.groups", "--group"),
+/// What a plan has besides these sections.
+const OTHERS: [(&str, &str); 4] = [
+    ("watch.pid", "--pid"),
     ("rows.order", "--rows-order"),
     ("load", "--rate or --clients"),
     ("target", "URL"),
+];
+const ALIKE: [&str; 7] = [
+    "rows",
+    "objective",
+    "watch",
+    "seed",
+    "name",
+    "requests",
+    "traceparent",
 ];
 
 /// Whether `command` has `flag`.

@@ -244,6 +244,7 @@ fn documentation(attributes: &[Attribute]) -> String {
             _ => None,
         });
     lines
+        .filter(|line| !line.is_empty())
         .collect::<Vec<_>>()
         .join(" ")
         .trim()

@@ -1,5 +1,6 @@
 //! `[find]`: how the load line is searched for.
 
+use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::{Problem, Spec};
@@ -9,26 +10,36 @@ use crate::statistics::quantile::{first, is_supported};
 use crate::units::{Period, Rate};
 
 /// How the load line is searched for. The search begins at `load.rate`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[command(next_help_heading = "Search")]
 pub struct FindSpec {
-    /// How close the bounds must come: "1%" (the default).
+    /// How close the bounds must come [default: 1%].
+    #[arg(long, value_name = "SHARE")]
     pub precision: Option<String>,
-    /// The lowest rate that is tried. Default 1/s.
+    /// No lower rate is tried [default: 1/s].
+    #[arg(long, value_name = "RATE")]
     pub least: Option<Rate>,
-    /// The highest rate that is tried. Default 10000000/s.
+    /// No higher rate is tried [default: 10000000/s].
+    #[arg(long, value_name = "RATE")]
     pub most: Option<Rate>,
     /// A trial that finds the neighbourhood. Default 2s.
+    #[arg(skip)]
     pub probe: Option<Period>,
-    /// A trial that counts. Default 5s.
+    /// The length of a trial that counts [default: 5s].
+    #[arg(long, value_name = "TIME")]
     pub trial: Option<Period>,
-    /// Trials that count at one rate, at most. Default 3.
+    /// The most trials that count at one rate [default: 3].
+    #[arg(long, value_name = "N")]
     pub trials: Option<u32>,
-    /// The trial that confirms the winner. Default 15s.
+    /// The length of the trial that confirms the result [default: three times --trial].
+    #[arg(long, value_name = "TIME")]
     pub confirm: Option<Period>,
-    /// The search ends within this time. Default 5m.
+    /// The search ends within this time [default: 5m].
+    #[arg(long, value_name = "TIME")]
     pub budget: Option<Period>,
     /// Try other rates, too, for the curve of latency against rate. Default true.
+    #[arg(skip)]
     pub curve: Option<bool>,
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use clap::{ArgAction, Args, value_parser};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -14,38 +15,61 @@ use crate::named::named;
 use crate::units::Period;
 
 /// The variants of a plan. Every key besides those named here is an axis: a list of values.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
+#[command(next_help_heading = "Rounds", next_display_order = 100)]
 pub struct LadderSpec {
-    /// How long a slice of a rung is measured. Default 2s.
+    /// How long a slice is measured [default: 2s].
+    #[arg(long, value_name = "TIME")]
     pub slice: Option<Period>,
-    /// How often each rung is measured. Default: as often as it takes to see differences.
+    /// How often each variant is measured [default: as often as it takes to see differences].
+    // Listed before --slice.
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1000), display_order = 100)]
     pub rounds: Option<u32>,
-    /// Where all rungs are up together and take turns: calls a turn. Default 20, unless `slice`
-    /// or `rounds` are given or the rungs can't take turns.
+    /// Calls a turn, where all variants are up together and take turns [default: 20].
+    ///
+    /// No default where `slice` or `rounds` are given or the rungs can't take turns.
+    #[arg(
+        long, value_name = "CALLS", value_parser = value_parser!(u32).range(1..=100_000),
+        conflicts_with_all = ["slice", "rounds"]
+    )]
     pub turn: Option<u32>,
     /// Calls at the start of a turn that do not count. Default 2.
+    #[arg(skip)]
     pub left_out: Option<u32>,
-    /// Take turns until differences of neighbours at the p50 are resolved to ± this. Default: for
-    /// `load.duration`.
+    /// Take turns until differences at the p50 are resolved to ± this, such as 1us [default: for --duration].
+    /// `--resolve 1us` means the same.
+    #[arg(long, value_name = "TIME")]
     pub resolution: Option<Period>,
-    /// Keep the machine's cores from falling asleep between calls while rungs take turns. Default false.
+    /// Keep this machine's cores from falling asleep between calls while variants take turns. Waking a core takes
+    /// longer than TLS does, and the time varies. It shows differences of some tenths of a microsecond, which two
+    /// processes of one server may have too.
+    #[arg(long, action = ArgAction::SetTrue)]
     pub keep_awake: Option<bool>,
-    /// The longest time for that, or until every gate of `fail_if` is decided. Default 2m.
+    /// The longest time for --resolution and --fail-if [default: 2m].
+    #[arg(long, value_name = "TIME")]
     pub budget: Option<Period>,
-    /// How much more a rung may take than the first one: `["p99 +3%", "client_cpu +2us"]`.
+    /// Exit with 99 when a variant exceeds the first one by more than this, beyond doubt: a metric and the allowed
+    /// increase, such as 'p99 +3%' or 'client_cpu +2us'; may be given again. Variants take turns until that is
+    /// decided.
+    ///
+    /// In a plan they are a list.
+    #[arg(long, value_name = "GATE")]
     pub fail_if: Option<Vec<Gate>>,
-    /// What is measured besides turns: `"saturated"`, `"connections"`, `"resumed"`,
-    /// `"memory"`; or `"none"`.
-    /// Default: connections, and all of them where `serve` starts the servers.
+    /// What is measured besides turns, as a list: saturated, connections, resumed, memory; or none
+    /// [default: connections, and all of them where the ladder starts the servers].
+    #[arg(long, value_name = "PARTS", value_delimiter = ',')]
     pub parts: Option<Vec<String>>,
     /// A server of ours, started and stopped for the ladder: the words after
     /// `plimsoll serve`. Default: the plan's target.
+    #[arg(skip)]
     pub serve: Option<Vec<String>>,
     /// Rungs one by one, each measured at every combination of the axes' values. Default: one, as the plan is.
+    #[arg(skip)]
     pub rungs: Option<Vec<RungTable>>,
     /// `tls`, `connection`, `version`, `suite`, `group`, `certificate`, `library`, `size`, `network`, `via`, or a
     /// plan's key with dots.
+    #[arg(skip)]
     #[serde(flatten)]
     pub axes: BTreeMap<String, Vec<Value>>,
 }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use plimsoll_model::input;
-use plimsoll_model::spec::Spec;
+use plimsoll_model::spec::{RowsSpec, Spec};
 
 use super::binary::{BinarySource, BinarySpec};
 use super::delimited;
@@ -11,7 +11,7 @@ use super::questions::{DescribeFlags, ListFlags};
 use super::section::{GrpcSpec, MessageSpec};
 #[cfg(all(feature = "schema", feature = "targets"))]
 use crate::asked::Ask;
-use crate::flags::{RowFlags, fields};
+use crate::flags::{fields, lay_over_section};
 use crate::owned::{Quick, Usage, Variables, text_or_file};
 
 impl GrpcSpec {
@@ -60,7 +60,7 @@ pub struct GrpcCommand {
     call: GrpcSpec,
 
     #[command(flatten)]
-    rows: RowFlags,
+    rows: RowsSpec,
 }
 
 impl Quick for GrpcCommand {
@@ -71,7 +71,7 @@ impl Quick for GrpcCommand {
     const KEYS: &[(&str, &str)] = &[("message_binary", "--data-binary or --data-delimited")];
 
     fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<GrpcSpec, Usage> {
-        self.rows.apply(spec);
+        lay_over_section(&self.rows, &mut spec.rows)?;
         self.call.typed()
     }
 }

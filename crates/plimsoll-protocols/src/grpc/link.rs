@@ -9,7 +9,7 @@ use super::client::{Connection, Server};
 use super::resolve::metadata;
 use super::section::GrpcSpec;
 use crate::asked::{Asking, Unanswered};
-use crate::flags::{TlsFlags, fields};
+use crate::flags::{TlsFlags, fields, lay};
 use crate::owned::{Unmade, Usage};
 use crate::serving::runtime;
 
@@ -57,7 +57,8 @@ impl LinkFlags {
                 "give addresses of the target's own name and port",
             )
         })?;
-        let tls = self.tls.spec();
+        let mut tls = TlsSpec::default();
+        lay(&self.tls, &mut tls)?;
         let any = tls != TlsSpec::default();
         let secured = secured || any && is_bare_socket(&self.target);
         if any && !secured {

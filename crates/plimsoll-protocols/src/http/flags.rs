@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
-use plimsoll_model::spec::{LoadSpec, Spec};
+use plimsoll_model::spec::{LoadSpec, RowsSpec, Spec};
 
 use super::call::HttpVersion;
 use super::section::HttpSpec;
-use crate::flags::{CredentialFlags, RowFlags, fields, named};
+use crate::flags::{CredentialFlags, fields, lay_over_section, named};
 use crate::owned::{Quick, Usage, Variables, text_or_file};
 
 /// Put load on an HTTP service: requests of any method, and answers that stream.
@@ -32,7 +32,7 @@ pub struct HttpFlags {
     credentials: CredentialFlags,
 
     #[command(flatten)]
-    rows: RowFlags,
+    rows: RowsSpec,
 }
 
 impl Quick for HttpFlags {
@@ -46,7 +46,7 @@ impl Quick for HttpFlags {
     const TARGET: &str = "http://HOST:PORT/PATH (plaintext), https://HOST:PORT/PATH (TLS 1.3), or unix:/SOCKET:/PATH";
 
     fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<HttpSpec, Usage> {
-        self.rows.apply(spec);
+        lay_over_section(&self.rows, &mut spec.rows)?;
         let typed = self.section;
         connections_for(&mut spec.load, typed.version);
         let (body, body_file) = text_or_file(typed.body.as_deref())?;

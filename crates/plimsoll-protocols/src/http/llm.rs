@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use plimsoll_model::spec::{Limit, MetadataSpec, Section, Spec};
+use plimsoll_model::spec::{Limit, MetadataSpec, RowsSpec, Section, Spec};
 use plimsoll_model::units::Period;
 use serde_json::{Map, Value, json};
 
 use super::call::HttpVersion;
 use super::flags::{connections_for, queues};
 use super::section::{ConversationSpec, HttpSpec};
-use crate::flags::{Bound, CredentialFlags, RowFlags, fields, goodput};
+use crate::flags::{Bound, CredentialFlags, fields, goodput, lay_over_section};
 use crate::owned::{Quick, Usage, Variables};
 
 /// Of an open loop over HTTP/1.1: as many answers may stream at once.
@@ -126,7 +126,7 @@ pub struct LlmFlags {
     credentials: CredentialFlags,
 
     #[command(flatten)]
-    rows: RowFlags,
+    rows: RowsSpec,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -154,7 +154,7 @@ impl Quick for LlmFlags {
     fn section(self, spec: &mut Spec, variables: Variables<'_>) -> Result<HttpSpec, Usage> {
         let api = self.api.unwrap_or_default();
         spec.target = spec.target.as_deref().map(|url| whole_url(url, api));
-        self.rows.apply(spec);
+        lay_over_section(&self.rows, &mut spec.rows)?;
         let mut headers = fields("--header", &self.headers)?;
         self.credentials.add_to(&mut headers)?;
         self.add_key(&mut headers, variables);

@@ -4,12 +4,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use plimsoll_model::spec::{Section, Spec};
+use plimsoll_model::spec::{RowsSpec, Section, Spec};
 use plimsoll_model::units::Size;
 
 use super::flags::connections_for;
 use super::section::{FrameSpec, HttpSpec, WebSocketSpec};
-use crate::flags::{CredentialFlags, RowFlags, fields};
+use crate::flags::{CredentialFlags, fields, lay_over_section};
 use crate::owned::{Quick, Usage, Variables, text_or_file};
 
 /// Put load on a WebSocket service: frames that are sent, and the time to the messages that answer them.
@@ -89,7 +89,7 @@ pub struct WsFlags {
     credentials: CredentialFlags,
 
     #[command(flatten)]
-    rows: RowFlags,
+    rows: RowsSpec,
 }
 
 impl Quick for WsFlags {
@@ -100,7 +100,7 @@ impl Quick for WsFlags {
 
     fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<HttpSpec, Usage> {
         spec.target = spec.target.as_deref().map(http_url);
-        self.rows.apply(spec);
+        lay_over_section(&self.rows, &mut spec.rows)?;
         let (body, body_file) = text_or_file(self.body.as_deref())?;
         let mut headers = fields("--header", &self.headers)?;
         self.credentials.add_to(&mut headers)?;

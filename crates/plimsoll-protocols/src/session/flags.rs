@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use plimsoll_model::spec::{CallSpec, Problem, Spec};
+use plimsoll_model::spec::{CallSpec, RowsSpec, Spec};
 use plimsoll_model::units::Period;
 
 use super::SessionSection;
-use crate::flags::{Bound, CredentialFlags, RowFlags, fields, goodput};
+use crate::flags::{Bound, CredentialFlags, fields, goodput, lay_over_section};
 use crate::foreign::{Alias, Form};
 use crate::owned::{Export, Quick, Usage, Variables};
 
@@ -69,7 +69,7 @@ pub struct QueryFlags {
     expect_tokens: Option<u64>,
 
     #[command(flatten)]
-    rows: RowFlags,
+    rows: RowsSpec,
 
     /// How often in a row to try to reopen a lost socket; 0: never [default: 5].
     #[arg(long, value_name = "N", help_heading = "Session")]
@@ -102,11 +102,11 @@ impl QueryFlags {
         spec: &mut Spec,
         api: SocketAddr,
         sockets: SocketAddr,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), Usage> {
         spec.target = Some(QueryFlags::url(api));
         spec.call = CallSpec::of(&SessionSection {
             socket: Some(format!("ws://{sockets}")),
-            ..self.section(spec)
+            ..self.section(spec)?
         })?;
         Ok(())
     }
@@ -117,13 +117,16 @@ impl QueryFlags {
     }
 
     /// The section that was typed, and what else it asks of the plan.
-    fn section(&self, spec: &mut Spec) -> SessionSection {
-        self.rows.apply(spec);
+    ///
+    /// # Errors
+    /// Where a plan can't hold what was typed.
+    fn section(&self, spec: &mut Spec) -> Result<SessionSection, Usage> {
+        lay_over_section(&self.rows, &mut spec.rows)?;
         if self.output_dir.is_some() {
             // The rows are made of them.
             spec.requests = Some(true);
         }
-        SessionSection {
+        Ok(SessionSection {
             queries: self.queries,
             query: self.query.clone(),
             expect_tokens: self.expect_tokens,
@@ -132,7 +135,7 @@ impl QueryFlags {
             reconnect_pause_most: self.reconnect_pause_most,
             compression: self.compression.then_some(true),
             ..SessionSection::default()
-        }
+        })
     }
 
     /// What the run is written as besides.
@@ -207,7 +210,7 @@ impl Quick for SessionFlags {
             agent: self.agent,
             goodput: goodput(&self.goodput),
             headers,
-            ..self.queries.section(spec)
+            ..self.queries.section(spec)?
         })
     }
 

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use plimsoll_model::ladder::Gate;
 use plimsoll_model::spec::{LadderSpec, Spec};
 use plimsoll_model::units::Period;
+use plimsoll_protocols::flags::lay_over_section;
 
 use crate::documents::DocumentFlags;
 use crate::failure::Failure;
-use crate::load_flags::{LoadFlags, lay, listed};
+use crate::load_flags::LoadFlags;
 use crate::origins::Origins;
 use crate::planning::read;
 use crate::shards::identity::ShardFlags;
@@ -21,54 +21,8 @@ pub(crate) struct ClimbFlags {
     #[arg(long, value_name = "URL")]
     target: Option<String>,
 
-    /// How often each variant is measured [default: as often as it takes to see differences].
-    #[arg(
-        long, value_name = "N", help_heading = "Rounds",
-        value_parser = clap::value_parser!(u32).range(1..=1000)
-    )]
-    rounds: Option<u32>,
-
-    /// How long a slice is measured [default: 2s].
-    #[arg(long, value_name = "TIME", help_heading = "Rounds")]
-    pub(super) slice: Option<Period>,
-
-    /// Calls a turn, where all variants are up together and take turns [default: 20].
-    #[arg(
-        long, value_name = "CALLS", help_heading = "Rounds",
-        value_parser = clap::value_parser!(u32).range(1..=100_000), conflicts_with_all = ["slice", "rounds"]
-    )]
-    turn: Option<u32>,
-
-    /// Take turns until differences at the p50 are resolved to ± this, such as 1us [default: for --duration].
-    /// `--resolve 1us` means the same.
-    #[arg(long, value_name = "TIME", help_heading = "Rounds")]
-    resolution: Option<Period>,
-
-    /// Keep this machine's cores from falling asleep between calls while variants take turns. Waking a core takes
-    /// longer than TLS does, and the time varies. It shows differences of some tenths of a microsecond, which two
-    /// processes of one server may have too.
-    #[arg(long, help_heading = "Rounds")]
-    keep_awake: bool,
-
-    /// The longest time for --resolution and --fail-if [default: 2m].
-    #[arg(long, value_name = "TIME", help_heading = "Rounds")]
-    budget: Option<Period>,
-
-    /// Exit with 99 when a variant exceeds the first one by more than this, beyond doubt: a metric and the allowed
-    /// increase, such as 'p99 +3%' or 'client_cpu +2us'; may be given again. Variants take turns until that is
-    /// decided.
-    #[arg(long, value_name = "GATE", help_heading = "Rounds")]
-    fail_if: Vec<Gate>,
-
-    /// What is measured besides turns, as a list: saturated, connections, resumed, memory; or none
-    /// [default: connections, and all of them where the ladder starts the servers].
-    #[arg(
-        long,
-        value_name = "PARTS",
-        value_delimiter = ',',
-        help_heading = "Rounds"
-    )]
-    parts: Option<Vec<String>>,
+    #[command(flatten)]
+    pub(super) ladder: LadderSpec,
 
     /// The directory of all runs [default: runs/<UTC time>-<name>-<command>].
     #[arg(long, value_name = "DIR", help_heading = "Output")]
@@ -114,21 +68,22 @@ impl ClimbFlags {
     }
 
     /// The plan says what was asked in place of it, so that the plan that is kept repeats the same.
-    pub(super) fn note(&self, spec: &mut Spec) {
-        let resolution = take_resolution(spec);
-        let mut ladder = spec.ladder.take().unwrap_or_default();
-        ladder.resolution = resolution.or(ladder.resolution);
+    ///
+    /// # Errors
+    /// As [`lay_over_section`].
+    pub(super) fn note(&self, spec: &mut Spec) -> Result<(), Failure> {
+        let mut typed = self.ladder.clone();
+        typed.resolution = typed.resolution.or(take_resolution(spec));
         // Rungs take turns or have slices.
-        if self.slice.is_some() || self.rounds.is_some() {
-            ladder.turn = None;
+        if let Some(ladder) = &mut spec.ladder {
+            if typed.slice.is_some() || typed.rounds.is_some() {
+                ladder.turn = None;
+            }
+            if typed.turn.is_some() {
+                (ladder.slice, ladder.rounds) = (None, None);
+            }
         }
-        if self.turn.is_some() {
-            (ladder.slice, ladder.rounds) = (None, None);
-        }
-        lay!(self over ladder: slice, rounds, turn, resolution, budget, parts);
-        ladder.keep_awake = self.keep_awake.then_some(true).or(ladder.keep_awake);
-        ladder.fail_if = listed(&self.fail_if).or(ladder.fail_if);
-        spec.ladder = Some(ladder).filter(|ladder| *ladder != LadderSpec::default());
+        Ok(lay_over_section(&typed, &mut spec.ladder)?)
     }
 }
 

@@ -43,7 +43,7 @@ impl Outline {
     /// Where the plan is wrong.
     pub(super) fn of(spec: &Spec, asked: &Asked<'_>) -> Result<Outline, Failure> {
         let mut spec = spec.clone();
-        asked.flags.note(&mut spec);
+        asked.flags.note(&mut spec)?;
         let options = spec.ladder.clone().unwrap_or_default();
         let length = options.slice.map_or(SLICE, |p| p.0);
         if length < Duration::from_millis(100) {

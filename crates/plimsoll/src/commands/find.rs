@@ -17,9 +17,9 @@ use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::plan::{Arrivals, Metric, Plan};
 use plimsoll_model::run::{Conditions, SCHEMA_VERSION};
 use plimsoll_model::search::{self, Goal, Limit, Purpose, SearchRecord, Step, Trial};
-use plimsoll_model::spec::{RateSpec, Spec};
+use plimsoll_model::spec::{FindSpec, RateSpec, RowsSpec, Spec};
 use plimsoll_model::units::{Period, Rate};
-use plimsoll_protocols::flags::RowFlags;
+use plimsoll_protocols::flags::{lay, lay_over_section};
 use plimsoll_report::quantity::{exact_rate, planned, rate, time};
 use plimsoll_report::search as shown;
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::documents::{DocumentFlags, Screen};
 use crate::execution::{self, By, cannot_keep};
 use crate::failure::{Exit, Failure};
-use crate::load_flags::{LoadFlags, lay};
+use crate::load_flags::LoadFlags;
 use crate::origins::Origins;
 use crate::planning;
 use crate::planning::read;
@@ -59,33 +59,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "URL")]
     target: Option<String>,
 
-    /// How close the bounds must come [default: 1%].
-    #[arg(long, value_name = "SHARE", help_heading = "Search")]
-    precision: Option<String>,
-
-    /// No lower rate is tried [default: 1/s].
-    #[arg(long, value_name = "RATE", help_heading = "Search")]
-    least: Option<Rate>,
-
-    /// No higher rate is tried [default: 10000000/s].
-    #[arg(long, value_name = "RATE", help_heading = "Search")]
-    most: Option<Rate>,
-
-    /// The length of a trial that counts [default: 5s].
-    #[arg(long, value_name = "TIME", help_heading = "Search")]
-    trial: Option<Period>,
-
-    /// The most trials that count at one rate [default: 3].
-    #[arg(long, value_name = "N", help_heading = "Search")]
-    trials: Option<u32>,
-
-    /// The length of the trial that confirms the result [default: three times --trial].
-    #[arg(long, value_name = "TIME", help_heading = "Search")]
-    confirm: Option<Period>,
-
-    /// The search ends within this time [default: 5m].
-    #[arg(long, value_name = "TIME", help_heading = "Search")]
-    budget: Option<Period>,
+    #[command(flatten)]
+    find: FindSpec,
 
     /// The search's directory [default: runs/<UTC time>-<name>-search].
     #[arg(long, value_name = "DIR", help_heading = "Output")]
@@ -99,7 +74,7 @@ pub(crate) struct Arguments {
     pub(crate) dry_run: bool,
 
     #[command(flatten)]
-    rows: RowFlags,
+    rows: RowsSpec,
 
     #[command(flatten)]
     load: LoadFlags,
@@ -173,8 +148,8 @@ pub(crate) fn execute(
 impl Arguments {
     fn apply(&self, spec: &mut Spec, origins: &Origins) -> Result<(), Failure> {
         for (flag, given) in [
-            ("--duration", self.load.duration.is_some()),
-            ("--calls", self.load.calls.is_some()),
+            ("--duration", self.load.keys.duration.is_some()),
+            ("--calls", self.load.keys.calls.is_some()),
         ] {
             if given {
                 return Err(Failure::usage(
@@ -183,12 +158,10 @@ impl Arguments {
                 ));
             }
         }
-        lay!(self over spec: target);
-        self.rows.apply(spec);
+        spec.target = self.target.clone().or(spec.target.take());
+        lay_over_section(&self.rows, &mut spec.rows)?;
         self.load.apply(spec, origins)?;
-        let find = spec.find.get_or_insert_default();
-        lay!(self over find: precision, least, most, trial, trials, confirm, budget);
-        Ok(())
+        Ok(lay(&self.find, spec.find.get_or_insert_default())?)
     }
 }
 

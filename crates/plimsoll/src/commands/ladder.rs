@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use clap::Args;
-use plimsoll_model::spec::{CallSpec, LadderSpec, RungTable, Spec, schemes_like};
-use plimsoll_protocols::flags::RowFlags;
+use plimsoll_model::spec::{CallSpec, LadderSpec, RowsSpec, RungTable, Spec, schemes_like};
+use plimsoll_protocols::flags::lay_over_section;
 use plimsoll_protocols::registry::{self, DefaultFlags};
 use plimsoll_report::ladder as shown;
 
@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
     pub(crate) climb: ClimbFlags,
 
     #[command(flatten)]
-    rows: RowFlags,
+    rows: RowsSpec,
 }
 
 pub(crate) fn execute(
@@ -70,7 +70,7 @@ pub(crate) fn execute(
             ));
         }
     };
-    arguments.rows.apply(&mut spec);
+    lay_over_section(&arguments.rows, &mut spec.rows)?;
     let source = match services.is_empty() {
         true => Source::File {
             name: arguments.what[0].clone(),

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use plimsoll_model::Plan;
-use plimsoll_model::spec::Spec;
-use plimsoll_protocols::flags::RowFlags;
+use plimsoll_model::spec::{RowsSpec, Spec};
+use plimsoll_protocols::flags::lay_over_section;
 
 use crate::documents::print_json;
 use crate::execution::{self, By, OutputFlags};
 use crate::failure::{Exit, Failure};
 use crate::lanes::Lanes;
-use crate::load_flags::{LoadFlags, lay};
+use crate::load_flags::LoadFlags;
 use crate::planning;
 use crate::problems::Source;
 use crate::process::Process;
@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
     target: Option<String>,
 
     #[command(flatten)]
-    rows: RowFlags,
+    rows: RowsSpec,
 
     #[command(flatten)]
     load: LoadFlags,
@@ -62,8 +62,8 @@ pub(crate) fn execute(
     let mut ready = Vec::new();
     for path in &arguments.plans {
         let (mut spec, text) = planning::read(path)?;
-        lay!(arguments over spec: target);
-        arguments.rows.apply(&mut spec);
+        spec.target = arguments.target.clone().or(spec.target);
+        lay_over_section(&arguments.rows, &mut spec.rows)?;
         arguments.load.apply(&mut spec, &process.origins)?;
         let source = Source::of(path, &text);
         let asked = match Lanes::of(&spec, environment, &source)? {

@@ -21,7 +21,7 @@ use crate::execution::{self, By, OutputFlags};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
 use crate::planning;
-use crate::problems::{self, Source};
+use crate::problems::Source;
 use crate::process::Process;
 
 const FOLLOW_PAUSE: Duration = Duration::from_millis(200);
@@ -258,7 +258,7 @@ pub(crate) fn execute(
 impl RunArguments {
     /// Sessions that the load is going to have at once, where that is known.
     fn clients(&self) -> Option<u32> {
-        self.load.clients.or(self.load.fleet)
+        self.load.keys.clients.or(self.load.fleet)
     }
 }
 
@@ -336,8 +336,9 @@ fn run(arguments: &RunArguments, process: &Process) -> Result<Exit, Failure> {
 
 fn load(arguments: &RunArguments, stack: &Stack, process: &Process) -> Result<Exit, Failure> {
     let mut spec = Spec::default();
-    let applied = arguments.queries.apply(&mut spec, stack.api, stack.sockets);
-    applied.map_err(|problem| problems::failure(vec![problem], &Source::Flags))?;
+    arguments
+        .queries
+        .apply(&mut spec, stack.api, stack.sockets)?;
     arguments.load.apply(&mut spec, &process.origins)?;
     let mut plan = planning::plan(&spec, &process.environment, &Source::Flags)?;
     if spec.watch.is_none() {
