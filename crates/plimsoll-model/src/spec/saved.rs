@@ -58,7 +58,7 @@ impl Spec {
         spec.target = Some(plan.target.url.clone());
         spec.seed = Some(plan.seed);
         spec.requests = Some(plan.keep_requests);
-        spec.tls = plan.tls.as_ref().map(tls_of);
+        spec.tls = plan.tls.as_ref().map(|tls| tls_of(self.tls.as_ref(), tls));
         spec.fill_in_call(plan);
         spec.fill_in_load(plan);
         spec.watch = Some(watch_of(plan));
@@ -102,13 +102,10 @@ impl Spec {
         }
         load.warmup = Some(Period(plan.load.warmup()));
         load.deadline = Some(plan.load.deadline.into());
-        load.connection_lifetime = plan.load.connection_lifetime.map(Period);
-        load.calls_per_connection = plan.load.calls_per_connection;
         load.connect_timeout = Some(Period(plan.load.connect_timeout));
         load.resolve_interval = Some(Period(plan.load.resolve_interval));
         load.drain = Some(Period(plan.load.drain));
         load.spin = Some(Period(plan.load.spin));
-        load.tick = (!plan.load.tick.is_zero()).then_some(Period(plan.load.tick));
         load.read_buffer = Some(Size(plan.load.read_buffer as u64));
     }
 
@@ -137,31 +134,24 @@ impl Spec {
     }
 }
 
-fn tls_of(tls: &TlsPlan) -> TlsSpec {
+/// What was typed, with the defaults of `plan`, and in its words.
+fn tls_of(typed: Option<&TlsSpec>, plan: &TlsPlan) -> TlsSpec {
     TlsSpec {
-        ca: match &tls.trust {
-            Trust::Ca(path) => Some(path.clone()),
-            _ => None,
-        },
-        pin: match &tls.trust {
+        pin: match &plan.trust {
             Trust::Pinned(known) => Some(known.iter().map(ToString::to_string).collect()),
             _ => None,
         },
-        insecure: (tls.trust == Trust::Unchecked).then_some(true),
-        crl: tls.crl.clone(),
-        cert: tls.identity.as_ref().map(|i| i.cert.clone()),
-        key: tls.identity.as_ref().map(|i| i.key.clone()),
-        server_name: tls.server_name.clone(),
-        versions: Some(names(&tls.versions, TlsVersion::name)),
-        compressed: Some(tls.compressed),
-        key_log: tls.key_log.clone(),
-        suites: Some(names(&tls.suites, Suite::name)),
-        groups: Some(names(&tls.groups, Group::name)),
-        resume: Some(tls.resume),
-        full: tls.full.map(|share| format!("{}%", share * 100.0)),
-        early_data: Some(tls.early_data),
-        records: Some(tls.records.name().into()),
-        chain: Some(tls.chain.name().into()),
+        insecure: (plan.trust == Trust::Unchecked).then_some(true),
+        versions: Some(names(&plan.versions, TlsVersion::name)),
+        compressed: Some(plan.compressed),
+        suites: Some(names(&plan.suites, Suite::name)),
+        groups: Some(names(&plan.groups, Group::name)),
+        resume: Some(plan.resume),
+        full: plan.full.map(|share| format!("{}%", share * 100.0)),
+        early_data: Some(plan.early_data),
+        records: Some(plan.records.name().into()),
+        chain: Some(plan.chain.name().into()),
+        ..typed.cloned().unwrap_or_default()
     }
 }
 
