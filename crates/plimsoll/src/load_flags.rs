@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 
 use clap::Args;
-use plimsoll_model::spec::{CallSpec, LoadSpec, RateSpec, Spec, TlsSpec, WatchSpec};
+use plimsoll_model::spec::{LoadSpec, RateSpec, Spec, TlsSpec, WatchSpec};
 use plimsoll_model::units::Rate;
 use plimsoll_protocols::flags::{TlsFlags, lay, lay_over_section};
 
@@ -91,25 +91,6 @@ pub(crate) struct LoadFlags {
 }
 
 impl LoadFlags {
-    /// The plan that was typed: a call, with this load.
-    ///
-    /// # Errors
-    /// As [`LoadFlags::apply`].
-    pub(crate) fn spec(
-        &self,
-        target: Option<&str>,
-        call: CallSpec,
-        origins: &Origins,
-    ) -> Result<Spec, Failure> {
-        let mut spec = Spec {
-            target: target.map(str::to_owned),
-            call,
-            ..Spec::default()
-        };
-        self.apply(&mut spec, origins)?;
-        Ok(spec)
-    }
-
     /// Lays the flags over `spec`.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! The commands of protocols that own themselves: the quick form of a plan, for each.
 
 use clap::{Arg, Args, Command};
-use plimsoll_model::spec::CallSpec;
+use plimsoll_model::spec::Spec;
 use plimsoll_protocols::registry::{ENTRIES, Entry};
 
 use super::picked::{Listed, Picked};
@@ -61,12 +61,11 @@ pub(crate) fn execute(arguments: &Picked<Entry>, process: &Process) -> Result<Ex
         console::result(answer.text)?;
         return Ok(Exit::Done);
     }
-    let target: Option<&String> = arguments.typed.get_one("target");
-    let mut spec = load.spec(
-        target.map(String::as_str),
-        CallSpec::default(),
-        &process.origins,
-    )?;
+    let mut spec = Spec {
+        target: arguments.typed.get_one("target").cloned(),
+        ..Spec::default()
+    };
+    load.apply(&mut spec, &process.origins)?;
     let export = entry.apply(&arguments.typed, &mut spec, &|name: &str| {
         environment.value(name)
     })?;

@@ -134,7 +134,6 @@ impl Arguments {
     fn beside(&self, services: &[(&str, &str)], origins: &Origins) -> Result<Spec, Failure> {
         let wrong = |problem| problems::failure(vec![problem], &Source::Flags);
         let call = CallSpec::of(&self.call.typed()?).map_err(wrong)?;
-        let mut spec = self.climb.load.spec(Some(services[0].1), call, origins)?;
         let rungs = services.iter().map(|(name, url)| {
             let name = if name.is_empty() { url } else { name };
             RungTable {
@@ -143,10 +142,16 @@ impl Arguments {
                 ..RungTable::default()
             }
         });
-        spec.ladder = Some(LadderSpec {
-            rungs: Some(rungs.collect()),
-            ..LadderSpec::default()
-        });
+        let mut spec = Spec {
+            target: Some(services[0].1.to_owned()),
+            call,
+            ladder: Some(LadderSpec {
+                rungs: Some(rungs.collect()),
+                ..LadderSpec::default()
+            }),
+            ..Spec::default()
+        };
+        self.climb.load.apply(&mut spec, origins)?;
         Ok(spec)
     }
 }
