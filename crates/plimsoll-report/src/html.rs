@@ -24,6 +24,7 @@ mod timeline;
 
 use std::borrow::Cow;
 use std::path::Path;
+use std::time::Duration;
 
 use maud::{Markup, html};
 use plimsoll_model::ladder::{Added, LadderRecord, Metric};
@@ -51,6 +52,7 @@ pub struct View {
     judged: Vec<Judged>,
     /// Others are shown on the same page.
     is_one_of_several: bool,
+    overhead_over: Option<Duration>,
 }
 
 impl View {
@@ -63,8 +65,17 @@ impl View {
             timeline,
             judged: objective::judge_run(&run),
             is_one_of_several: false,
+            overhead_over: None,
             run,
         })
+    }
+
+    /// With what was added to the server's own `delay`, where that is known.
+    pub fn over(self, delay: Option<Duration>) -> View {
+        View {
+            overhead_over: delay,
+            ..self
+        }
     }
 
     /// `what`, with the name of the run before it where there are several.

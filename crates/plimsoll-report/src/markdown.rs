@@ -1,6 +1,7 @@
 //! Runs as Markdown, for the summary of a job or a pull request.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use plimsoll_model::ladder::LadderRecord;
 use plimsoll_model::lanes::LanesRecord;
@@ -17,8 +18,9 @@ use crate::{
     addresses, ends, errors, facts, lanes, measures, memory, shards, slowest, sweep, times, totals,
 };
 
-/// The summary: a table of the runs, then each run's objectives, problems and figures.
-pub fn render(runs: &[Run]) -> String {
+/// The summary: a table of the runs, then each run's objectives, problems and figures; `overhead_over`: the server's own
+/// delay, where what was added to it is to be shown.
+pub fn render(runs: &[Run], overhead_over: Option<Duration>) -> String {
     let mut out = String::new();
     let head = [
         "run", "calls ok", "achieved", "p50", "p99", "p99.9", "verdict",
@@ -45,17 +47,17 @@ pub fn render(runs: &[Run]) -> String {
     for run in runs {
         let _ = writeln!(out, "\n**{}**\n", cell(&run.header.name));
         verdicts(&mut out, run);
-        figures(&mut out, run);
+        figures(&mut out, run, overhead_over);
     }
     out
 }
 
 /// A run of several lanes: a row a lane and their sum, then each as [`render`] has it; `runs` are theirs, in order.
-pub fn lanes(record: &LanesRecord, runs: &[Run]) -> String {
+pub fn lanes(record: &LanesRecord, runs: &[Run], overhead_over: Option<Duration>) -> String {
     let mut out = format!("**{}**\n", cell(&record.name));
     part(&mut out, &lanes::table(record, runs), [lanes::note(runs)]);
     out.push('\n');
-    out + &render(runs)
+    out + &render(runs, overhead_over)
 }
 
 /// How the run was made, its objectives, and what is to be known of its figures.
@@ -84,7 +86,7 @@ fn verdicts(out: &mut String, run: &Run) {
 }
 
 /// Its figures: a table a part of the report, with what is to be known of it.
-fn figures(out: &mut String, run: &Run) {
+fn figures(out: &mut String, run: &Run, overhead_over: Option<Duration>) {
     let summary = &run.summary;
     let counted = [totals::facts(run), totals::handshakes(run)].concat();
     let measured = measures::facts(run)
@@ -101,7 +103,9 @@ fn figures(out: &mut String, run: &Run) {
     let of_calls = times::of_calls(run);
     let calls = of_calls.first().map(|(_, first)| first.count);
     let streams = summary.total.messages.map(|_| measures::STREAMS.to_owned());
-    let notes = calls.and_then(times::dash).into_iter().chain(streams);
+    let above = overhead_over.map(|delay| times::above(run, delay));
+    let notes = calls.and_then(times::dash).into_iter();
+    let notes = notes.chain(streams).chain(above);
     part(out, &measures::table("times", of_calls), notes);
     let besides = summary.total.measures.as_ref();
     let besides = besides.map(measures::times).unwrap_or_default();

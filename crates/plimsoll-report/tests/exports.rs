@@ -179,7 +179,7 @@ fn junit_of_a_ladder_has_its_gates_and_its_resolution() {
 fn markdown_and_prometheus_have_what_was_measured() {
     let (_dir, run) = made::run("a|b");
     let runs = [run];
-    let text = markdown::render(&runs);
+    let text = markdown::render(&runs, None);
     assert!(text.contains("| a\\|b | 99.8 % |"), "{text}");
     assert!(text.contains("❌ missed: p99 &lt; 1ms"), "{text}");
     let text = prometheus::render(&runs);
@@ -214,7 +214,7 @@ fn calls_that_were_given_up_are_errors_in_no_document() {
         assert!(!html.contains("<h2>Errors"), "the table of errors");
         assert!(html.contains("Given up") && html.contains(outcome.code()));
         let runs = [run];
-        let text = markdown::render(&runs);
+        let text = markdown::render(&runs, None);
         assert!(text.contains("| ended | 100 % |"), "{text}");
         let text = prometheus::render(&runs);
         let counted = format!("outcome=\"{}\"}} 3", outcome.code());

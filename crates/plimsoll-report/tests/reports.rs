@@ -239,7 +239,7 @@ fn what_the_terminal_says_the_page_and_markdown_say_too() {
         let report: Vec<&str> = report.lines().filter(|line| !is_handshake(line)).collect();
         let report = report.join("\n");
         let page = html::runs(&[View::of(run.clone()).unwrap()]);
-        let summary = markdown::render(std::slice::from_ref(&run));
+        let summary = markdown::render(std::slice::from_ref(&run), None);
         for sentence in handshakes {
             let sentence = sentence["handshakes ".len()..].to_lowercase();
             assert!(plain(&summary).contains(&sentence), "{sentence}");

@@ -181,20 +181,36 @@ impl DocumentFlags {
         Ok(())
     }
 
-    /// Writes what was asked for of `dirs`, which hold `contents`, besides JSON. True: something was.
+    /// Whether a file is wanted.
+    pub(crate) fn writes_any(&self) -> bool {
+        self.files().next().is_some()
+    }
+
+    /// Whether a document is wanted that shows times.
+    pub(crate) fn shows_times(&self) -> bool {
+        self.json || self.markdown.is_some() || self.html.is_some()
+    }
+
+    /// Writes what was asked for of `dirs`, which hold `contents`, besides JSON. True: something was. `overhead_over`: as
+    /// for [`Contents::print_json`].
     ///
     /// # Errors
     /// When a directory can't be read, or a file not be written.
-    pub(crate) fn write(&self, contents: &Contents, dirs: &[PathBuf]) -> Result<bool, Failure> {
+    pub(crate) fn write(
+        &self,
+        contents: &Contents,
+        dirs: &[PathBuf],
+        overhead_over: Option<Duration>,
+    ) -> Result<bool, Failure> {
         for (flag, file) in self.files() {
             let text = match flag {
                 "--junit" => contents.junit(),
-                "--markdown" => contents.markdown(),
-                _ => page(dirs)?,
+                "--markdown" => contents.markdown(overhead_over),
+                _ => page(dirs, overhead_over)?,
             };
             write_text(flag, file, text)?;
         }
-        Ok(self.files().next().is_some())
+        Ok(self.writes_any())
     }
 
     /// Writes the documents of what a command has made, prints its JSON, and writes the summary of the job that it is part of.
@@ -205,7 +221,7 @@ impl DocumentFlags {
         let dirs = made.dirs();
         let summary = environment.value(JOB_SUMMARY);
         let summary = summary.filter(|file| self.markdown.as_deref() != Some(Path::new(file)));
-        let asked = self.json || self.files().next().is_some();
+        let asked = self.json || self.writes_any();
         if dirs.is_empty() || summary.is_none() && !asked {
             return Ok(());
         }
@@ -213,10 +229,10 @@ impl DocumentFlags {
         if self.json {
             contents.print_json(None)?;
         }
-        self.write(&contents, &dirs)?;
+        self.write(&contents, &dirs, None)?;
         // The load is over and measured: that the job's page lacks it is no reason to fail.
         if let Some(file) = summary
-            && let Err(e) = append(Path::new(&file), &contents.markdown())
+            && let Err(e) = append(Path::new(&file), &contents.markdown(None))
         {
             console::notice(format_args!("{JOB_SUMMARY}: can't append to {file}: {e}"));
         }
@@ -310,16 +326,16 @@ impl Contents {
         }
     }
 
-    fn markdown(&self) -> String {
+    fn markdown(&self, overhead_over: Option<Duration>) -> String {
         match self {
-            Contents::Runs(runs) => markdown::render(runs),
-            Contents::Lanes(record, runs) => markdown::lanes(record, runs),
+            Contents::Runs(runs) => markdown::render(runs, overhead_over),
+            Contents::Lanes(record, runs) => markdown::lanes(record, runs, overhead_over),
             Contents::Search(_, record) => markdown::search(record),
             Contents::Ladder(_, record) => markdown::ladder(record),
         }
     }
 
-    /// Prints them as JSON.
+    /// Prints them as JSON. `overhead_over`: the server's own delay, where what was added to it is to be shown.
     ///
     /// # Errors
     /// When stdout can't be written.
@@ -372,19 +388,24 @@ pub(crate) fn write_text(flag: &str, file: &Path, text: String) -> Result<(), Fa
     Ok(())
 }
 
-/// The HTML report of runs laid over each other, of one search, or of one ladder.
+/// The HTML report of runs laid over each other, of one search, or of one ladder. `overhead_over`: as for
+/// [`Contents::print_json`].
 ///
 /// # Errors
 /// When a directory can't be read, or kinds are mixed.
-pub(crate) fn page(dirs: &[PathBuf]) -> Result<String, Failure> {
+pub(crate) fn page(dirs: &[PathBuf], overhead_over: Option<Duration>) -> Result<String, Failure> {
     let plan = |dir: &Path| {
         input::file_to_string(&dir.join(plimsoll_model::run::file::PLAN)).unwrap_or_default()
+    };
+    let over = |runs| -> Result<Vec<View>, Failure> {
+        let views = views(runs)?.into_iter();
+        Ok(views.map(|view| view.over(overhead_over)).collect())
     };
     Ok(match Contents::of(dirs)? {
         Contents::Search(dir, record) => html::search(&record, &plan(&dir), &dir),
         Contents::Ladder(dir, record) => html::ladder(&record, &plan(&dir), &dir),
-        Contents::Runs(runs) => html::runs(&views(runs)?),
-        Contents::Lanes(record, runs) => html::lanes(&record, &views(runs)?),
+        Contents::Runs(runs) => html::runs(&over(runs)?),
+        Contents::Lanes(record, runs) => html::lanes(&record, &over(runs)?),
     })
 }
 

@@ -158,7 +158,7 @@ pub(crate) fn show_all(
 pub(crate) fn write_page(dir: &Path, made: &Made) -> Result<PathBuf, Failure> {
     made.add(dir);
     let page = dir.join(run::file::REPORT);
-    std::fs::write(&page, documents::page(&[dir.to_owned()])?)
+    std::fs::write(&page, documents::page(&[dir.to_owned()], None)?)
         .map_err(|e| Failure::error(format_args!("can't write {}: {e}", page.display())))?;
     Ok(page)
 }

@@ -105,6 +105,35 @@ fn every_command_that_measures_leaves_documents() {
     place.expect(0, &["compare", &runs[0], "LATEST"]);
 }
 
+/// Whoever asks for the time in excess of the server's own has it in what is written, or is told that it is nowhere.
+#[test]
+fn what_was_added_to_the_delay_of_the_server_is_in_every_document_of_times() {
+    let place = Place::new();
+    let calls = "{\"ok\":true,\"latency_ms\":7}\n".repeat(40);
+    fs::write(place.path("calls.txt"), format!("#TEST=01_steady\n{calls}")).expect("a file");
+    place.expect(0, &["import", "calls.txt", "--out", "run"]);
+    let report = |flags: &[&str]| {
+        let asked = ["report", "run", "--overhead-over", "5ms"];
+        place.run(&[&asked, flags].concat())
+    };
+    for flags in [&[][..], &["--markdown", "-"], &["--html", "-"]] {
+        let shown = text(&report(flags).stdout);
+        let words = "response time over the server's own 5.00 ms: mean +2.00 ms";
+        assert!(shown.contains(words), "{flags:?}: {shown}");
+    }
+    let document = text(&report(&["--json"]).stdout);
+    assert!(document.contains("\"over_us\": 5000.0"), "{document}");
+
+    let others = ["--junit", "--prometheus"].map(|flag| vec![flag, "-"]);
+    for flags in others.into_iter().chain([vec!["--export", "hdr", "-"]]) {
+        let refused = report(&flags);
+        assert_eq!(refused.status.code(), Some(2), "{flags:?}");
+        assert!(refused.stdout.is_empty(), "{flags:?}");
+        let why = "--overhead-over: nothing that is asked for shows it";
+        assert!(stderr_of(&refused).contains(why), "{flags:?}");
+    }
+}
+
 /// Runs, a search and a ladder: what a command prints is what `report` prints of the same directories.
 #[test]
 fn every_command_prints_json_of_one_shape() {

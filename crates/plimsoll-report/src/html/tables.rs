@@ -113,11 +113,16 @@ pub(super) fn latency(views: &[View]) -> Markup {
         return html! {};
     }
     let of = |view: &View| {
-        let dash = times::dash(view.run.summary.total.response?.count)?;
-        Some(view.named(&dash))
+        let response = view.run.summary.total.response;
+        let dash = response.and_then(|times| times::dash(times.count));
+        let above = view.overhead_over;
+        let above = above.map(|delay| times::above(&view.run, delay));
+        let notes = dash.into_iter().chain(above);
+        let named = notes.map(|note| view.named(&note));
+        named.collect::<Vec<_>>()
     };
-    let dashes: Vec<String> = views.iter().filter_map(of).collect();
-    let content = html! { (wide(&times_of("", rows))) (sentences(&dashes)) };
+    let notes: Vec<String> = views.iter().flat_map(of).collect();
+    let content = html! { (wide(&times_of("", rows))) (sentences(&notes)) };
     section("Times", "", &content)
 }
 

@@ -82,7 +82,8 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     arguments.documents.check()?;
     let asked: Vec<PathBuf> = arguments.runs.iter().map(|dir| named(dir)).collect();
     let contents = Contents::of(&asked)?;
-    let mut written = arguments.documents.write(&contents, &asked)?;
+    let overhead_over = overhead_over(arguments, &contents)?;
+    let mut written = (arguments.documents).write(&contents, &asked, overhead_over)?;
     if let Some(file) = &arguments.prometheus {
         let runs = contents.runs().ok_or_else(|| only_runs("--prometheus"))?;
         write_text("--prometheus", file, prometheus::render(runs))?;
@@ -93,7 +94,6 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
         export(runs, format, Path::new(file))?;
         written = true;
     }
-    let overhead_over = arguments.overhead_over.map(|p| p.0);
     if arguments.documents.json {
         contents.print_json(overhead_over)?;
         written = true;
@@ -103,6 +103,29 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
         show(&contents, overhead_over)?;
     }
     Ok(Exit::Done)
+}
+
+/// The delay of the server that what is shown is to be in excess of.
+///
+/// # Errors
+/// Where nothing that is asked for shows it.
+fn overhead_over(arguments: &Arguments, contents: &Contents) -> Result<Option<Duration>, Failure> {
+    let Some(Period(delay)) = arguments.overhead_over else {
+        return Ok(None);
+    };
+    if contents.runs().is_none() {
+        return Err(only_runs("--overhead-over"));
+    }
+    let documents = &arguments.documents;
+    let is_only_written =
+        documents.writes_any() || arguments.prometheus.is_some() || !arguments.export.is_empty();
+    match is_only_written && !documents.shows_times() {
+        true => Err(Failure::usage(
+            "--overhead-over: nothing that is asked for shows it",
+            "leave it out, or add --json, --markdown FILE or --html FILE",
+        )),
+        false => Ok(Some(delay)),
+    }
 }
 
 fn only_runs(flag: &str) -> Failure {
