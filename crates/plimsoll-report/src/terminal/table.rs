@@ -1,6 +1,7 @@
 //! Columns that line up, within the terminal's width.
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, presets};
+use unicode_width::UnicodeWidthStr;
 
 use crate::table::Table;
 
@@ -45,7 +46,7 @@ impl Table {
     }
 }
 
-/// `text` in lines of at most `width` characters, broken at spaces, but not between a number
+/// `text` in lines of at most `width` columns, broken at spaces, but not between a number
 /// and its unit. A longer word has a line of its own.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     const UNITS: [&str; 9] = ["s", "ms", "µs", "ns", "B", "kB", "MB", "GB", "%"];
@@ -65,7 +66,7 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut used = 0;
     for word in &words {
-        let length = word.chars().count();
+        let length = word.width();
         if used > 0 && used + 1 + length > width {
             lines.push(String::new());
             used = 0;
@@ -91,6 +92,7 @@ mod tests {
         assert_eq!(wrap("one two three", 7), ["one two", "three"]);
         assert_eq!(wrap("extraordinary", 5), ["extraordinary"]);
         assert_eq!(wrap("", 5), [""]);
+        assert_eq!(wrap("压力 测试", 7), ["压力", "测试"]);
         assert_eq!(wrap("after 1.00 s, then", 11), ["after", "1.00 s,", "then"]);
     }
 }

@@ -138,9 +138,9 @@ fn header(frame: &mut Frame<'_>, area: Rect, board: &Board) {
         Phase::Measuring => ("measuring".to_owned(), SEA),
     };
     let width = usize::from(area.width);
-    let room = width.saturating_sub(phase.chars().count() + 1);
+    let room = width.saturating_sub(columns(&phase) + 1);
     let title = shortened(&board.title, room);
-    let gap = room - title.chars().count() + 1;
+    let gap = room - columns(&title) + 1;
     let mut lines = vec![
         Line::from(vec![
             Span::styled(title, STRONG),
@@ -332,12 +332,12 @@ fn history(
     style: Style,
     show: impl Fn(u64) -> String,
 ) {
-    let columns = usize::from(before_gap(area).width);
-    let shown: Vec<u64> = values.iter().rev().take(columns).rev().copied().collect();
+    let width = usize::from(before_gap(area).width);
+    let shown: Vec<u64> = values.iter().rev().take(width).rev().copied().collect();
     let most = shown.iter().copied().max().unwrap_or(0);
     // A figure that does not fit is left out whole.
     let scale = format!("{title} (up to {}) ", show(most));
-    let title = match most > 0 && scale.chars().count() <= columns {
+    let title = match most > 0 && columns(&scale) <= width {
         true => scale,
         false => format!("{title} "),
     };
@@ -407,7 +407,7 @@ fn ends_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     grid.draw(frame, table);
     let busiest = format!("busiest worker {}", percent(board.busiest_worker));
     let view = format!("{busiest}, this view {:.1} %", board.view_share * 100.0);
-    let busiest = match view.chars().count() <= usize::from(below.width) {
+    let busiest = match columns(&view) <= usize::from(below.width) {
         true => view,
         false => busiest,
     };
@@ -431,7 +431,7 @@ fn notes_panel(frame: &mut Frame<'_>, area: Rect, noted: &[String]) {
 /// The rows of messages.
 fn notes(noted: &[String], width: u16) -> Vec<String> {
     let width = usize::from(width);
-    let rows = |line: &str| match line.chars().count() <= width {
+    let rows = |line: &str| match columns(line) <= width {
         true => vec![line.to_owned()],
         false => wrap(line, width),
     };
@@ -445,16 +445,19 @@ fn printable(text: &str) -> Line<'static> {
     Line::from(text.chars().map(clean).collect::<String>())
 }
 
-/// `text` in at most `room` characters.
+/// As many as `text` takes on a terminal: Chinese characters take two each.
+fn columns(text: &str) -> usize {
+    Span::raw(text).width()
+}
+
+/// `text` in at most `room` columns.
 fn shortened(text: &str, room: usize) -> String {
-    if text.chars().count() <= room {
+    if columns(text) <= room {
         return text.to_owned();
     }
-    let mut short: String = text.chars().take(room.saturating_sub(1)).collect();
-    if room > 0 {
-        short.push('…');
-    }
-    short
+    let starts = text.char_indices().map(|(at, _)| &text[..at]);
+    let short = starts.take_while(|start| columns(start) < room).last();
+    short.map_or_else(String::new, |start| format!("{start}…"))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use plimsoll_report::quantity::{count, or_dash, plural, rate, time};
 use ratatui::layout::Rect;
 use ratatui::text::Line;
 
-use super::{Board, clock, objectives, printable, shortened, verdict_line, verdict_style};
+use super::{Board, clock, columns, objectives, printable, shortened, verdict_line, verdict_style};
 
 /// The lines, as many as there is room for.
 pub(super) fn lines(board: &Board, area: Rect) -> Vec<Line<'static>> {
@@ -84,9 +84,9 @@ fn beside(figures: &[String], width: usize) -> Vec<String> {
     const BETWEEN: &str = " · ";
     let mut rows: Vec<String> = Vec::new();
     for figure in figures {
-        let together = figure.chars().count() + BETWEEN.chars().count();
+        let together = columns(figure) + columns(BETWEEN);
         match rows.last_mut() {
-            Some(row) if row.chars().count() + together <= width => {
+            Some(row) if columns(row) + together <= width => {
                 row.push_str(BETWEEN);
                 row.push_str(figure);
             }

@@ -129,6 +129,25 @@ fn calls_that_were_given_up_are_no_errors() {
 }
 
 #[test]
+fn a_name_in_chinese_characters_takes_two_columns_for_each() {
+    let mut board = running(TIMED, 20);
+    let name = "压力测试".repeat(20);
+    board.title.clone_from(&name);
+    board.what.clone_from(&name);
+    board.context = vec![name.clone()];
+    for width in [60, 61, 80, 120] {
+        let text = frame(&board, std::slice::from_ref(&name), width, 30);
+        let ended = text.lines().filter(|line| line.contains('…'));
+        assert_eq!(ended.count(), 4, "{text}");
+        let first = text.lines().next().unwrap_or_default();
+        assert!(
+            first.ends_with("… measuring") || first.ends_with("…  measuring"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn before_the_first_call() {
     let mut board = Board::of(&plan(TIMED), Vec::new(), Duration::ZERO);
     board.phase = Phase::Connecting {
