@@ -116,7 +116,7 @@ fn listen(process: &Process) -> Result<mpsc::Receiver<Order>, Failure> {
     let stop = process.stop.clone();
     threads::start("orders", move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            let Some(order) = Order::from_line(&line) else {
+            let Ok(order) = serde_json::from_str(&line) else {
                 tracing::warn!("not understood: {line:?}");
                 continue;
             };

@@ -11,7 +11,7 @@ use plimsoll_engine::{Clock, EngineError, Finished, Observation, Stop};
 
 use super::leader::{self, Leader};
 use super::member::{Event, Member, Which};
-use super::objects::{Ended, Line};
+use super::objects::Ended;
 use super::store::{Answer, Store};
 use crate::console;
 use crate::failure::Failure;
@@ -22,7 +22,7 @@ use crate::threads;
 const TURN: Duration = Duration::from_millis(50);
 
 enum Input {
-    Line(Line),
+    Message(Message),
     Close,
     Answer(Which, Answer),
 }
@@ -60,7 +60,7 @@ impl Rendezvous {
 
     pub(super) fn send(&self, message: Message) {
         // Once the connection is over nobody listens.
-        let _ = self.inputs.send(Input::Line(Line::Message(message)));
+        let _ = self.inputs.send(Input::Message(message));
     }
 
     /// Nothing more is sent.
@@ -92,7 +92,7 @@ impl Serving {
             let mut input = self.heard.recv_timeout(TURN).ok();
             while let Some(one) = input {
                 match one {
-                    Input::Line(line) => member.log(&line),
+                    Input::Message(message) => member.log(&message),
                     Input::Close => member.close(self.clock.now()),
                     Input::Answer(which, answer) => {
                         member.answered(which, answer, self.clock.now())

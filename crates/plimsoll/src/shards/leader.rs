@@ -17,9 +17,10 @@ use super::lane::{Lane, unusable};
 use super::member::{EVERY, LISTENED, STORE_PATIENCE};
 use super::merging::Merging;
 use super::objects::{
-    self, ARRIVALS, Arrival, Ended, HEAD, Head, Line, ORDERS, Orders, WISH, Wish, from_json,
+    self, ARRIVALS, Arrival, Ended, HEAD, Head, ORDERS, Orders, WISH, Wish, from_json,
 };
 use super::store::{Answer, Ask};
+use crate::spread::wire::Message;
 
 /// A shard that writes nothing for so long, while the store answers, is gone.
 pub(super) const SILENCE: Duration = Duration::from_secs(30);
@@ -422,17 +423,17 @@ impl Leader {
         remote.silence = Duration::ZERO;
         remote.next += 1;
         remote.lane.answered(now + BEHIND);
-        for line in objects::lines(&bytes) {
-            self.take(shard, line, now);
+        for message in objects::messages(&bytes) {
+            self.take(shard, message, now);
         }
         self.emit(now);
     }
 
-    fn take(&mut self, shard: u32, line: Line, now: Time) {
+    fn take(&mut self, shard: u32, message: Message, now: Time) {
         if self.merging.is_gone(shard) {
             return;
         }
-        self.merging.take(shard, line, &self.orders);
+        self.merging.take(shard, message, &self.orders);
         if let Some(problem) = self.merging.problem(shard) {
             let text = format!("shard {shard} of {}: {problem}", self.charge.own.of);
             match self.phase {

@@ -11,10 +11,9 @@ use std::time::Duration;
 use plimsoll_model::Time;
 
 use super::lane::{Lane, unusable};
-use super::objects::{
-    self, Arrival, Ended, Line, ORDERS, Offset, Orders, from_json, part, seal, to_json,
-};
+use super::objects::{self, Arrival, Ended, ORDERS, Orders, from_json, part, seal, to_json};
 use super::store::{Answer, Ask};
+use crate::spread::wire::{Message, Offset};
 
 /// How often the log is written, and orders are looked for during the load.
 pub(super) const EVERY: Duration = Duration::from_secs(1);
@@ -129,9 +128,9 @@ impl Member {
         }
     }
 
-    /// A line for the log.
-    pub(super) fn log(&mut self, line: &Line) {
-        self.lines.push(line.to_text());
+    /// Something for the log.
+    pub(super) fn log(&mut self, message: &Message) {
+        self.lines.push(message.to_line());
     }
 
     /// Nothing more follows: what is left is written at once.
@@ -259,7 +258,7 @@ impl Member {
             ) => match from_json::<Arrival>("arrival", &bytes) {
                 Ok(there) if there.token == self.arrival.token => {
                     self.offset = self.measure(modified_unix_ns);
-                    self.log(&Line::Clock(self.offset));
+                    self.log(&Message::Clock(self.offset));
                     self.step = Step::Log;
                 }
                 Ok(_) => {

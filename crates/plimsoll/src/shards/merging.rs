@@ -5,9 +5,9 @@
 
 use plimsoll_model::run::{RunHeader, ShardFigures, ShardState, ShardTotals};
 
-use super::objects::{Head, Line, Offset, Orders};
+use super::objects::{Head, Orders};
 use crate::spread::gathering::Gathering;
-use crate::spread::wire::Message;
+use crate::spread::wire::{Message, Offset};
 
 pub(super) struct Merging {
     header: RunHeader,
@@ -46,20 +46,14 @@ impl Merging {
         self.shards[shard as usize].offset
     }
 
-    /// Takes a line of the shard's log, which may have got these orders.
-    pub(super) fn take(&mut self, shard: u32, line: Line, orders: &Orders) {
+    /// Takes what the shard's log says, which may have got these orders.
+    pub(super) fn take(&mut self, shard: u32, message: Message, orders: &Orders) {
         let one = &mut self.shards[shard as usize];
         if one.state.is_some() {
             return;
         }
-        let message = match line {
-            Line::Clock(offset) => {
-                one.offset = Some(offset);
-                return;
-            }
-            Line::Message(message) => message,
-        };
         match &message {
+            Message::Clock(offset) => one.offset = Some(*offset),
             Message::Interval(interval) => one.totals.add(&self.header, interval),
             Message::Finished(end) if end.interrupted => {
                 one.state = Some(ShardState::Stopped);

@@ -31,7 +31,7 @@ use crate::spread::wire::Message;
 
 /// Changes when shards of one version can't understand those of another. The build that all must
 /// have alike makes that rare; a merge of an old run needs it.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// As much as a part of a log may be, decompressed.
 const MAX_PART: u64 = 256 << 20;
@@ -235,39 +235,6 @@ pub(super) fn from_json<'a, T: Deserialize<'a>>(name: &str, bytes: &'a [u8]) -> 
     serde_json::from_slice(bytes).map_err(|e| format!("{name}: {e}"))
 }
 
-/// The store's clock less a shard's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Offset {
-    pub(super) offset_us: i64,
-    pub(super) uncertainty_us: u64,
-}
-
-/// A line of a log.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Line {
-    Message(Message),
-    Clock(Offset),
-}
-
-impl Line {
-    pub(super) fn to_text(&self) -> String {
-        match self {
-            Line::Message(message) => message.to_line(),
-            Line::Clock(offset) => format!(
-                "clock {}",
-                String::from_utf8_lossy(&to_json(offset)).into_owned()
-            ),
-        }
-    }
-
-    fn from_text(text: &str) -> Result<Line, String> {
-        match text.strip_prefix("clock ") {
-            Some(offset) => from_json("clock", offset.as_bytes()).map(Line::Clock),
-            None => Message::from_line(text).map(Line::Message),
-        }
-    }
-}
-
 /// A part of a log.
 pub(super) fn seal(lines: &[String]) -> Vec<u8> {
     // In memory nothing fails; histograms are compressed already, so more would cost and gain
@@ -275,39 +242,37 @@ pub(super) fn seal(lines: &[String]) -> Vec<u8> {
     zstd::encode_all(lines.join("\n").as_bytes(), 1).unwrap_or_default()
 }
 
-/// The lines of such a part.
+/// The messages of such a part.
 ///
 /// # Errors
 /// Where it is none.
-fn open(bytes: &[u8]) -> Result<Vec<Line>, String> {
+fn open(bytes: &[u8]) -> Result<Vec<Message>, String> {
     use std::io::Read as _;
     let mut text = String::new();
     zstd::Decoder::new(bytes)
         .and_then(|d| d.take(MAX_PART).read_to_string(&mut text))
         .map_err(|e| format!("part of a log: {e}"))?;
-    text.lines().map(Line::from_text).collect()
+    text.lines().map(Message::from_line).collect()
 }
 
 /// The same; what is no part of a log is the message of a shard that failed.
-pub(super) fn lines(bytes: &[u8]) -> Vec<Line> {
-    open(bytes).unwrap_or_else(|problem| vec![Line::Message(Message::Failed(problem))])
+pub(super) fn messages(bytes: &[u8]) -> Vec<Message> {
+    open(bytes).unwrap_or_else(|problem| vec![Message::Failed(problem)])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spread::wire::Offset;
 
     #[test]
     fn a_log_is_read_as_it_was_written() {
         let lines = [
-            Line::Clock(Offset {
-                offset_us: -3,
-                uncertainty_us: 7,
-            }),
-            Line::Message(Message::Alive),
-            Line::Message(Message::Failed("no\nroom".into())),
+            Message::Clock(Offset::default()),
+            Message::Alive,
+            Message::Failed("no\nroom".into()),
         ];
-        let texts: Vec<String> = lines.iter().map(Line::to_text).collect();
+        let texts: Vec<String> = lines.iter().map(Message::to_line).collect();
         let sealed = seal(&texts);
         assert_eq!(open(&sealed).unwrap(), lines);
         assert_eq!(open(&seal(&[])).unwrap(), []);

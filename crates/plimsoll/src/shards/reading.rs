@@ -161,8 +161,8 @@ impl Reading {
                     Answer::Bytes { bytes, .. } => {
                         parts += 1;
                         self.next[shard as usize] += 1;
-                        for line in objects::lines(&bytes) {
-                            self.merging.take(shard, line, &self.orders);
+                        for message in objects::messages(&bytes) {
+                            self.merging.take(shard, message, &self.orders);
                         }
                     }
                     Answer::Failed { problem, for_good } if for_good => {

@@ -13,7 +13,7 @@ use plimsoll_model::{Outcome, Time};
 
 use super::leader::{self, Leader, ranges};
 use super::member::{self, Event, Member};
-use super::objects::{self, Line};
+use super::objects;
 use super::store::{Answer, Ask};
 use crate::spread::wire::{End, Message, Ready};
 use fixtures::{arrival, charge};
@@ -300,8 +300,7 @@ impl World {
                 Event::Connect => m.connected = Some(now + 100_000_000),
                 Event::Begin(at) => m.begins = Some(at.0 + m.started),
                 Event::BeganWithout(_) => {
-                    m.member
-                        .log(&Line::Message(Message::Failed("too late".into())));
+                    m.member.log(&Message::Failed("too late".into()));
                     m.member.close(local);
                     m.finished = true;
                 }
@@ -312,11 +311,11 @@ impl World {
         }
         if m.connected.is_some_and(|at| now >= at) {
             m.connected = None;
-            m.member.log(&Line::Message(Message::Ready(Ready {
+            m.member.log(&Message::Ready(Ready {
                 workers: 1,
                 open: 1,
                 ..Ready::default()
-            })));
+            }));
         }
         let evicted = matches!(m.fate, Fate::Evicted(at) if now >= at);
         if let Some(begins) = m.begins.filter(|_| !m.finished) {
@@ -331,31 +330,29 @@ impl World {
                 for call in (u64::from(m.shard.index)..rate).step_by(m.shard.of as usize) {
                     record.response.record(time_of(second, call));
                 }
-                m.member.log(&Line::Message(Message::Interval(Box::new(
-                    IntervalRecord {
-                        index: second,
-                        start_offset: Duration::from_secs(second),
-                        length: Duration::from_secs(1),
-                        stages: vec![(0, record)],
-                        ..IntervalRecord::default()
-                    },
-                ))));
+                m.member.log(&Message::Interval(Box::new(IntervalRecord {
+                    index: second,
+                    start_offset: Duration::from_secs(second),
+                    length: Duration::from_secs(1),
+                    stages: vec![(0, record)],
+                    ..IntervalRecord::default()
+                })));
                 m.reported += 1;
                 let stopped = m.stop > 0 || evicted;
                 if m.reported == seconds || stopped {
-                    m.member.log(&Line::Message(Message::Finished(End {
+                    m.member.log(&Message::Finished(End {
                         interrupted: m.reported < seconds,
                         negotiated: None,
-                    })));
+                    }));
                     m.member.close(local);
                     m.finished = true;
                 }
             }
         } else if (evicted || m.stop > 0) && !m.finished {
-            m.member.log(&Line::Message(Message::Finished(End {
+            m.member.log(&Message::Finished(End {
                 interrupted: true,
                 negotiated: None,
-            })));
+            }));
             m.member.close(local);
             m.finished = true;
         }

@@ -214,7 +214,7 @@ impl Member {
 
     fn send(&mut self, order: Order) {
         if let Some(stdin) = &mut self.child.stdin
-            && writeln!(stdin, "{}", order.to_line()).is_err()
+            && writeln!(stdin, "{}", serde_json::json!(order)).is_err()
         {
             // It has ended, which shows on the other pipe.
             self.child.stdin = None;

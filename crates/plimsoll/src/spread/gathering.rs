@@ -50,12 +50,12 @@ impl Gathering {
     pub(crate) fn established(&self) -> (Established, u32) {
         let mut established = Established::default();
         let mut workers = 0;
-        for ready in self.sources.iter().filter_map(|s| s.ready.as_ref()) {
+        for ready in self.sources.iter().filter_map(|s| s.ready.clone()) {
             workers += ready.workers;
             established.add(Established {
                 open: ready.open,
                 failed: ready.failed,
-                failure: ready.outcome(),
+                failure: ready.failure,
                 heap_bytes: None,
             });
         }
@@ -80,7 +80,7 @@ impl Gathering {
                 from.end = Some(end);
                 self.intervals.ended(source);
             }
-            Message::Failed(_) | Message::Defect(_) | Message::Alive => {}
+            Message::Failed(_) | Message::Defect(_) | Message::Alive | Message::Clock(_) => {}
         }
     }
 

@@ -11,22 +11,14 @@ use plimsoll_engine::{Finished, Observation};
 use plimsoll_model::record::RequestRecord;
 use plimsoll_model::run::{IntervalRecord, NegotiatedTls};
 use plimsoll_model::{Outcome, Time};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-
-fn json(value: &impl Serialize) -> String {
-    serde_json::to_string(value).expect("keys are strings and numbers whole")
-}
-
-fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    serde_json::from_str(text).map_err(|e| e.to_string())
-}
 
 /// How often a process sends a sign of life, from its first moment on.
 pub(crate) const HEARTBEAT: Duration = Duration::from_millis(500);
 
 /// From a process to the one that started it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Message {
     /// So many connections are up.
     Connecting(u64),
@@ -42,6 +34,15 @@ pub(crate) enum Message {
     Defect(String),
     /// It is there, and has nothing else to report: see [`HEARTBEAT`].
     Alive,
+    /// A shard has measured its clock.
+    Clock(Offset),
+}
+
+/// The clock of the shards' store less a shard's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Offset {
+    pub(crate) offset_us: i64,
+    pub(crate) uncertainty_us: u64,
 }
 
 /// Reports a load to the process that leads it: what it sends.
@@ -63,25 +64,18 @@ pub(crate) struct Ready {
     pub(crate) workers: u32,
     pub(crate) open: u32,
     pub(crate) failed: u32,
-    /// The code of the first failure, and its text.
-    pub(crate) failure: Option<(String, String)>,
+    /// The first failure, and its text.
+    pub(crate) failure: Option<(Outcome, String)>,
 }
 
 impl Ready {
     pub(crate) fn of(established: &Established, workers: u32) -> Ready {
-        let failure = established.failure.as_ref();
         Ready {
             workers,
             open: established.open,
             failed: established.failed,
-            failure: failure.map(|(outcome, text)| (outcome.code().to_owned(), text.clone())),
+            failure: established.failure.clone(),
         }
-    }
-
-    pub(crate) fn outcome(&self) -> Option<(Outcome, String)> {
-        let (code, detail) = self.failure.as_ref()?;
-        let outcome = Outcome::from_code(code).unwrap_or(Outcome::ConnectFailed);
-        Some((outcome, detail.clone()))
     }
 }
 
@@ -110,34 +104,13 @@ impl End {
 
 impl Message {
     pub(crate) fn to_line(&self) -> String {
-        match self {
-            Message::Connecting(open) => format!("connecting {open}"),
-            Message::Ready(ready) => format!("ready {}", json(ready)),
-            Message::Request(request) => format!("request {}", request.to_line()),
-            Message::Interval(interval) => format!("interval {}", interval.to_line()),
-            Message::Finished(end) => format!("finished {}", json(end)),
-            Message::Failed(problem) => format!("failed {}", json(problem)),
-            Message::Defect(problem) => format!("defect {}", json(problem)),
-            Message::Alive => "alive".to_owned(),
-        }
+        serde_json::to_string(self).expect("keys are strings and numbers whole")
     }
 
     /// # Errors
     /// Where the line is no message: what it was.
     pub(crate) fn from_line(line: &str) -> Result<Message, String> {
-        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
-        let message = match word {
-            "connecting" => read(rest).map(Message::Connecting),
-            "ready" => read(rest).map(Message::Ready),
-            "request" => RequestRecord::from_line(rest).map(Message::Request),
-            "interval" => IntervalRecord::from_line(rest).map(|i| Message::Interval(Box::new(i))),
-            "finished" => read(rest).map(Message::Finished),
-            "failed" => read(rest).map(Message::Failed),
-            "defect" => read(rest).map(Message::Defect),
-            "alive" if rest.is_empty() => Ok(Message::Alive),
-            _ => Err("no such message".to_owned()),
-        };
-        message.map_err(|problem| {
+        serde_json::from_str(line).map_err(|problem| {
             let begin: String = line.chars().take(80).collect();
             format!("it sent {begin:?}: {problem}")
         })
@@ -145,29 +118,13 @@ impl Message {
 }
 
 /// To a process, from the one that started it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Order {
     /// The load begins then, on the clock that all share.
     Begin(Time),
     /// The run is to end: the first time gracefully, the second at once.
     Stop,
-}
-
-impl Order {
-    pub(crate) fn to_line(self) -> String {
-        match self {
-            Order::Begin(at) => format!("begin {}", at.0),
-            Order::Stop => "stop".to_owned(),
-        }
-    }
-
-    pub(crate) fn from_line(line: &str) -> Option<Order> {
-        match line.split_once(' ') {
-            Some(("begin", at)) => at.parse().ok().map(|ns| Order::Begin(Time(ns))),
-            None if line == "stop" => Some(Order::Stop),
-            _ => None,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -182,7 +139,7 @@ mod tests {
                 workers: 2,
                 open: 10,
                 failed: 1,
-                failure: Some(("CONNECT_REFUSED".into(), "a \"word\"\nmore".into())),
+                failure: Some((Outcome::ConnectRefused, "a \"word\"\nmore".into())),
             }),
             Message::Interval(Box::new(IntervalRecord {
                 index: 3,
@@ -196,6 +153,10 @@ mod tests {
             Message::Failed("no\nroom".into()),
             Message::Defect("a\npanic".into()),
             Message::Alive,
+            Message::Clock(Offset {
+                offset_us: -3,
+                uncertainty_us: 7,
+            }),
         ];
         for message in messages {
             let line = message.to_line();
@@ -203,7 +164,8 @@ mod tests {
             assert_eq!(Message::from_line(&line), Ok(message));
         }
         for order in [Order::Begin(Time(12)), Order::Stop] {
-            assert_eq!(Order::from_line(&order.to_line()), Some(order));
+            let line = serde_json::to_string(&order).unwrap();
+            assert_eq!(serde_json::from_str::<Order>(&line).unwrap(), order);
         }
     }
 
@@ -212,16 +174,17 @@ mod tests {
         for line in [
             "",
             "hello",
-            "connecting many",
-            "ready {}",
-            "interval {",
-            "alive still",
+            "alive",
+            r#""alive" still"#,
+            r#"{"connecting":"many"}"#,
+            r#"{"ready":{}}"#,
+            r#"{"interval":{"#,
         ] {
             let problem = Message::from_line(line).unwrap_err();
             assert!(problem.starts_with("it sent"), "{problem}");
         }
-        for line in ["", "begin", "begin soon", "stop now"] {
-            assert_eq!(Order::from_line(line), None);
+        for line in ["", "stop", r#""begin""#, r#"{"begin":"soon"}"#] {
+            assert!(serde_json::from_str::<Order>(line).is_err(), "{line}");
         }
     }
 }
