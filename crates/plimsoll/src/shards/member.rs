@@ -60,6 +60,13 @@ pub(super) enum Event {
     Lost(String),
 }
 
+impl Event {
+    /// Nothing is left to do.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self, Event::Ended(_) | Event::Lost(_))
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// Is a shard of this number there?

@@ -152,10 +152,7 @@ impl Part<'_> {
     /// Makes the load, and waits for what the leader says of the run.
     fn follow(&self) -> Result<Exit, Failure> {
         let shard = self.identity.shard;
-        self.notice(format_args!(
-            "shard {} of {}: waiting for the others",
-            shard.index, shard.of
-        ));
+        self.notice_of("waiting for the others");
         let stop = self.process.stop.for_one();
         let rendezvous = self.rendezvous(&stop).inspect_err(|failure| {
             // Who can't be told notices it later.
@@ -164,10 +161,7 @@ impl Part<'_> {
         let over = match self.carry(&rendezvous, &stop) {
             Carried::Over(over) => Some(over),
             Carried::Done => {
-                self.notice(format_args!(
-                    "shard {} of {}: its part is done; waiting for the run's end",
-                    shard.index, shard.of
-                ));
+                self.notice_of("its part is done; waiting for the run's end");
                 wait_for_end(&rendezvous, || false)
             }
             Carried::Withdrawn => {
@@ -190,10 +184,7 @@ impl Part<'_> {
         conclude: impl FnOnce(&mut Carry<'_>) -> Result<T, Failure>,
         exit: impl FnOnce(&T) -> Exit,
     ) -> Result<T, Failure> {
-        self.notice(format_args!(
-            "shard 0 of {}: waiting for the others",
-            self.identity.shard.of
-        ));
+        self.notice_of("waiting for the others");
         let version = env!("CARGO_PKG_VERSION");
         let head = Head {
             version: objects::VERSION,
@@ -249,28 +240,28 @@ impl Part<'_> {
 
     /// This shard's load, from the arrival of all to its end.
     fn carry(&self, rendezvous: &Rendezvous, stop: &Stop) -> Carried {
-        loop {
-            match self.next(rendezvous, stop) {
-                Ok(Event::Connect) => break,
-                Ok(over @ (Event::Ended(_) | Event::Lost(_))) => return Carried::Over(over),
-                Ok(_) => {}
-                Err(()) => {
-                    // The log is read where all had come meanwhile.
-                    rendezvous.send(Message::Finished(End::interrupted()));
-                    rendezvous.close();
-                    return Carried::Withdrawn;
-                }
+        let connect = |event: Event| (event == Event::Connect || event.is_over()).then_some(event);
+        match wait(rendezvous, || is_stopped(stop), connect) {
+            Some(Event::Connect) => {}
+            Some(over) => return Carried::Over(over),
+            None => {
+                // The log is read where all had come meanwhile.
+                rendezvous.send(Message::Finished(End::interrupted()));
+                rendezvous.close();
+                return Carried::Withdrawn;
             }
         }
         let mut missed = None;
         let begun = Cell::new(Time::NEVER);
         let mut start = |established: &Established, workers: u32| {
             rendezvous.send(Message::Ready(Ready::of(established, workers)));
-            let begin = self.await_beginning(rendezvous, stop);
-            begin
-                .map_err(|why| missed = why)
-                .ok()
-                .inspect(|at| begun.set(*at))
+            let begin = wait(rendezvous, || is_stopped(stop), beginning)?;
+            let at = begin.map_err(|why| missed = Some(why)).ok()?;
+            begun.set(at);
+            if self.identity.shard.index > 0 {
+                self.notice_of("the load begins");
+            }
+            Some(at)
         };
         let place = Place::Shard {
             shard: self.identity.shard,
@@ -327,56 +318,14 @@ impl Part<'_> {
         spread::run(load, place, self.process, stop, observe)
     }
 
-    /// When the load begins; or why it does not, where this shard was not ordered to stop.
-    fn await_beginning(
-        &self,
-        rendezvous: &Rendezvous,
-        stop: &Stop,
-    ) -> Result<Time, Option<Missed>> {
-        loop {
-            match self.next(rendezvous, stop) {
-                Ok(Event::Begin(at)) => {
-                    let shard = self.identity.shard;
-                    if shard.index > 0 {
-                        self.notice(format_args!(
-                            "shard {} of {}: the load begins",
-                            shard.index, shard.of
-                        ));
-                    }
-                    return Ok(at);
-                }
-                Ok(Event::BeganWithout(by)) => {
-                    return Err(Some(Missed::TooLate(format!(
-                        "learned of the beginning {:.1} s too late: the rendezvous is slow, or this machine's clock is wrong",
-                        by.as_secs_f64()
-                    ))));
-                }
-                Ok(over @ (Event::Ended(_) | Event::Lost(_))) => {
-                    return Err(Some(Missed::Over(over)));
-                }
-                Ok(_) => {}
-                Err(()) => return Err(None),
-            }
-        }
-    }
-
-    /// The next that is to be done; an error where this shard was ordered to stop meanwhile.
-    fn next(&self, rendezvous: &Rendezvous, stop: &Stop) -> Result<Event, ()> {
-        loop {
-            // Looked at first: the event that explains a stop is sent before it.
-            let stopped = stop.level() != StopLevel::Run;
-            match rendezvous.events.recv_timeout(TURN) {
-                Ok(event) => return Ok(event),
-                Err(RecvTimeoutError::Timeout) if stopped => return Err(()),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Ok(gone()),
-            }
-        }
-    }
-
-    fn notice(&self, text: std::fmt::Arguments<'_>) {
+    /// For people, where they watch: what this shard does.
+    fn notice_of(&self, doing: &str) {
         if self.process.progress != crate::progress::Style::None {
-            console::notice(text);
+            let shard = self.identity.shard;
+            console::notice(format_args!(
+                "shard {} of {}: {doing}",
+                shard.index, shard.of
+            ));
         }
     }
 }
@@ -415,20 +364,47 @@ fn since(begin: Time, mut request: RequestRecord) -> RequestRecord {
     request
 }
 
-/// A thread ended without saying why.
-fn gone() -> Event {
-    Event::Lost("the link to the rendezvous ended".to_owned())
+fn is_stopped(stop: &Stop) -> bool {
+    stop.level() != StopLevel::Run
+}
+
+/// When the load begins, or why it does not, where the event says so.
+fn beginning(event: Event) -> Option<Result<Time, Missed>> {
+    match event {
+        Event::Begin(at) => Some(Ok(at)),
+        Event::BeganWithout(by) => Some(Err(Missed::TooLate(format!(
+            "learned of the beginning {:.1} s too late: the rendezvous is slow, or this machine's clock is wrong",
+            by.as_secs_f64()
+        )))),
+        event => event.is_over().then_some(Err(Missed::Over(event))),
+    }
 }
 
 /// How the run ended; `None`: this shard is `tired` of waiting for that.
 fn wait_for_end(rendezvous: &Rendezvous, tired: impl Fn() -> bool) -> Option<Event> {
+    wait(rendezvous, tired, |event| event.is_over().then_some(event))
+}
+
+/// What `wanted` finds in the next event that it wants; `None`: this shard is `tired` of waiting.
+fn wait<T>(
+    rendezvous: &Rendezvous,
+    tired: impl Fn() -> bool,
+    wanted: impl Fn(Event) -> Option<T>,
+) -> Option<T> {
     loop {
+        // Looked at first: the event that explains a stop is sent before it.
         let tired = tired();
-        match rendezvous.events.recv_timeout(TURN) {
-            Ok(over @ (Event::Ended(_) | Event::Lost(_))) => return Some(over),
-            Err(RecvTimeoutError::Disconnected) => return Some(gone()),
+        let event = match rendezvous.events.recv_timeout(TURN) {
+            Ok(event) => event,
             Err(RecvTimeoutError::Timeout) if tired => return None,
-            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Timeout) => continue,
+            // The thread ended without saying why.
+            Err(RecvTimeoutError::Disconnected) => {
+                Event::Lost("the link to the rendezvous ended".to_owned())
+            }
+        };
+        if let Some(found) = wanted(event) {
+            return Some(found);
         }
     }
 }
