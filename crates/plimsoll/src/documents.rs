@@ -251,24 +251,6 @@ pub(crate) fn is_stdout(file: &Path) -> bool {
     file == Path::new("-")
 }
 
-/// The directories, with those of its lanes in place of one that holds lanes.
-///
-/// # Errors
-/// When the record of lanes can't be read.
-fn expanded(dirs: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
-    let mut all = Vec::new();
-    for dir in &dirs.iter().map(|dir| named(dir)).collect::<Vec<_>>() {
-        match LanesRecord::is_in(dir) {
-            true => {
-                let record = LanesRecord::load(dir)?;
-                all.extend(record.runs(dir));
-            }
-            false => all.push(dir.clone()),
-        }
-    }
-    Ok(all)
-}
-
 /// What the directories hold.
 pub(crate) enum Contents {
     Runs(Vec<Run>),
@@ -285,29 +267,40 @@ impl Contents {
     /// # Errors
     /// When one can't be read, or kinds are mixed.
     pub(crate) fn of(dirs: &[PathBuf]) -> Result<Contents, Failure> {
-        let runs = |dirs: &[PathBuf]| {
-            let runs = dirs.iter().map(|dir| load(dir));
-            runs.collect::<Result<Vec<Run>, Failure>>()
-        };
-        if let [dir] = dirs {
-            let dir = &named(dir);
-            if LanesRecord::is_in(dir) {
-                let record = LanesRecord::load(dir)?;
-                let runs = runs(&record.runs(dir))?;
-                return Ok(Contents::Lanes(record, runs));
-            }
-            if SearchRecord::is_in(dir) {
-                let record = SearchRecord::load(dir)?;
-                return Ok(Contents::Search(dir.clone(), record));
-            }
-            if LadderRecord::is_in(dir) {
-                let record = LadderRecord::load(dir)?;
-                return Ok(Contents::Ladder(dir.clone(), record));
+        let dirs: Vec<PathBuf> = dirs.iter().map(|dir| named(dir)).collect();
+        let is_alone = dirs.len() == 1;
+        for dir in &dirs {
+            match () {
+                () if SearchRecord::is_in(dir) && is_alone => {
+                    return Ok(Contents::Search(dir.clone(), SearchRecord::load(dir)?));
+                }
+                () if LadderRecord::is_in(dir) && is_alone => {
+                    return Ok(Contents::Ladder(dir.clone(), LadderRecord::load(dir)?));
+                }
+                () if SearchRecord::is_in(dir) || LadderRecord::is_in(dir) => {
+                    return Err(Failure::usage(
+                        format_args!("{} is not a single run", dir.display()),
+                        "a report is of one search, one ladder, or runs: give it alone, or run directories only",
+                    ));
+                }
+                () => {}
             }
         }
-        let dirs = expanded(dirs)?;
-        check_kinds(&dirs)?;
-        Ok(Contents::Runs(runs(&dirs)?))
+        let mut runs = Vec::new();
+        for dir in dirs {
+            if !LanesRecord::is_in(&dir) {
+                runs.push(load(&dir)?);
+                continue;
+            }
+            let record = LanesRecord::load(&dir)?;
+            for lane in record.runs(&dir) {
+                runs.push(load(&lane)?);
+            }
+            if is_alone {
+                return Ok(Contents::Lanes(record, runs));
+            }
+        }
+        Ok(Contents::Runs(runs))
     }
 
     /// Single runs, if that is what they hold.
@@ -347,21 +340,6 @@ impl Contents {
             Contents::Lanes(record, runs) => json::lanes(record, runs, overhead_over),
         };
         print_json(&document.map_err(Failure::error)?)
-    }
-}
-
-/// # Errors
-/// Where a search or a ladder stands among others.
-fn check_kinds(dirs: &[PathBuf]) -> Result<(), Failure> {
-    let other = dirs
-        .iter()
-        .find(|dir| SearchRecord::is_in(dir) || LadderRecord::is_in(dir));
-    match other {
-        None => Ok(()),
-        Some(dir) => Err(Failure::usage(
-            format_args!("{} is not a single run", dir.display()),
-            "a report is of one search, one ladder, or runs: give it alone, or run directories only",
-        )),
     }
 }
 

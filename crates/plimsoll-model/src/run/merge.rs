@@ -6,6 +6,7 @@
 //! the last word of a source from which nothing more comes stays open to the end. Pure; the
 //! conductor merges its workers with this, and the command that leads processes or shards these.
 
+use std::ops::Add;
 use std::time::Duration;
 
 use crate::record::{Interval, RequestRecord, merge_details};
@@ -148,10 +149,11 @@ impl Resources {
                 .zip(other.cpu_system_us)
                 .map(|(a, b)| a + b),
             rss_bytes: self.rss_bytes + other.rss_bytes,
-            rss_bytes_before: match (self.rss_bytes_before, other.rss_bytes_before) {
-                (Some(a), Some(b)) => Some(a + b),
-                (a, b) => a.or(b),
-            },
+            rss_bytes_before: self
+                .rss_bytes_before
+                .into_iter()
+                .chain(other.rss_bytes_before)
+                .reduce(Add::add),
             descriptors: self.descriptors + other.descriptors,
             threads: self.threads + other.threads,
         }
@@ -196,9 +198,8 @@ impl IntervalRecord {
         self.backlog += other.backlog;
         self.connections_open += other.connections_open;
         self.busiest_worker_ratio = self.busiest_worker_ratio.max(other.busiest_worker_ratio);
-        let both = |ours: Option<Resources>, theirs: Option<Resources>| match (ours, theirs) {
-            (Some(ours), Some(theirs)) => Some(ours.plus(theirs)),
-            (ours, theirs) => ours.or(theirs),
+        let both = |ours: Option<Resources>, theirs| {
+            ours.into_iter().chain(theirs).reduce(Resources::plus)
         };
         self.client = both(self.client, other.client);
         self.server = both(self.server, other.server);

@@ -53,10 +53,11 @@ impl ResourcesSummary {
 }
 
 fn added(ours: &mut Option<ResourcesSummary>, more: Option<ResourcesSummary>) {
-    *ours = match (*ours, more) {
-        (Some(ours), Some(more)) => Some(ours.plus(more)),
-        (ours, more) => ours.or(more),
-    };
+    *ours = ours
+        .take()
+        .into_iter()
+        .chain(more)
+        .reduce(ResourcesSummary::plus);
 }
 
 /// One stage of a run, its intervals added up.
