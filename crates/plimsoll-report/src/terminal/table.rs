@@ -1,7 +1,7 @@
 //! Columns that line up, within the terminal's width.
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, presets};
-use unicode_width::UnicodeWidthStr;
+use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 
 use crate::table::Table;
 
@@ -50,37 +50,22 @@ impl Table {
 /// and its unit. A longer word has a line of its own.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     const UNITS: [&str; 9] = ["s", "ms", "µs", "ns", "B", "kB", "MB", "GB", "%"];
-    let mut words: Vec<String> = Vec::new();
-    for word in text.split(' ') {
+    // What stays together has a space between that nothing is broken at.
+    const WHOLE: char = '\u{a0}';
+    let mut glued = String::with_capacity(text.len());
+    for (i, word) in text.split(' ').enumerate() {
         let unit = word.trim_end_matches([',', '.', ';', ':', ')']);
-        match words.last_mut() {
-            Some(number)
-                if number.ends_with(|c: char| c.is_ascii_digit()) && UNITS.contains(&unit) =>
-            {
-                number.push(' ');
-                number.push_str(word);
-            }
-            _ => words.push(word.to_owned()),
-        }
+        let is_unit = glued.ends_with(|c: char| c.is_ascii_digit()) && UNITS.contains(&unit);
+        glued.extend((i > 0).then_some(if is_unit { WHOLE } else { ' ' }));
+        glued += word;
     }
-    let mut lines = vec![String::new()];
-    let mut used = 0;
-    for word in &words {
-        let length = word.width();
-        if used > 0 && used + 1 + length > width {
-            lines.push(String::new());
-            used = 0;
-        }
-        if let Some(line) = lines.last_mut() {
-            if used > 0 {
-                line.push(' ');
-                used += 1;
-            }
-            line.push_str(word);
-            used += length;
-        }
-    }
-    lines
+    let options = Options::new(width)
+        .break_words(false)
+        .word_separator(WordSeparator::AsciiSpace)
+        .word_splitter(WordSplitter::NoHyphenation)
+        .wrap_algorithm(WrapAlgorithm::FirstFit);
+    let lines = textwrap::wrap(&glued, options).into_iter();
+    lines.map(|line| line.replace(WHOLE, " ")).collect()
 }
 
 #[cfg(test)]
