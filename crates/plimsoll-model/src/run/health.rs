@@ -81,6 +81,21 @@ impl ProblemKind {
                 | ProblemKind::NoSocket
         )
     }
+
+    fn invalidates(self, text: String) -> HealthProblem {
+        HealthProblem {
+            kind: self,
+            invalidates: true,
+            text,
+        }
+    }
+
+    fn noted(self, text: String) -> HealthProblem {
+        HealthProblem {
+            invalidates: false,
+            ..self.invalidates(text)
+        }
+    }
 }
 
 /// One thing that a reader of the figures must know.
@@ -95,21 +110,6 @@ pub struct HealthProblem {
 }
 
 impl HealthProblem {
-    fn invalidating(kind: ProblemKind, text: String) -> HealthProblem {
-        HealthProblem {
-            kind,
-            invalidates: true,
-            text,
-        }
-    }
-
-    fn worth_knowing(kind: ProblemKind, text: String) -> HealthProblem {
-        HealthProblem {
-            invalidates: false,
-            ..HealthProblem::invalidating(kind, text)
-        }
-    }
-
     /// `first`: those of `full` that were a worker's first.
     pub(super) fn not_resumed(full: u64, first: u64, resumed: u64) -> HealthProblem {
         // Where nothing was resumed it is not known whether the server would have.
@@ -140,9 +140,7 @@ impl HealthProblem {
         if off <= 10.0 + 0.01 * all {
             return None;
         }
-        Some(HealthProblem::invalidating(
-            ProblemKind::NotResumed,
-            format!(
+        Some(ProblemKind::NotResumed.invalidates(format!(
                 "{full} of {} handshakes were full ones, where {}% were asked for: the server refuses tickets or sends none, or the warm-up is too short for every connection in flight to have had one",
                 full + resumed,
                 share * 100.0
@@ -180,9 +178,7 @@ impl HealthProblem {
             .iter()
             .map(|(outcome, n)| format!("{} ({n} times)", outcome.explanation()))
             .collect();
-        HealthProblem::invalidating(
-            ProblemKind::ConnectionsMissing,
-            format!(
+        ProblemKind::ConnectionsMissing.invalidates(format!(
                 "{open} of {wanted} connections came up: {}; what was measured is the load of those, so ask for as many as the target takes",
                 why.join(", ")
             ),
@@ -204,21 +200,17 @@ impl HealthProblem {
         let each = shards.iter();
         each.flat_map(|shard| shard.limits.iter().map(move |l| (shard.shard, l)))
             .map(|(shard, text)| {
-                HealthProblem::invalidating(
-                    ProblemKind::ShardLimited,
-                    format!("shard {shard} of {}: {text}", shards.len()),
-                )
+                ProblemKind::ShardLimited
+                    .invalidates(format!("shard {shard} of {}: {text}", shards.len()))
             })
     }
 
     pub(super) fn server_unchecked() -> HealthProblem {
-        HealthProblem::worth_knowing(ProblemKind::ServerUnchecked, "INSECURE: the server's certificate was not checked (tls.insecure), so anyone may have answered; a CA file or a pinned fingerprint makes sure".to_owned())
+        ProblemKind::ServerUnchecked.noted("INSECURE: the server's certificate was not checked (tls.insecure), so anyone may have answered; a CA file or a pinned fingerprint makes sure".to_owned())
     }
 
     pub(super) fn counts_differ(due: u64, accounted: u64) -> HealthProblem {
-        HealthProblem::invalidating(
-            ProblemKind::CountsDiffer,
-            format!(
+        ProblemKind::CountsDiffer.invalidates(format!(
                 "{due} calls were due but {accounted} are accounted for: an error in plimsoll; please report it with the run directory"
             ),
         )
@@ -282,9 +274,7 @@ fn late(
         (header.is_open(), high(&record.pacing), response_p50)
         && pacing.saturating_sub(bundled) > response / 10
     {
-        problems.push(HealthProblem::invalidating(
-            ProblemKind::PacingLate,
-            format!(
+        problems.push(ProblemKind::PacingLate.invalidates(format!(
                 "the generator noticed arrivals late ({name} {}), more than a tenth of the response time's p50 ({}){}: give it an idle core, more workers or a lower rate",
                 Ns(pacing),
                 Ns(response),
@@ -293,9 +283,7 @@ fn late(
         ));
     }
     if bundled > 0 && !record.pacing.is_empty() {
-        problems.push(HealthProblem::worth_knowing(
-            ProblemKind::Bundled,
-            format!(
+        problems.push(ProblemKind::Bundled.noted(format!(
                 "calls that were due within {} left together (load.tick): response times hold what each waited for that, service times don't",
                 Ns(bundled)
             ),
@@ -318,14 +306,12 @@ fn busy(header: &RunHeader, observed: &Observed) -> Option<HealthProblem> {
         BUSY_RATIO * 100.0
     );
     Some(match header.is_open() {
-        true => HealthProblem::invalidating(
-            ProblemKind::WorkerBusy,
-            format!("{seen}: use more workers or a lower rate"),
-        ),
-        false => HealthProblem::worth_knowing(
-            ProblemKind::WorkerBusy,
-            format!("{seen}: the rate achieved may be the generator's limit, not the target's"),
-        ),
+        true => {
+            ProblemKind::WorkerBusy.invalidates(format!("{seen}: use more workers or a lower rate"))
+        }
+        false => ProblemKind::WorkerBusy.noted(format!(
+            "{seen}: the rate achieved may be the generator's limit, not the target's"
+        )),
     })
 }
 
@@ -351,7 +337,7 @@ fn exhausted(record: &StageRecord) -> impl Iterator<Item = HealthProblem> {
     limits.into_iter().filter_map(|(outcome, kind, advice)| {
         let n = record.outcomes.of(outcome) + record.connect_failures.of(outcome);
         let text = format!("{}, {n} times: {advice}", outcome.explanation());
-        (n > 0).then(|| HealthProblem::invalidating(kind, text))
+        (n > 0).then(|| kind.invalidates(text))
     })
 }
 
@@ -362,8 +348,7 @@ fn stalled(observed: &Observed) -> Option<HealthProblem> {
         observed.intervals,
         observed.longest_interval.as_secs_f64()
     );
-    (observed.stalled_intervals > 0)
-        .then(|| HealthProblem::worth_knowing(ProblemKind::MachineStalled, text))
+    (observed.stalled_intervals > 0).then(|| ProblemKind::MachineStalled.noted(text))
 }
 
 fn unused(record: &StageRecord) -> Option<HealthProblem> {
@@ -372,8 +357,7 @@ fn unused(record: &StageRecord) -> Option<HealthProblem> {
         record.connections_unused,
         record.connections_full + record.connections_resumed
     );
-    (record.connections_unused > 0)
-        .then(|| HealthProblem::worth_knowing(ProblemKind::ConnectionsUnused, text))
+    (record.connections_unused > 0).then(|| ProblemKind::ConnectionsUnused.noted(text))
 }
 
 fn not_started(record: &StageRecord) -> Option<HealthProblem> {
@@ -381,7 +365,7 @@ fn not_started(record: &StageRecord) -> Option<HealthProblem> {
         "{} of {} calls that were due were given up before they were sent: the run ended, or this process came to them after their deadline; they are in no objective",
         record.not_started, record.due
     );
-    (record.not_started > 0).then(|| HealthProblem::worth_knowing(ProblemKind::NotStarted, text))
+    (record.not_started > 0).then(|| ProblemKind::NotStarted.noted(text))
 }
 
 /// Failures that took longer than the calls whose times are shown.
@@ -396,8 +380,7 @@ fn slow_failures(record: &StageRecord) -> Option<HealthProblem> {
         Ns(with_failed),
         Ns(ok)
     );
-    (with_failed > ok + ok / 10)
-        .then(|| HealthProblem::worth_knowing(ProblemKind::SlowFailures, text))
+    (with_failed > ok + ok / 10).then(|| ProblemKind::SlowFailures.noted(text))
 }
 
 /// What calls waited for before they could be sent. `None` where so few waited, or for so
@@ -417,9 +400,7 @@ fn waited(record: &StageRecord, response_p50: Option<u64>) -> Option<HealthProbl
             "{n} of {due} calls waited for a free stream and {m} for a connection to come up"
         ),
     };
-    Some(HealthProblem::worth_knowing(
-        ProblemKind::WaitedForConnection,
-        format!(
+    Some(ProblemKind::WaitedForConnection.noted(format!(
             "{what} (lag {name} {}; the generator's own lateness, pacing, {}): the target is slow, or more connections are needed",
             Ns(lag),
             Ns(high(&record.pacing).map_or(0, |(.., ns)| ns))
