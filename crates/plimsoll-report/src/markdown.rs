@@ -11,7 +11,6 @@ use plimsoll_model::search::SearchRecord;
 
 use crate::compare::Comparison;
 use crate::ladder as rungs;
-use crate::quantity::{or_dash, rate, share, time};
 use crate::search as found;
 use crate::table::Table;
 use crate::{
@@ -22,27 +21,16 @@ use crate::{
 /// delay, where what was added to it is to be shown.
 pub fn render(runs: &[Run], overhead_over: Option<Duration>) -> String {
     let mut out = String::new();
-    let head = [
-        "run", "calls ok", "achieved", "p50", "p99", "p99.9", "verdict",
-    ];
     let rows = runs.iter().map(|run| {
-        let total = &run.summary.total;
-        let response = total.response;
         let verdict = match (Conclusion::of(&judge_run(run)), run.state) {
             (Some(conclusion), _) => conclusion.name(),
             (None, State::Complete) => "valid",
             (None, state) => state.name(),
         };
-        [
-            run.header.name.clone(),
-            share(total.ok, total.ok + total.errors),
-            or_dash(total.achieved_per_s, rate),
-            or_dash(response.and_then(|r| r.p50_us), time),
-            or_dash(response.and_then(|r| r.p99_us), time),
-            or_dash(response.and_then(|r| r.p99_9_us), time),
-            verdict.to_owned(),
-        ]
+        let name = vec![run.header.name.clone()];
+        [name, totals::in_short(run).into(), vec![verdict.to_owned()]].concat()
     });
+    let head = [&["run"], &totals::IN_SHORT[..], &["verdict"]].concat();
     table(&mut out, &Table::new(head, &[0, 6], rows));
     for run in runs {
         let _ = writeln!(out, "\n**{}**\n", cell(&run.header.name));

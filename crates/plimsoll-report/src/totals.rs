@@ -2,12 +2,30 @@
 
 use std::fmt::Write;
 
-use plimsoll_model::run::Run;
+use plimsoll_model::run::{Run, TimesSummary};
 
 use crate::facts::counts;
 use crate::measures::{Fact, arriving, messages};
-use crate::quantity::{bytes, count, plural, rate, share, time};
+use crate::quantity::{bytes, count, or_dash, plural, rate, share, time};
 use crate::rotation::sentence;
+
+/// The head of [`in_short`].
+pub(crate) const IN_SHORT: [&str; 5] = ["calls ok", "achieved", "p50", "p99", "p99.9"];
+
+/// A run in a row of a table of runs.
+pub(crate) fn in_short(run: &Run) -> [String; 5] {
+    let total = &run.summary.total;
+    let at = |percentile: fn(TimesSummary) -> Option<f64>| {
+        or_dash(total.response.and_then(percentile), time)
+    };
+    [
+        share(total.ok, total.ok + total.errors),
+        or_dash(total.achieved_per_s, rate),
+        at(|r| r.p50_us),
+        at(|r| r.p99_us),
+        at(|r| r.p99_9_us),
+    ]
+}
 
 /// Calls, their rate and their bytes, and the connections that they had.
 pub(crate) fn facts(run: &Run) -> Vec<Fact> {

@@ -11,8 +11,8 @@ use super::page::{self, Card, Facts, Tone, figure, page, section as part};
 use super::spectrum::{self, Calls};
 use super::tables;
 use crate::compare::{Comparison, Row};
-use crate::quantity::{or_dash, rate, share, time};
 use crate::table::Table;
+use crate::totals;
 
 /// The page of a comparison of the runs `a` with the runs `b`.
 pub fn comparison(c: &Comparison, a: &[View], b: &[View]) -> String {
@@ -194,31 +194,12 @@ fn plans(c: &Comparison) -> Markup {
 }
 
 fn runs(a: &[View], b: &[View]) -> Markup {
-    let head = [
-        "",
-        "directory",
-        "calls ok",
-        "achieved",
-        "p50",
-        "p99",
-        "p99.9",
-        "state",
-    ];
+    let head = [&["", "directory"], &totals::IN_SHORT[..], &["state"]].concat();
     let sides = a.iter().map(|v| ("A", v)).chain(b.iter().map(|v| ("B", v)));
-    let rows = sides.clone().map(|(name, view)| {
-        let total = &view.run.summary.total;
-        let [p50, p99, p99_9] =
-            (total.response).map_or([None; 3], |r| [r.p50_us, r.p99_us, r.p99_9_us]);
-        [
-            name.to_owned(),
-            view.run.dir.display().to_string(),
-            share(total.ok, total.ok + total.errors),
-            or_dash(total.achieved_per_s, rate),
-            or_dash(p50, time),
-            or_dash(p99, time),
-            or_dash(p99_9, time),
-            view.run.state.name().to_owned(),
-        ]
+    let rows = sides.clone().map(|(name, View { run, .. })| {
+        let names = vec![name.to_owned(), run.dir.display().to_string()];
+        let state = vec![run.state.name().to_owned()];
+        [names, totals::in_short(run).into(), state].concat()
     });
     let table = Table::new(head, &[1, 7], rows);
     let is_whole: Vec<bool> = sides
