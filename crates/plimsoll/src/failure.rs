@@ -1,8 +1,10 @@
 //! How a command ends: its exit code, and what it prints when it failed.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use miette::Report;
+use plimsoll_model::input;
 use plimsoll_model::objective::Conclusion;
 use plimsoll_model::run::RunError;
 use plimsoll_protocols::registry::Usage;
@@ -83,6 +85,15 @@ impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
         ExitCode::from(exit.code())
     }
+}
+
+/// The file that `key` names.
+///
+/// # Errors
+/// When it can't be read.
+pub(crate) fn read(key: &str, path: &Path) -> Result<Vec<u8>, Failure> {
+    let shown = path.display();
+    input::read(path).map_err(|e| Failure::error(format_args!("{key}: can't read {shown}: {e}")))
 }
 
 /// A command that could not do its work.

@@ -77,15 +77,13 @@ pub(crate) fn execute(
     let run_id = arguments.run_id.clone().unwrap_or_else(|| load.run_id());
     check_run_id(&run_id)?;
     let meeting = match (&arguments.rendezvous, &arguments.claim) {
-        (Some(url), _) if url.starts_with("file:") => {
+        (Some(url), _) if url.starts_with("file:") || url.starts_with("tcp:") => {
+            let what = match url.starts_with("file:") {
+                true => "be a folder of each pod's own",
+                false => "have to be the name of shard 0's pod",
+            };
             return Err(Failure::usage(
-                format_args!("--rendezvous: {url} would be a folder of each pod's own"),
-                "give a bucket (s3://, gs:// or az://), or --claim with a volume that all nodes can write",
-            ));
-        }
-        (Some(url), _) if url.starts_with("tcp:") => {
-            return Err(Failure::usage(
-                format_args!("--rendezvous: {url} would have to be the name of shard 0's pod"),
+                format_args!("--rendezvous: {url} would {what}"),
                 "give a bucket (s3://, gs:// or az://), or --claim with a volume that all nodes can write",
             ));
         }

@@ -23,7 +23,7 @@ use crate::console;
 use crate::descriptors;
 use crate::documents::Json;
 use crate::environment::Environment;
-use crate::failure::{Exit, Failure};
+use crate::failure::{self, Exit, Failure};
 use crate::listening::listening_address;
 use crate::processor;
 use crate::stopping::{self, CALLS_MAY_END, Wish, until_stopped};
@@ -280,11 +280,9 @@ impl BusFlags {
 
     /// The address with what TLS needs.
     fn trusting(&self, address: RedisAddress) -> Result<RedisAddress, Failure> {
-        let read = |flag: &str, path: &Option<PathBuf>| match path {
-            None => Ok(None),
-            Some(path) => input::read(path).map(Some).map_err(|e| {
-                Failure::error(format_args!("{flag}: can't read {}: {e}", path.display()))
-            }),
+        let read = |flag: &str, path: &Option<PathBuf>| {
+            let content = path.as_ref().map(|path| failure::read(flag, path));
+            content.transpose()
         };
         let authorities = read("--redis-ca", &self.redis_ca)?;
         let certificate = read("--redis-cert", &self.redis_cert)?;

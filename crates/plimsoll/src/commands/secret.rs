@@ -3,11 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use plimsoll_model::input;
 use plimsoll_relays::token::SHORTEST_SECRET;
 
 use crate::environment::Environment;
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 
 /// The secret that tokens are signed with.
 #[derive(Clone, Debug, Args)]
@@ -48,12 +47,7 @@ impl SecretFlags {
         }
         let mut secrets = Vec::new();
         for path in &self.jwt_secret_file {
-            let content = input::read(path).map_err(|e| {
-                Failure::error(format_args!(
-                    "--jwt-secret-file: can't read {}: {e}",
-                    path.display()
-                ))
-            })?;
+            let content = failure::read("--jwt-secret-file", path)?;
             let end = content.iter().rposition(|b| !b.is_ascii_whitespace());
             secrets.push((
                 format!("--jwt-secret-file {}", path.display()),

@@ -10,12 +10,11 @@ use std::path::{Component, Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
-use plimsoll_model::input;
 use plimsoll_protocols::registry;
 
 use super::Load;
 use crate::execution::slug;
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 
 /// Of a ConfigMap or a Secret, bytes (API reference of ConfigMap v1).
 const MAX_OBJECT: usize = 1 << 20;
@@ -358,10 +357,7 @@ fn read(named: Vec<(String, PathBuf)>) -> Result<Files, Failure> {
                  and name it as it is seen from there",
             )
         })?;
-        let content = input::read(&path).map_err(|e| {
-            Failure::error(format_args!("{key}: can't read {}: {e}", path.display()))
-        })?;
-        files.insert(place, content);
+        files.insert(place, failure::read(&key, &path)?);
     }
     Ok(files)
 }

@@ -1,11 +1,10 @@
 //! What distinguishes shards that would not carry out the same run.
 
 use aws_lc_rs::digest::{SHA256, digest};
-use plimsoll_model::input;
 use plimsoll_model::spec::Spec;
 
 use super::objects::Digests;
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 
 /// Of the run that `spec`, every default filled in, describes, and of this program.
 ///
@@ -25,12 +24,9 @@ pub(super) fn of(spec: &Spec) -> Result<Digests, Failure> {
         ..Digests::default()
     };
     for (key, path) in spec.data_files() {
-        digests.data.insert(
-            path.display().to_string(),
-            hex(&input::read(&path).map_err(|e| {
-                Failure::error(format_args!("{key}: can't read {}: {e}", path.display()))
-            })?),
-        );
+        let content = failure::read(&key, &path)?;
+        let data = &mut digests.data;
+        data.insert(path.display().to_string(), hex(&content));
     }
     Ok(digests)
 }
