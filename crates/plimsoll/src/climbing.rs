@@ -113,15 +113,11 @@ pub(crate) struct Climb<'a> {
     process: &'a Process,
     /// Several machines make the load.
     team: Option<&'a Team<'a>>,
-    kind: &'static str,
+    /// Its rungs are those that can be measured.
+    outline: Outline,
     pub(crate) record: LadderRecord,
     pub(crate) dir: PathBuf,
-    rungs: Vec<RungSpec>,
     plans: Vec<Plan>,
-    /// Of slices, rung by rung.
-    rounds: Vec<usize>,
-    /// `None`: slices.
-    turning: Option<Turning>,
     /// Cores were kept awake in the last turns.
     awake: bool,
     /// What is measured after the turns.
@@ -136,22 +132,12 @@ impl<'a> Climb<'a> {
     /// # Errors
     /// Where the plan is wrong, its directory can't be made, or a server does not start.
     fn prepare(
-        outline: Outline,
+        mut outline: Outline,
         asked: &Asked<'a>,
         team: Option<&'a Team<'a>>,
     ) -> Result<Climb<'a>, Failure> {
         let metrics = outline.metrics();
-        let Outline {
-            spec,
-            name,
-            mut rungs,
-            turning,
-            parts,
-            length,
-            rounds,
-            gates,
-            ..
-        } = outline;
+        let spec = &outline.spec;
         let options = spec.ladder.clone().unwrap_or_default();
         let own = spec.name.as_deref().unwrap_or_default();
         let dir =
@@ -160,14 +146,14 @@ impl<'a> Climb<'a> {
         execution::make_directory(&dir, "ladder", text)?;
         let servers = match &options.serve {
             Some(words) => {
-                let whose = match &turning {
+                let whose = match &outline.turning {
                     Ok(_) => Whose::EachRungs,
                     Err(_) => Whose::Shared,
                 };
-                servers::start(words, &mut rungs, whose, &dir)?
+                servers::start(words, &mut outline.rungs, whose, &dir)?
             }
             None => {
-                check_identity(&rungs)?;
+                check_identity(&outline.rungs)?;
                 Servers::default()
             }
         };
@@ -176,30 +162,32 @@ impl<'a> Climb<'a> {
             console::notice(format_args!("{name} is not measured: {reason}"));
         }
         let skipped = servers.skipped.clone();
-        let libraries: Vec<Option<String>> =
-            (0..rungs.len()).map(|rung| servers.library(rung)).collect();
+        let rungs = 0..outline.rungs.len();
+        let libraries: Vec<Option<String>> = rungs.map(|rung| servers.library(rung)).collect();
         let identities = servers.identities();
-        let testbed = Testbed::build(servers, &mut rungs, &dir)?;
+        let testbed = Testbed::build(servers, &mut outline.rungs, &dir)?;
+        let (rungs, turning) = (&outline.rungs, &outline.turning);
         let plans = rungs
             .iter()
             .map(|rung| asked.plan(&rung.spec))
             .collect::<Result<Vec<Plan>, Failure>>()?;
-        let parts = parts
-            .into_iter()
-            .map(|part| parts::rounds(part, metrics, &rungs, asked))
+        let parts = outline
+            .parts
+            .iter()
+            .map(|part| parts::rounds(*part, metrics, rungs, asked))
             .collect::<Result<Vec<Rounds>, Failure>>()?;
-        let handshakes = prices::handshakes(&rungs, &plans, &parts);
+        let handshakes = prices::handshakes(rungs, &plans, &parts);
         let has_tls = plans.iter().any(|plan| plan.tls.is_some());
         let record = LadderRecord {
             schema_version: SCHEMA_VERSION,
-            name,
+            name: outline.name.clone(),
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
             started_at: Timestamp::now(),
             conditions: Some(Conditions::of(&plans)),
-            slice_s: length.as_secs_f64()
+            slice_s: outline.length.as_secs_f64()
                 / f64::from(turning.as_ref().map_or(1, |turning| turning.sittings)),
             sliced_because: turning.as_ref().err().cloned(),
-            seed: spec.seed.unwrap_or(1),
+            seed: outline.spec.seed.unwrap_or(1),
             client_tls: has_tls.then(version::tls),
             primitives: prices::primitives(&handshakes, &identities)?,
             rungs: rungs
@@ -215,20 +203,17 @@ impl<'a> Climb<'a> {
                 })
                 .collect(),
             skipped,
-            gates,
+            gates: outline.gates.clone(),
             ..LadderRecord::default()
         };
         Ok(Climb {
             connections: vec![BTreeMap::new(); rungs.len()],
+            outline,
             record,
             dir,
-            rungs,
             plans,
-            rounds,
             process: asked.process,
             team,
-            kind: asked.kind,
-            turning: turning.ok(),
             awake: false,
             parts,
             testbed,
@@ -246,19 +231,19 @@ impl<'a> Climb<'a> {
     /// # Errors
     /// When a slice could not be measured, or the record can't be kept.
     pub(crate) fn run(&mut self) -> Result<(), Failure> {
-        let outcome = match self.turning {
-            None => {
-                let loads = self.rungs.iter().zip(&self.plans);
+        let outcome = match self.outline.turning {
+            Err(_) => {
+                let loads = self.outline.rungs.iter().zip(&self.plans);
                 let rounds = Rounds {
                     part: None,
                     loads: loads
                         .map(|(rung, plan)| (rung.spec.clone(), plan.clone()))
                         .collect(),
-                    rounds: self.rounds.clone(),
+                    rounds: self.outline.rounds.clone(),
                 };
                 self.climb(&rounds)
             }
-            Some(turning) => self.turns_and_parts(turning),
+            Ok(turning) => self.turns_and_parts(turning),
         };
         self.keep()?;
         outcome
@@ -275,7 +260,7 @@ impl<'a> Climb<'a> {
 
     /// What has been measured so far, to stand behind what has been done: of a ladder the medians.
     fn so_far(&self) -> String {
-        if self.kind != LADDER {
+        if self.outline.kind != LADDER {
             return String::new();
         }
         let median =

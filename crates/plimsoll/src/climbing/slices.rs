@@ -67,7 +67,7 @@ impl Climb<'_> {
     pub(super) fn climb(&mut self, all: &Rounds) -> Result<(), Failure> {
         let process = self.process;
         let rounds = all.rounds.iter().copied().max().unwrap_or_default();
-        let orders = ladder::order(self.rungs.len(), rounds, self.record.seed);
+        let orders = ladder::order(self.outline.rungs.len(), rounds, self.record.seed);
         // Dropped at the end, it gives the terminal back before anything else is shown.
         let series = Series::new(process.progress);
         if let Some(part) = all.part {
@@ -96,7 +96,7 @@ impl Climb<'_> {
                         .map_or_else(String::new, |part| format!("{}, ", part.name())),
                     round + 1,
                     nth + 1,
-                    self.rungs[rung].name
+                    self.outline.rungs[rung].name
                 );
                 let progress = series.one(plan, vec![context]);
                 let dir = self.dir.join(&name);

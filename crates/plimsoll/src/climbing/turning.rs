@@ -340,7 +340,7 @@ impl Climb<'_> {
 
     /// `sitting`: from 1.
     fn sitting(&mut self, turning: Turning, sitting: u32) -> Result<Vec<Measured>, Failure> {
-        let of = self.rungs.len() as u32;
+        let of = self.outline.rungs.len() as u32;
         let seed = self.record.seed.wrapping_add(u64::from(sitting - 1));
         let turns = |index| Turns {
             of,
@@ -364,7 +364,7 @@ impl Climb<'_> {
             plan.load.count_bytes = turning.timed.is_none();
             before.push(self.testbed.before(rung, plan, Company::All)?);
         }
-        let loads = self.rungs.iter().zip(&plans).enumerate();
+        let loads = self.outline.rungs.iter().zip(&plans).enumerate();
         let parts: Vec<Part<'_>> = loads
             .map(|(rung, (spec, plan))| Part {
                 name: &spec.name,

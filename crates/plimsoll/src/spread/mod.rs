@@ -30,7 +30,7 @@ pub(crate) use crew::run;
 const MAX_PROCESSES: u64 = 256;
 
 /// How a load is spread.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spread {
     pub(crate) processes: u32,
     /// Of each process; `None`: it decides itself.
@@ -80,9 +80,7 @@ impl Spread {
     pub(crate) fn elsewhere() -> Spread {
         Spread {
             processes: 1,
-            workers: None,
-            sources: Vec::new(),
-            notes: Vec::new(),
+            ..Spread::default()
         }
     }
 
