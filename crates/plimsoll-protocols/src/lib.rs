@@ -32,4 +32,5 @@ pub mod session;
 mod traced;
 mod unix_zero;
 mod unmade;
+mod unpacking;
 mod xorshift;

@@ -7,7 +7,7 @@ use super::call::{EventStream, HttpCall};
 use super::envelopes;
 use super::needle::Needle;
 use super::status::outcome_of;
-use super::unpacking::Coding;
+use crate::unpacking::Coding;
 
 /// A header field lacks, or has another value.
 const HEADER: Outcome = Outcome::coded("HTTP_HEADER");

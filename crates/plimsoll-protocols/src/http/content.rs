@@ -11,7 +11,7 @@ use super::checks::{BODY, Checks, Reading, printable};
 use super::envelopes;
 use super::events::{EventReader, Kind};
 use super::tokens::Chunk;
-use super::unpacking::{UnpackError, Unpacker};
+use crate::unpacking::{UnpackError, Unpacker};
 
 /// Of the body of an answer that failed, so much is shown. Bytes.
 const EXCERPT: usize = 200;

@@ -34,7 +34,6 @@ pub mod target;
 mod tokenizer;
 mod tokens;
 mod trace;
-mod unpacking;
 mod users;
 mod ws;
 

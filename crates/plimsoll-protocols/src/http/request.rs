@@ -6,8 +6,8 @@ use plimsoll_wire::http1::put_request;
 
 use super::call::{HttpCall, VaryingBody, VaryingHttp};
 use super::envelopes;
-use super::unpacking::ACCEPTED;
 use crate::unix_zero::UnixZero;
+use crate::unpacking::ACCEPTED;
 
 /// What a connection needs to know of the calls that it will carry.
 #[derive(Clone, Copy, Debug)]

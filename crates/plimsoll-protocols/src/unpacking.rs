@@ -13,7 +13,7 @@ use zstd::stream::raw::{DParameter, Decoder};
 use zstd::stream::zio::Writer;
 
 /// What a client that unpacks asks for.
-pub(super) const ACCEPTED: &str = "gzip, deflate, br, zstd";
+pub(crate) const ACCEPTED: &str = "gzip, deflate, br, zstd";
 
 /// Bytes given to a library at a time.
 const STEP: usize = 1024;
@@ -26,7 +26,7 @@ const MAX_ZSTD_WINDOW: u32 = 23;
 
 /// A content coding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Coding {
+pub(crate) enum Coding {
     /// As it is.
     #[default]
     Identity,
@@ -41,7 +41,7 @@ pub(super) enum Coding {
 
 impl Coding {
     /// The value of `content-encoding`.
-    pub(super) fn of(value: &[u8]) -> Coding {
+    pub(crate) fn of(value: &[u8]) -> Coding {
         match value.trim_ascii().to_ascii_lowercase().as_slice() {
             b"" | b"identity" => Coding::Identity,
             b"gzip" | b"x-gzip" => Coding::Gzip,
@@ -55,7 +55,7 @@ impl Coding {
 
 /// Why a body can't be unpacked.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum UnpackError {
+pub(crate) enum UnpackError {
     #[error("a body that unpacks to more than {0} bytes")]
     TooLarge(u64),
     #[error("the body can't be unpacked: {0}")]
@@ -178,7 +178,7 @@ impl Library {
 }
 
 /// One body's.
-pub(super) struct Unpacker {
+pub(crate) struct Unpacker {
     library: Library,
     /// Bytes that have come out.
     unpacked: u64,
@@ -195,7 +195,7 @@ impl std::fmt::Debug for Unpacker {
 
 impl Unpacker {
     /// `limit`: of bytes that may come out. `None`: there is nothing to unpack, or it is not known how.
-    pub(super) fn new(coding: Coding, limit: u64) -> Option<Box<Unpacker>> {
+    pub(crate) fn new(coding: Coding, limit: u64) -> Option<Box<Unpacker>> {
         Some(Box::new(Unpacker {
             library: Library::new(coding)?,
             unpacked: 0,
@@ -205,12 +205,12 @@ impl Unpacker {
     }
 
     /// Bytes that have come out.
-    pub(super) fn unpacked(&self) -> u64 {
+    pub(crate) fn unpacked(&self) -> u64 {
         self.unpacked
     }
 
     /// Takes a part of the body; `sink` gets what comes out of it.
-    pub(super) fn take(
+    pub(crate) fn take(
         &mut self,
         data: &[u8],
         sink: &mut impl FnMut(&[u8]),
@@ -224,7 +224,7 @@ impl Unpacker {
     }
 
     /// The body is over.
-    pub(super) fn end(&mut self, sink: &mut impl FnMut(&[u8])) -> Result<(), UnpackError> {
+    pub(crate) fn end(&mut self, sink: &mut impl FnMut(&[u8])) -> Result<(), UnpackError> {
         // Nothing at all is what servers send where there is no body (RFC 9110, 8.4.1).
         let ended = match self.begun {
             true => self.library.finish(),
