@@ -271,10 +271,6 @@ pub(super) struct Walking<'a> {
 }
 
 impl Sink for Walking<'_> {
-    fn begin_packed(&mut self) -> Result<(), MessageError> {
-        Err(MessageError::Compressed)
-    }
-
     fn piece(&mut self, bytes: &[u8]) -> Result<(), MessageError> {
         let walked = self.walk.feed(self.shapes, bytes);
         walked.map_err(MessageError::Undecodable)

@@ -71,32 +71,28 @@ fn pack(out: &mut Vec<u8>, from: usize) {
         .and_then(|()| encoder.try_finish());
 }
 
-/// What becomes of the messages that a [`MessageReader`] reads.
+/// What becomes of the messages that a [`MessageReader`] reads: nothing, and none may be packed, if not said otherwise.
 pub(super) trait Sink {
     /// A message begins that is packed.
-    fn begin_packed(&mut self) -> Result<(), MessageError>;
-    /// A piece of it.
-    fn piece(&mut self, bytes: &[u8]) -> Result<(), MessageError>;
-    /// A message has ended.
-    fn end(&mut self) -> Result<(), MessageError>;
-}
-
-/// Nothing: they are counted, and none may be packed.
-struct Counted;
-
-impl Sink for Counted {
     fn begin_packed(&mut self) -> Result<(), MessageError> {
         Err(MessageError::Compressed)
     }
+    /// A piece of it.
     #[inline(always)]
-    fn piece(&mut self, _: &[u8]) -> Result<(), MessageError> {
+    fn piece(&mut self, _bytes: &[u8]) -> Result<(), MessageError> {
         Ok(())
     }
+    /// A message has ended.
     #[inline(always)]
     fn end(&mut self) -> Result<(), MessageError> {
         Ok(())
     }
 }
+
+/// They are counted.
+struct Counted;
+
+impl Sink for Counted {}
 
 /// Follows one stream's messages over DATA frames in any split.
 #[derive(Clone, Copy, Debug)]

@@ -1,39 +1,40 @@
 //! Answers packed with gzip (RFC 1952; gRPC over HTTP/2, "Compressed-Flag").
 //!
-//! They are unpacked only to see that they
-//! can be, and how large they are: what comes out is counted and dropped, so a message
-//! of any size takes the memory of the decoder, and one over the limit is refused as
-//! soon as it is.
+//! They are unpacked only to see that they can be, how large they are, and that they are the message that the method
+//! returns: what comes out is walked through and dropped, so a message of any size takes little memory, and one over
+//! the limit is refused as soon as it is.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
 use std::sync::Arc;
-
-use flate2::write::GzDecoder;
 
 use super::call::Shapes;
 use super::decodable::{Walk, Walking};
 use super::message::{MessageError, Sink};
+use crate::unpacking::{Coding, UnpackError, Unpacker};
 
-/// Counts a message's bytes, up to a limit, and walks through them.
+/// The messages of one stream, packed or not.
 #[derive(Debug)]
-struct Counter {
-    left: u32,
-    overflowed: bool,
+pub(super) struct Unpacking {
+    /// Of the packed message that the stream is in the middle of.
+    unpacker: Option<Box<Unpacker>>,
+    limit: u32,
     shapes: Option<Arc<Shapes>>,
     walk: Walk,
-    undecodable: Option<MessageError>,
 }
 
-impl Counter {
-    fn new(limit: u32, shapes: Option<Arc<Shapes>>) -> Counter {
-        Counter {
-            left: limit,
-            overflowed: false,
+impl Unpacking {
+    pub(super) fn new(limit: u32, shapes: Option<Arc<Shapes>>) -> Unpacking {
+        Unpacking {
+            unpacker: None,
+            limit,
             shapes,
             walk: Walk::default(),
-            undecodable: None,
         }
+    }
+
+    /// Between two messages, or in one that is not packed and that nobody walks through.
+    pub(super) fn is_idle(&self) -> bool {
+        self.unpacker.is_none() && self.walk.is_new()
     }
 
     /// Does the next step of the walk.
@@ -45,104 +46,44 @@ impl Counter {
             return Ok(());
         };
         let walk = &mut self.walk;
-        let stepped = step(&mut Walking { walk, shapes });
-        self.undecodable = stepped.err();
-        stepped
-    }
-}
-
-impl Write for Counter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match u32::try_from(bytes.len())
-            .ok()
-            .and_then(|n| self.left.checked_sub(n))
-        {
-            Some(left) => {
-                self.left = left;
-                match self.walking(|walking| walking.piece(bytes)) {
-                    Ok(()) => Ok(bytes.len()),
-                    Err(_) => Err(io::ErrorKind::InvalidData.into()),
-                }
-            }
-            None => {
-                self.overflowed = true;
-                Err(io::ErrorKind::Other.into())
-            }
-        }
+        step(&mut Walking { walk, shapes })
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// The packed message that one stream is in the middle of.
-#[derive(Debug)]
-pub(super) struct Unpacking {
-    decoder: Option<Box<GzDecoder<Counter>>>,
-    limit: u32,
-    /// Bytes of it were fed to the decoder.
-    fed: bool,
-    /// A message that is not packed.
-    plain: Counter,
-}
-
-impl Unpacking {
-    pub(super) fn new(limit: u32, shapes: Option<Arc<Shapes>>) -> Unpacking {
-        Unpacking {
-            decoder: None,
-            limit,
-            fed: false,
-            plain: Counter::new(limit, shapes),
-        }
-    }
-
-    /// Between two messages, or in one that is not packed.
-    pub(super) fn is_idle(&self) -> bool {
-        self.decoder.is_none() && self.plain.walk.is_new()
-    }
-
-    fn why(&self) -> MessageError {
-        let decoder = self.decoder.as_ref();
-        if let Some(undecodable) = decoder.and_then(|d| d.get_ref().undecodable) {
-            return undecodable;
-        }
-        match &self.decoder {
-            Some(decoder) if decoder.get_ref().overflowed => {
-                MessageError::UnpacksTooLarge { limit: self.limit }
-            }
-            _ => MessageError::NotGzip,
+    fn why(&self, error: UnpackError) -> MessageError {
+        match error {
+            UnpackError::TooLarge(_) => MessageError::UnpacksTooLarge { limit: self.limit },
+            UnpackError::Corrupt(_) => MessageError::NotGzip,
         }
     }
 }
 
 impl Sink for Unpacking {
     fn begin_packed(&mut self) -> Result<(), MessageError> {
-        self.fed = false;
-        let counter = Counter::new(self.limit, self.plain.shapes.clone());
-        self.decoder = Some(Box::new(GzDecoder::new(counter)));
+        self.unpacker = Unpacker::new(Coding::Gzip, self.limit.into());
         Ok(())
     }
 
     fn piece(&mut self, bytes: &[u8]) -> Result<(), MessageError> {
-        let Some(decoder) = &mut self.decoder else {
-            return self.plain.walking(|walking| walking.piece(bytes));
+        let Some(mut unpacker) = self.unpacker.take() else {
+            return self.walking(|walking| walking.piece(bytes));
         };
-        self.fed |= !bytes.is_empty();
-        decoder.write_all(bytes).map_err(|_| self.why())
+        let mut walked = Ok(());
+        let taken = unpacker.take(bytes, &mut |plain| {
+            walked = walked.and_then(|()| self.walking(|walking| walking.piece(plain)));
+        });
+        self.unpacker = Some(unpacker);
+        walked.and(taken.map_err(|error| self.why(error)))
     }
 
     fn end(&mut self) -> Result<(), MessageError> {
-        let Some(decoder) = &mut self.decoder else {
-            return self.plain.walking(|walking| walking.end());
-        };
-        if self.fed {
-            decoder.try_finish().map_err(|_| self.why())?;
+        if let Some(mut unpacker) = self.unpacker.take() {
+            let mut walked = Ok(());
+            let ended = unpacker.end(&mut |plain| {
+                walked = walked.and_then(|()| self.walking(|walking| walking.piece(plain)));
+            });
+            walked.and(ended.map_err(|error| self.why(error)))?;
         }
-        if let Some(mut decoder) = self.decoder.take() {
-            decoder.get_mut().walking(|walking| walking.end())?;
-        }
-        Ok(())
+        self.walking(|walking| walking.end())
     }
 }
 

@@ -25,12 +25,6 @@ impl Sink for Anything {
     fn begin_packed(&mut self) -> Result<(), MessageError> {
         Ok(())
     }
-    fn piece(&mut self, _: &[u8]) -> Result<(), MessageError> {
-        Ok(())
-    }
-    fn end(&mut self) -> Result<(), MessageError> {
-        Ok(())
-    }
 }
 
 /// One request, from its HEADERS to the end of its answer.
