@@ -16,12 +16,12 @@ pub(crate) struct Half {
 
 impl Half {
     /// Adds the lines of the frames that end in `bytes`. `next` returns the length of the frame that its bytes begin
-    /// with, and its line; `None`: it is not whole. Its error, of `protocol`, is reported once.
-    pub(crate) fn read<E: Display>(
+    /// with, and its line; `None`: it is not whole. Its error is reported once, as `unreadable` says.
+    pub(crate) fn read<E>(
         &mut self,
         bytes: &[u8],
         lines: &mut Vec<String>,
-        protocol: &str,
+        unreadable: impl FnOnce(E) -> String,
         mut next: impl FnMut(&[u8]) -> Result<Option<(usize, Option<String>)>, E>,
     ) {
         if self.lost {
@@ -37,7 +37,7 @@ impl Half {
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    lines.push(format!("not {protocol} ({error}); no more is read"));
+                    lines.push(unreadable(error));
                     self.lost = true;
                     break;
                 }
@@ -45,4 +45,9 @@ impl Half {
         }
         self.pending.drain(..at);
     }
+}
+
+/// The line about bytes of another protocol.
+pub(crate) fn not<E: Display>(protocol: &str) -> impl FnOnce(E) -> String {
+    move |error| format!("not {protocol} ({error}); no more is read")
 }

@@ -4,7 +4,7 @@ use plimsoll_engine::driver::{Direction, Tracer};
 
 use super::frame::{Command, Form, Frame, FrameError, Kind, MAX_CONTENT};
 use super::{Status, header};
-use crate::traced::Halves;
+use crate::traced::{Halves, not};
 
 /// Reads along with one connection, both ways, and never disturbs it.
 #[derive(Debug, Default)]
@@ -12,7 +12,7 @@ pub struct FrameTracer(Halves);
 
 impl Tracer for FrameTracer {
     fn bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>) {
-        self.0[direction as usize].read(bytes, lines, "a Bolt frame", |bytes| {
+        self.0[direction as usize].read(bytes, lines, not("a Bolt frame"), |bytes| {
             let parsed = Frame::parse(bytes, MAX_CONTENT)?;
             let line = |(frame, length)| (length, Some(line(&frame, length)));
             Ok::<_, FrameError>(parsed.map(line))

@@ -3,7 +3,7 @@
 use plimsoll_engine::driver::{Direction, Tracer};
 use plimsoll_wire::http1::{Body, FieldSpace, Framing, Http1Error, RequestHead, ResponseHead};
 
-use crate::traced::Half;
+use crate::traced::{Half, not};
 
 /// Of a head's bytes that are kept until it is whole, at most.
 const MOST: usize = 64 * 1024;
@@ -35,7 +35,7 @@ impl Tracer for HeadTracer {
             Direction::Sent => (&mut self.sent, &mut self.bodies[0]),
             Direction::Received => (&mut self.received, &mut self.bodies[1]),
         };
-        half.read(bytes, lines, "HTTP/1.1", |rest| {
+        half.read(bytes, lines, not("HTTP/1.1"), |rest| {
             if let Some(open) = body {
                 let taken = open.take(rest, &mut |_| ())?;
                 let line = open

@@ -8,9 +8,12 @@ use std::fmt::Write as _;
 
 use plimsoll_engine::driver::{Direction, Tracer};
 use plimsoll_wire::hpack::Decoder;
-use plimsoll_wire::http2::{self, Frame, FrameHead, HeaderBlock, flags, kind, setting};
+use plimsoll_wire::http2::{
+    self, Frame, FrameHead, HeaderBlock, PREFACE, Violation, flags, kind, setting,
+};
 
 use super::text::printable;
+use crate::traced::Halves;
 
 /// The largest frame there is (RFC 9113, 4.2): limits are the driver's to enforce.
 const MAX_FRAME: u32 = (1 << 24) - 1;
@@ -18,77 +21,55 @@ const MAX_FRAME: u32 = (1 << 24) - 1;
 /// Reads the frames of one connection.
 #[derive(Debug, Default)]
 pub struct FrameTracer {
-    sent: Half,
-    received: Half,
+    halves: Halves,
+    fields: [Fields; 2],
+    began: bool,
 }
 
 impl Tracer for FrameTracer {
     fn bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>) {
-        match direction {
-            Direction::Sent => self.sent.bytes('>', bytes, lines),
-            Direction::Received => self.received.bytes('<', bytes, lines),
-        }
+        let (arrow, is_begun) = match direction {
+            Direction::Sent => ('>', &mut self.began),
+            Direction::Received => ('<', &mut true),
+        };
+        let fields = &mut self.fields[direction as usize];
+        let unreadable = |violation| format!("{arrow} unreadable: {violation}");
+        self.halves[direction as usize].read(bytes, lines, unreadable, |bytes| {
+            if !*is_begun && bytes.len() < PREFACE.len() && PREFACE.starts_with(bytes) {
+                return Ok(None);
+            }
+            if !std::mem::replace(is_begun, true) && bytes.starts_with(PREFACE) {
+                let line = format!("{arrow} connection preface");
+                return Ok(Some((PREFACE.len(), Some(line))));
+            }
+            let mut rest = bytes;
+            let frame = http2::split(&mut rest, MAX_FRAME)?;
+            Ok::<_, Violation>(frame.map(|(head, payload)| {
+                let line = fields.line(arrow, head, payload);
+                (bytes.len() - rest.len(), Some(line))
+            }))
+        });
     }
 }
 
-/// One direction of a connection.
+/// The header blocks of one direction of a connection.
 #[derive(Debug)]
-struct Half {
-    pending: Vec<u8>,
+struct Fields {
     decoder: Decoder,
     block: Option<HeaderBlock>,
-    began: bool,
-    lost: bool,
 }
 
-impl Default for Half {
-    fn default() -> Half {
-        Half {
-            pending: Vec::new(),
+impl Default for Fields {
+    fn default() -> Fields {
+        Fields {
             // Sizes up to the largest that any SETTINGS are likely to allow.
             decoder: Decoder::new(1 << 16, 1 << 20),
             block: None,
-            began: false,
-            lost: false,
         }
     }
 }
 
-impl Half {
-    fn bytes(&mut self, arrow: char, bytes: &[u8], lines: &mut Vec<String>) {
-        if self.lost {
-            return;
-        }
-        self.pending.extend_from_slice(bytes);
-        let mut pending = std::mem::take(&mut self.pending);
-        let mut rest = &pending[..];
-        if !self.began && arrow == '>' {
-            if rest.len() < http2::PREFACE.len() && http2::PREFACE.starts_with(rest) {
-                self.pending = pending;
-                return;
-            }
-            if let Some(after) = rest.strip_prefix(http2::PREFACE) {
-                lines.push(format!("{arrow} connection preface"));
-                rest = after;
-            }
-        }
-        self.began = true;
-        loop {
-            match http2::split(&mut rest, MAX_FRAME) {
-                Ok(Some((head, payload))) => lines.push(self.line(arrow, head, payload)),
-                Ok(None) => break,
-                Err(violation) => {
-                    lines.push(format!("{arrow} unreadable: {violation}"));
-                    self.lost = true;
-                    return;
-                }
-            }
-        }
-        let used = pending.len() - rest.len();
-        pending.drain(..used);
-        self.pending = pending;
-    }
-
+impl Fields {
     fn line(&mut self, arrow: char, head: FrameHead, payload: &[u8]) -> String {
         let name = kind::name(head.kind())
             .map_or_else(|| format!("type {:#04x}", head.kind()), str::to_owned);

@@ -3,7 +3,7 @@
 use plimsoll_engine::driver::{Direction, Tracer};
 use plimsoll_plugin::{Codec, Decoded, Fault, Frame, Kind, MAX_FRAME, Sender};
 
-use crate::traced::Halves;
+use crate::traced::{Halves, not};
 
 /// Reads along with one connection, both ways, and never disturbs it.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Tracer for FrameTracer {
             Direction::Received => Sender::Server,
         };
         let codec = &self.codec;
-        self.halves[direction as usize].read(bytes, lines, codec.name(), |bytes| {
+        self.halves[direction as usize].read(bytes, lines, not(codec.name()), |bytes| {
             Ok::<_, Fault>(match codec.decode(bytes, sender, MAX_FRAME)? {
                 Decoded::Frame(frame) => Some((frame.length, Some(line(&frame)))),
                 Decoded::More(_) => None,
