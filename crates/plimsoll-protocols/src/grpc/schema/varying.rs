@@ -292,7 +292,7 @@ impl<'a> Varied<'a> {
                 pairs.collect()
             }
             (Kind::Message(entry), Tree::Keyed(entries)) if field.is_map() => {
-                let path = format!("{path}.*");
+                let path = join(path, "*");
                 let pairs = entries.iter();
                 let pairs =
                     pairs.map(|(key, tree)| pair(&entry, Tree::Template(key.clone()), tree, &path));

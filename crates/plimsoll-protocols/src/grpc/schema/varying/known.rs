@@ -2,11 +2,11 @@
 //! fields (Protocol Buffers, "ProtoJSON Format").
 
 use plimsoll_model::template::{Part, Random, Source, Template};
-use prost_reflect::{Kind, MessageDescriptor};
+use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::Value;
 
-use super::scalar::{scalar, wire, wire_type};
-use super::{Tree, Varied, join};
+use super::scalar::{wire, wire_type};
+use super::{Tree, Varied};
 use crate::grpc::patch::{Node, Presence, Tag};
 use crate::grpc::schema::error::SchemaError;
 
@@ -63,7 +63,7 @@ impl Varied<'_> {
         }
         match (name, tree) {
             ("google.protobuf.Struct", Tree::Object(_) | Tree::Keyed(_)) => {
-                self.open_object(message, tree, path)
+                self.field(&self.field_of(message, "fields", path)?, tree, path)
             }
             ("google.protobuf.Value", tree) => self.open_value(message, tree, path),
             ("google.protobuf.ListValue", Tree::List(items)) => {
@@ -114,88 +114,56 @@ impl Varied<'_> {
         Ok(vec![Node::Span { field }])
     }
 
-    /// A `Struct`: a map of names to values.
-    fn open_object(
-        &self,
-        of: &MessageDescriptor,
-        tree: &Tree,
-        path: &str,
-    ) -> Result<Vec<Node>, SchemaError> {
-        let key = Tag::new(1, wire::LEN);
-        let entry = |key: Option<Node>, value: &Tree, path: &str| {
-            let held = Node::nested(Tag::new(2, wire::LEN), self.open_value(of, value, path)?);
-            let pair = key.into_iter().chain([held]).collect();
-            Ok(Node::nested(Tag::new(1, wire::LEN), pair))
-        };
-        match tree {
-            Tree::Object(entries) => entries
-                .iter()
-                .map(|(name, value)| {
-                    let node = (!name.is_empty()).then(|| bytes(key, name));
-                    entry(node, value, &join(path, name))
-                })
-                .collect(),
-            Tree::Keyed(entries) => entries
-                .iter()
-                .map(|(name, value)| {
-                    let node = Node::text(key, name.clone(), Presence::Implicit);
-                    entry(Some(node), value, &join(path, "*"))
-                })
-                .collect(),
-            _ => Err(self.refused(path, "an object belongs here")),
-        }
-    }
-
     /// A `ListValue`.
     fn open_list(
         &self,
-        of: &MessageDescriptor,
+        list: &MessageDescriptor,
         items: &[Tree],
         path: &str,
     ) -> Result<Vec<Node>, SchemaError> {
+        let values = self.field_of(list, "values", path)?;
+        let tag = Tag::new(values.number(), wire::LEN);
         let item = |(i, tree): (usize, &Tree)| {
-            let value = self.open_value(of, tree, &format!("{path}[{i}]"))?;
-            Ok(Node::nested(Tag::new(1, wire::LEN), value))
+            let path = format!("{path}[{i}]");
+            self.value(&values, tree, (tag, Presence::Explicit), &path)
         };
-        items.iter().enumerate().map(item).collect()
+        let items: Result<Vec<_>, _> = items.iter().enumerate().map(item).collect();
+        Ok(items?.concat())
     }
 
-    /// A `Value`. `of`: any message of its file.
+    /// A `Value`: in which of its fields a JSON value is.
     fn open_value(
         &self,
-        of: &MessageDescriptor,
+        value: &MessageDescriptor,
         tree: &Tree,
         path: &str,
     ) -> Result<Vec<Node>, SchemaError> {
-        let pool = of.parent_pool();
-        let Some(value) = pool.get_message_by_name("google.protobuf.Value") else {
-            return Err(self.refused(path, "google.protobuf.Value is not described"));
-        };
-        let node = match tree {
-            Tree::Constant(constant) => Node::Bytes(self.constant(&value, constant, path)?.into()),
+        let encode = |json: &Value| self.constant(value, json, path);
+        let name = match tree {
+            Tree::Constant(constant) => return Ok(vec![Node::Bytes(encode(constant)?.into())]),
             Tree::Template(template) => match (tree.column(), template.alone()) {
                 (Some(column), _) => {
-                    let encode = |json| self.constant(&value, &json, path);
-                    self.each_row(column, path, free, encode)?
+                    let rows = self.each_row(column, path, free, |json| encode(&json))?;
+                    return Ok(vec![rows]);
                 }
-                (None, Some(only)) if only.is_number() => {
-                    let tag = Tag::new(2, wire::I64);
-                    scalar(&Kind::Double, only, tag, Presence::Explicit)
-                        .map_err(|problem| self.refused(path, &problem))?
-                }
-                _ => {
-                    let tag = Tag::new(3, wire::LEN);
-                    Node::text(tag, template.clone(), Presence::Explicit)
-                }
+                (None, Some(only)) if only.is_number() => "number_value",
+                _ => "string_value",
             },
-            Tree::Object(_) | Tree::Keyed(_) => {
-                Node::nested(Tag::new(5, wire::LEN), self.open_object(of, tree, path)?)
-            }
-            Tree::List(items) => {
-                Node::nested(Tag::new(6, wire::LEN), self.open_list(of, items, path)?)
-            }
+            Tree::Object(_) | Tree::Keyed(_) => "struct_value",
+            Tree::List(_) => "list_value",
         };
-        Ok(vec![node])
+        self.field(&self.field_of(value, name, path)?, tree, path)
+    }
+
+    /// A field of a message whose JSON is not that of its fields, as its encoding is.
+    fn field_of(
+        &self,
+        message: &MessageDescriptor,
+        name: &str,
+        path: &str,
+    ) -> Result<FieldDescriptor, SchemaError> {
+        let field = message.get_field_by_name(name);
+        field.ok_or_else(|| self.refused(path, &format!("no {name} in a {}", message.full_name())))
     }
 
     /// An `Any`: the name of a type, and a message of it.

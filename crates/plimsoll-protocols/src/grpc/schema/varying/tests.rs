@@ -425,7 +425,7 @@ fn what_comes_with_protobuf_varies_as_the_library_would_encode_it() {
     let rows = open_rows();
     for json in [
         r#"{"any": {"n": {{seq}}, "s": "n{{seq}}", "": "{{uuid}}", "c": [1, {{random -5 5}}, {"d": {{random 0.00 1.00}}}]}}"#,
-        r#"{"any": {"{{uuid}}": true}}"#,
+        r#"{"any": {"{{uuid}}": true, "none": null, "list": [null, {{seq}}, {"none": null, "n": {{seq}}}]}}"#,
         r#"{"any": {"k": {{row.free}}, "l": [{{row.free}}, "x{{row.text}}"]}}"#,
         r#"{"value": {{seq}}, "values": [{{seq}}, "{{now rfc3339}}", null, [[{{client}}]]]}"#,
         r#"{"value": "s{{seq}}"}"#,
