@@ -1,5 +1,7 @@
 //! A request made ready to send: all that is the same for every call, encoded once.
 
+use std::ops::Range;
+
 use plimsoll_model::Time;
 use plimsoll_model::template::{Moment, Part, Source, TraceIds, Variation};
 use plimsoll_wire::http1::put_request;
@@ -60,13 +62,50 @@ pub(super) fn constant_fields<'a>(
     }
 }
 
+/// The head of a request over HTTP/1.1, up to its blank line, encoded as far as it is the same for all.
+#[derive(Debug)]
+struct Head {
+    bytes: Vec<u8>,
+    /// Where in `bytes` the path is.
+    path: Range<usize>,
+}
+
+impl Head {
+    fn new(method: &str, path: &str, fields: &[(&str, &str)]) -> Head {
+        let mut bytes = Vec::new();
+        put_request(&mut bytes, method, path, fields);
+        bytes.truncate(bytes.len() - 2);
+        let start = method.len() + 1;
+        Head {
+            bytes,
+            path: start..start + path.len(),
+        }
+    }
+
+    /// Appends it with the path and the fields that vary.
+    fn write(&self, varying: &VaryingHttp, moment: &Moment<'_>, out: &mut Vec<u8>) {
+        match &varying.path {
+            None => out.extend_from_slice(&self.bytes),
+            Some(path) => {
+                out.extend_from_slice(&self.bytes[..self.path.start]);
+                path.write(moment, out);
+                out.extend_from_slice(&self.bytes[self.path.end..]);
+            }
+        }
+        for field in &varying.headers {
+            out.extend_from_slice(field.name.as_bytes());
+            out.extend_from_slice(b": ");
+            field.write(moment, out);
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+}
+
 /// A request over HTTP/1.1, encoded as far as it is the same for all.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    /// Where nothing varies: the whole request. Otherwise its head, up to the blank line.
-    bytes: Vec<u8>,
-    /// Where in `bytes` the path is; 0 where it does not vary.
-    path: (usize, usize),
+    /// Where nothing varies: the whole request.
+    head: Head,
     body: Vec<u8>,
     /// Bodies that vary have one, too.
     has_prefix: bool,
@@ -85,21 +124,13 @@ impl Prepared {
         if request.closes {
             fields.push(("connection", "close"));
         }
-        let varies = |of: fn(&VaryingHttp) -> bool| call.varying.as_ref().is_some_and(of);
-        let mut bytes = Vec::new();
-        put_request(&mut bytes, &call.method, &call.path, &fields);
-        let path = call.method.len() + 1;
-        match &call.varying {
-            None => bytes.extend_from_slice(&body),
-            // The blank line comes behind the fields that vary.
-            Some(_) => bytes.truncate(bytes.len() - 2),
+        let mut head = Head::new(&call.method, &call.path, &fields);
+        if call.varying.is_none() {
+            head.bytes.extend_from_slice(b"\r\n");
+            head.bytes.extend_from_slice(&body);
         }
         Prepared {
-            bytes,
-            path: match varies(|varying| varying.path.is_some()) {
-                true => (path, path + call.path.len()),
-                false => (0, 0),
-            },
+            head,
             body: body.into_owned(),
             has_prefix: envelopes::has_prefix(call),
             varying: call.varying.clone(),
@@ -123,7 +154,7 @@ impl Prepared {
         out: &mut Vec<u8>,
     ) {
         let Some(varying) = &self.varying else {
-            return out.extend_from_slice(&self.bytes);
+            return out.extend_from_slice(&self.head.bytes);
         };
         let unix_ns = self.unix_zero.at(now);
         let moment = varying.variation.moment(number, 0, unix_ns);
@@ -138,30 +169,7 @@ impl Prepared {
             }
             (None, None) => {}
         }
-        self.write_varying(varying, &moment, scratch, out);
-    }
-
-    fn write_varying(
-        &self,
-        varying: &VaryingHttp,
-        moment: &Moment<'_>,
-        body: &[u8],
-        out: &mut Vec<u8>,
-    ) {
-        match &varying.path {
-            None => out.extend_from_slice(&self.bytes),
-            Some(path) => {
-                out.extend_from_slice(&self.bytes[..self.path.0]);
-                path.write(moment, out);
-                out.extend_from_slice(&self.bytes[self.path.1..]);
-            }
-        }
-        for field in &varying.headers {
-            out.extend_from_slice(field.name.as_bytes());
-            out.extend_from_slice(b": ");
-            field.write(moment, out);
-            out.extend_from_slice(b"\r\n");
-        }
+        self.head.write(varying, &moment, out);
         if varying.body.is_none() {
             out.extend_from_slice(b"\r\n");
             out.extend_from_slice(&self.body);
@@ -169,17 +177,16 @@ impl Prepared {
         }
         out.extend_from_slice(b"content-length: ");
         let mut digits = [0; 20];
-        out.extend_from_slice(decimal(body.len(), &mut digits));
+        out.extend_from_slice(decimal(scratch.len(), &mut digits));
         out.extend_from_slice(b"\r\n\r\n");
-        out.extend_from_slice(body);
+        out.extend_from_slice(scratch);
     }
 }
 
 /// The request that opens a WebSocket, encoded as far as it is the same for all.
 #[derive(Debug)]
 pub(super) struct Upgrade {
-    path: String,
-    fields: Vec<(String, String)>,
+    head: Head,
     varying: Option<VaryingHttp>,
 }
 
@@ -192,15 +199,10 @@ impl Upgrade {
             fields.push(("user-agent", own));
         }
         // A type is one of a body, and a frame has none.
-        let given = call
-            .headers
-            .iter()
-            .filter(|(name, _)| name != "content-type");
-        fields.extend(given.map(|(name, value)| (name.as_str(), value.as_str())));
-        let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        let given = call.headers.iter().map(|(n, v)| (n.as_str(), v.as_str()));
+        fields.extend(given.filter(|(name, _)| *name != "content-type"));
         Upgrade {
-            path: call.path.clone(),
-            fields: fields.into_iter().map(owned).collect(),
+            head: Head::new("GET", &call.path, &fields),
             varying: call.varying.clone(),
         }
     }
@@ -217,26 +219,17 @@ impl Upgrade {
         handshake: &[(&str, &str)],
         out: &mut Vec<u8>,
     ) {
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        let mut path = self.path.clone();
-        let mut varied = Vec::new();
-        if let Some(varying) = &self.varying {
-            let moment = varying.variation.moment(number, 0, unix_ns);
-            if let Some(template) = &varying.path {
-                let mut bytes = Vec::new();
-                template.write(&moment, &mut bytes);
-                path = text(bytes);
-            }
-            for field in &varying.headers {
-                let mut bytes = Vec::new();
-                field.write(&moment, &mut bytes);
-                varied.push((field.name.clone(), text(bytes)));
+        match &self.varying {
+            None => out.extend_from_slice(&self.head.bytes),
+            Some(varying) => {
+                let moment = varying.variation.moment(number, 0, unix_ns);
+                self.head.write(varying, &moment, out);
             }
         }
-        let all = self.fields.iter().chain(&varied);
-        let all = all.map(|(name, value)| (name.as_str(), value.as_str()));
-        let fields: Vec<(&str, &str)> = all.chain(handshake.iter().copied()).collect();
-        put_request(out, "GET", &path, &fields);
+        for (name, value) in handshake {
+            out.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+        }
+        out.extend_from_slice(b"\r\n");
     }
 }
 
