@@ -14,7 +14,7 @@ use plimsoll_model::spec::{
 };
 
 use super::client::{ConnectError, Connection, Server};
-use super::encoding::{Reflect, Unreflected};
+use super::encoding::{Reflect, Reflected};
 use super::reflection;
 use super::schema::Schema;
 use super::section::GrpcSpec;
@@ -108,54 +108,62 @@ fn tls_versions(named: Option<&[String]>) -> Vec<TlsVersion> {
 
 /// Asks the server of `spec`; returns why there was no way to it.
 pub(super) fn answer(question: &mut Reflect, spec: &Spec, proxy: Option<&Proxy>) -> Option<Lost> {
-    let mut lost = None;
-    let answer = reflected(spec, question, proxy).map_err(|e| match e {
-        Unreflected::NoAnswer(why) => Unreflected::NoAnswer(why),
-        Unreflected::NoWay(why) => {
-            lost = Some(why);
-            Unreflected::NoWay(())
+    let why = match reflected(spec, question, proxy) {
+        Ok(answer) => {
+            question.answer = answer.map_or_else(Reflected::NoAnswer, Reflected::Schema);
+            return None;
         }
-    });
-    question.answer = Some(answer);
+        Err(why) => why,
+    };
+    question.answer = Reflected::NoWay;
     let help = format!(
         "Plimsoll asks the server for the description of {}; with --proto or --descriptor-set it does not need to",
         question.method
     );
     Some(Lost {
-        why: lost?,
+        why,
         help: (!question.insisted).then_some(help),
     })
 }
 
+/// `Err`: there was no way to it. Otherwise what it says, or why it does not.
 fn reflected(
     spec: &Spec,
     question: &Reflect,
     proxy: Option<&Proxy>,
-) -> Result<Schema, Unreflected<Unmade>> {
-    let no_answer = |why: &dyn std::fmt::Display| Unreflected::NoAnswer(why.to_string());
-    let url = spec.target.as_deref();
-    let url = url.ok_or_else(|| no_answer(&"there is no target to ask"))?;
-    let (mut target, secured) = target(url).map_err(|e| no_answer(&e))?;
+) -> Result<Result<Schema, String>, Unmade> {
     let given = spec.load.resolve.as_deref().unwrap_or_default();
-    give_addresses(given, &mut [&mut target]).map_err(|(_, problem)| no_answer(&problem))?;
+    let named = spec.target.as_deref().ok_or("there is no target to ask");
+    let named = named.map_err(str::to_owned).and_then(|url| {
+        let (mut target, secured) = target(url)?;
+        give_addresses(given, &mut [&mut target]).map_err(|(_, problem)| problem)?;
+        Ok((url, target, secured))
+    });
+    let (url, mut target, secured) = match named {
+        Ok(named) => named,
+        Err(why) => return Ok(Err(why)),
+    };
     target.proxy = proxy.cloned();
     let secured = secured || spec.tls.is_some() && is_bare_socket(url);
     let tls = secured.then(|| spec.tls.clone().unwrap_or_default());
     let call: Option<GrpcSpec> = spec.call.get();
     let authority = call.and_then(|call| call.authority);
-    let mut server = server(&target, tls, authority).map_err(Unreflected::NoWay)?;
+    let mut server = server(&target, tls, authority)?;
     server.metadata.clone_from(&question.metadata);
     if let Some(limit) = spec.load.connect_timeout {
         server.connect_timeout = limit.0;
     }
-    let runtime = crate::serving::runtime(Some(1)).map_err(|e| no_answer(&e))?;
+    let runtime = match crate::serving::runtime(Some(1)) {
+        Ok(runtime) => runtime,
+        Err(e) => return Ok(Err(e.to_string())),
+    };
     runtime.block_on(async {
         let opened = Connection::open(&server).await;
-        let connection = opened.map_err(|e| Unreflected::NoWay(no_way(url, e)))?;
+        let connection = opened.map_err(|e| no_way(url, e))?;
         let asked = reflection::schema(&connection, Some(&question.service)).await;
-        asked.map_err(|e| match e.advice() {
-            Some(advice) => no_answer(&format_args!("{e}; {advice}")),
-            None => no_answer(&e),
-        })
+        Ok(asked.map_err(|e| match e.advice() {
+            Some(advice) => format!("{e}; {advice}"),
+            None => e.to_string(),
+        }))
     })
 }

@@ -9,11 +9,13 @@ use super::call::{EncodedCall, GivenMessages};
 use super::schema::{Schema, SchemaError};
 use super::section::GrpcSpec;
 
-/// Why a server's own description of a method could not be had.
+/// A server's own description of a method, or why it could not be had.
 #[derive(Debug)]
-pub enum Unreflected<E> {
+pub enum Reflected {
+    /// What it says.
+    Schema(Schema),
     /// There is no way to the server.
-    NoWay(E),
+    NoWay,
     /// It does not answer, or can't be asked: why.
     NoAnswer(String),
 }
@@ -29,8 +31,8 @@ pub struct Reflect {
     pub insisted: bool,
     /// The call's.
     pub metadata: Vec<(String, String)>,
-    /// `None`: nobody could ask.
-    pub answer: Option<Result<Schema, Unreflected<()>>>,
+    /// What came of it.
+    pub answer: Reflected,
 }
 
 /// Finds the `method`, and encodes or checks its messages, which may have fields of rows; a server that has to be
@@ -114,22 +116,14 @@ fn undescribed(
         method: method.to_owned(),
         insisted: asked_for,
         metadata: metadata.to_vec(),
-        answer: None,
+        answer: Reflected::NoAnswer("there is no way to ask it".to_owned()),
     };
     surroundings.ask(&mut question);
-    let answer = question.answer;
-    let nobody = || {
-        Err(Unreflected::NoAnswer(
-            "there is no way to ask it".to_owned(),
-        ))
-    };
-    match answer.unwrap_or_else(nobody) {
-        Ok(schema) => Ok(schema),
-        Err(Unreflected::NoWay(())) => Err(unknown()),
-        Err(Unreflected::NoAnswer(why)) if asked_for => {
-            Err(Problem::new("call.grpc.reflection", why))
-        }
-        Err(Unreflected::NoAnswer(why)) => Err(unknown().help(format!(
+    match question.answer {
+        Reflected::Schema(schema) => Ok(schema),
+        Reflected::NoWay => Err(unknown()),
+        Reflected::NoAnswer(why) if asked_for => Err(Problem::new("call.grpc.reflection", why)),
+        Reflected::NoAnswer(why) => Err(unknown().help(format!(
             "for a service of your own give its .proto files (call.grpc.proto) or a descriptor set \
              (call.grpc.descriptor_set); asking the server did not help: {why}"
         ))),

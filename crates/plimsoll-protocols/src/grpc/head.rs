@@ -144,27 +144,14 @@ impl HeadReader {
         self.memo.get(block)?.1
     }
 
-    /// [`HeadReader::read`], and shows every field to `visit`.
-    ///
-    /// # Errors
-    /// As [`Decoder::decode`].
-    pub fn read_all<F>(
-        &mut self,
-        block: &[u8],
-        mut visit: F,
-    ) -> Result<(Head, Option<Box<Texts>>), HpackError>
-    where
-        F: FnMut(Field<'_>),
-    {
+    #[inline(never)]
+    fn read_anew(&mut self, block: &[u8]) -> Result<(Head, Option<Box<Texts>>), HpackError> {
         let mut reading = Reading {
             head: Head::NONE,
             texts: None,
             rules: AnswerRules::default(),
         };
-        let decoded = self.decoder.decode(block, |field| {
-            reading.field(field);
-            visit(field);
-        })?;
+        let decoded = (self.decoder).decode(block, |field| reading.field(field))?;
         let Reading {
             mut head,
             texts,
@@ -186,11 +173,6 @@ impl HeadReader {
     /// Bytes on the heap.
     pub fn heap_bytes(&self) -> usize {
         self.decoder.heap_bytes() + self.memo.heap_bytes()
-    }
-
-    #[inline(never)]
-    fn read_anew(&mut self, block: &[u8]) -> Result<(Head, Option<Box<Texts>>), HpackError> {
-        self.read_all(block, |_| ())
     }
 }
 
