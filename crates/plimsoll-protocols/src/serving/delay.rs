@@ -6,8 +6,7 @@
 //! all deadlines, a set lead before it is due, and the rest is waited out by polling, between
 //! which other tasks run. A deadline never passes early.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -38,15 +37,12 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    waiting: BinaryHeap<Alarm>,
+    /// Who is to be woken, by when and in the order in which they came.
+    waiting: BTreeMap<(Instant, u64), oneshot::Sender<()>>,
+    /// How many came.
+    came: u64,
     /// When the kernel timer goes off next.
     armed: Option<Instant>,
-}
-
-/// Ordered so that the heap's top is the earliest.
-struct Alarm {
-    at: Instant,
-    wake: oneshot::Sender<()>,
 }
 
 impl Alarms {
@@ -81,7 +77,9 @@ impl Alarms {
         let (wake, woken) = oneshot::channel();
         {
             let mut queue = self.shared.queue();
-            queue.waiting.push(Alarm { at, wake });
+            queue.came += 1;
+            let number = queue.came;
+            queue.waiting.insert((at, number), wake);
             let due = at - self.shared.lead;
             if queue.armed.is_none_or(|armed| due < armed) {
                 self.shared.arm(&mut queue, due);
@@ -100,7 +98,7 @@ impl Drop for Alarms {
 
 impl Shared {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        // A panic elsewhere leaves the queue whole: every change to it is one push or pop.
+        // A panic elsewhere leaves the queue whole: every change to it is one insertion or removal.
         self.queue
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -134,11 +132,12 @@ async fn watch(shared: Arc<Shared>) {
         let next = {
             let mut queue = shared.queue();
             let now = Instant::now();
-            while queue.waiting.peek().is_some_and(|alarm| alarm.at <= now) {
-                due.extend(queue.waiting.pop());
+            while let Some(first) = queue.waiting.first_entry()
+                && first.key().0 <= now
+            {
+                due.push(first.remove());
             }
-            let next = queue.waiting.peek().map(|alarm| alarm.at);
-            match next {
+            match queue.waiting.first_key_value().map(|(first, _)| first.0) {
                 Some(at) if at - shared.lead > now => {
                     shared.arm(&mut queue, at - shared.lead);
                     None
@@ -150,9 +149,9 @@ async fn watch(shared: Arc<Shared>) {
                 near => near,
             }
         };
-        for alarm in due.drain(..) {
+        for wake in due.drain(..) {
             // A call that was cancelled no longer listens.
-            let _ = alarm.wake.send(());
+            let _ = wake.send(());
         }
         if next.is_some() {
             tokio::task::yield_now().await;
@@ -169,26 +168,6 @@ async fn watch(shared: Arc<Shared>) {
                 return;
             }
         }
-    }
-}
-
-impl PartialEq for Alarm {
-    fn eq(&self, other: &Alarm) -> bool {
-        self.at == other.at
-    }
-}
-
-impl Eq for Alarm {}
-
-impl PartialOrd for Alarm {
-    fn partial_cmp(&self, other: &Alarm) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Alarm {
-    fn cmp(&self, other: &Alarm) -> Ordering {
-        other.at.cmp(&self.at)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +12,8 @@ use plimsoll_model::Time;
 use plimsoll_model::plan::TlsVersion;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
 
 use super::peer::Peer;
@@ -316,13 +317,11 @@ impl Bound {
     /// # Errors
     /// When the runtime does not take the socket.
     pub fn into_listener(self) -> Result<Listener, ServeError> {
-        let socket = match self.address {
-            Address::Tcp(_) => tokio::net::TcpListener::from_std(self.listener).map(Listening::Tcp),
-            Address::Unix(_) => {
-                let listener = OwnedFd::from(self.listener).into();
-                tokio::net::UnixListener::from_std(listener).map(Listening::Unix)
-            }
-        };
+        #[expect(
+            deprecated,
+            reason = "its replacement is unsafe, for types whose descriptor may change; a listener's never does"
+        )]
+        let socket = AsyncFd::with_interest(self.listener, Interest::READABLE);
         Ok(Listener {
             _file: self.file,
             socket: socket.map_err(ServeError::io(
@@ -339,38 +338,18 @@ impl Bound {
 pub struct Listener {
     /// Removed before the socket is closed.
     _file: Option<SocketFile>,
-    socket: Listening,
+    socket: AsyncFd<TcpListener>,
     clock: Clock,
     not_accepted: Mutex<NotAccepted>,
 }
 
-#[derive(Debug)]
-enum Listening {
-    Tcp(tokio::net::TcpListener),
-    Unix(tokio::net::UnixListener),
-}
-
 impl Listener {
-    /// The next connection, and who made it.
-    ///
-    /// # Errors
-    /// As accept(2).
-    pub async fn accept(&self) -> io::Result<(TcpStream, Peer)> {
-        match &self.socket {
-            Listening::Tcp(socket) => {
-                let (stream, peer) = socket.accept().await?;
-                Ok((stream, Peer(Some(peer))))
-            }
-            Listening::Unix(socket) => {
-                let (stream, _) = socket.accept().await?;
-                let stream = OwnedFd::from(stream.into_std()?);
-                Ok((TcpStream::from_std(stream.into())?, Peer(None)))
-            }
-        }
+    async fn accept(&self) -> io::Result<(TcpStream, Peer)> {
+        let accepted = self.socket.async_io(Interest::READABLE, unix::accept).await;
+        let (stream, peer) = accepted?;
+        Ok((TcpStream::from_std(stream)?, peer))
     }
-}
 
-impl Listener {
     /// The next connection, and who made it. One that can't be accepted is waited for.
     ///
     /// # Errors
