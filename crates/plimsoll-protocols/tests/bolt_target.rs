@@ -11,9 +11,9 @@ use std::time::Duration;
 use plimsoll_protocols::bolt::frame::MAX_CONTENT;
 use plimsoll_protocols::bolt::hessian::Value;
 use plimsoll_protocols::bolt::sofa::{self, SofaCall};
-use plimsoll_protocols::bolt::target::{BoltOptions, Share, serve};
+use plimsoll_protocols::bolt::target::{BoltOptions, Share};
 use plimsoll_protocols::bolt::{Command, Form, Frame, Kind, Status, header};
-use plimsoll_protocols::serving::reference::Counted;
+use plimsoll_protocols::serving::reference::{Counted, Place, Reference, untyped};
 use plimsoll_protocols::serving::{Delay, Listen, runtime};
 use tokio::sync::oneshot;
 
@@ -31,14 +31,16 @@ impl Server {
         };
         let bound = listen.bind().unwrap();
         let address = bound.address().tcp().unwrap();
-        let (stop, stopped) = oneshot::channel();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let place = Place {
+            bound,
+            workers: None,
+            stopped: Box::pin(async {
+                let _ = stopped.await;
+            }),
+        };
         let thread = std::thread::spawn(move || {
-            let serving = async move {
-                let stopped = async {
-                    let _ = stopped.await;
-                };
-                serve(bound, options, stopped).await.unwrap()
-            };
+            let serving = async move { options.serving(place).unwrap().await.unwrap() };
             runtime(Some(2)).unwrap().block_on(serving)
         });
         Server {
@@ -155,7 +157,7 @@ fn sofa_frame<'a>(id: u32, header: &'a [u8], content: &'a [u8]) -> Frame<'a> {
 
 #[test]
 fn strings_come_back_in_the_layout_they_were_sent_in() {
-    let server = Server::start(BoltOptions::default());
+    let server = Server::start(untyped());
     let mut client = server.connect();
     for (id, form) in [Form::V1, Form::V2, Form::V2_CRC].into_iter().enumerate() {
         // One connection may mix them.
@@ -187,7 +189,7 @@ fn strings_come_back_in_the_layout_they_were_sent_in() {
 
 #[test]
 fn services_answer_and_what_is_missing_is_reported_in_sofarpcs_words() {
-    let server = Server::start(BoltOptions::default());
+    let server = Server::start(untyped());
     let mut client = server.connect();
     let (header, content) = sofa("peer.HelloService:1.0", "sayHello");
     client.send(sofa_frame(1, &header, &content));
@@ -242,7 +244,7 @@ fn a_full_pool_and_queue_answer_busy_and_the_rest_is_answered_in_time() {
         delay: Delay::Constant(Duration::from_millis(500)),
         pool: 1,
         queue: 2,
-        ..BoltOptions::default()
+        ..untyped()
     });
     let mut client = server.connect();
     let mut wire = Vec::new();
@@ -278,7 +280,7 @@ fn shares_of_failures_are_what_was_asked_for() {
                 share: 0.25,
             },
         ],
-        ..BoltOptions::default()
+        ..untyped()
     });
     let mut client = server.connect();
     let (mut timeouts, mut failures) = (0, 0);
@@ -300,7 +302,7 @@ fn shares_of_failures_are_what_was_asked_for() {
 
 #[test]
 fn what_is_no_bolt_is_closed_and_the_others_go_on() {
-    let server = Server::start(BoltOptions::default());
+    let server = Server::start(untyped());
     let mut good = server.connect();
     let mut crc = Vec::new();
     string(Form::V2_CRC, 1, b"\x01x").write(&mut crc);

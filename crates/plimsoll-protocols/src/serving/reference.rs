@@ -23,7 +23,7 @@ pub trait Reference: Args {
 }
 
 /// A server that runs to its end.
-pub type Serving = Pin<Box<dyn Future<Output = Result<Counted, ServeError>>>>;
+pub type Serving = Pin<Box<dyn Future<Output = Result<Counted, ServeError>> + Send>>;
 
 /// Where a [`Reference`] server runs.
 pub struct Place {
@@ -80,7 +80,7 @@ impl Identity {
 }
 
 /// What flags are where none was typed.
-pub(crate) fn untyped<F: Args>() -> F {
+pub fn untyped<F: Args>() -> F {
     let command = F::augment_args(Command::new("").no_binary_name(true));
     let typed = command.get_matches_from([""; 0]);
     F::from_arg_matches(&typed).unwrap_or_else(|e| e.exit())

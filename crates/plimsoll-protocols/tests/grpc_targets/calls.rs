@@ -7,15 +7,14 @@ use plimsoll_protocols::grpc::target::generated::score::score_service_client::Sc
 use plimsoll_protocols::grpc::target::generated::score::{JsonVector, ScoreResponse};
 use plimsoll_protocols::grpc::target::orders::OrdersOptions;
 use plimsoll_protocols::grpc::target::score::ScoreOptions;
+use plimsoll_protocols::serving::reference::{Place, Reference, untyped};
 use plimsoll_protocols::serving::{Answers, Delay, Listen, Stall};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
-use crate::peer::{
-    LONGEST, channel, count, listen, orders_client, plaintext, scores, serve_orders, serve_score,
-};
+use crate::peer::{LONGEST, channel, count, listen, orders_client, plaintext, scores, serve};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -26,7 +25,7 @@ fn vector(json: &str) -> JsonVector {
 fn instant() -> ScoreOptions {
     ScoreOptions {
         delay: Delay::Constant(Duration::ZERO),
-        ..ScoreOptions::default()
+        ..untyped()
     }
 }
 
@@ -56,7 +55,7 @@ fn order(n: i64) -> Order {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scores_vary_and_bad_vectors_are_invalid_arguments() {
-    let server = serve_score(&listen(), instant());
+    let server = serve(&listen(), instant());
     let mut client = scores(server.address, plaintext()).await;
     let mut seen = Vec::new();
     for json in ["[0.1, 0.2]", "[]", " [1e3,-2] "] {
@@ -99,7 +98,7 @@ async fn scores_vary_and_bad_vectors_are_invalid_arguments() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_method_that_is_not_there_is_unimplemented() {
-    let server = serve_score(&listen(), instant());
+    let server = serve(&listen(), instant());
     let mut client = orders_client(server.address, plaintext()).await;
     let status = client.submit(order(1)).await.unwrap_err();
     assert_eq!(status.code(), Code::Unimplemented, "{status}");
@@ -109,7 +108,7 @@ async fn a_method_that_is_not_there_is_unimplemented() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_delay_is_held() {
-    let server = serve_score(&listen(), ScoreOptions::default());
+    let server = serve(&listen(), untyped::<ScoreOptions>());
     let mut client = scores(server.address, plaintext()).await;
     let mut took = Vec::new();
     for _ in 0..200 {
@@ -133,7 +132,7 @@ async fn a_stall_holds_exactly_the_answers_due_in_it() {
         after: 200 * MS,
         duration: 300 * MS,
     };
-    let usual = ScoreOptions::default();
+    let usual = untyped::<ScoreOptions>();
     let options = ScoreOptions {
         delay: Delay::Constant(5 * MS),
         answers: Answers {
@@ -142,7 +141,7 @@ async fn a_stall_holds_exactly_the_answers_due_in_it() {
         },
         ..usual
     };
-    let server = serve_score(&listen(), options);
+    let server = serve(&listen(), options);
     let mut client = scores(server.address, plaintext()).await;
     // The server's clock starts with its first request: between these two moments.
     let begin = Instant::now();
@@ -184,9 +183,9 @@ async fn a_stall_holds_exactly_the_answers_due_in_it() {
 async fn stopping_finishes_calls_in_flight_and_takes_no_more() {
     let options = ScoreOptions {
         delay: Delay::Constant(400 * MS),
-        ..ScoreOptions::default()
+        ..untyped()
     };
-    let server = serve_score(&listen(), options);
+    let server = serve(&listen(), options);
     let address = server.address;
     let mut client = scores(address, plaintext()).await;
     // A second connection, idle: it must not hold the stop up. An answer on it says that the
@@ -218,9 +217,9 @@ async fn stopping_is_bounded_by_the_drain_time() {
     };
     let options = ScoreOptions {
         delay: Delay::Constant(5 * LONGEST),
-        ..ScoreOptions::default()
+        ..untyped()
     };
-    let server = serve_score(&listen, options);
+    let server = serve(&listen, options);
     let mut client = scores(server.address, plaintext()).await;
     let call = in_flight(&mut client).await;
     let begin = Instant::now();
@@ -240,9 +239,9 @@ async fn the_pool_bounds_orders_in_progress() {
     let options = OrdersOptions {
         pool: 3,
         processing: Delay::Constant(250 * MS),
-        ..OrdersOptions::default()
+        ..untyped()
     };
-    let server = serve_orders(&listen(), options);
+    let server = serve(&listen(), options);
     let begin = Instant::now();
     let mut calls = JoinSet::new();
     for connection in 0..4 {
@@ -280,9 +279,9 @@ async fn a_full_queue_refuses_and_a_cancelled_order_frees_its_place() {
         pool: 1,
         queue: 2,
         processing: Delay::Constant(1000 * MS),
-        ..OrdersOptions::default()
+        ..untyped()
     };
-    let server = serve_orders(&listen(), options);
+    let server = serve(&listen(), options);
     let client = orders_client(server.address, plaintext()).await;
     let submit = |n| {
         let mut client = client.clone();
@@ -328,9 +327,9 @@ async fn the_stream_limit_is_announced() {
     };
     let options = ScoreOptions {
         delay: Delay::Constant(50 * MS),
-        ..ScoreOptions::default()
+        ..untyped()
     };
-    let server = serve_score(&listen, options);
+    let server = serve(&listen, options);
     let mut client = scores(server.address, plaintext()).await;
     // After the first answer the client knows the limit, and holds the rest back.
     client.get_score(vector("[1]")).await.unwrap();
@@ -348,7 +347,7 @@ async fn the_stream_limit_is_announced() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_connections_are_served_at_once() {
-    let server = serve_orders(&listen(), OrdersOptions::default());
+    let server = serve(&listen(), untyped::<OrdersOptions>());
     let begin = SystemTime::now();
     let mut clients = Vec::new();
     for _ in 0..500 {
@@ -372,12 +371,14 @@ async fn many_connections_are_served_at_once() {
 async fn options_that_make_no_sense_are_named() {
     let none = OrdersOptions {
         pool: 0,
-        ..OrdersOptions::default()
+        ..untyped()
     };
-    let bound = listen().bind().unwrap();
-    let error = plimsoll_protocols::grpc::target::orders::serve(bound, none, async {})
-        .await
-        .unwrap_err();
+    let place = Place {
+        bound: listen().bind().unwrap(),
+        workers: None,
+        stopped: Box::pin(async {}),
+    };
+    let error = none.serving(place).err().unwrap();
     assert!(error.to_string().contains("at least 1"), "{error}");
     let error = plimsoll_protocols::serving::runtime(Some(0)).unwrap_err();
     assert!(error.to_string().contains("workers"), "{error}");

@@ -5,22 +5,24 @@ use std::time::Duration;
 use plimsoll_model::units::Period;
 use plimsoll_protocols::grpc::target::fast::FastOptions;
 use plimsoll_protocols::grpc::target::generated::score::JsonVector;
+use plimsoll_protocols::serving::reference::untyped;
 use plimsoll_stack::certificates::Options;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::links::{mutual, tls};
-use crate::peer::{LONGEST, certificates, count, listen, plaintext, scores, secure, serve_fast};
+use crate::peer::{
+    LONGEST, certificates, count, listen, plaintext, scores, secure, serve, serve_on,
+};
 
 fn options(workers: usize) -> FastOptions {
     FastOptions {
-        workers,
         // field 1, fixed64: 0.25
         message: [&[9][..], &0.25f64.to_le_bytes()].concat(),
         // One worker sleeps at once, several look for more first: both are tried.
         busy_poll: Period(Duration::from_millis(workers as u64 - 1)),
-        ..FastOptions::default()
+        ..untyped()
     }
 }
 
@@ -32,7 +34,7 @@ async fn every_call_gets_the_answer_over_every_link() {
         (tls(&set), secure(&set.ca_cert, None)),
         (mutual(&set), secure(&set.ca_cert, Some(&set))),
     ] {
-        let server = serve_fast(&listen, options(2));
+        let server = serve_on(2, &listen, options(2));
         let mut calls = JoinSet::new();
         for _ in 0..7 {
             let client = scores(server.address, client.clone()).await;
@@ -56,7 +58,7 @@ async fn every_call_gets_the_answer_over_every_link() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn strangers_and_garbage_are_shown_out_and_counted() {
     let (_dir, set) = certificates(&Options::default());
-    let server = serve_fast(&mutual(&set), options(1));
+    let server = serve_on(1, &mutual(&set), options(1));
     let anonymous = secure(&set.ca_cert, None);
     let mut stream = anonymous.connect_tls(server.address).await.unwrap();
     let _ = stream.write_all(b"PRI").await;
@@ -72,7 +74,7 @@ async fn strangers_and_garbage_are_shown_out_and_counted() {
         "{stats:?}"
     );
 
-    let server = serve_fast(&listen(), options(1));
+    let server = serve_on(1, &listen(), options(1));
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     stream
         .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -91,12 +93,11 @@ async fn strangers_and_garbage_are_shown_out_and_counted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_does_not_read_is_not_read_either() {
-    let server = serve_fast(
+    let server = serve(
         &listen(),
         FastOptions {
-            workers: 1,
             message: vec![0; 4096],
-            ..FastOptions::default()
+            ..untyped()
         },
     );
     let mut greedy = TcpStream::connect(server.address).await.unwrap();

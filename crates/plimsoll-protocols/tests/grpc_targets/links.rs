@@ -14,6 +14,7 @@ use plimsoll_protocols::grpc::target::generated::score::JsonVector;
 use plimsoll_protocols::grpc::target::generated::score::score_service_client::ScoreServiceClient;
 use plimsoll_protocols::grpc::target::orders::OrdersOptions;
 use plimsoll_protocols::grpc::target::score::ScoreOptions;
+use plimsoll_protocols::serving::reference::untyped;
 use plimsoll_protocols::serving::{Delay, Listen, Tls};
 use plimsoll_stack::certificates::{Algorithm, CertificateSet, Options, Validity};
 use rustls::{CipherSuite, NamedGroup};
@@ -21,8 +22,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::peer::{
-    Secure, certificates, channel, count, listen, orders_client, plaintext, scores, secure,
-    serve_orders, serve_score,
+    Secure, certificates, channel, count, listen, orders_client, plaintext, scores, secure, serve,
 };
 
 pub(crate) fn tls(set: &CertificateSet) -> Listen {
@@ -56,7 +56,7 @@ fn vector() -> JsonVector {
 fn instant() -> ScoreOptions {
     ScoreOptions {
         delay: Delay::Constant(Duration::ZERO),
-        ..ScoreOptions::default()
+        ..untyped()
     }
 }
 
@@ -103,7 +103,7 @@ async fn both_targets_answer_over_plaintext_tls_and_mutual_tls() {
             (tls(&set), known.clone()),
             (mutual(&set), known.clone()),
         ] {
-            let server = serve_score(&listen, instant());
+            let server = serve(&listen, instant());
             let mut client_ = scores(server.address, client.clone()).await;
             client_.get_score(vector()).await.unwrap();
             drop(client_);
@@ -113,7 +113,7 @@ async fn both_targets_answer_over_plaintext_tls_and_mutual_tls() {
                 (1, 0)
             );
 
-            let server = serve_orders(&listen, OrdersOptions::default());
+            let server = serve(&listen, untyped::<OrdersOptions>());
             let mut client_ = orders_client(server.address, client).await;
             let reply = client_.submit(Order::default()).await.unwrap();
             assert!(reply.into_inner().received);
@@ -135,7 +135,7 @@ async fn strangers_are_refused() {
         },
         ..Options::default()
     });
-    let server = serve_score(&mutual(&set), instant());
+    let server = serve(&mutual(&set), instant());
     for (client, said) in [
         (secure(&set.ca_cert, None), "CertificateRequired"),
         (secure(&set.ca_cert, Some(&other)), "UnknownCA"),
@@ -165,7 +165,7 @@ async fn strangers_are_refused() {
         stats.connections.accepted - 1
     );
 
-    let server = serve_score(&mutual(&old), instant());
+    let server = serve(&mutual(&old), instant());
     let text = refusal(server.address, secure(&old.ca_cert, Some(&old))).await;
     assert!(
         text.contains("expired") || text.contains("Expired"),
@@ -176,7 +176,7 @@ async fn strangers_are_refused() {
     // A good server, an expired client of the same CA as the server trusts.
     let mut listen = tls(&set);
     listen.tls.as_mut().unwrap().client_ca = Some(old.ca_cert.clone());
-    let server = serve_score(&listen, instant());
+    let server = serve(&listen, instant());
     let text = refusal(server.address, secure(&set.ca_cert, Some(&old))).await;
     assert!(text.contains("CertificateExpired"), "{text}");
     server.stop().await;
@@ -185,7 +185,7 @@ async fn strangers_are_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plaintext_server_is_not_taken_for_a_secure_one() {
     let (_dir, set) = certificates(&Options::default());
-    let server = serve_score(&listen(), instant());
+    let server = serve(&listen(), instant());
     let text = refusal(server.address, secure(&set.ca_cert, None)).await;
     assert!(!text.is_empty());
     let stats = server.stop().await;
@@ -224,7 +224,7 @@ async fn suites_and_groups_are_pinned() {
         let settings = listen.tls.as_mut().unwrap();
         settings.suites = vec![suite];
         settings.groups = vec![group];
-        let server = serve_score(&listen, instant());
+        let server = serve(&listen, instant());
         let stream = client.connect_tls(server.address).await.unwrap();
         let (_, session) = stream.get_ref();
         assert_eq!(
@@ -244,7 +244,7 @@ async fn suites_and_groups_are_pinned() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn older_tls_is_refused() {
     let (_dir, set) = certificates(&Options::default());
-    let server = serve_score(&tls(&set), instant());
+    let server = serve(&tls(&set), instant());
     let address = server.address.to_string();
     let run = |version: &'static str| {
         let address = address.clone();
@@ -271,7 +271,7 @@ async fn older_tls_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_says_nothing_does_not_hold_others_or_the_stop_up() {
     let (_dir, set) = certificates(&Options::default());
-    let server = serve_score(&tls(&set), instant());
+    let server = serve(&tls(&set), instant());
     let mut mute = TcpStream::connect(server.address).await.unwrap();
     mute.write_all(&[0x16, 3, 1]).await.unwrap();
     let mut client = scores(server.address, secure(&set.ca_cert, None)).await;

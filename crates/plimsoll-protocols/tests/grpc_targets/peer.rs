@@ -1,6 +1,5 @@
 //! A server in the background and a tonic client to call it.
 
-use std::future::Future;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,9 +8,8 @@ use std::time::Duration;
 use hyper_util::rt::TokioIo;
 use plimsoll_protocols::grpc::target::generated::orders::order_service_client::OrderServiceClient;
 use plimsoll_protocols::grpc::target::generated::score::score_service_client::ScoreServiceClient;
-use plimsoll_protocols::grpc::target::{fast, orders, score};
-use plimsoll_protocols::serving::reference::Counted;
-use plimsoll_protocols::serving::{Bound, Listen, ServeError};
+use plimsoll_protocols::serving::reference::{Counted, Place, Reference};
+use plimsoll_protocols::serving::{Listen, ServeError};
 use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -25,14 +23,14 @@ use tonic::transport::{Channel, Endpoint};
 pub(crate) const LONGEST: Duration = Duration::from_secs(120);
 
 /// A running server. Stopping it gives what it counted.
-pub(crate) struct Running<T> {
+pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     stop: oneshot::Sender<()>,
-    task: JoinHandle<Result<T, ServeError>>,
+    task: JoinHandle<Result<Counted, ServeError>>,
 }
 
-impl<T> Running<T> {
-    pub(crate) async fn stop(self) -> T {
+impl Running {
+    pub(crate) async fn stop(self) -> Counted {
         tokio::time::timeout(Duration::from_secs(20), self.stop_later())
             .await
             .expect("the server stops in time")
@@ -41,7 +39,7 @@ impl<T> Running<T> {
     }
 
     /// Stops the server; the rest is waited for with the task returned.
-    pub(crate) fn stop_later(self) -> JoinHandle<Result<T, ServeError>> {
+    pub(crate) fn stop_later(self) -> JoinHandle<Result<Counted, ServeError>> {
         self.stop.send(()).unwrap();
         self.task
     }
@@ -54,19 +52,26 @@ pub(crate) fn listen() -> Listen {
     }
 }
 
-fn spawn<T, F>(listen: &Listen, serve: impl FnOnce(Bound, oneshot::Receiver<()>) -> F) -> Running<T>
-where
-    F: Future<Output = Result<T, ServeError>> + Send + 'static,
-    T: Send + 'static,
-{
+pub(crate) fn serve(listen: &Listen, options: impl Reference) -> Running {
+    serve_on(1, listen, options)
+}
+
+pub(crate) fn serve_on(workers: usize, listen: &Listen, options: impl Reference) -> Running {
     let bound = listen.bind().unwrap();
     let address = bound.address().tcp().unwrap();
     assert_ne!(address.port(), 0);
-    let (stop, stopped) = oneshot::channel();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let place = Place {
+        bound,
+        workers: Some(workers),
+        stopped: Box::pin(async {
+            let _ = stopped.await;
+        }),
+    };
     Running {
         address,
         stop,
-        task: tokio::spawn(serve(bound, stopped)),
+        task: tokio::spawn(options.serving(place).unwrap()),
     }
 }
 
@@ -76,30 +81,6 @@ pub(crate) fn count(counted: &Counted, name: &str) -> u64 {
     found
         .unwrap_or_else(|| panic!("no count of {name}: {counted:?}"))
         .1
-}
-
-pub(crate) fn serve_score(listen: &Listen, options: score::ScoreOptions) -> Running<Counted> {
-    spawn(listen, |bound, stopped| {
-        score::serve(bound, options, async {
-            let _ = stopped.await;
-        })
-    })
-}
-
-pub(crate) fn serve_orders(listen: &Listen, options: orders::OrdersOptions) -> Running<Counted> {
-    spawn(listen, |bound, stopped| {
-        orders::serve(bound, options, async {
-            let _ = stopped.await;
-        })
-    })
-}
-
-pub(crate) fn serve_fast(listen: &Listen, options: fast::FastOptions) -> Running<Counted> {
-    spawn(listen, |bound, stopped| {
-        fast::serve(bound, options, async {
-            let _ = stopped.await;
-        })
-    })
 }
 
 /// How a client secures its link.

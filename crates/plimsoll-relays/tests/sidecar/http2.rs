@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use plimsoll_protocols::grpc::check::{CASES, EchoCheck, run};
 use plimsoll_protocols::grpc::client::{Connection, Server};
-use plimsoll_protocols::grpc::target::echo;
-use plimsoll_protocols::serving::{Listen, runtime};
+use plimsoll_protocols::grpc::target::echo::EchoOptions;
+use plimsoll_protocols::serving::reference::untyped;
+use plimsoll_protocols::serving::runtime;
 use plimsoll_wire::http2::{ErrorCode, kind, setting, write};
 
 use super::http2_peer::{Came, Http2Peer};
-use super::{certificates, eventually, files, route, sidecar};
+use super::{certificates, eventually, files, route, served, sidecar};
 
 const ANSWER: [(&str, &str); 2] = [(":status", "200"), ("content-type", "application/grpc")];
 
@@ -29,19 +30,9 @@ fn upstream(listener: &TcpListener, settings: &[(u16, u32)]) -> Http2Peer {
     Http2Peer::new(listener.accept().unwrap().0, false, settings)
 }
 
-/// grpc.examples.echo.Echo, for as long as the process lives.
+/// grpc.examples.echo.Echo.
 fn echo_server() -> SocketAddr {
-    let listen = Listen {
-        address: ([127, 0, 0, 1], 0).into(),
-        ..Listen::default()
-    };
-    let bound = listen.bind().unwrap();
-    let address = bound.address().tcp().unwrap();
-    thread::spawn(move || {
-        let serving = echo::serve(bound, echo::EchoOptions::default(), std::future::pending());
-        runtime(Some(1)).unwrap().block_on(serving).unwrap();
-    });
-    address
+    served(untyped::<EchoOptions>)
 }
 
 #[test]

@@ -25,14 +25,20 @@ use std::thread;
 use std::time::Duration;
 
 use plimsoll_protocols::bolt::frame::MAX_CONTENT;
-use plimsoll_protocols::bolt::target::{BoltOptions, serve};
+use plimsoll_protocols::bolt::target::BoltOptions;
 use plimsoll_protocols::bolt::{Command, Form, Frame, Kind, Status};
+use plimsoll_protocols::serving::reference::{Place, Reference, untyped};
 use plimsoll_protocols::serving::{Listen, runtime};
 
 use support::{admin_page, certificates, eventually, files, route, sidecar};
 
-/// An echo server for Bolt that lives as long as the process.
+/// An echo server for Bolt.
 fn echo_server() -> SocketAddr {
+    served(untyped::<BoltOptions>)
+}
+
+/// Where a server listens that lives as long as the process.
+fn served<R: Reference + 'static>(options: fn() -> R) -> SocketAddr {
     let listen = Listen {
         address: ([127, 0, 0, 1], 0).into(),
         ..Listen::default()
@@ -40,7 +46,12 @@ fn echo_server() -> SocketAddr {
     let bound = listen.bind().unwrap();
     let address = bound.address().tcp().unwrap();
     thread::spawn(move || {
-        let serving = async { serve(bound, BoltOptions::default(), std::future::pending()).await };
+        let place = Place {
+            bound,
+            workers: None,
+            stopped: Box::pin(std::future::pending()),
+        };
+        let serving = async { options().serving(place)?.await };
         runtime(Some(1)).unwrap().block_on(serving).unwrap();
     });
     address

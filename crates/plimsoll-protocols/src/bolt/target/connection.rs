@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::super::Status;
 use super::super::frame::{Command, Frame, Kind, MAX_CONTENT};
-use super::{Fate, Server, answers};
+use super::{Server, answers};
 
 /// Requests in progress on one connection, beyond which no more are read.
 const MAX_IN_PROGRESS: usize = 65_536;
@@ -179,9 +179,9 @@ fn request(
 
 /// Appends the answer, and counts it.
 fn complete(frame: &Frame<'_>, server: &Server, out: &mut Vec<u8>) {
-    let is_answered = match server.fate() {
-        Fate::Answered => answers::answer(frame, out),
-        Fate::Fails(share) => {
+    let is_answered = match server.failure() {
+        None => answers::answer(frame, out),
+        Some(share) => {
             answers::fail(frame, share, out);
             false
         }

@@ -20,11 +20,11 @@ use tokio::sync::{Semaphore, watch};
 
 use super::Status;
 use super::status::SOFA_ERROR;
+use crate::serving::ServeError;
 use crate::serving::accepting::{self, Serve};
 use crate::serving::answering::{Answering, Answers, Delay};
 use crate::serving::early::Link;
-use crate::serving::reference::{self, Counted, Place, Reference, Serving};
-use crate::serving::{Bound, ServeError};
+use crate::serving::reference::{Counted, Place, Reference, Serving};
 
 /// A share of answers that fail on demand.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -94,17 +94,37 @@ pub struct BoltOptions {
     pub fail: Vec<Share>,
 }
 
-impl Default for BoltOptions {
-    fn default() -> BoltOptions {
-        reference::untyped()
-    }
-}
-
 impl Reference for BoltOptions {
     const NAME: &str = "bolt";
 
     fn serving(self, place: Place) -> Result<Serving, ServeError> {
-        Ok(Box::pin(serve(place.bound, self, place.stopped)))
+        check(&self.fail)?;
+        let answering = Answering::new(self.delay, self.answers)?;
+        let server = Arc::new(Server {
+            answering,
+            at_once: self.delay == Delay::Constant(Duration::ZERO)
+                && self.answers.stall.is_none()
+                && self.pool == 0,
+            pool: (self.pool > 0).then(|| Semaphore::new(self.pool.min(Semaphore::MAX_PERMITS))),
+            queue: self.queue,
+            waiting: AtomicUsize::new(0),
+            shares: self.fail,
+            counters: Counters::default(),
+        });
+        Ok(Box::pin(async move {
+            let accepted = accepting::accept(place.bound, Arc::clone(&server), place.stopped);
+            let connections = accepted.await?;
+            let counters = &server.counters;
+            let counted = [
+                ("answered", &counters.answered),
+                ("failed", &counters.failed),
+                ("busy", &counters.busy),
+                ("oneway", &counters.oneway),
+                ("heartbeats", &counters.heartbeats),
+                ("malformed", &counters.malformed),
+            ];
+            Ok(Counted::of(connections, counted))
+        }))
     }
 }
 
@@ -133,26 +153,16 @@ struct Server {
     counters: Counters,
 }
 
-/// What becomes of one request.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Fate {
-    Answered,
-    Fails(Share),
-}
-
 impl Server {
-    fn fate(&self) -> Fate {
-        if self.shares.is_empty() {
-            return Fate::Answered;
-        }
+    /// How a request is to fail; `None`: it is answered.
+    fn failure(&self) -> Option<Share> {
+        self.shares.first()?;
         let mut drawn = self.answering.fraction();
-        for share in &self.shares {
-            if drawn < share.share {
-                return Fate::Fails(*share);
-            }
+        self.shares.iter().copied().find(|share| {
+            let is_met = drawn < share.share;
             drawn -= share.share;
-        }
-        Fate::Answered
+            is_met
+        })
     }
 
     /// Waits for a worker and then for the delay; `false`: the queue is full.
@@ -179,10 +189,10 @@ impl Server {
     }
 }
 
-fn check(options: &BoltOptions) -> Result<(), ServeError> {
-    let total: f64 = options.fail.iter().map(|share| share.share).sum();
+fn check(shares: &[Share]) -> Result<(), ServeError> {
+    let total: f64 = shares.iter().map(|share| share.share).sum();
     let wrong = |share: &Share| !(0.0..=1.0).contains(&share.share);
-    if options.fail.iter().any(wrong) || total > 1.0 + 1e-9 {
+    if shares.iter().any(wrong) || total > 1.0 + 1e-9 {
         return Err(ServeError::option(
             "fail",
             format!(
@@ -192,42 +202,6 @@ fn check(options: &BoltOptions) -> Result<(), ServeError> {
         ));
     }
     Ok(())
-}
-
-/// Serves until `shutdown` completes; requests in progress are finished for at most
-/// [`crate::serving::Listen::drain`].
-///
-/// # Errors
-/// When an option makes no sense or the socket fails.
-pub async fn serve(
-    bound: Bound,
-    options: BoltOptions,
-    shutdown: impl Future<Output = ()>,
-) -> Result<Counted, ServeError> {
-    check(&options)?;
-    let answering = Answering::new(options.delay, options.answers)?;
-    let server = Arc::new(Server {
-        answering,
-        at_once: options.delay == Delay::Constant(Duration::ZERO)
-            && options.answers.stall.is_none()
-            && options.pool == 0,
-        pool: (options.pool > 0).then(|| Semaphore::new(options.pool.min(Semaphore::MAX_PERMITS))),
-        queue: options.queue,
-        waiting: AtomicUsize::new(0),
-        shares: options.fail,
-        counters: Counters::default(),
-    });
-    let connections = accepting::accept(bound, Arc::clone(&server), shutdown).await?;
-    let counters = &server.counters;
-    let counted = [
-        ("answered", &counters.answered),
-        ("failed", &counters.failed),
-        ("busy", &counters.busy),
-        ("oneway", &counters.oneway),
-        ("heartbeats", &counters.heartbeats),
-        ("malformed", &counters.malformed),
-    ];
-    Ok(Counted::of(connections, counted))
 }
 
 impl Serve for Arc<Server> {

@@ -31,8 +31,8 @@ use super::reflecting::reflecting;
 use crate::grpc::MethodKind;
 use crate::serving::answering::LONGEST;
 use crate::serving::delay::Alarms;
-use crate::serving::reference::{self, Counted, Place, Reference, Serving};
-use crate::serving::{Bound, ServeError, http2};
+use crate::serving::reference::{Counted, Place, Reference, Serving};
+use crate::serving::{ServeError, http2};
 
 /// How long before a paced answer is due the server polls the clock instead of sleeping.
 const LEAD: Duration = Duration::from_micros(50);
@@ -58,60 +58,40 @@ pub struct EchoOptions {
     pub location: String,
 }
 
-impl Default for EchoOptions {
-    fn default() -> EchoOptions {
-        reference::untyped()
-    }
-}
-
 impl Reference for EchoOptions {
     const NAME: &str = "echo";
 
     fn serving(self, place: Place) -> Result<Serving, ServeError> {
-        Ok(Box::pin(serve(place.bound, self, place.stopped)))
+        if MetadataValue::try_from(&self.location).is_err() {
+            return Err(ServeError::option(
+                "location",
+                "not a metadata value: use printable ASCII",
+            ));
+        }
+        if self.pace.0 > LONGEST {
+            return Err(ServeError::option(
+                "pace",
+                format!("{:?} is too long; at most {LONGEST:?}", self.pace.0),
+            ));
+        }
+        let alarms = Alarms::new(LEAD).map_err(ServeError::io("making a timer"))?;
+        let echo = Echo {
+            options: Arc::new(self),
+            alarms: Arc::new(alarms),
+            counts: Arc::default(),
+        };
+        let counts = Arc::clone(&echo.counts);
+        let echo = reflecting(echo, "grpc.examples.echo.Echo")?;
+        Ok(Box::pin(async move {
+            let connections = http2::serve(place.bound, echo, place.stopped).await?;
+            let counted = [
+                ("calls", &counts.calls),
+                ("messages received", &counts.received),
+                ("messages sent", &counts.sent),
+            ];
+            Ok(Counted::of(connections, counted))
+        }))
     }
-}
-
-/// Serves until `shutdown` completes.
-///
-/// # Errors
-/// When an option makes no sense or the socket fails.
-pub async fn serve(
-    bound: Bound,
-    options: EchoOptions,
-    shutdown: impl Future<Output = ()>,
-) -> Result<Counted, ServeError> {
-    if MetadataValue::try_from(&options.location).is_err() {
-        return Err(ServeError::option(
-            "location",
-            "not a metadata value: use printable ASCII",
-        ));
-    }
-    if options.pace.0 > LONGEST {
-        return Err(ServeError::option(
-            "pace",
-            format!("{:?} is too long; at most {LONGEST:?}", options.pace.0),
-        ));
-    }
-    let alarms = Alarms::new(LEAD).map_err(ServeError::io("making a timer"))?;
-    let echo = Echo {
-        options: Arc::new(options),
-        alarms: Arc::new(alarms),
-        counts: Arc::default(),
-    };
-    let counts = Arc::clone(&echo.counts);
-    let connections = http2::serve(
-        bound,
-        reflecting(echo, "grpc.examples.echo.Echo")?,
-        shutdown,
-    )
-    .await?;
-    let counted = [
-        ("calls", &counts.calls),
-        ("messages received", &counts.received),
-        ("messages sent", &counts.sent),
-    ];
-    Ok(Counted::of(connections, counted))
 }
 
 #[derive(Debug, Default)]

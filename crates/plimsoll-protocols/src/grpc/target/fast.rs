@@ -3,7 +3,6 @@
 //!
 //! All requests that one read brings are answered with one write (over TLS: one run of records).
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,9 +13,9 @@ use plimsoll_model::units::{Period, Size};
 use plimsoll_wire::http2::ErrorCode;
 
 use crate::grpc::canned::{Canned, CannedConnection, CannedOptions};
+use crate::serving::ServeError;
 use crate::serving::event_loop::{self, Service};
-use crate::serving::reference::{self, Counted, Place, Reference, Serving};
-use crate::serving::{Bound, ServeError};
+use crate::serving::reference::{Counted, Place, Reference, Serving};
 
 /// Bytes of answers made before those there are have been written, one answer more or less.
 const MAX_OUT: usize = 1 << 20;
@@ -28,10 +27,6 @@ const PREFIX: u64 = 5;
 #[command(before_help = "Example: on one thread\n  \
     plimsoll serve fast --listen 127.0.0.1:50053 --workers 1")]
 pub struct FastOptions {
-    /// Threads. Each serves its share of the connections.
-    #[arg(skip = 1usize)]
-    pub workers: usize,
-
     /// The answer's message (protobuf), without the gRPC prefix: a `score.ScoreResponse`.
     #[arg(skip = CannedOptions::default().message)]
     pub message: Vec<u8>,
@@ -48,18 +43,40 @@ pub struct FastOptions {
     pub busy_poll: Period,
 }
 
-impl Default for FastOptions {
-    fn default() -> FastOptions {
-        reference::untyped()
-    }
-}
-
 impl Reference for FastOptions {
     const NAME: &str = "fast";
 
-    fn serving(mut self, place: Place) -> Result<Serving, ServeError> {
-        self.workers = place.workers.unwrap_or(1);
-        Ok(Box::pin(serve(place.bound, self, place.stopped)))
+    fn serving(self, place: Place) -> Result<Serving, ServeError> {
+        let message = match self.answer_size {
+            None => self.message,
+            Some(Size(size)) if (PREFIX..=MAX_OUT as u64).contains(&size) => {
+                vec![0; (size - PREFIX) as usize]
+            }
+            Some(Size(size)) => {
+                return Err(ServeError::option(
+                    "answer-size",
+                    format!("is {size} bytes, and must be between {PREFIX} and {MAX_OUT}"),
+                ));
+            }
+        };
+        let canned = Canned::new(CannedOptions {
+            message,
+            max_concurrent_streams: place.bound.max_concurrent_streams,
+            check_requests: false,
+            most_out: MAX_OUT,
+            ..CannedOptions::default()
+        });
+        let answered = Arc::default();
+        let service = Answering {
+            canned,
+            answered: Arc::clone(&answered),
+            busy_poll: self.busy_poll.0,
+        };
+        let workers = place.workers.unwrap_or(1);
+        Ok(Box::pin(async move {
+            let served = event_loop::serve(place.bound, workers, service, place.stopped);
+            Ok(Counted::of(served.await?, [("answered", &*answered)]))
+        }))
     }
 }
 
@@ -114,43 +131,4 @@ impl Service for Answering {
         self.answered
             .fetch_add(connection.answered(), Ordering::Relaxed);
     }
-}
-
-/// Serves until `shutdown` completes. Answers need no time, so there is nothing to drain:
-/// connections get a GOAWAY and are closed.
-///
-/// # Errors
-/// When an option makes no sense, or threads or the socket fail.
-pub async fn serve(
-    bound: Bound,
-    options: FastOptions,
-    shutdown: impl Future<Output = ()>,
-) -> Result<Counted, ServeError> {
-    let message = match options.answer_size {
-        None => options.message,
-        Some(Size(size)) if (PREFIX..=MAX_OUT as u64).contains(&size) => {
-            vec![0; (size - PREFIX) as usize]
-        }
-        Some(Size(size)) => {
-            return Err(ServeError::option(
-                "answer-size",
-                format!("is {size} bytes, and must be between {PREFIX} and {MAX_OUT}"),
-            ));
-        }
-    };
-    let canned = Canned::new(CannedOptions {
-        message,
-        max_concurrent_streams: bound.max_concurrent_streams,
-        check_requests: false,
-        most_out: MAX_OUT,
-        ..CannedOptions::default()
-    });
-    let answered = Arc::default();
-    let service = Answering {
-        canned,
-        answered: Arc::clone(&answered),
-        busy_poll: options.busy_poll.0,
-    };
-    let connections = event_loop::serve(bound, options.workers, service, shutdown).await?;
-    Ok(Counted::of(connections, [("answered", &*answered)]))
 }

@@ -4,7 +4,6 @@
 //! the queue, first come first served. At most [`OrdersOptions::pool`] orders are in
 //! progress at any moment; an order whose client went away frees its place.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,8 +17,8 @@ use super::generated::orders::{Order, OrderReply};
 use super::packing::Packing;
 use super::reflecting::reflecting;
 use crate::serving::answering::{Answering, Answers, Delay};
-use crate::serving::reference::{self, Counted, Place, Reference, Serving};
-use crate::serving::{Bound, ServeError, http2};
+use crate::serving::reference::{Counted, Place, Reference, Serving};
+use crate::serving::{ServeError, http2};
 
 /// orders.OrderService/Submit: a pool of workers that take orders from a queue.
 #[derive(Args, Clone, Debug)]
@@ -44,72 +43,56 @@ pub struct OrdersOptions {
     pub processing: Delay,
 }
 
-impl Default for OrdersOptions {
-    fn default() -> OrdersOptions {
-        reference::untyped()
-    }
-}
-
 impl Reference for OrdersOptions {
     const NAME: &str = "orders";
 
     fn serving(self, place: Place) -> Result<Serving, ServeError> {
-        Ok(Box::pin(serve(place.bound, self, place.stopped)))
+        if self.pool == 0 || self.pool > Semaphore::MAX_PERMITS {
+            return Err(ServeError::option(
+                "pool",
+                format!(
+                    "{} workers can't serve anything; give at least 1",
+                    self.pool
+                ),
+            ));
+        }
+        let orders = Arc::new(Orders {
+            answering: Answering::new(self.processing, self.answers)?,
+            workers: Semaphore::new(self.pool),
+            queue: self.queue as u64,
+            received: AtomicU64::new(0),
+            processed: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            waiting: Gauge::default(),
+            in_progress: Gauge::default(),
+        });
+        let service = OrderServiceServer::from_arc(Arc::clone(&orders))
+            .accept_compressed(CompressionEncoding::Gzip)
+            .send_compressed(CompressionEncoding::Gzip);
+        let service = reflecting(service, "orders.OrderService")?;
+        Ok(Box::pin(async move {
+            let connections = http2::serve(place.bound, service, place.stopped).await?;
+            let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            let (received, processed, refused) = (
+                read(&orders.received),
+                read(&orders.processed),
+                read(&orders.refused),
+            );
+            // Cancelled by the client, or cut off, before they were done.
+            let abandoned = received.saturating_sub(processed + refused);
+            Ok(Counted {
+                connections,
+                counts: vec![
+                    ("processed", processed),
+                    ("received", received),
+                    ("refused", refused),
+                    ("abandoned", abandoned),
+                    ("most in progress", read(&orders.in_progress.most)),
+                    ("most waiting", read(&orders.waiting.most)),
+                ],
+            })
+        }))
     }
-}
-
-/// Serves until `shutdown` completes; orders received are finished.
-///
-/// # Errors
-/// When an option makes no sense or the socket fails.
-pub async fn serve(
-    bound: Bound,
-    options: OrdersOptions,
-    shutdown: impl Future<Output = ()>,
-) -> Result<Counted, ServeError> {
-    if options.pool == 0 || options.pool > Semaphore::MAX_PERMITS {
-        return Err(ServeError::option(
-            "pool",
-            format!(
-                "{} workers can't serve anything; give at least 1",
-                options.pool
-            ),
-        ));
-    }
-    let orders = Arc::new(Orders {
-        answering: Answering::new(options.processing, options.answers)?,
-        workers: Semaphore::new(options.pool),
-        queue: options.queue as u64,
-        received: AtomicU64::new(0),
-        processed: AtomicU64::new(0),
-        refused: AtomicU64::new(0),
-        waiting: Gauge::default(),
-        in_progress: Gauge::default(),
-    });
-    let service = OrderServiceServer::from_arc(Arc::clone(&orders))
-        .accept_compressed(CompressionEncoding::Gzip)
-        .send_compressed(CompressionEncoding::Gzip);
-    let connections =
-        http2::serve(bound, reflecting(service, "orders.OrderService")?, shutdown).await?;
-    let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let (received, processed, refused) = (
-        read(&orders.received),
-        read(&orders.processed),
-        read(&orders.refused),
-    );
-    // Cancelled by the client, or cut off, before they were done.
-    let abandoned = received.saturating_sub(processed + refused);
-    Ok(Counted {
-        connections,
-        counts: vec![
-            ("processed", processed),
-            ("received", received),
-            ("refused", refused),
-            ("abandoned", abandoned),
-            ("most in progress", read(&orders.in_progress.most)),
-            ("most waiting", read(&orders.waiting.most)),
-        ],
-    })
 }
 
 struct Orders {

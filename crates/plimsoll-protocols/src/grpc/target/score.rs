@@ -1,7 +1,6 @@
 //! `score.ScoreService/GetScore`: checks a vector, waits its artificial delay, answers
 //! with a random score.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,8 +16,8 @@ use super::generated::score::{JsonVector, ScoreResponse};
 use super::packing::Packing;
 use super::reflecting::reflecting;
 use crate::serving::answering::{Answering, Answers, Delay};
-use crate::serving::reference::{self, Counted, Place, Reference, Serving};
-use crate::serving::{Bound, ServeError, http2};
+use crate::serving::reference::{Counted, Place, Reference, Serving};
+use crate::serving::{ServeError, http2};
 
 /// score.ScoreService/GetScore: a random score after a delay.
 #[derive(Args, Clone, Debug)]
@@ -39,59 +38,43 @@ pub struct ScoreOptions {
     pub busy: Period,
 }
 
-impl Default for ScoreOptions {
-    fn default() -> ScoreOptions {
-        reference::untyped()
-    }
-}
-
 impl Reference for ScoreOptions {
     const NAME: &str = "score";
 
     fn serving(self, place: Place) -> Result<Serving, ServeError> {
-        Ok(Box::pin(serve(place.bound, self, place.stopped)))
+        let busy = self.busy.0;
+        if busy > LONGEST_BUSY {
+            return Err(ServeError::option(
+                "busy",
+                format!("{busy:?} is too long; at most {LONGEST_BUSY:?}"),
+            ));
+        }
+        let score = Arc::new(Score {
+            busy,
+            answering: Answering::new(self.delay, self.answers)?,
+            received: AtomicU64::new(0),
+            scored: AtomicU64::new(0),
+            invalid: AtomicU64::new(0),
+        });
+        let service = ScoreServiceServer::from_arc(Arc::clone(&score))
+            .accept_compressed(CompressionEncoding::Gzip)
+            .send_compressed(CompressionEncoding::Gzip);
+        let service = reflecting(service, "score.ScoreService")?;
+        Ok(Box::pin(async move {
+            let connections = http2::serve(place.bound, service, place.stopped).await?;
+            let (scored, invalid) = (read(&score.scored), read(&score.invalid));
+            // Cancelled by the client, or cut off, before the answer was due.
+            let abandoned = read(&score.received).saturating_sub(scored + invalid);
+            Ok(Counted {
+                connections,
+                counts: vec![
+                    ("scored", scored),
+                    ("invalid", invalid),
+                    ("abandoned", abandoned),
+                ],
+            })
+        }))
     }
-}
-
-/// Serves until `shutdown` completes; calls in flight are finished.
-///
-/// # Errors
-/// When an option makes no sense or the socket fails.
-pub async fn serve(
-    bound: Bound,
-    options: ScoreOptions,
-    shutdown: impl Future<Output = ()>,
-) -> Result<Counted, ServeError> {
-    let busy = options.busy.0;
-    if busy > LONGEST_BUSY {
-        return Err(ServeError::option(
-            "busy",
-            format!("{busy:?} is too long; at most {LONGEST_BUSY:?}"),
-        ));
-    }
-    let score = Arc::new(Score {
-        busy,
-        answering: Answering::new(options.delay, options.answers)?,
-        received: AtomicU64::new(0),
-        scored: AtomicU64::new(0),
-        invalid: AtomicU64::new(0),
-    });
-    let service = ScoreServiceServer::from_arc(Arc::clone(&score))
-        .accept_compressed(CompressionEncoding::Gzip)
-        .send_compressed(CompressionEncoding::Gzip);
-    let connections =
-        http2::serve(bound, reflecting(service, "score.ScoreService")?, shutdown).await?;
-    let (scored, invalid) = (read(&score.scored), read(&score.invalid));
-    // Cancelled by the client, or cut off, before the answer was due.
-    let abandoned = read(&score.received).saturating_sub(scored + invalid);
-    Ok(Counted {
-        connections,
-        counts: vec![
-            ("scored", scored),
-            ("invalid", invalid),
-            ("abandoned", abandoned),
-        ],
-    })
 }
 
 /// Longer than this nothing else is answered meanwhile: a mistake.

@@ -11,7 +11,7 @@
 mod body;
 
 use std::convert::Infallible;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -29,11 +29,11 @@ use plimsoll_model::units::{Period, Size};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
+use crate::serving::ServeError;
 use crate::serving::accepting::{self, Serve};
 use crate::serving::answering::{Answering, Answers, Delay};
 use crate::serving::early::Link;
 use crate::serving::reference::{Counted, Place, Reference, Serving};
-use crate::serving::{Bound, ServeError};
 
 use body::Answer;
 
@@ -79,7 +79,43 @@ impl Reference for HttpOptions {
     const NAME: &str = "http";
 
     fn serving(self, place: Place) -> Result<Serving, ServeError> {
-        Ok(Box::pin(serve(place.bound, self, place.stopped)))
+        let status = StatusCode::from_u16(self.status).ok();
+        let status = status.filter(|status| (200..600).contains(&status.as_u16()));
+        let status = status.ok_or_else(|| {
+            ServeError::option(
+                "status",
+                format!("{} is no status of an answer: use 200 to 599", self.status),
+            )
+        })?;
+        let service = Arc::new(Service {
+            size: self.size.0,
+            status,
+            pace: self.pace.0,
+            answering: Answering::new(self.delay, self.answers)?,
+            pool: (self.pool > 0).then(|| Semaphore::new(self.pool)),
+            counters: Counters::default(),
+        });
+        let mut http = Builder::new(TokioExecutor::new());
+        http.http1().pipeline_flush(true);
+        http.http2()
+            .max_concurrent_streams(place.bound.max_concurrent_streams)
+            // A flood of cancelled calls is load here, not an attack.
+            .max_pending_accept_reset_streams(Some(1 << 16))
+            .max_local_error_reset_streams(None);
+        let server = Server {
+            http,
+            service: Arc::clone(&service),
+        };
+        let bound = place.bound.speaking_one_of(&[b"h2", b"http/1.1"]);
+        Ok(Box::pin(async move {
+            let connections = accepting::accept(bound, server, place.stopped).await?;
+            let counted = [
+                ("answered", &service.counters.answered),
+                ("refused", &service.counters.refused),
+                ("events", &service.counters.events),
+            ];
+            Ok(Counted::of(connections, counted))
+        }))
     }
 }
 
@@ -100,56 +136,6 @@ struct Service {
     answering: Answering,
     pool: Option<Semaphore>,
     counters: Counters,
-}
-
-/// Serves until `shutdown` completes, then lets answers in progress finish for at most the
-/// listener's drain time.
-///
-/// # Errors
-/// When an option is out of range, or the listening socket itself fails.
-async fn serve(
-    bound: Bound,
-    options: HttpOptions,
-    shutdown: impl Future<Output = ()>,
-) -> Result<Counted, ServeError> {
-    let status = StatusCode::from_u16(options.status).ok();
-    let status = status.filter(|status| (200..600).contains(&status.as_u16()));
-    let status = status.ok_or_else(|| {
-        ServeError::option(
-            "status",
-            format!(
-                "{} is no status of an answer: use 200 to 599",
-                options.status
-            ),
-        )
-    })?;
-    let service = Arc::new(Service {
-        size: options.size.0,
-        status,
-        pace: options.pace.0,
-        answering: Answering::new(options.delay, options.answers)?,
-        pool: (options.pool > 0).then(|| Semaphore::new(options.pool)),
-        counters: Counters::default(),
-    });
-    let mut http = Builder::new(TokioExecutor::new());
-    http.http1().pipeline_flush(true);
-    http.http2()
-        .max_concurrent_streams(bound.max_concurrent_streams)
-        // A flood of cancelled calls is load here, not an attack.
-        .max_pending_accept_reset_streams(Some(1 << 16))
-        .max_local_error_reset_streams(None);
-    let server = Server {
-        http,
-        service: Arc::clone(&service),
-    };
-    let bound = bound.speaking_one_of(&[b"h2", b"http/1.1"]);
-    let connections = accepting::accept(bound, server, shutdown).await?;
-    let counted = [
-        ("answered", &service.counters.answered),
-        ("refused", &service.counters.refused),
-        ("events", &service.counters.events),
-    ];
-    Ok(Counted::of(connections, counted))
 }
 
 #[derive(Clone)]
