@@ -278,7 +278,7 @@ impl Bound {
         self.tls_for_one_of(&[protocol])
     }
 
-    fn tls_for_one_of(&self, protocols: &[&[u8]]) -> Option<Arc<rustls::ServerConfig>> {
+    pub(super) fn tls_for_one_of(&self, protocols: &[&[u8]]) -> Option<Arc<rustls::ServerConfig>> {
         let mut config = rustls::ServerConfig::clone(self.tls.as_ref()?);
         config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         Some(Arc::new(config))

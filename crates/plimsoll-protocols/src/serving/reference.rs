@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::{ArgMatches, Args, Command};
 
-use super::resumption::Resumption;
 use super::{Bound, ConnectionStats, ServeError};
 
 /// A server to try a protocol on: what it is asked for with flags, besides where it listens.
@@ -68,15 +67,6 @@ pub struct Identity {
     /// Send no session tickets: nothing can be resumed.
     #[arg(long, help_heading = "TLS")]
     pub no_tickets: bool,
-}
-
-impl Identity {
-    pub(crate) fn resumption(&self) -> Resumption {
-        match self.no_tickets {
-            true => Resumption::Off,
-            false => Resumption::On,
-        }
-    }
 }
 
 /// What flags are where none was typed.

@@ -50,13 +50,8 @@ impl Reference for FilesOptions {
 
     fn serving(self, place: Place) -> Result<Serving, ServeError> {
         let content = Content::new(self.dir.as_deref())?;
-        let bound = place.bound.presenting(
-            b"http/1.1",
-            self.identity.tls_certs.as_deref(),
-            self.identity
-                .resumption()
-                .with_early_data(self.max_early_data.unwrap_or(0))?,
-        )?;
+        let protocols: &[&[u8]] = &[b"http/1.1"];
+        let bound = (place.bound).presenting(protocols, &self.identity, self.max_early_data)?;
         let server = Server {
             content: Arc::new(content),
             counters: Arc::default(),

@@ -65,11 +65,7 @@ impl Reference for HoldOptions {
 
     fn serving(self, place: Place) -> Result<Serving, ServeError> {
         let workers = place.workers.unwrap_or(1);
-        let bound = place.bound.presenting(
-            b"",
-            self.identity.tls_certs.as_deref(),
-            self.identity.resumption(),
-        )?;
+        let bound = place.bound.presenting(&[], &self.identity, None)?;
         Ok(Box::pin(async move {
             let echo = Echo::default();
             let counters = Arc::clone(&echo.0);
