@@ -3,6 +3,7 @@
 use plimsoll_wire::hpack::{DEFAULT_TABLE_SIZE, Decoder, Field, HpackError};
 use plimsoll_wire::http2::MAX_HEADER_LIST;
 
+use crate::hex::unescaped;
 use crate::http2::{AnswerRules, Memo, content_length, lines, number, printable};
 
 /// How an answer's messages are encoded, by its content-type.
@@ -195,7 +196,8 @@ impl Reading {
                 self.head.grpc_status = Some(status.unwrap_or(u8::MAX));
             }
             b"grpc-message" if !value.is_empty() => {
-                self.texts.get_or_insert_default().message = Some(lines(&percent_decoded(value)));
+                // gRPC over HTTP/2, "Status-Message".
+                self.texts.get_or_insert_default().message = Some(lines(&unescaped(value)));
             }
             b"content-type" if is_grpc(value) => self.head.content_type = ContentType::Grpc,
             b"content-type" => {
@@ -221,25 +223,6 @@ fn is_grpc(content_type: &[u8]) -> bool {
         Some(rest) => matches!(rest.first(), None | Some(b'+' | b';')),
         None => false,
     }
-}
-
-/// gRPC over HTTP/2, "Status-Message"; what is no valid escape is kept as it is.
-fn percent_decoded(value: &[u8]) -> Vec<u8> {
-    let digit = |b: u8| (b as char).to_digit(16).map(|digit| digit as u8);
-    let mut decoded = Vec::with_capacity(value.len());
-    let mut rest = value;
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
-        if let (b'%', [high, low, after @ ..]) = (byte, after)
-            && let (Some(high), Some(low)) = (digit(*high), digit(*low))
-        {
-            decoded.push(high << 4 | low);
-            rest = after;
-        } else {
-            decoded.push(byte);
-        }
-    }
-    decoded
 }
 
 #[cfg(test)]

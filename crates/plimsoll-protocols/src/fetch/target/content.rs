@@ -9,6 +9,7 @@ use plimsoll_engine::tls::files::Named;
 use plimsoll_model::input;
 use plimsoll_model::units::Size;
 
+use crate::hex::unescaped;
 use crate::serving::ServeError;
 
 /// Bytes read, sealed and written at a time.
@@ -88,7 +89,7 @@ impl Content {
                 .or_else(|| size.parse::<Size>().ok().map(|size| size.0))?;
             return Some(Body::made(bytes));
         }
-        let name = unescape(path.strip_prefix('/')?)?;
+        let name = String::from_utf8(unescaped(path.strip_prefix('/')?.as_bytes())).ok()?;
         let inside = Path::new(&name)
             .components()
             .all(|part| matches!(part, Component::Normal(_)));
@@ -105,23 +106,6 @@ impl Content {
             file: Some((file, Vec::new())),
         })
     }
-}
-
-/// `%20` and the like (RFC 3986 §2.1).
-fn unescape(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte == b'%' {
-            let digit = |b: Option<u8>| char::from(b?).to_digit(16);
-            bytes.push((digit(rest.next())? * 16 + digit(rest.next())?) as u8);
-        } else {
-            bytes.push(byte);
-        }
-    }
-    String::from_utf8(bytes)
-        .ok()
-        .filter(|name| !name.contains('\0'))
 }
 
 #[cfg(test)]
