@@ -6,6 +6,7 @@
 
 #![warn(missing_docs)]
 
+mod alternatives;
 mod asked;
 pub mod bolt;
 mod calls;

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::frame::{MAX_CONTENT, codec};
 use super::typed;
 use super::{BoltCall, BoltProtocol, Form, report};
+use crate::alternatives::collide;
 use crate::flags::{CredentialFlags, fields};
 use crate::foreign::Tool;
 use crate::numbered;
@@ -321,16 +322,15 @@ impl BoltOptions {
                     "missing: a raw content needs its class, such as java.lang.String",
                 );
             }
-            match (&self.content, &self.content_file) {
-                (Some(_), Some(_)) => problems.add(
-                    "call.bolt.content_file",
-                    "given beside call.bolt.content: use one of the two",
-                ),
-                (None, None) => problems.add(
+            let contents = [
+                ("content", self.content.is_some()),
+                ("content_file", self.content_file.is_some()),
+            ];
+            if !collide(problems, "call.bolt", &contents) && contents.iter().all(|(_, is)| !is) {
+                problems.add(
                     "call.bolt.content",
                     "missing: a raw call needs content (JSON) or content_file",
-                ),
-                _ => {}
+                );
             }
             return;
         }

@@ -27,6 +27,7 @@ use super::driver::GrpcProtocol;
 use super::encoding::encode;
 use super::request::GrpcRequest;
 use super::section::{GrpcSpec, MessageSpec};
+use crate::alternatives::collide;
 use crate::http2::NOT_SPOKEN;
 #[cfg(all(feature = "schema", feature = "targets"))]
 use crate::owned::Lost;
@@ -233,12 +234,11 @@ impl Section for GrpcSpec {
 
 /// A method is described in one way.
 fn one_description(problems: &mut Problems, call: &GrpcSpec) {
-    if call.descriptor_set.is_some() && call.proto.is_some() {
-        problems.add(
-            "call.grpc.descriptor_set",
-            "given beside call.grpc.proto: use one of the two",
-        );
-    }
+    let schemas = [
+        ("proto", call.proto.is_some()),
+        ("descriptor_set", call.descriptor_set.is_some()),
+    ];
+    collide(problems, "call.grpc", &schemas);
     if call.reflection == Some(true) && (call.proto.is_some() || call.descriptor_set.is_some()) {
         problems.add(
             "call.grpc.reflection",
@@ -409,12 +409,7 @@ fn message(
         ("message_file", call.message_file.is_some()),
         ("message_binary", call.message_binary.is_some()),
     ];
-    let mut given = given.into_iter().filter(|(_, given)| *given);
-    if let (Some((first, _)), Some((second, _))) = (given.next(), given.next()) {
-        problems.add(
-            format!("call.grpc.{second}"),
-            format!("given beside call.grpc.{first}: use one of the two"),
-        );
+    if collide(problems, "call.grpc", &given) {
         return None;
     }
     if let Some(message) = &call.message {

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use plimsoll_model::spec::{Problems, Surroundings};
 use plimsoll_model::template::{self, Part, Rows, Source, Template};
 
+use crate::alternatives::collide;
+
 use super::call::VaryingBody;
 
 /// What the texts of users are made with.
@@ -39,23 +41,23 @@ pub(super) fn payload(
     source: BodySource<'_>,
     texts: &mut Texts<'_>,
 ) -> Option<Payload> {
-    let file_key = format!("{}.body_file", source.key);
-    let (key, bytes) = match (source.text, source.file) {
-        (Some(_), Some(_)) => {
-            problems.add(
-                file_key,
-                format!("given beside {}.body: use one of the two", source.key),
-            );
-            return None;
-        }
-        (None, Some(path)) => {
+    let given = [
+        ("body", source.text.is_some()),
+        ("body_file", source.file.is_some()),
+    ];
+    if collide(problems, source.key, &given) {
+        return None;
+    }
+    let (key, bytes) = match source.file {
+        Some(path) => {
+            let file_key = format!("{}.body_file", source.key);
             let bytes = texts.surroundings.read_bytes(path);
             let bytes = bytes.map_err(|e| format!("can't read {}: {e}", path.display()));
             let bytes = problems.keep(&file_key, bytes)?;
             (file_key, bytes)
         }
-        (text, None) => {
-            let bytes = text.cloned().unwrap_or_default().into_bytes();
+        None => {
+            let bytes = source.text.cloned().unwrap_or_default().into_bytes();
             (format!("{}.body", source.key), bytes)
         }
     };

@@ -11,6 +11,7 @@ use plimsoll_plugin::Codec;
 use serde::{Deserialize, Serialize};
 
 use super::{Content, PluginCall, PluginProtocol, frame_of};
+use crate::alternatives::collide;
 use crate::numbered;
 use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables, driven, text_or_file};
 
@@ -115,21 +116,13 @@ impl Section for PluginOptions {
                 return None;
             }
         };
-        let given: Vec<&str> = [
+        let given = [
             ("payload", self.payload.is_some()),
             ("payload_file", self.payload_file.is_some()),
             ("frame", self.frame.is_some()),
             ("frame_file", self.frame_file.is_some()),
-        ]
-        .into_iter()
-        .filter_map(|(key, given)| given.then_some(key))
-        .collect();
-        if let [first, second, ..] = given[..] {
-            problems.add(
-                format!("call.plugin.{second}"),
-                format!("given beside call.plugin.{first}: use one of the two"),
-            );
-        }
+        ];
+        collide(problems, "call.plugin", &given);
         let max_frame = self.max_frame.unwrap_or(MAX_FRAME).0;
         let most = ("max_frame", max_frame);
         numbered::check(problems, "plugin", self.in_flight, self.heartbeat, most);

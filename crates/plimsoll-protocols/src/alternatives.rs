@@ -1,0 +1,14 @@
+//! Keys of which a plan gives one at most.
+
+use plimsoll_model::spec::Problems;
+
+/// Reports the second of these keys of `table` that is given; `false`: there is none.
+pub(crate) fn collide(problems: &mut Problems, table: &str, keys: &[(&str, bool)]) -> bool {
+    let mut given = keys.iter().filter(|(_, is_given)| *is_given);
+    let (Some((first, _)), Some((second, _))) = (given.next(), given.next()) else {
+        return false;
+    };
+    let problem = format!("given beside {table}.{first}: use one of the two");
+    problems.add(format!("{table}.{second}"), problem);
+    true
+}
