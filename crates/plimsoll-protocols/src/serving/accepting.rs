@@ -65,9 +65,9 @@ pub async fn accept(
 ) -> Result<ConnectionStats, ServeError> {
     let (stop, stopped) = watch::channel(());
     let connecting = Connecting {
-        proxies: bound.proxies(),
+        proxies: bound.proxies.clone(),
         acceptor: bound.tls.clone().map(TlsAcceptor::from),
-        handshakes: bound.handshakes(),
+        handshakes: bound.handshakes.clone(),
         server,
         stopped,
     };

@@ -61,7 +61,7 @@ pub(crate) async fn serve<S: Service>(
         return Err(ServeError::option("workers", "must be at least 1"));
     }
     let counters = Arc::new(Counters {
-        handshakes: bound.handshakes(),
+        handshakes: bound.handshakes.clone(),
         ..Counters::default()
     });
     // TLS 1.2 takes the library's records: a connection at rest keeps all of its session.

@@ -259,11 +259,15 @@ pub struct Bound {
     pub(crate) offers_1_2: bool,
     /// What judges the clients' certificates; `None`: they show none.
     pub(crate) clients: Option<Arc<RotatingCheck>>,
-    pub(crate) renewal: Option<Renewal>,
-    pub(crate) handshakes: SharedTally,
+    /// What reads the server's certificate again; `None`: plaintext.
+    pub renewal: Option<Renewal>,
+    /// What handshakes agree on, counted while it serves.
+    pub handshakes: SharedTally,
     pub(crate) max_concurrent_streams: Option<u32>,
-    pub(crate) proxies: Proxies,
-    pub(crate) drain: Duration,
+    /// Those whose connections begin with whom they carry.
+    pub proxies: Proxies,
+    /// How long work in flight may take once the server was told to stop.
+    pub drain: Duration,
 }
 
 impl Bound {
@@ -272,13 +276,9 @@ impl Bound {
         &self.address
     }
 
-    /// What TLS is to be spoken, with one application protocol (RFC 7301) to agree to;
-    /// clients that name none are served, too. `None`: plaintext.
-    pub fn tls_for(&self, protocol: &[u8]) -> Option<Arc<rustls::ServerConfig>> {
-        self.tls_for_one_of(&[protocol])
-    }
-
-    pub(super) fn tls_for_one_of(&self, protocols: &[&[u8]]) -> Option<Arc<rustls::ServerConfig>> {
+    /// What TLS is to be spoken, with application protocols (RFC 7301) to agree to, the first before the
+    /// others; clients that name none are served, too. `None`: plaintext.
+    pub fn tls_for(&self, protocols: &[&[u8]]) -> Option<Arc<rustls::ServerConfig>> {
         let mut config = rustls::ServerConfig::clone(self.tls.as_ref()?);
         config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         Some(Arc::new(config))
@@ -287,28 +287,8 @@ impl Bound {
     /// The same port, speaking over TLS what the client wishes of several, the first before the others.
     #[must_use]
     pub fn speaking_one_of(mut self, protocols: &[&[u8]]) -> Bound {
-        self.tls = self.tls_for_one_of(protocols);
+        self.tls = self.tls_for(protocols);
         self
-    }
-
-    /// What reads the server's certificate again; `None`: plaintext.
-    pub fn renewal(&self) -> Option<Renewal> {
-        self.renewal.clone()
-    }
-
-    /// What handshakes agree on, counted while it serves.
-    pub fn handshakes(&self) -> SharedTally {
-        self.handshakes.clone()
-    }
-
-    /// Those whose connections begin with whom they carry.
-    pub fn proxies(&self) -> Proxies {
-        self.proxies.clone()
-    }
-
-    /// How long work in flight may take once the server was told to stop.
-    pub fn drain(&self) -> Duration {
-        self.drain
     }
 
     /// The open port itself, for servers of their own making. Must be called inside the

@@ -34,7 +34,7 @@ impl Bound {
         if early_data > 0 && identity.no_tickets {
             return needs("tickets, and they are switched off");
         }
-        let Some(config) = self.tls_for_one_of(protocols) else {
+        let Some(config) = self.tls_for(protocols) else {
             return match &identity.tls_certs {
                 _ if early_data > 0 => needs("TLS: give a certificate and its key"),
                 None => Ok(self),

@@ -134,7 +134,7 @@ impl Gateway {
         bound: Bound,
         shutdown: impl Future<Output = ()>,
     ) -> Result<Metrics, ServeError> {
-        let (lame_duck, drain) = (self.options.lame_duck, bound.drain());
+        let (lame_duck, drain) = (self.options.lame_duck, bound.drain);
         let left = async move {
             tokio::time::sleep(lame_duck).await;
             drain
@@ -153,7 +153,7 @@ impl Gateway {
         shutdown: impl Future<Output = ()>,
         left: impl Future<Output = Duration>,
     ) -> Result<Metrics, ServeError> {
-        let (tls, proxies) = (bound.tls_for(b"http/1.1"), bound.proxies());
+        let (tls, proxies) = (bound.tls_for(&[b"http/1.1"]), bound.proxies.clone());
         let listener = bound.into_listener()?;
         let gateway = Arc::new(self);
         let leaving = async {

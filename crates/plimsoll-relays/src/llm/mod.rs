@@ -139,7 +139,7 @@ impl Llm {
         bound: Bound,
         shutdown: impl Future<Output = ()>,
     ) -> Result<LlmStats, ServeError> {
-        let drain = bound.drain();
+        let drain = bound.drain;
         let llm = Arc::new(self);
         let adopting = run::adopt_offered(&llm).await;
         let sessions = match llm.options.has_sessions {

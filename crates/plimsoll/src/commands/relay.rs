@@ -428,7 +428,7 @@ fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Ex
         lame_duck: service.lame_duck.0,
         echo: arguments.echo,
     };
-    let renewals = bound.renewal().into_iter().collect();
+    let renewals = bound.renewal.clone().into_iter().collect();
     renewing::at_hangup(&service.secret, environment, &keys, renewals)?;
     let metrics = until_stopped(service.workers, CALLS_MAY_END, async |stopped| {
         let bus = service.bus.connect().await?;

@@ -71,7 +71,7 @@ impl Picked<Server> {
             return processes::serve(name, listen);
         }
         let bound = listen.bind()?;
-        let (handshakes, renewal) = (bound.handshakes(), bound.renewal());
+        let (handshakes, renewal) = (bound.handshakes.clone(), bound.renewal.clone());
         if let Some(ended) = renewal
             .as_ref()
             .and_then(Renewal::ends)

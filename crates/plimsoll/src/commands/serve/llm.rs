@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use clap::Args;
 use plimsoll_model::units::Period;
-use plimsoll_protocols::serving::Bound;
 use plimsoll_relays::gateway::{Gateway, GatewayOptions, Metrics};
 use plimsoll_relays::llm::{Llm, LlmOptions, LlmStats, RESPONSE_TEXT};
 use tokio::time::Instant;
@@ -123,7 +122,10 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
         .transpose()?;
     let options = arguments.options();
     let renewals = [Some(&bound), gateway_bound.as_ref()];
-    let renewals = renewals.into_iter().flatten().filter_map(Bound::renewal);
+    let renewals = renewals
+        .into_iter()
+        .flatten()
+        .filter_map(|bound| bound.renewal.clone());
     renewing::at_hangup(&service.secret, environment, &keys, renewals.collect())?;
 
     let stop = tokio::sync::watch::Sender::new(false);
