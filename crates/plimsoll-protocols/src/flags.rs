@@ -1,50 +1,15 @@
 //! Flags that commands of several protocols have.
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
-use plimsoll_model::spec::{GoodputSpec, MetadataSpec, Problem};
+use plimsoll_model::spec::{GoodputSpec, MetadataSpec};
 use plimsoll_model::units::Period;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
-use toml::{Table, Value};
 
 use crate::owned::Usage;
-
-/// Lays what was typed over the keys of the same names in a section of a plan. What was not typed is absent, or `false`.
-///
-/// # Errors
-/// Where a plan can't hold what was typed, as a path that is not UTF-8.
-pub fn lay<T: Serialize + DeserializeOwned>(
-    typed: &impl Serialize,
-    over: &mut T,
-) -> Result<(), Usage> {
-    let laid = || {
-        let typed = Table::try_from(typed)?.into_iter();
-        let mut section = Table::try_from(&*over)?;
-        section.extend(typed.filter(|(_, value)| *value != Value::Boolean(false)));
-        Ok(section.try_into()?)
-    };
-    *over = laid().map_err(|e: Box<dyn Error>| Problem::new("", e.to_string()))?;
-    Ok(())
-}
-
-/// As [`lay`], over a section that a plan may leave out.
-///
-/// # Errors
-/// As [`lay`].
-pub fn lay_over_section<T>(typed: &impl Serialize, over: &mut Option<T>) -> Result<(), Usage>
-where
-    T: Serialize + DeserializeOwned + Default + PartialEq,
-{
-    let mut section = over.take().unwrap_or_default();
-    lay(typed, &mut section)?;
-    *over = Some(section).filter(|section| *section != T::default());
-    Ok(())
-}
 
 /// Flags of every command whose calls have header fields or metadata.
 #[derive(Args, Clone, Debug, Default, PartialEq)]

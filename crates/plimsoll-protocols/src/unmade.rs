@@ -64,7 +64,11 @@ impl From<clap::Error> for Usage {
 /// A plan can't hold what was typed.
 impl From<Problem> for Usage {
     fn from(problem: Problem) -> Usage {
-        Usage::new(problem, "give a name that is UTF-8")
+        let help = problem
+            .help
+            .as_deref()
+            .unwrap_or("write it as --help shows it");
+        Usage::new(&problem, help)
     }
 }
 

@@ -6,9 +6,9 @@
 use std::cmp::Ordering;
 
 use clap::Args;
-use plimsoll_model::spec::{LoadSpec, RateSpec, Spec, TlsSpec, WatchSpec};
+use plimsoll_model::spec::{LoadSpec, RateSpec, Spec, TlsSpec, WatchSpec, lay, lay_over_section};
 use plimsoll_model::units::Rate;
-use plimsoll_protocols::flags::{TlsFlags, lay, lay_over_section};
+use plimsoll_protocols::flags::TlsFlags;
 
 use crate::failure::Failure;
 use crate::origins::Origins;

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use plimsoll_model::input;
-use plimsoll_model::spec::{RowsSpec, Spec};
+use plimsoll_model::spec::{RowsSpec, Spec, lay_over_section};
 
 use super::binary::{BinarySource, BinarySpec};
 use super::delimited;
@@ -11,7 +11,7 @@ use super::questions::{DescribeFlags, ListFlags};
 use super::section::{GrpcSpec, MessageSpec};
 #[cfg(all(feature = "schema", feature = "targets"))]
 use crate::asked::Ask;
-use crate::flags::{fields, lay_over_section};
+use crate::flags::fields;
 use crate::owned::{Quick, Usage, Variables, text_or_file};
 
 impl GrpcSpec {

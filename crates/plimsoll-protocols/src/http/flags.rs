@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
-use plimsoll_model::spec::{LoadSpec, RowsSpec, Spec};
+use plimsoll_model::spec::{LoadSpec, RowsSpec, Spec, lay_over_section};
 
 use super::call::HttpVersion;
 use super::section::HttpSpec;
-use crate::flags::{CredentialFlags, fields, lay_over_section, named};
+use crate::flags::{CredentialFlags, fields, named};
 use crate::owned::{Quick, Usage, Variables, text_or_file};
 
 /// Put load on an HTTP service: requests of any method, and answers that stream.

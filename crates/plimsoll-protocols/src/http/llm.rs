@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use plimsoll_model::spec::{Limit, MetadataSpec, RowsSpec, Section, Spec};
+use plimsoll_model::spec::{Limit, MetadataSpec, RowsSpec, Section, Spec, lay_over_section};
 use plimsoll_model::units::Period;
 use serde_json::{Map, Value, json};
 
 use super::call::HttpVersion;
 use super::flags::{connections_for, queues};
 use super::section::{ConversationSpec, HttpSpec};
-use crate::flags::{Bound, CredentialFlags, fields, goodput, lay_over_section};
+use crate::flags::{Bound, CredentialFlags, fields, goodput};
 use crate::owned::{Quick, Usage, Variables};
 
 /// Of an open loop over HTTP/1.1: as many answers may stream at once.

@@ -4,12 +4,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use plimsoll_model::spec::{RowsSpec, Section, Spec};
+use plimsoll_model::spec::{RowsSpec, Section, Spec, lay_over_section};
 use plimsoll_model::units::Size;
 
 use super::flags::connections_for;
 use super::section::{FrameSpec, HttpSpec, WebSocketSpec};
-use crate::flags::{CredentialFlags, fields, lay_over_section};
+use crate::flags::{CredentialFlags, fields};
 use crate::owned::{Quick, Usage, Variables, text_or_file};
 
 /// Put load on a WebSocket service: frames that are sent, and the time to the messages that answer them.

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use plimsoll_model::spec::{CallSpec, RowsSpec, Spec};
+use plimsoll_model::spec::{CallSpec, RowsSpec, Spec, lay_over_section};
 use plimsoll_model::units::Period;
 
 use super::SessionSection;
-use crate::flags::{Bound, CredentialFlags, fields, goodput, lay_over_section};
+use crate::flags::{Bound, CredentialFlags, fields, goodput};
 use crate::foreign::{Alias, Form};
 use crate::owned::{Export, Quick, Usage, Variables};
 

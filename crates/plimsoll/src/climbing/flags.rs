@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use plimsoll_model::spec::{LadderSpec, Spec};
+use plimsoll_model::spec::{LadderSpec, Spec, lay_over_section};
 use plimsoll_model::units::Period;
-use plimsoll_protocols::flags::lay_over_section;
 
 use crate::documents::DocumentFlags;
 use crate::failure::Failure;

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use clap::Args;
-use plimsoll_model::spec::{CallSpec, LadderSpec, RowsSpec, RungTable, Spec, schemes_like};
-use plimsoll_protocols::flags::lay_over_section;
+use plimsoll_model::spec::{
+    CallSpec, LadderSpec, RowsSpec, RungTable, Spec, lay_over_section, schemes_like,
+};
 use plimsoll_protocols::registry::{self, DefaultFlags};
 use plimsoll_report::ladder as shown;
 

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use plimsoll_model::Plan;
-use plimsoll_model::spec::{RowsSpec, Spec};
-use plimsoll_protocols::flags::lay_over_section;
+use plimsoll_model::spec::{RowsSpec, Spec, lay_over_section};
 
 use crate::documents::print_json;
 use crate::execution::{self, By, OutputFlags};
