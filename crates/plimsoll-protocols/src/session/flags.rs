@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use clap::Args;
 use plimsoll_model::spec::{CallSpec, RowsSpec, Spec, lay_over_section};
-use plimsoll_model::units::Period;
 
 use super::SessionSection;
 use crate::flags::{Bound, CredentialFlags, fields, goodput};
@@ -55,37 +54,11 @@ const fn alias(name: &'static str, variable: &'static str, unit: &'static str) -
 /// What the sessions ask, how they come back, and where their results go besides.
 #[derive(Args, Debug)]
 pub struct QueryFlags {
-    /// Queries in each session [default: 1].
-    #[arg(long, value_name = "N", help_heading = "Session")]
-    queries: Option<u32>,
-
-    /// The text of a query, with fields such as {{seq}} or {{row.NAME}} where it varies.
-    #[arg(long, value_name = "TEXT", help_heading = "Session")]
-    query: Option<String>,
-
-    /// Tokens that each query must bring, where the service does not announce how many it sends;
-    /// a query that brings fewer fails with TOKENS_SHORT [default: any number].
-    #[arg(long, value_name = "N", help_heading = "Session")]
-    expect_tokens: Option<u64>,
+    #[command(flatten)]
+    section: SessionSection,
 
     #[command(flatten)]
     rows: RowsSpec,
-
-    /// How often in a row to try to reopen a lost socket; 0: never [default: 5].
-    #[arg(long, value_name = "N", help_heading = "Session")]
-    reconnects: Option<u32>,
-
-    /// The longest first pause before that; it doubles each time [default: 1s].
-    #[arg(long, value_name = "TIME", help_heading = "Session")]
-    reconnect_pause: Option<Period>,
-
-    /// The longest pause of all [default: 30s].
-    #[arg(long, value_name = "TIME", help_heading = "Session")]
-    reconnect_pause_most: Option<Period>,
-
-    /// Offer to have the sockets' messages compressed (permessage-deflate); each costs CPU.
-    #[arg(long, help_heading = "Session")]
-    compression: bool,
 
     /// Write loadtest_TIME.csv, a row a query, and loadtest_TIME_summary.json there, too.
     #[arg(long, value_name = "DIR", help_heading = "Output")]
@@ -126,15 +99,10 @@ impl QueryFlags {
             // The rows are made of them.
             spec.requests = Some(true);
         }
+        let typed = self.section.clone();
         Ok(SessionSection {
-            queries: self.queries,
-            query: self.query.clone(),
-            expect_tokens: self.expect_tokens,
-            reconnects: self.reconnects,
-            reconnect_pause: self.reconnect_pause,
-            reconnect_pause_most: self.reconnect_pause_most,
-            compression: self.compression.then_some(true),
-            ..SessionSection::default()
+            compression: typed.compression.filter(|asked| *asked),
+            ..typed
         })
     }
 

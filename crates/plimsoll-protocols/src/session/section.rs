@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::{ArgAction, Args};
 use plimsoll_model::plan::{Goodput, RequestFields, Target};
 use plimsoll_model::spec::{
     Given, GoodputSpec, Limit, LoadSpec, MetadataSpec, Names, Problems, Schemes, Section, Spec,
@@ -40,34 +41,57 @@ const FIELDS: Names = Names {
 };
 
 /// A scripted session of queries whose tokens arrive on a WebSocket.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SessionSection {
     /// Where the WebSockets are: `ws://host:port`, or `wss://host:port` over TLS. Default:
     /// host and port of the target.
+    #[arg(skip)]
     pub socket: Option<String>,
+
     /// The first part of the socket's path. Default `agent`.
+    #[arg(skip)]
     pub agent: Option<String>,
-    /// Queries in each session. Default 1.
+
+    /// Queries in each session [default: 1].
+    #[arg(long, value_name = "N", help_heading = "Session")]
     pub queries: Option<u32>,
-    /// The text of a query, with fields such as `{{seq}}` where it varies from query to
-    /// query. Default: a question about load lines.
+
+    /// The text of a query, with fields such as {{seq}} or {{row.NAME}} where it varies.
+    ///
+    /// Default: a question about load lines.
+    #[arg(long, value_name = "TEXT", help_heading = "Session")]
     pub query: Option<String>,
-    /// Tokens that each query must bring, where the service does not announce how many it sends. Default: any number.
+
+    /// Tokens that each query must bring, where the service does not announce how many it sends;
+    /// a query that brings fewer fails with TOKENS_SHORT [default: any number].
+    #[arg(long, value_name = "N", help_heading = "Session")]
     pub expect_tokens: Option<u64>,
-    /// How many attempts in a row are made to reopen a lost socket. Default 5; 0: never.
+
+    /// How often in a row to try to reopen a lost socket; 0: never [default: 5].
+    #[arg(long, value_name = "N", help_heading = "Session")]
     pub reconnects: Option<u32>,
-    /// The longest first pause before that, doubling with every attempt. Default 1s.
+
+    /// The longest first pause before that; it doubles each time [default: 1s].
+    #[arg(long, value_name = "TIME", help_heading = "Session")]
     pub reconnect_pause: Option<Period>,
-    /// The longest pause. Default 30s.
+
+    /// The longest pause of all [default: 30s].
+    #[arg(long, value_name = "TIME", help_heading = "Session")]
     pub reconnect_pause_most: Option<Period>,
-    /// Offer to have the sockets' messages compressed (permessage-deflate). Default: no.
+
+    /// Offer to have the sockets' messages compressed (permessage-deflate); each costs CPU.
+    #[arg(long, action = ArgAction::SetTrue, help_heading = "Session")]
     pub compression: Option<bool>,
+
     /// Header fields of the API's requests and of the sockets' upgrades; `authorization` is sent with the requests
     /// only, as sockets have the session's token.
+    #[arg(skip)]
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, MetadataSpec>,
+
     /// The bounds that a successful query must meet to count as good.
+    #[arg(skip)]
     pub goodput: Option<GoodputSpec>,
 }
 
