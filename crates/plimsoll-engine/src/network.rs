@@ -114,3 +114,25 @@ pub trait Network {
     /// An answer to [`Network::resolve`], if one has come.
     fn resolved(&mut self) -> Option<(Token, io::Result<Found>)>;
 }
+
+/// A socket that is written to like a file: what TLS takes.
+pub struct SocketWriter<'a, N: Network> {
+    /// The one that has it.
+    pub network: &'a mut N,
+    /// Where the bytes go.
+    pub socket: &'a mut N::Socket,
+}
+
+impl<N: Network> io::Write for SocketWriter<'_, N> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.network.write(self.socket, &[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.network.write(self.socket, slices)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -46,9 +46,9 @@ impl Server for Echo {
         if !echo.is_empty() {
             session.seal(&echo);
         }
-        let out = session.outgoing().to_vec();
+        let mut out = Vec::new();
+        session.flush(&mut out).unwrap();
         if !out.is_empty() {
-            session.sent(out.len());
             actions.push(Action::Send(out));
         }
         session.rest();

@@ -12,7 +12,7 @@ use plimsoll_model::{ConnectPhases, Outcome, Time};
 use crate::addresses::NOWHERE;
 use crate::driver::{Direction, Tracer};
 use crate::loss::Loss;
-use crate::network::{Network, Token};
+use crate::network::{Network, SocketWriter, Token};
 use crate::tls::{SessionError, TlsClient, TlsSession};
 
 /// Bytes of answers to what a peer sent (acknowledgements of PING and SETTINGS, answers to
@@ -347,26 +347,6 @@ impl Traced {
 pub(crate) fn explained(tls: Option<&TlsClient>, fault: &SessionError) -> Loss {
     let known = tls.map(|tls| tls.explained(fault).into());
     known.unwrap_or_else(|| Loss::new(Outcome::TlsFailed, fault.to_string()))
-}
-
-/// A socket as the TLS library wants to see it.
-pub(crate) struct SocketWriter<'a, N: Network> {
-    pub(crate) network: &'a mut N,
-    pub(crate) socket: &'a mut N::Socket,
-}
-
-impl<N: Network> io::Write for SocketWriter<'_, N> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.network.write(self.socket, &[IoSlice::new(bytes)])
-    }
-
-    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.network.write(self.socket, slices)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

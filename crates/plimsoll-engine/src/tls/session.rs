@@ -122,16 +122,19 @@ impl<E: End> Session<E> {
 
     pub(crate) fn wants_write(&self) -> bool {
         match &self.0 {
-            Layer::Library(session) => session.wants_write(),
+            Layer::Library(session) => session.connection.wants_write(),
             Layer::Own(session) => !session.outgoing().is_empty(),
         }
     }
 
     /// Writes waiting records to `socket` until it takes no more.
-    pub(crate) fn flush(&mut self, socket: &mut impl Write) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// Those of the socket, `WouldBlock` where it takes no more now.
+    pub fn flush(&mut self, socket: &mut impl Write) -> io::Result<()> {
         while self.wants_write() {
             let wrote = match &mut self.0 {
-                Layer::Library(session) => session.write(socket)?,
+                Layer::Library(session) => session.connection.write_tls(socket)?,
                 Layer::Own(session) => {
                     let wrote = socket.write(session.outgoing())?;
                     session.sent(wrote);
@@ -148,26 +151,8 @@ impl<E: End> Session<E> {
     /// Gives up everything that can be made again, if nothing is under way.
     pub fn rest(&mut self) {
         match &mut self.0 {
-            Layer::Library(session) => session.rest(),
+            Layer::Library(_) => {}
             Layer::Own(session) => session.rest(),
-        }
-    }
-}
-
-impl ServerSession {
-    /// Sealed bytes that have not been written.
-    pub fn outgoing(&mut self) -> &[u8] {
-        match &mut self.0 {
-            Layer::Library(session) => session.outgoing(),
-            Layer::Own(session) => session.outgoing(),
-        }
-    }
-
-    /// So many of [`ServerSession::outgoing`] have been written.
-    pub fn sent(&mut self, bytes: usize) {
-        match &mut self.0 {
-            Layer::Library(session) => session.sent(bytes),
-            Layer::Own(session) => session.sent(bytes),
         }
     }
 }
@@ -216,7 +201,7 @@ impl TlsSession {
     /// Whether more may be sealed before what waits has been written.
     pub(crate) fn has_room(&self) -> bool {
         match &self.0 {
-            Layer::Library(session) => !session.wants_write(),
+            Layer::Library(session) => !session.connection.wants_write(),
             Layer::Own(session) => session.has_room(),
         }
     }

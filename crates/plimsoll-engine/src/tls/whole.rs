@@ -1,7 +1,7 @@
 //! One end of a TLS connection in the library's own form: where a plan asks for the library's records, and for
 //! servers of TLS 1.2, whose records are not ours to open. [`super::session`] calls this.
 
-use std::io::{self, BufRead, Write};
+use std::io::{BufRead, Write};
 
 use rustls::SignatureScheme;
 
@@ -28,8 +28,6 @@ pub enum SessionError {
 
 pub(super) struct WholeSession<E: End> {
     pub(super) connection: E::Whole,
-    /// Sealed bytes that were asked for and have not been written.
-    outgoing: Vec<u8>,
     /// There was a HelloRetryRequest.
     retried: bool,
     /// By which the peer proved its identity.
@@ -42,7 +40,6 @@ impl<E: End> WholeSession<E> {
         connection.set_buffer_limit(None);
         WholeSession {
             connection,
-            outgoing: Vec::new(),
             retried: false,
             signature: None,
         }
@@ -114,34 +111,5 @@ impl<E: End> WholeSession<E> {
     pub(super) fn seal(&mut self, plaintext: &[u8]) {
         // Into memory, without a limit: can't fail.
         let _ = self.connection.writer().write_all(plaintext);
-    }
-
-    pub(super) fn wants_write(&self) -> bool {
-        self.connection.wants_write()
-    }
-
-    pub(super) fn write(&mut self, socket: &mut dyn io::Write) -> io::Result<usize> {
-        self.connection.write_tls(socket)
-    }
-
-    /// For who does not [`WholeSession::write`].
-    pub(super) fn outgoing(&mut self) -> &[u8] {
-        while self.connection.wants_write() {
-            // Into memory: can't fail.
-            if self.connection.write_tls(&mut self.outgoing).is_err() {
-                break;
-            }
-        }
-        &self.outgoing
-    }
-
-    pub(super) fn sent(&mut self, bytes: usize) {
-        self.outgoing.drain(..bytes.min(self.outgoing.len()));
-    }
-
-    pub(super) fn rest(&mut self) {
-        if self.outgoing.is_empty() {
-            self.outgoing = Vec::new();
-        }
     }
 }

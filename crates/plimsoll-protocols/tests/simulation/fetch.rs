@@ -113,9 +113,7 @@ impl Server for Moody {
                 if ends {
                     session.close_notify();
                 }
-                let out = session.outgoing().to_vec();
-                session.sent(out.len());
-                out
+                sealed(session)
             }
         };
         if !out.is_empty() {
@@ -289,8 +287,7 @@ impl Server for Fickle {
             }
             Aside::Changed => {
                 session.seal(b"xxxx");
-                let mut out = session.outgoing().to_vec();
-                session.sent(out.len());
+                let mut out = sealed(session);
                 *out.last_mut().unwrap() ^= 1;
                 actions.push(Action::Send(out));
             }
@@ -303,9 +300,14 @@ impl Server for Fickle {
     }
 }
 
+fn sealed(session: &mut ServerSession) -> Vec<u8> {
+    let mut out = Vec::new();
+    session.flush(&mut out).unwrap();
+    out
+}
+
 fn send(session: &mut ServerSession, actions: &mut Vec<Action>) {
-    let out = session.outgoing().to_vec();
-    session.sent(out.len());
+    let out = sealed(session);
     if !out.is_empty() {
         actions.push(Action::Send(out));
     }

@@ -1,11 +1,11 @@
 //! One connection: read, answer, write.
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, Write as _};
 use std::mem;
 use std::net::{Shutdown, TcpStream};
 
-use plimsoll_engine::network::Network;
 use plimsoll_engine::network::os::OsNetwork;
+use plimsoll_engine::network::{Network, SocketWriter};
 use plimsoll_engine::tls::{ServerSession, SharedTally};
 
 use super::service::Service;
@@ -209,28 +209,26 @@ impl<S: Service> Connection<S> {
 
     /// True when nothing is left to send.
     fn flush(&mut self, network: &mut OsNetwork) -> io::Result<bool> {
-        loop {
-            let waiting: &[u8] = match &mut self.transport {
-                Transport::Plain(Some(unsent)) => unsent,
-                Transport::Tls(session) => session.outgoing(),
-                Transport::Plain(None) | Transport::Lingering => &[],
-            };
-            if waiting.is_empty() {
-                if let Transport::Plain(unsent) = &mut self.transport {
+        let socket = &mut self.socket;
+        let mut writer = SocketWriter { network, socket };
+        let flushed = match &mut self.transport {
+            Transport::Tls(session) => session.flush(&mut writer),
+            Transport::Plain(unsent) => loop {
+                let Some(waiting) = unsent.as_mut().filter(|waiting| !waiting.is_empty()) else {
                     *unsent = None;
+                    break Ok(());
+                };
+                match writer.write(waiting) {
+                    Ok(wrote) => drop(waiting.drain(..wrote)),
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                    Err(e) => break Err(e),
                 }
-                return Ok(true);
-            }
-            match network.write(&mut self.socket, &[IoSlice::new(waiting)]) {
-                Ok(wrote) => match &mut self.transport {
-                    Transport::Plain(Some(unsent)) => drop(unsent.drain(..wrote)),
-                    Transport::Tls(session) => session.sent(wrote),
-                    Transport::Plain(None) | Transport::Lingering => {}
-                },
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
+            },
+            Transport::Lingering => Ok(()),
+        };
+        match flushed {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            flushed => flushed.map(|()| true),
         }
     }
 
