@@ -2,11 +2,10 @@
 //! subscription: it begins with the first and ends with the last.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 /// Where a channel's messages go. Called while the channels are locked: quick, never
 /// waiting, never calling the bus.
@@ -18,26 +17,7 @@ pub trait Sink: Send + Sync {
     fn resync(&self);
 }
 
-/// Where the server is asked for a channel when its first listener comes, and no longer when the
-/// last one goes.
-pub(super) trait Upstream: Send + Sync {
-    /// A channel is subscribed when this returns, without the server's word.
-    const IS_AT_ONCE: bool = false;
-
-    fn subscribe(&self, channel: &str);
-    fn unsubscribe(&self, channel: &str);
-}
-
-/// Within one process there is no server to ask.
-pub(super) struct NoUpstream;
-
-impl Upstream for NoUpstream {
-    const IS_AT_ONCE: bool = true;
-
-    fn subscribe(&self, _channel: &str) {}
-    fn unsubscribe(&self, _channel: &str) {}
-}
-
+#[derive(Default)]
 struct Channel {
     listeners: Vec<(u64, Arc<dyn Sink>)>,
     acknowledged: bool,
@@ -46,23 +26,37 @@ struct Channel {
     waiting: Vec<oneshot::Sender<()>>,
 }
 
-pub(super) struct Channels<U: Upstream + 'static> {
-    pub(super) upstream: U,
-    map: Mutex<HashMap<Box<str>, Channel>>,
-    next: AtomicU64,
+/// Whether each channel is to be subscribed from now on.
+pub(super) type Changes = HashMap<Box<str>, bool>;
+
+#[derive(Default)]
+struct State {
+    map: HashMap<Box<str>, Channel>,
+    next: u64,
+    /// What the server has not been asked for yet; `None`: there is no connection to it.
+    changes: Option<Changes>,
 }
 
-impl<U: Upstream> Channels<U> {
-    pub(super) fn new(upstream: U) -> Channels<U> {
+#[derive(Default)]
+pub(super) struct Channels {
+    /// A channel is subscribed when it is added: within one process there is no server to ask.
+    at_once: bool,
+    state: Mutex<State>,
+    /// There are changes.
+    pub(super) changed: Notify,
+}
+
+impl Channels {
+    /// Of a bus without a server.
+    pub(super) fn within_process() -> Channels {
         Channels {
-            upstream,
-            map: Mutex::default(),
-            next: AtomicU64::new(0),
+            at_once: true,
+            ..Channels::default()
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Channel>> {
-        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a listener. The receiver completes when the server has acknowledged.
@@ -71,24 +65,23 @@ impl<U: Upstream> Channels<U> {
         name: &str,
         sink: Arc<dyn Sink>,
     ) -> (Listening, Option<oneshot::Receiver<()>>) {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut state = self.lock();
+        let State { map, next, changes } = &mut *state;
+        *next += 1;
         let listening = Listening {
-            channels: Arc::downgrade(self) as Weak<dyn Leave>,
+            channels: Arc::downgrade(self),
             name: name.into(),
-            id,
+            id: *next,
         };
-        let mut map = self.lock();
         let channel = map.entry(name.into()).or_insert_with(|| {
-            // Under the lock, so that commands leave in the order of the changes.
-            self.upstream.subscribe(name);
+            self.change(changes, name, true);
             Channel {
                 listeners: Vec::with_capacity(1),
-                acknowledged: U::IS_AT_ONCE,
-                interrupted: false,
-                waiting: Vec::new(),
+                acknowledged: self.at_once,
+                ..Channel::default()
             }
         });
-        channel.listeners.push((id, sink));
+        channel.listeners.push((listening.id, sink));
         if channel.acknowledged {
             return (listening, None);
         }
@@ -97,9 +90,31 @@ impl<U: Upstream> Channels<U> {
         (listening, Some(acknowledged))
     }
 
+    /// The server is to be asked, if it can be.
+    fn change(&self, changes: &mut Option<Changes>, name: &str, subscribed: bool) {
+        if let Some(changes) = changes {
+            changes.insert(name.into(), subscribed);
+            self.changed.notify_one();
+        }
+    }
+
+    /// There is a connection to the server: changes are noted from here on, and what was there before is all in
+    /// the names.
+    pub(super) fn connected(&self) {
+        self.lock().changes = Some(Changes::new());
+    }
+
+    pub(super) fn take_changes(&self) -> Changes {
+        self.lock()
+            .changes
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
+    }
+
     /// The server has acknowledged the subscription.
     pub(super) fn acknowledge(&self, name: &str) {
-        if let Some(channel) = self.lock().get_mut(name) {
+        if let Some(channel) = self.lock().map.get_mut(name) {
             // Again: it was lost in between.
             let again = std::mem::replace(&mut channel.acknowledged, true);
             for waiting in channel.waiting.drain(..) {
@@ -112,36 +127,39 @@ impl<U: Upstream> Channels<U> {
         }
     }
 
-    /// The server has ended a subscription; whether it still has listeners.
-    pub(super) fn interrupt(&self, name: &str) -> bool {
-        let mut map = self.lock();
-        let Some(channel) = map.get_mut(name) else {
-            return false;
-        };
-        channel.acknowledged = false;
-        channel.interrupted = true;
-        true
+    /// The server has ended a subscription, which nobody asked for where it still has listeners: its slot has
+    /// moved to another node.
+    pub(super) fn interrupt(&self, name: &str) {
+        let mut state = self.lock();
+        let State { map, changes, .. } = &mut *state;
+        if let Some(channel) = map.get_mut(name) {
+            channel.acknowledged = false;
+            channel.interrupted = true;
+            self.change(changes, name, true);
+        }
     }
 
     /// The connection is gone: no channel is subscribed.
-    pub(super) fn unacknowledge(&self) {
-        for channel in self.lock().values_mut() {
+    pub(super) fn disconnected(&self) {
+        let mut state = self.lock();
+        state.changes = None;
+        for channel in state.map.values_mut() {
             channel.acknowledged = false;
         }
     }
 
     /// Every channel that has listeners.
     pub(super) fn names(&self) -> Vec<Box<str>> {
-        self.lock().keys().cloned().collect()
+        self.lock().map.keys().cloned().collect()
     }
 
     pub(super) fn listeners(&self, name: &str) -> usize {
-        self.lock().get(name).map_or(0, |c| c.listeners.len())
+        self.lock().map.get(name).map_or(0, |c| c.listeners.len())
     }
 
     /// Every listener is to read its log.
     pub(super) fn resync(&self) {
-        for channel in self.lock().values() {
+        for channel in self.lock().map.values() {
             for (_, sink) in &channel.listeners {
                 sink.resync();
             }
@@ -150,7 +168,7 @@ impl<U: Upstream> Channels<U> {
 
     /// How many listened.
     pub(super) fn deliver(&self, name: &str, payload: &Bytes) -> u64 {
-        match self.lock().get(name) {
+        match self.lock().map.get(name) {
             None => 0,
             Some(channel) => {
                 for (_, sink) in &channel.listeners {
@@ -160,29 +178,24 @@ impl<U: Upstream> Channels<U> {
             }
         }
     }
-}
 
-trait Leave: Send + Sync {
-    fn leave(&self, name: &str, id: u64);
-}
-
-impl<U: Upstream> Leave for Channels<U> {
     fn leave(&self, name: &str, id: u64) {
-        let mut map = self.lock();
+        let mut state = self.lock();
+        let State { map, changes, .. } = &mut *state;
         let Some(channel) = map.get_mut(name) else {
             return;
         };
         channel.listeners.retain(|(listener, _)| *listener != id);
         if channel.listeners.is_empty() {
             map.remove(name);
-            self.upstream.unsubscribe(name);
+            self.change(changes, name, false);
         }
     }
 }
 
 /// A listener's place at a channel; dropping it leaves.
 pub struct Listening {
-    channels: Weak<dyn Leave>,
+    channels: Weak<Channels>,
     name: Box<str>,
     id: u64,
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::channels::{Channels, NoUpstream};
+use super::channels::Channels;
 use super::{
     BeginError, Begun, HISTORY_PAGE, Listening, Part, Sink, Stamp, Standing, Stopped, Way, channel,
 };
@@ -19,7 +19,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// See [`super::Bus::embedded`].
 pub struct Embedded {
     ttl: Duration,
-    channels: Arc<Channels<NoUpstream>>,
+    channels: Arc<Channels>,
     sessions: Mutex<Sessions>,
 }
 
@@ -41,7 +41,7 @@ impl Embedded {
     pub(super) fn new(ttl: Duration) -> Embedded {
         Embedded {
             ttl,
-            channels: Arc::new(Channels::new(NoUpstream)),
+            channels: Arc::new(Channels::within_process()),
             sessions: Mutex::new(Sessions {
                 map: HashMap::new(),
                 swept: Instant::now(),

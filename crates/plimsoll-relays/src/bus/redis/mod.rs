@@ -21,7 +21,6 @@ use tokio::time::{sleep, timeout};
 
 pub use address::RedisAddress;
 
-use super::channels::Channels;
 use super::{
     BeginError, Begun, BusError, HISTORY_PAGE, Listening, Part, Run, Sink, Stamp, Standing,
     Stopped, Way,
@@ -73,7 +72,7 @@ pub struct Redis {
     words: &'static Words,
     clustered: bool,
     commands: Arc<Commands>,
-    subscribers: Vec<Arc<Channels<Subscriber>>>,
+    subscribers: Vec<Arc<Subscriber>>,
     hasher: RandomState,
     tasks: Vec<AbortHandle>,
 }
@@ -100,11 +99,15 @@ impl Redis {
         let subscribers = (0..options.subscribers.max(1))
             .map(|_| {
                 let connector = Connector::new(address.clone());
-                let subscriber =
-                    Subscriber::new(Arc::clone(&connector), Arc::clone(&commands), words);
-                let channels = Arc::new(Channels::new(subscriber));
-                tasks.push(tokio::spawn(connector.keep(Arc::clone(&channels))).abort_handle());
-                channels
+                let subscriber = Arc::new(Subscriber {
+                    channels: Arc::default(),
+                    connector: Arc::clone(&connector),
+                    commands: Arc::clone(&commands),
+                    words,
+                    clustered,
+                });
+                tasks.push(tokio::spawn(connector.keep(Arc::clone(&subscriber))).abort_handle());
+                subscriber
             })
             .collect();
         Arc::new(Redis {
@@ -119,7 +122,7 @@ impl Redis {
     }
 
     fn connectors(&self) -> impl Iterator<Item = &Connector> {
-        let subscribers = self.subscribers.iter().map(|s| &*s.upstream.connector);
+        let subscribers = self.subscribers.iter().map(|s| &*s.connector);
         std::iter::once(&*self.commands.connector).chain(subscribers)
     }
 
@@ -298,7 +301,7 @@ impl Redis {
             let (_, processes) = counts;
             // A run that goes on listens; a lock without another listener has outlived its
             // backend. Two runs of one process share a subscription.
-            if processes > 1 || self.subscriber(&up).listeners(&up) > 1 {
+            if processes > 1 || self.subscriber(&up).channels.listeners(&up) > 1 {
                 return Err(BeginError::Busy);
             }
             tracing::info!(session, "taking over from a run whose backend is gone");
@@ -357,7 +360,7 @@ impl Redis {
         Ok(was_open)
     }
 
-    fn subscriber(&self, name: &str) -> &Arc<Channels<Subscriber>> {
+    fn subscriber(&self, name: &str) -> &Subscriber {
         let place = self.hasher.hash_one(name) as usize % self.subscribers.len();
         &self.subscribers[place]
     }
@@ -367,11 +370,11 @@ impl Redis {
         name: &str,
         sink: Arc<dyn Sink>,
     ) -> Result<Listening, BusError> {
-        let channels = self.subscriber(name);
-        if !channels.upstream.connector.is_up() {
+        let subscriber = self.subscriber(name);
+        if !subscriber.connector.is_up() {
             return Err(self.down());
         }
-        let (listening, acknowledged) = channels.add(name, sink);
+        let (listening, acknowledged) = subscriber.channels.add(name, sink);
         if let Some(acknowledged) = acknowledged
             && timeout(ANSWER_LIMIT, acknowledged).await.is_err()
         {

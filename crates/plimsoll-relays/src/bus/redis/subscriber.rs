@@ -1,19 +1,17 @@
 //! A connection that carries subscriptions. Changes of what is listened to leave together, the last of
 //! each channel; after a loss all of them are made again, and then listeners read their logs.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use redis::{Cmd, PushInfo, PushKind, Value, cmd};
-use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::commands::Commands;
 use super::connection::{Batch, Connection, Failure, error_in};
 use super::connector::{Connector, Lost, Traffic};
-use crate::bus::channels::{Channels, Upstream};
+use crate::bus::channels::Channels;
 
 /// A silent server is asked for a sign of life this often.
 const PING_EVERY: Duration = Duration::from_secs(5);
@@ -43,49 +41,14 @@ pub(super) static SHARDED: Words = Words {
 };
 
 pub(super) struct Subscriber {
+    pub(super) channels: Arc<Channels>,
     pub(super) connector: Arc<Connector>,
-    commands: Arc<Commands>,
-    words: &'static Words,
-    clustered: bool,
-    changes: Mutex<Changes>,
-    wake: Notify,
-}
-
-#[derive(Default)]
-struct Changes {
-    connected: bool,
-    /// Whether each is to be subscribed from now on.
-    channels: HashMap<Box<str>, bool>,
+    pub(super) commands: Arc<Commands>,
+    pub(super) words: &'static Words,
+    pub(super) clustered: bool,
 }
 
 impl Subscriber {
-    pub(super) fn new(
-        connector: Arc<Connector>,
-        commands: Arc<Commands>,
-        words: &'static Words,
-    ) -> Subscriber {
-        Subscriber {
-            commands,
-            clustered: connector.address.is_cluster(),
-            connector,
-            words,
-            changes: Mutex::default(),
-            wake: Notify::new(),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Changes> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn change(&self, channel: &str, subscribed: bool) {
-        let mut changes = self.lock();
-        if changes.connected {
-            changes.channels.insert(channel.into(), subscribed);
-            self.wake.notify_one();
-        }
-    }
-
     async fn carry_out(
         &self,
         connection: &mut Connection,
@@ -115,17 +78,7 @@ impl Subscriber {
     }
 }
 
-impl Upstream for Subscriber {
-    fn subscribe(&self, channel: &str) {
-        self.change(channel, true);
-    }
-
-    fn unsubscribe(&self, channel: &str) {
-        self.change(channel, false);
-    }
-}
-
-impl Traffic for Channels<Subscriber> {
+impl Traffic for Subscriber {
     fn pushed(&self, PushInfo { kind, data }: PushInfo) {
         let mut data = data.into_iter();
         let Some(Value::BulkString(name)) = data.next() else {
@@ -136,13 +89,10 @@ impl Traffic for Channels<Subscriber> {
         };
         match (kind, data.next()) {
             (PushKind::Message | PushKind::SMessage, Some(Value::BulkString(payload))) => {
-                self.deliver(name, &Bytes::from(payload));
+                self.channels.deliver(name, &Bytes::from(payload));
             }
-            (PushKind::Subscribe | PushKind::SSubscribe, _) => self.acknowledge(name),
-            // Not asked for: its slot has moved to another node.
-            (PushKind::SUnsubscribe, _) if self.interrupt(name) => {
-                self.upstream.change(name, true);
-            }
+            (PushKind::Subscribe | PushKind::SSubscribe, _) => self.channels.acknowledge(name),
+            (PushKind::SUnsubscribe, _) => self.channels.interrupt(name),
             _ => {}
         }
     }
@@ -153,45 +103,46 @@ impl Traffic for Channels<Subscriber> {
         connector: &Connector,
         lost: &Lost,
     ) -> Failure {
-        let subscriber = &self.upstream;
-        // From here on changes are noted; what was there before is all in the names.
-        *subscriber.lock() = Changes {
-            connected: true,
-            ..Changes::default()
+        let channels = &self.channels;
+        channels.connected();
+        let mut came_back = self.commands.came_back.subscribe();
+        let all = || {
+            channels
+                .names()
+                .into_iter()
+                .map(|name| (name, true))
+                .collect()
         };
-        let mut came_back = subscriber.commands.came_back.subscribe();
-        let all = || self.names().into_iter().map(|name| (name, true)).collect();
         let why = async {
-            subscriber.ping(&mut connection).await?;
+            self.ping(&mut connection).await?;
             connector.is_usable();
-            subscriber.carry_out(&mut connection, all()).await?;
-            self.resync();
+            self.carry_out(&mut connection, all()).await?;
+            channels.resync();
             loop {
-                let changes = std::mem::take(&mut subscriber.lock().channels);
+                let changes = channels.take_changes();
                 if !changes.is_empty() {
                     let changes = changes.into_iter().collect();
-                    subscriber.carry_out(&mut connection, changes).await?;
+                    self.carry_out(&mut connection, changes).await?;
                     continue;
                 }
                 tokio::select! {
-                    () = subscriber.wake.notified() => tokio::task::yield_now().await,
+                    () = channels.changed.notified() => tokio::task::yield_now().await,
                     Ok(()) = came_back.changed() => {
                         // The library makes connections to a cluster's nodes again by itself,
                         // and does not report whether all subscriptions have followed.
-                        if subscriber.clustered {
-                            subscriber.carry_out(&mut connection, all()).await?;
+                        if self.clustered {
+                            self.carry_out(&mut connection, all()).await?;
                         }
                         // Listeners announce the sessions that Redis has lost.
-                        self.resync();
+                        channels.resync();
                     }
                     why = lost.wait() => return Err(why),
-                    () = sleep(PING_EVERY) => subscriber.ping(&mut connection).await?,
+                    () = sleep(PING_EVERY) => self.ping(&mut connection).await?,
                 }
             }
         };
         let why: Result<std::convert::Infallible, Failure> = why.await;
-        *subscriber.lock() = Changes::default();
-        self.unacknowledge();
+        channels.disconnected();
         match why {
             Err(why) => why,
             Ok(never) => match never {},
