@@ -107,28 +107,14 @@ impl Chain {
 pub enum KeyKind {
     /// Bits of the modulus.
     Rsa(u32),
-    /// NIST P-256.
-    EcdsaP256,
-    /// NIST P-384.
-    EcdsaP384,
-    /// NIST P-521.
-    EcdsaP521,
-    /// EdDSA on Curve25519 (RFC 8032).
-    Ed25519,
-    /// FIPS 204, category 2.
-    MlDsa44,
-    /// FIPS 204, category 3.
-    MlDsa65,
-    /// FIPS 204, category 5.
-    MlDsa87,
-    /// One that has no name here.
-    Other,
+    /// Of any other kind, as `plimsoll certs --algorithm` names it; `other`: one that has no name here.
+    Named(&'static str),
 }
 
 impl KeyKind {
     /// Of a certificate (DER), by its `SubjectPublicKeyInfo` (RFC 5280 §4.1.2.7).
     pub fn of(certificate: &[u8]) -> KeyKind {
-        KeyKind::read(certificate).unwrap_or(KeyKind::Other)
+        KeyKind::read(certificate).unwrap_or(KeyKind::Named("other"))
     }
 
     fn read(certificate: &[u8]) -> Option<KeyKind> {
@@ -139,49 +125,37 @@ impl KeyKind {
         let (info, _) = take(behind(certificate, 5)?, SEQUENCE)?;
         let (algorithm, key) = take(info, SEQUENCE)?;
         let (name, parameters) = take(algorithm, OBJECT_IDENTIFIER)?;
-        Some(match name {
+        Some(KeyKind::Named(match name {
             [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01] => {
                 let (bits, _) = take(key, BIT_STRING)?;
                 let (key, _) = take(bits.get(1..)?, SEQUENCE)?;
                 let (modulus, _) = take(key, INTEGER)?;
                 let first = modulus.iter().position(|byte| *byte != 0)?;
                 let whole = u32::try_from(modulus.len() - first).ok()?;
-                KeyKind::Rsa(whole * 8 - modulus[first].leading_zeros())
+                return Some(KeyKind::Rsa(whole * 8 - modulus[first].leading_zeros()));
             }
             [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01] => {
                 match take(parameters, OBJECT_IDENTIFIER)?.0 {
-                    [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07] => KeyKind::EcdsaP256,
-                    [0x2b, 0x81, 0x04, 0x00, 0x22] => KeyKind::EcdsaP384,
-                    [0x2b, 0x81, 0x04, 0x00, 0x23] => KeyKind::EcdsaP521,
-                    _ => KeyKind::Other,
+                    [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07] => "ecdsa-p256",
+                    [0x2b, 0x81, 0x04, 0x00, 0x22] => "ecdsa-p384",
+                    [0x2b, 0x81, 0x04, 0x00, 0x23] => "ecdsa-p521",
+                    _ => return None,
                 }
             }
-            [0x2b, 0x65, 0x70] => KeyKind::Ed25519,
+            [0x2b, 0x65, 0x70] => "ed25519",
             // RFC 9881.
-            [0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x03, which] => match which {
-                17 => KeyKind::MlDsa44,
-                18 => KeyKind::MlDsa65,
-                19 => KeyKind::MlDsa87,
-                _ => KeyKind::Other,
-            },
-            _ => KeyKind::Other,
-        })
+            [0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x03, 17] => "ml-dsa-44",
+            [0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x03, 18] => "ml-dsa-65",
+            [0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x03, 19] => "ml-dsa-87",
+            _ => return None,
+        }))
     }
 
-    /// As `plimsoll certs --algorithm` names it.
-    pub fn name(self) -> String {
+    fn name(self) -> String {
         match self {
-            KeyKind::Rsa(bits) => return format!("rsa-{bits}"),
-            KeyKind::EcdsaP256 => "ecdsa-p256",
-            KeyKind::EcdsaP384 => "ecdsa-p384",
-            KeyKind::EcdsaP521 => "ecdsa-p521",
-            KeyKind::Ed25519 => "ed25519",
-            KeyKind::MlDsa44 => "ml-dsa-44",
-            KeyKind::MlDsa65 => "ml-dsa-65",
-            KeyKind::MlDsa87 => "ml-dsa-87",
-            KeyKind::Other => "other",
+            KeyKind::Rsa(bits) => format!("rsa-{bits}"),
+            KeyKind::Named(name) => name.to_owned(),
         }
-        .to_owned()
     }
 }
 
@@ -310,7 +284,7 @@ mod tests {
             let der = certificate(algorithm);
             assert_eq!(KeyKind::of(&der).name(), kind);
             for length in 0..der.len() / 2 {
-                assert_eq!(KeyKind::of(&der[..length]), KeyKind::Other);
+                assert_eq!(KeyKind::of(&der[..length]), KeyKind::Named("other"));
             }
         }
     }
