@@ -112,7 +112,7 @@ where
             buffer: vec![0; buffer],
             recorder: Recorder::new(share.load.stages.len()).keeping_requests(share.keep_requests),
             spare: None,
-            intervals: Intervals::none_yet(),
+            intervals: Intervals::beginning(Time::NEVER),
             pauses: Pauses::new(),
             start: Time::NEVER,
             issue: Issue::of(&share),

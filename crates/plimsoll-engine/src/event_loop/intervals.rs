@@ -20,18 +20,7 @@ pub(crate) struct Intervals {
 }
 
 impl Intervals {
-    /// Before the load none ends.
-    pub(crate) fn none_yet() -> Intervals {
-        Intervals {
-            start: Time::NEVER,
-            index: 0,
-            end: Time::NEVER,
-            began: Time::ZERO,
-            waited_ns: 0,
-            unsettled: 0,
-        }
-    }
-
+    /// None ends before `start`, which may be [`Time::NEVER`].
     pub(crate) fn beginning(start: Time) -> Intervals {
         Intervals {
             start,
