@@ -10,7 +10,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -133,18 +133,8 @@ pub struct SimulatedNetwork<S> {
     agenda: BinaryHeap<Reverse<(Time, u64, u64, Happening)>>,
     sequence: u64,
     resolving: VecDeque<Token>,
-    /// Of the only name.
-    addresses: Vec<SocketAddr>,
-    /// Addresses that answer no connect.
-    silent: Vec<SocketAddr>,
-    /// Those that refuse every one.
-    refusing: Vec<SocketAddr>,
     /// Turns in a row in which nothing came or was sent, and nobody waited.
     idle_turns: u32,
-    /// When the worker is stopped, and for how long; the earliest last.
-    pauses: Vec<(Time, Duration)>,
-    /// From then on no name is resolved.
-    nameless_from: Time,
 }
 
 /// A loop that turns this often without work burns a core. Calls that are cancelled at once on a
@@ -153,7 +143,9 @@ const MAX_IDLE_TURNS: u32 = 20_000;
 
 impl<S: Server> SimulatedNetwork<S> {
     /// A network at time 0 with nothing but `server` in it.
-    pub fn new(server: S, weather: Weather) -> SimulatedNetwork<S> {
+    pub fn new(server: S, mut weather: Weather) -> SimulatedNetwork<S> {
+        // The earliest last.
+        weather.pauses.sort_by_key(|(at, _)| Reverse(*at));
         SimulatedNetwork {
             server,
             random: ChaCha8Rng::seed_from_u64(weather.seed),
@@ -164,33 +156,12 @@ impl<S: Server> SimulatedNetwork<S> {
             agenda: BinaryHeap::new(),
             sequence: 0,
             resolving: VecDeque::new(),
-            addresses: vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1)],
-            silent: Vec::new(),
-            refusing: Vec::new(),
             idle_turns: 0,
-            pauses: Vec::new(),
-            nameless_from: Time::NEVER,
         }
     }
 
-    /// Resolves no name from then on.
-    #[must_use]
-    pub fn resolving_until(mut self, until: Time) -> Self {
-        self.nameless_from = until;
-        self
-    }
-
-    /// Stops the worker at these moments for so long, as a signal or a busy machine does: the
-    /// network and the server go on.
-    #[must_use]
-    pub fn stopping_the_worker(mut self, mut pauses: Vec<(Time, Duration)>) -> Self {
-        pauses.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
-        self.pauses = pauses;
-        self
-    }
-
     fn stop_the_worker(&mut self, ready: &mut Vec<Ready>) {
-        while let Some((_, length)) = self.pauses.pop_if(|(at, _)| *at <= self.now) {
+        while let Some((_, length)) = self.weather.pauses.pop_if(|(at, _)| *at <= self.now) {
             let end = self.now + length;
             while self
                 .agenda
@@ -203,27 +174,6 @@ impl<S: Server> SimulatedNetwork<S> {
             }
             self.now = end;
         }
-    }
-
-    /// Gives the name these addresses; connections to all of them reach the one server.
-    #[must_use]
-    pub fn at(mut self, addresses: &[SocketAddr]) -> SimulatedNetwork<S> {
-        self.addresses = addresses.to_vec();
-        self
-    }
-
-    /// Answers no connect to the address.
-    #[must_use]
-    pub fn silent_at(mut self, address: SocketAddr) -> SimulatedNetwork<S> {
-        self.silent.push(address);
-        self
-    }
-
-    /// Refuses every connect to the address.
-    #[must_use]
-    pub fn refusing_at(mut self, address: SocketAddr) -> SimulatedNetwork<S> {
-        self.refusing.push(address);
-        self
     }
 
     fn pick(&mut self, range: &RangeInclusive<u64>) -> u64 {
@@ -418,7 +368,10 @@ impl<S: Server> Network for SimulatedNetwork<S> {
             },
         );
         let is_among = |those: &[SocketAddr]| those.iter().any(|a| Address::Tcp(*a) == *to);
-        let (silent, refusing) = (is_among(&self.silent), is_among(&self.refusing));
+        let (silent, refusing) = (
+            is_among(&self.weather.silent),
+            is_among(&self.weather.refusing),
+        );
         if !self.happens(self.weather.ignore) && !silent {
             let refused = self.happens(self.weather.refuse) || refusing;
             let at = self.now.plus_nanos(2 * self.latency());
@@ -556,12 +509,18 @@ impl<S: Server> Network for SimulatedNetwork<S> {
 
     fn resolved(&mut self) -> Option<(Token, io::Result<Found>)> {
         let token = self.resolving.pop_front()?;
-        if self.now >= self.nameless_from {
+        if self.now >= self.weather.nameless_from {
             return Some((token, Err(io::Error::other("no server answers"))));
         }
         let found = Found {
-            addresses: self.addresses.iter().copied().map(Address::Tcp).collect(),
-            may_change: self.addresses.len() > 1,
+            addresses: self
+                .weather
+                .addresses
+                .iter()
+                .copied()
+                .map(Address::Tcp)
+                .collect(),
+            may_change: self.weather.addresses.len() > 1,
         };
         Some((token, Ok(found)))
     }

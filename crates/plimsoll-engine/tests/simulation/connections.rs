@@ -7,8 +7,15 @@ fn three() -> [SocketAddr; 3] {
     [1, 2, 3].map(|last| ([10, 0, 0, last], 1).into())
 }
 
-fn at_three(seed: u64) -> SimulatedNetwork<Echo> {
-    SimulatedNetwork::new(echo(1), Weather::calm(seed)).at(&three())
+fn at_three(seed: u64) -> Weather {
+    Weather {
+        addresses: three().to_vec(),
+        ..Weather::calm(seed)
+    }
+}
+
+fn simulate_at_three(load: Load, weather: Weather) -> StageRecord {
+    simulate(load, weather, echo(1))
 }
 
 fn counts(record: &StageRecord, address: usize) -> AddressCounts {
@@ -19,7 +26,7 @@ fn counts(record: &StageRecord, address: usize) -> AddressCounts {
 #[test]
 fn connections_are_spread_over_the_addresses_of_a_name_and_calls_counted_at_each() {
     let load = load(Arrivals::Open(Spacing::Constant), 600.0, 6);
-    let record = simulate_on(load, at_three(1));
+    let record = simulate_at_three(load, at_three(1));
     accounted(&record);
     for address in 0..3 {
         let counts = counts(&record, address);
@@ -31,7 +38,13 @@ fn connections_are_spread_over_the_addresses_of_a_name_and_calls_counted_at_each
 #[test]
 fn an_address_that_refuses_is_left_out_and_costs_no_call() {
     let load = load(Arrivals::Open(Spacing::Constant), 600.0, 6);
-    let record = simulate_on(load, at_three(1).refusing_at(three()[1]));
+    let record = simulate_at_three(
+        load,
+        Weather {
+            refusing: vec![three()[1]],
+            ..at_three(1)
+        },
+    );
     accounted(&record);
     assert_eq!((record.ok(), record.errors()), (1200, 0));
     assert_eq!(
@@ -51,7 +64,13 @@ fn an_address_that_refuses_is_left_out_and_costs_no_call() {
 #[test]
 fn an_address_that_is_silent_is_raced_after_a_quarter_of_a_second() {
     let load = load(Arrivals::Open(Spacing::Constant), 600.0, 3);
-    let record = simulate_on(load, at_three(1).silent_at(three()[0]));
+    let record = simulate_at_three(
+        load,
+        Weather {
+            silent: vec![three()[0]],
+            ..at_three(1)
+        },
+    );
     accounted(&record);
     assert_eq!((record.ok(), record.errors()), (1200, 0));
     let connect = record.measures.times(TimeMeasure::Connect);
@@ -74,13 +93,19 @@ fn an_address_that_is_silent_is_raced_after_a_quarter_of_a_second() {
 fn cold_calls_take_addresses_in_turn_and_go_round_one_that_is_silent() {
     let mut load = load(Arrivals::Open(Spacing::Constant), 300.0, 0);
     load.reuse = Reuse::Never;
-    let record = simulate_on(load.clone(), at_three(1));
+    let record = simulate_at_three(load.clone(), at_three(1));
     accounted(&record);
     for address in 0..3 {
         let counts = counts(&record, address);
         assert_eq!((counts.connections, counts.calls), (200, 200));
     }
-    let record = simulate_on(load, at_three(1).silent_at(three()[2]));
+    let record = simulate_at_three(
+        load,
+        Weather {
+            silent: vec![three()[2]],
+            ..at_three(1)
+        },
+    );
     accounted(&record);
     assert_eq!((record.ok(), record.errors()), (600, 0));
     let silent = counts(&record, 2);
@@ -141,15 +166,18 @@ fn a_name_that_is_no_longer_resolved_keeps_its_addresses() {
     let mut load = load(Arrivals::Open(Spacing::Constant), 100.0, 2);
     load.connection_lifetime = Some(Duration::from_millis(200));
     load.resolve_interval = Duration::from_millis(300);
-    let network = || at_three(5).resolving_until(Time(6_000_000_000));
-    let record = simulate_on(load.clone(), network());
+    let weather = || Weather {
+        nameless_from: Time(6_000_000_000),
+        ..at_three(5)
+    };
+    let record = simulate_at_three(load.clone(), weather());
     accounted(&record);
     assert_eq!((record.due, record.ok()), (200, 200), "{record:?}");
     let made: u64 = (0..3).map(|at| counts(&record, at).connections).sum();
     assert!(made > 10, "{made}");
     load.reuse = Reuse::Never;
     load.connection_lifetime = None;
-    let record = simulate_on(load, network());
+    let record = simulate_at_three(load, weather());
     accounted(&record);
     let unresolved = record.outcomes.of(Outcome::ResolveFailed);
     assert!(unresolved >= 90 && record.ok() >= 90, "{record:?}");
@@ -158,8 +186,14 @@ fn a_name_that_is_no_longer_resolved_keeps_its_addresses() {
 #[test]
 fn a_name_whose_addresses_are_all_silent_is_a_connect_timeout() {
     let load = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
-    let network = three().iter().fold(at_three(1), |n, a| n.silent_at(*a));
-    let record = simulate_on(load, network);
+    let silent = three().to_vec();
+    let record = simulate_at_three(
+        load,
+        Weather {
+            silent,
+            ..at_three(1)
+        },
+    );
     accounted(&record);
     assert_eq!(record.ok(), 0);
     assert_eq!(
@@ -419,8 +453,14 @@ fn calls_whose_connections_are_still_being_made_at_the_end_are_cut_off() {
     let mut load = load(Arrivals::Open(Spacing::Constant), 10.0, 1);
     load.reuse = Reuse::Never;
     (load.deadline, load.connect_timeout) = (None, Duration::from_secs(60));
-    let network = three().iter().fold(at_three(1), |n, a| n.silent_at(*a));
-    let record = simulate_on(load, network);
+    let silent = three().to_vec();
+    let record = simulate_at_three(
+        load,
+        Weather {
+            silent,
+            ..at_three(1)
+        },
+    );
     accounted(&record);
     assert_eq!((record.due, record.calls_cut_off()), (20, 20), "{record:?}");
 }

@@ -204,10 +204,12 @@ fn written(run: Run) -> String {
     let addresses: Vec<SocketAddr> = (1..=run.addresses)
         .map(|last| ([10, 0, 0, last as u8], 1).into())
         .collect();
-    let mut network = SimulatedNetwork::new(&mut seen, run.weather).stopping_the_worker(run.pauses);
+    let mut weather = run.weather;
+    weather.pauses = run.pauses;
     if run.addresses > 1 {
-        network = network.at(&addresses);
+        weather.addresses = addresses;
     }
+    let network = SimulatedNetwork::new(&mut seen, weather);
     let protocol = Ids {
         held_for: run.held_for,
         ..Ids::default()

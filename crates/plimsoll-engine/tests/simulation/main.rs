@@ -105,12 +105,8 @@ fn carry_out(
     pauses: Vec<(Time, Duration)>,
     stop_after: Option<u32>,
 ) -> (StageRecord, Duration) {
-    let network = SimulatedNetwork::new(server, weather).stopping_the_worker(pauses);
+    let network = SimulatedNetwork::new(server, Weather { pauses, ..weather });
     carry_out_on(load, network, stop_after)
-}
-
-fn simulate_on(load: Load, network: SimulatedNetwork<Echo>) -> StageRecord {
-    carry_out_on(load, network, None).0
 }
 
 fn carry_out_on(
@@ -224,6 +220,7 @@ proptest! {
             refuse,
             ignore,
             send_buffer,
+            ..Weather::calm(seed)
         };
         let first = simulate(load.clone(), weather.clone(), echo(delay));
         accounted(&first);

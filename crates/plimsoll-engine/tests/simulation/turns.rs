@@ -40,8 +40,11 @@ fn taken(load: Load, pauses: Vec<(Time, Duration)>) -> (Interval, u64) {
     let mut server = counting();
     let mut control = alone(None);
     {
-        let network =
-            SimulatedNetwork::new(&mut server, Weather::calm(1)).stopping_the_worker(pauses);
+        let weather = Weather {
+            pauses,
+            ..Weather::calm(1)
+        };
+        let network = SimulatedNetwork::new(&mut server, weather);
         let mut worker = worker_that(load, network, 1, Ids::default(), |share| {
             share.keep_requests = true;
         });

@@ -60,6 +60,7 @@ fn weather(seed: u64) -> Weather {
         refuse: chance(23, 300_000),
         ignore: chance(24, 50_000),
         send_buffer: pick(25, 1, 4_000) as usize,
+        ..Weather::calm(seed)
     }
 }
 

@@ -1,6 +1,10 @@
-//! What a simulated network does to traffic.
+//! What a simulated network is like, and does to traffic.
 
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use plimsoll_model::Time;
 
 /// What the network does to traffic. Chances are out of a million.
 #[derive(Clone, Debug)]
@@ -23,6 +27,17 @@ pub struct Weather {
     pub ignore: u32,
     /// Bytes that may be on the way to the server before writes block.
     pub send_buffer: usize,
+    /// Of the only name. Connections to all of them reach the one server.
+    pub addresses: Vec<SocketAddr>,
+    /// Addresses that answer no connect.
+    pub silent: Vec<SocketAddr>,
+    /// Those that refuse every one.
+    pub refusing: Vec<SocketAddr>,
+    /// When the worker is stopped, and for how long, as a signal or a busy machine does: the network and the
+    /// server go on.
+    pub pauses: Vec<(Time, Duration)>,
+    /// From then on no name is resolved.
+    pub nameless_from: Time,
 }
 
 impl Weather {
@@ -38,6 +53,11 @@ impl Weather {
             refuse: 0,
             ignore: 0,
             send_buffer: 1 << 20,
+            addresses: vec![SocketAddr::from(([127, 0, 0, 1], 1))],
+            silent: Vec::new(),
+            refusing: Vec::new(),
+            pauses: Vec::new(),
+            nameless_from: Time::NEVER,
         }
     }
 }

@@ -60,6 +60,7 @@ fn rough(seed: u64) -> Weather {
         refuse: 100_000,
         ignore: 30_000,
         send_buffer: 64,
+        ..Weather::calm(seed)
     }
 }
 
