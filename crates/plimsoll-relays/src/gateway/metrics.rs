@@ -1,8 +1,7 @@
 //! What the gateway counts, and how `/metrics` shows it.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::bus::Bus;
 use crate::metrics::{Computed, Counter, Family, Labels, Registry, counters, labels, registry};
@@ -23,50 +22,37 @@ counters! {
         unread: "unread", "Sockets closed because their clients sent and did not read the answers";
     }
     and {
-        refused: ByName<&'static str>,
-        closed: ByName<u16>,
-    }
-}
-
-/// Counters by a name that is not known before.
-#[derive(Clone, Debug, Default)]
-struct ByName<N> {
-    shown: Family<Labels, Counter>,
-    /// The same, for those in this process who ask which there are.
-    known: Arc<Mutex<BTreeMap<N, u64>>>,
-}
-
-impl<N: Ord + Clone> ByName<N> {
-    fn count(&self, name: N, labels: &Labels) {
-        self.shown.get_or_create_owned(labels).inc();
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        *known.entry(name).or_default() += 1;
-    }
-
-    fn known(&self) -> BTreeMap<N, u64> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.clone()
+        refusals: Counter,
+        refused: Family<Labels, Counter>,
+        closed: Family<Labels, Counter>,
     }
 }
 
 impl Metrics {
     pub(super) fn refused(&self, reason: &'static str) {
-        self.refused.count(reason, &labels([("reason", reason)]));
+        self.refusals.inc();
+        self.refused_for(reason).inc();
     }
 
     pub(super) fn closed(&self, code: u16) {
-        self.closed
-            .count(code, &labels([("code", &code.to_string())]));
+        self.closed_with(code).inc();
     }
 
-    /// Requests refused, by reason.
-    pub fn refusals(&self) -> BTreeMap<&'static str, u64> {
-        self.refused.known()
+    /// Requests refused for a reason.
+    pub fn refused_for(&self, reason: &str) -> Counter {
+        self.refused
+            .get_or_create_owned(&labels([("reason", reason)]))
     }
 
-    /// Sessions ended, by close code; 1006: the connection was lost without one.
-    pub fn closes(&self) -> BTreeMap<u16, u64> {
-        self.closed.known()
+    /// Sessions ended with a close code; 1006: the connection was lost without one.
+    pub fn closed_with(&self, code: u16) -> Counter {
+        let code = code.to_string();
+        self.closed.get_or_create_owned(&labels([("code", &code)]))
+    }
+
+    /// Requests refused for any reason.
+    pub fn refusals(&self) -> u64 {
+        self.refusals.get()
     }
 
     /// What `/metrics` shows. `open`: sessions that have a socket.
@@ -81,9 +67,9 @@ impl Metrics {
         registry.register("bus_up", help, read);
         self.register_counters(&mut registry);
         let help = "Requests refused, by class";
-        registry.register("refused", help, self.refused.shown.clone());
+        registry.register("refused", help, self.refused.clone());
         let help = "Sessions ended, by close code; 1006: the connection was lost without one";
-        registry.register("closed", help, self.closed.shown.clone());
+        registry.register("closed", help, self.closed.clone());
         registry
     }
 }

@@ -256,7 +256,7 @@ async fn a_gateway_that_goes_away_costs_reconnects_and_no_token() {
     assert!(of(&record, Count::Reconnects) >= 30);
     assert_eq!(of(&record, Count::keyed("sessions_reconnected")), 30);
     assert_eq!(of(&record, Count::HistoryGone), 0);
-    assert_eq!(metrics.closes().get(&1012), Some(&30));
+    assert_eq!(metrics.closed_with(1012).get(), 30);
 }
 
 /// What a run that has begun is followed by first.
@@ -540,6 +540,6 @@ async fn what_can_not_begin_fails_every_query_of_its_session() {
         "{:?}",
         record.outcomes
     );
-    let refused = foreign.stop().await.refusals();
-    assert_eq!(refused.get("token_not_genuine"), Some(&3));
+    let refused = foreign.stop().await.refused_for("token_not_genuine");
+    assert_eq!(refused.get(), 3);
 }

@@ -153,7 +153,7 @@ async fn hundreds_of_cuts_on_both_sides_lose_and_double_nothing() {
     // The gateway's side: one of the two closes all its sessions in mid-stream and is gone.
     stack.gateway.until("frames_total", 300).await;
     let metrics = stack.gateway.stop().await;
-    let closed = metrics.closes().get(&1012).copied().unwrap_or(0);
+    let closed = metrics.closed_with(1012).get();
     let mut cuts = closed;
     while let Some(reader) = readers.join_next().await {
         cuts += reader.unwrap();

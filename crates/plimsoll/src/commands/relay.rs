@@ -444,7 +444,7 @@ pub(super) fn gateway_counts(metrics: &Metrics) -> [(&'static str, u64); 5] {
     [
         ("sockets", metrics.sessions.get()),
         ("frames", metrics.frames.get()),
-        ("refused", metrics.refusals().values().sum()),
+        ("refused", metrics.refusals()),
         ("slow readers", metrics.slow.get()),
         ("gaps reported", metrics.gaps.get()),
     ]
