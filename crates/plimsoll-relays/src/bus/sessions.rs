@@ -39,6 +39,13 @@ pub struct Begun {
     pub last: u64,
 }
 
+impl Begun {
+    /// Names the run: the number of its first frame.
+    pub(crate) fn run(&self) -> u64 {
+        self.last + 1
+    }
+}
+
 /// Whether a session's run goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Run {

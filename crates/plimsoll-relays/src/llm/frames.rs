@@ -59,25 +59,11 @@ impl Finish {
     }
 }
 
-/// Where the frames of a run stand in their session.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    pub(super) epoch: u64,
-    /// The run is named by the number of its first frame.
-    pub(super) run: u64,
-}
-
-impl Place {
-    pub(super) fn of(begun: Begun) -> Place {
-        Place {
-            epoch: begun.epoch,
-            run: begun.last + 1,
-        }
-    }
-
+/// A run's frames.
+impl Begun {
     /// The run's token number `index`, counted from 0.
     pub(super) fn token(&self, text: &Text, index: usize) -> Bytes {
-        let seq = self.run + index as u64;
+        let seq = self.run() + index as u64;
         // A run that another instance began may be longer than this instance's answer.
         let content = &text.0[index % text.len()];
         let mut frame = Vec::with_capacity(112 + content.len());
@@ -85,7 +71,7 @@ impl Place {
         let _ = write!(
             frame,
             r#"{{"type":"token","content":{content},"seq":{seq},"run":{},"epoch":{},"ts":{:.6}}}"#,
-            self.run,
+            self.run(),
             self.epoch,
             now()
         );
@@ -94,10 +80,10 @@ impl Place {
 
     /// The end of a run of so many tokens.
     pub(super) fn done(&self, tokens: usize, finish: Finish) -> Bytes {
-        let seq = self.run + tokens as u64;
+        let seq = self.run() + tokens as u64;
         Bytes::from(format!(
             r#"{{"type":"done","content":"","seq":{seq},"run":{},"epoch":{},"ts":{:.6},"tokens":{tokens},"finish":"{}"}}"#,
-            self.run,
+            self.run(),
             self.epoch,
             now(),
             finish.name()
@@ -132,16 +118,16 @@ mod tests {
     #[test]
     fn frames_are_json_whatever_the_text() {
         let text = Text::new("a\"b \\ \u{1f6a2}", Some(5));
-        let place = Place { epoch: 7, run: 20 };
+        let begun = Begun { epoch: 7, last: 19 };
         for index in 0..5 {
-            let frame: Value = serde_json::from_slice(&place.token(&text, index)).unwrap();
+            let frame: Value = serde_json::from_slice(&begun.token(&text, index)).unwrap();
             assert_eq!(frame["seq"], 20 + index as u64);
             assert_eq!(
                 (frame["run"].as_u64(), frame["epoch"].as_u64()),
                 (Some(20), Some(7))
             );
         }
-        let done: Value = serde_json::from_slice(&place.done(5, Finish::Stop)).unwrap();
+        let done: Value = serde_json::from_slice(&begun.done(5, Finish::Stop)).unwrap();
         assert_eq!(
             (done["seq"].as_u64(), done["tokens"].as_u64()),
             (Some(25), Some(5))

@@ -267,7 +267,7 @@ async fn start_run(
     }
     match run::begin(&llm, session).await {
         Ok(begun) => Json(json!({
-            "run": begun.run,
+            "run": begun.run(),
             "tokens": llm.text.len(),
             "epoch": begun.epoch,
         }))

@@ -195,7 +195,6 @@ struct Pace {
     /// Of those that may go on at once, from before the first token on.
     slot: Option<OwnedSemaphorePermit>,
     begun: Option<Instant>,
-    seed: u64,
     next: usize,
     tokens: usize,
 }
@@ -207,7 +206,6 @@ impl Pace {
             halt: llm.halt.subscribe(),
             slot: None,
             begun: None,
-            seed: uuid::Uuid::new_v4().as_u64_pair().0,
             next: 0,
             tokens,
         }
@@ -232,7 +230,7 @@ impl Pace {
         }
         let begun = *self.begun.get_or_insert_with(Instant::now);
         let due = begun + llm.options.token_delay * (self.next as u32 + 1);
-        let due = jittered(due, llm.options.jitter, self.seed ^ self.next as u64);
+        let due = jittered(due, llm.options.jitter);
         tokio::select! {
             biased;
             _ = self.halt.wait_for(|halt| *halt) => return None,

@@ -14,7 +14,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Llm;
-use super::frames::{Finish, Place};
+use super::frames::Finish;
 use crate::bus::{
     BeginError, Begun, Bus, BusError, HISTORY_PAGE, Listening, Offer, Part, RENEW_EVERY, Run, Sink,
     Stamp, Way,
@@ -26,20 +26,14 @@ const END_LIMIT: Duration = Duration::from_secs(60);
 const MAX_OFFERS: usize = 100_000;
 
 /// Begins a run and lets it go on by itself.
-pub(super) async fn begin(llm: &Arc<Llm>, session: String) -> Result<Place, BeginError> {
-    let cancel = Arc::new(Cancel::default());
-    let listening = llm
-        .bus
-        .listen(&session, Way::Up, Arc::clone(&cancel) as Arc<dyn Sink>)
-        .await?;
+pub(super) async fn begin(llm: &Arc<Llm>, session: String) -> Result<Begun, BeginError> {
+    let cancel = Cancelling::listen(&llm.bus, &session).await?;
     let begun = llm.bus.begin_run(&session).await?;
-    let place = Place::of(begun);
     llm.metrics.runs.inc();
-    let running = Running::new(llm);
+    let (running, tokens) = (Running::new(llm), llm.text.len());
     let posted = Posted::new(llm, session, begun, Vec::new());
-    let tokens = llm.text.len();
-    tokio::spawn(async move { stream(running, place, posted, tokens, cancel, listening).await });
-    Ok(place)
+    tokio::spawn(stream(running, posted, tokens, cancel));
+    Ok(begun)
 }
 
 /// Takes over runs that other instances offer, until dropped. `None`: there are no others, or the
@@ -74,9 +68,7 @@ pub(super) async fn adopt_offered(llm: &Arc<Llm>) -> Option<Listening> {
 /// Carries on a run that another instance has offered, unless a third one does.
 async fn adopt(running: Running, offer: Offer) -> Result<(), BusError> {
     let llm = Arc::clone(&running.0);
-    let cancel = Arc::new(Cancel::default());
-    let sink = Arc::clone(&cancel) as Arc<dyn Sink>;
-    let listening = llm.bus.listen(&offer.session, Way::Up, sink).await?;
+    let cancel = Cancelling::listen(&llm.bus, &offer.session).await?;
     if !llm.bus.take(&offer).await? {
         return Ok(());
     }
@@ -85,18 +77,17 @@ async fn adopt(running: Running, offer: Offer) -> Result<(), BusError> {
         "carrying on a run of another instance"
     );
     let (begun, tokens) = (offer.begun, offer.tokens);
-    let place = Place::of(begun);
-    let frames = frames_of_run(&llm.bus, &offer.session, place).await;
+    let frames = frames_of_run(&llm.bus, &offer.session, begun).await;
     let posted = Posted::new(&llm, offer.session, begun, frames);
-    stream(running, place, posted, tokens, cancel, listening).await;
+    stream(running, posted, tokens, cancel).await;
     Ok(())
 }
 
 /// What the log has of a run. The run is ours by now, so that no other instance adds to it.
-async fn frames_of_run(bus: &Bus, session: &str, place: Place) -> Vec<Bytes> {
+async fn frames_of_run(bus: &Bus, session: &str, begun: Begun) -> Vec<Bytes> {
     let give_up = Instant::now() + END_LIMIT;
     let mut frames = Vec::new();
-    let mut position = place.run - 1;
+    let mut position = begun.last;
     loop {
         let page = match bus.history(session, position).await {
             Ok(page) => page,
@@ -108,8 +99,8 @@ async fn frames_of_run(bus: &Bus, session: &str, place: Place) -> Vec<Bytes> {
         };
         for frame in &page {
             let stamp = Stamp::of(frame);
-            let next = place.run + frames.len() as u64;
-            if stamp.seq == Some(next) && stamp.epoch == Some(place.epoch) {
+            let next = begun.run() + frames.len() as u64;
+            if stamp.seq == Some(next) && stamp.epoch == Some(begun.epoch) {
                 frames.push(frame.clone());
             }
         }
@@ -153,15 +144,8 @@ impl Drop for Running {
     }
 }
 
-async fn stream(
-    running: Running,
-    place: Place,
-    mut posted: Posted,
-    tokens: usize,
-    cancel: Arc<Cancel>,
-    listening: Listening,
-) {
-    let llm = &running.0;
+async fn stream(running: Running, mut posted: Posted, tokens: usize, cancel: Cancelling) {
+    let (llm, run) = (&running.0, posted.begun);
     let begun = Instant::now();
     let mut renewed = begun;
     let mut halt = llm.halt.subscribe();
@@ -171,21 +155,17 @@ async fn stream(
     while sent < tokens {
         // From the run's begin, so that lateness does not add up.
         let due = begun + llm.options.token_delay * ((sent - first) as u32 + 1);
-        let due = jittered(
-            due,
-            llm.options.jitter,
-            place.epoch ^ place.run ^ sent as u64,
-        );
+        let due = jittered(due, llm.options.jitter);
         tokio::select! {
             biased;
-            () = cancel.asked() => finish = Finish::Cancelled,
+            () = cancel.cancel.asked() => finish = Finish::Cancelled,
             _ = halt.wait_for(|halt| *halt) => finish = Finish::Error,
             () = sleep_until(due) => {}
         }
         if finish != Finish::Stop {
             break;
         }
-        posted.add(place.token(&llm.text, sent), false);
+        posted.add(run.token(&llm.text, sent), false);
         // Where that fails it is tried with the next one.
         posted.restore_if_lost().await;
         sent += 1;
@@ -199,7 +179,7 @@ async fn stream(
         llm.metrics.handed_over.inc();
         return;
     }
-    posted.add(place.done(sent, finish), true);
+    posted.add(run.done(sent, finish), true);
     let whole = posted.finish().await;
     if !whole || finish == Finish::Error {
         llm.metrics.unfinished.inc();
@@ -210,19 +190,11 @@ async fn stream(
             "the end of a run did not reach the bus"
         );
     }
-    drop(listening);
 }
 
-/// Evenly spread over ± `jitter`, by a seed (splitmix64).
-pub(super) fn jittered(due: Instant, jitter: Duration, seed: u64) -> Instant {
-    if jitter.is_zero() {
-        return due;
-    }
-    let mut z = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    let share = (z >> 11) as f64 / (1u64 << 53) as f64;
-    due.checked_sub(jitter).unwrap_or(due) + jitter.mul_f64(2.0 * share)
+/// Evenly spread over ± `jitter`.
+pub(super) fn jittered(due: Instant, jitter: Duration) -> Instant {
+    due.checked_sub(jitter).unwrap_or(due) + jitter.mul_f64(2.0 * fastrand::f64())
 }
 
 /// The frames of a run, as far as they are posted.
@@ -338,6 +310,23 @@ impl Posted {
 struct Cancel {
     asked: AtomicBool,
     wake: Notify,
+}
+
+/// Hears the client of a run.
+struct Cancelling {
+    cancel: Arc<Cancel>,
+    _listening: Listening,
+}
+
+impl Cancelling {
+    async fn listen(bus: &Bus, session: &str) -> Result<Cancelling, BusError> {
+        let cancel = Arc::<Cancel>::default();
+        let sink = Arc::clone(&cancel) as Arc<dyn Sink>;
+        Ok(Cancelling {
+            cancel,
+            _listening: bus.listen(session, Way::Up, sink).await?,
+        })
+    }
 }
 
 impl Cancel {
