@@ -7,6 +7,7 @@
 
 use plimsoll_model::Time;
 use plimsoll_protocols::relayed::Why;
+use plimsoll_wire::http2::Side;
 
 use super::super::calls::Calls;
 use super::http2::Http2;
@@ -140,7 +141,7 @@ impl Worker {
             }
             let is_http2 = state.setup.codec.is_none();
             let role = || match is_http2 {
-                true => Role::Http2(Box::new(Http2::up())),
+                true => Role::Http2(Box::new(Http2::new(Side::Client))),
                 false => Role::Up {
                     layout,
                     calls: Calls::default(),

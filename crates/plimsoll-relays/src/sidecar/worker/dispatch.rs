@@ -40,14 +40,13 @@ impl Worker {
                 let connection = self.connections.get(token);
                 let endpoint = connection.and_then(|connection| connection.endpoint);
                 if let Some((_, http2)) = http2_of(&mut self.connections, token)
-                    && let Some(up) = &mut http2.up
                     && let Some(exchange) = self.exchanges.get_mut(key)
                 {
                     exchange.up = End { token, stream: 0 };
                     exchange.endpoint = endpoint;
                     match exchange.is_bare() {
-                        true => up.bare.push_back(key),
-                        false => up.waiting.push_back(key),
+                        true => http2.bare.push_back(key),
+                        false => http2.waiting.push_back(key),
                     }
                 }
                 self.open_waiting(token, now);
@@ -82,16 +81,13 @@ impl Worker {
         };
         let most = self.routes[route].setup.route.max_in_flight();
         while let Some((transport, http2)) = http2_of(&mut self.connections, token) {
-            let Some(up) = &mut http2.up else {
-                return;
-            };
             if !http2.session.has_place() {
                 return;
             }
             let places = http2.session.places().min(most);
             let has_half = http2.session.open_streams() < places.div_ceil(2);
-            let next = match up.waiting.pop_front() {
-                None if has_half => up.bare.pop_front(),
+            let next = match http2.waiting.pop_front() {
+                None if has_half => http2.bare.pop_front(),
                 next => next,
             };
             let Some(key) = next else {
@@ -132,11 +128,8 @@ impl Worker {
         let Some((_, http2)) = http2_of(&mut self.connections, token) else {
             return;
         };
-        let Some(up) = &mut http2.up else {
-            return;
-        };
-        let mut waiting = std::mem::take(&mut up.waiting);
-        waiting.append(&mut up.bare);
+        let mut waiting = std::mem::take(&mut http2.waiting);
+        waiting.append(&mut http2.bare);
         let unseen = http2.session.keys_above(last_stream);
         self.free_lane(route, endpoint, token);
         for key in unseen {
@@ -192,7 +185,7 @@ impl Worker {
         now: Time,
     ) {
         let keys = http2.session.keys_above(0);
-        let (Some(endpoint), Some(up)) = (endpoint, http2.up) else {
+        let Some(endpoint) = endpoint else {
             for key in keys {
                 self.reset_by(token, key, ErrorCode::CANCEL, now);
             }
@@ -212,28 +205,24 @@ impl Worker {
         if lost > 0 {
             self.calls_failed(route, endpoint, lost, now);
         }
-        for key in up.waiting.into_iter().chain(up.bare) {
+        for key in http2.waiting.into_iter().chain(http2.bare) {
             self.take_elsewhere(token, key, now);
         }
     }
 
     /// A call that waits for a stream is over.
     pub(super) fn unlist(&mut self, token: u64, key: u64) {
-        if let Some((_, http2)) = http2_of(&mut self.connections, token)
-            && let Some(up) = &mut http2.up
-        {
-            up.waiting.retain(|other| *other != key);
-            up.bare.retain(|other| *other != key);
+        if let Some((_, http2)) = http2_of(&mut self.connections, token) {
+            http2.waiting.retain(|other| *other != key);
+            http2.bare.retain(|other| *other != key);
         }
     }
 
     /// A call that waits for a stream has brought more than its header fields.
     pub(super) fn promote(&mut self, token: u64, key: u64, now: Time) {
-        if let Some((_, http2)) = http2_of(&mut self.connections, token)
-            && let Some(up) = &mut http2.up
-        {
-            up.bare.retain(|other| *other != key);
-            up.waiting.push_back(key);
+        if let Some((_, http2)) = http2_of(&mut self.connections, token) {
+            http2.bare.retain(|other| *other != key);
+            http2.waiting.push_back(key);
             self.open_waiting(token, now);
         }
     }
@@ -244,20 +233,17 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(token) else {
             return true;
         };
-        let Role::Http2(http2) = &mut connection.role else {
-            return true;
-        };
-        let Some(up) = &mut http2.up else {
+        let (Role::Http2(http2), Some(endpoint)) = (&mut connection.role, connection.endpoint)
+        else {
             return true;
         };
         let state = &self.routes[connection.route];
-        let lanes = connection.endpoint.map(|at| &state.endpoints[at].lanes);
-        let is_current = || lanes.is_some_and(|lanes| lanes.contains(&Some(token)));
-        if http2.session.open_streams() == 0 && !is_current() {
+        let lanes = &state.endpoints[endpoint].lanes;
+        if http2.session.open_streams() == 0 && !lanes.contains(&Some(token)) {
             return false;
         }
         if http2.session.is_beating {
-            if now >= up.beat_until {
+            if now >= http2.beat_until {
                 let name = &state.setup.route.name;
                 tracing::warn!("route {name}: an upstream does not answer PING");
                 return false;
@@ -266,7 +252,7 @@ impl Worker {
             && now >= connection.last_active + state.setup.route.heartbeat()
         {
             http2.session.beat(&mut connection.transport.out);
-            up.beat_until = now.plus_nanos(BEAT_WAIT);
+            http2.beat_until = now.plus_nanos(BEAT_WAIT);
             self.mark(token);
         }
         true

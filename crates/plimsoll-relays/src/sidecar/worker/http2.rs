@@ -24,8 +24,14 @@ pub(super) struct Http2 {
     blocked: VecDeque<u64>,
     /// Data waits because too many bytes wait for the socket.
     choked: bool,
-    /// Of a connection upstream.
-    pub(super) up: Option<Up>,
+    /// Of a connection upstream: calls that have no stream yet, until the upstream has sent its SETTINGS, and while
+    /// it takes no more.
+    pub(super) waiting: VecDeque<u64>,
+    /// The same of calls that have brought header fields alone. They may take half of the
+    /// places, so that the others find one.
+    pub(super) bare: VecDeque<u64>,
+    /// When the answer to a PING must have come.
+    pub(super) beat_until: Time,
     /// Calls that the client has reset since the counting began anew, and when it does next.
     pub(super) resets: u32,
     pub(super) resets_until: Time,
@@ -34,37 +40,16 @@ pub(super) struct Http2 {
     pub(super) left: bool,
 }
 
-pub(super) struct Up {
-    /// Calls that have no stream yet: until the upstream has sent its SETTINGS, and while it
-    /// takes no more.
-    pub(super) waiting: VecDeque<u64>,
-    /// The same of calls that have brought header fields alone. They may take half of the
-    /// places, so that the others find one.
-    pub(super) bare: VecDeque<u64>,
-    /// When the answer to a PING must have come.
-    pub(super) beat_until: Time,
-}
-
 impl Http2 {
-    pub(super) fn down() -> Http2 {
-        Http2::new(Side::Server, None)
-    }
-
-    pub(super) fn up() -> Http2 {
-        let up = Up {
-            waiting: VecDeque::new(),
-            bare: VecDeque::new(),
-            beat_until: Time::NEVER,
-        };
-        Http2::new(Side::Client, Some(up))
-    }
-
-    fn new(side: Side, up: Option<Up>) -> Http2 {
+    /// As of [`Session::new`].
+    pub(super) fn new(side: Side) -> Http2 {
         Http2 {
             session: Session::new(side),
             blocked: VecDeque::new(),
             choked: false,
-            up,
+            waiting: VecDeque::new(),
+            bare: VecDeque::new(),
+            beat_until: Time::NEVER,
             resets: 0,
             resets_until: Time::ZERO,
             leaving: false,
@@ -74,8 +59,7 @@ impl Http2 {
 
     /// Calls that it carries, and that wait for a stream on it.
     pub(super) fn calls(&self) -> usize {
-        let waiting = (self.up.as_ref()).map_or(0, |up| up.waiting.len() + up.bare.len());
-        self.session.open_streams() + waiting
+        self.session.open_streams() + self.waiting.len() + self.bare.len()
     }
 
     /// Whether a call is under way on it, or its goodbye is.
@@ -90,7 +74,7 @@ impl Http2 {
 
     /// The upstream has not yet sent its SETTINGS.
     pub(super) fn is_ungreeted(&self) -> bool {
-        self.up.is_some() && !self.session.is_greeted()
+        self.session.side() == Side::Client && !self.session.is_greeted()
     }
 }
 

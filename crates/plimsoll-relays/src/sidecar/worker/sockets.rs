@@ -8,6 +8,7 @@ use plimsoll_model::Time;
 use plimsoll_protocols::relayed::Carriage;
 use plimsoll_protocols::serving::proxied::{Opening, OpeningError};
 use plimsoll_protocols::serving::unix;
+use plimsoll_wire::http2::Side;
 
 use super::super::count;
 use super::super::transport::{Got, Transport, tls_error};
@@ -227,7 +228,7 @@ impl Worker {
             let opening = state.setup.proxies.opening(peer).map(Box::new);
             let role = match state.setup.route.protocol.carriage {
                 Carriage::Frames { .. } => Role::Down { in_flight: 0 },
-                Carriage::Streams { .. } => Role::Http2(Box::new(Http2::down())),
+                Carriage::Streams { .. } => Role::Http2(Box::new(Http2::new(Side::Server))),
                 Carriage::Bytes => Role::Pipe { peer: u64::MAX },
             };
             let transport = Transport::new(socket, tls);
