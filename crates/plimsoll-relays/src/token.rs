@@ -6,10 +6,11 @@
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use jiff::Timestamp;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, decode, encode};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::json;
 
 /// RFC 7518 §3.2: a key of at least the hash's size.
 pub const SHORTEST_SECRET: usize = 32;
@@ -18,12 +19,6 @@ pub const SHORTEST_SECRET: usize = 32;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a secret of {0} bytes: HS256 needs at least {SHORTEST_SECRET}")]
 pub struct SecretTooShort(pub usize);
-
-#[derive(Serialize, Deserialize)]
-struct Claims {
-    session_id: String,
-    iat: u64,
-}
 
 /// The claims of a token that is known to be genuine.
 #[derive(Deserialize)]
@@ -115,13 +110,7 @@ impl Keys {
     /// # Errors
     /// When the crypto library fails.
     pub fn sign(&self, session: &str) -> Result<String, jsonwebtoken::errors::Error> {
-        let iat = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |d| d.as_secs());
-        let claims = Claims {
-            session_id: session.to_owned(),
-            iat,
-        };
+        let claims = json!({ "session_id": session, "iat": Timestamp::now().as_second() });
         let header = Header::new(Algorithm::HS256);
         encode(&header, &claims, &self.in_use().signing)
     }

@@ -1,7 +1,8 @@
 //! What a bus knows of a session, its runs and their frames, and why it may not answer.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// What went wrong on the bus.
@@ -114,9 +115,7 @@ pub(crate) fn channel(session: &str, way: Way) -> String {
 
 /// Names a log that begins now: milliseconds since 1970.
 pub(crate) fn new_epoch() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(1, |d| d.as_millis() as u64)
+    u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(1)
 }
 
 /// A frame's place in the session, as its fields give it. Frames of backends that stamp nothing

@@ -1,9 +1,9 @@
 //! The frames that go down to the client, as JSON.
 
 use std::io::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use jiff::Timestamp;
 
 use crate::bus::Begun;
 
@@ -93,9 +93,7 @@ impl Begun {
 
 /// Seconds since 1970.
 fn now() -> f64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0.0, |d| d.as_secs_f64())
+    Timestamp::now().as_duration().as_secs_f64()
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Json;
 use axum::body::Body;
@@ -17,6 +16,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use hyper::body::{Body as Streamed, Frame};
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
@@ -64,7 +64,7 @@ enum Api {
 struct Answer {
     api: Api,
     id: String,
-    created: u64,
+    created: i64,
     model: String,
     prompt_tokens: usize,
     tokens: usize,
@@ -118,9 +118,7 @@ async fn complete(llm: Arc<Llm>, api: Api, body: Body) -> Response {
             Api::Chat => format!("chatcmpl-{}", uuid::Uuid::new_v4().simple()),
             Api::Completions => format!("cmpl-{}", uuid::Uuid::new_v4().simple()),
         },
-        created: SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |d| d.as_secs()),
+        created: Timestamp::now().as_second(),
         model: asked.model,
         prompt_tokens,
         tokens: whole.min(limit),
