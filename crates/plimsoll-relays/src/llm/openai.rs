@@ -19,6 +19,7 @@ use hyper::body::{Body as Streamed, Frame};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::sync::mpsc::error::SendError;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
@@ -150,40 +151,39 @@ async fn complete(llm: Arc<Llm>, api: Api, body: Body) -> Response {
     }
 }
 
-/// Sends the events of an answer; ends early when nobody reads them any more.
-async fn stream(llm: &Arc<Llm>, answer: &Answer, sender: mpsc::Sender<Bytes>) {
+/// Sends the events of an answer.
+///
+/// # Errors
+/// When nobody reads them any more.
+async fn stream(
+    llm: &Arc<Llm>,
+    answer: &Answer,
+    sender: mpsc::Sender<Bytes>,
+) -> Result<(), SendError<Bytes>> {
     let mut pace = Pace::of(llm, answer.tokens);
     let mut first = true;
     while let Some(token) = pace.next().await {
         // The role comes with the first token, so that it is not taken for one.
         if std::mem::take(&mut first) && answer.api == Api::Chat {
             let role = json!({ "role": "assistant", "content": "" });
-            if sender.send(data(&answer.chunk(role, None))).await.is_err() {
-                return;
-            }
+            sender.send(data(&answer.chunk(role, None))).await?;
         }
         let piece = answer.piece(&token);
-        if sender.send(data(&answer.chunk(piece, None))).await.is_err() {
-            return;
-        }
+        sender.send(data(&answer.chunk(piece, None))).await?;
     }
     if !pace.is_over() {
-        return;
+        return Ok(());
     }
     let nothing = match answer.api {
         Api::Chat => json!({}),
         Api::Completions => json!(""),
     };
-    let mut last = vec![data(&answer.chunk(nothing, Some(answer.finish)))];
+    let last = answer.chunk(nothing, Some(answer.finish));
+    sender.send(data(&last)).await?;
     if answer.with_usage {
-        last.push(data(&answer.usage_chunk()));
+        sender.send(data(&answer.usage_chunk())).await?;
     }
-    last.push(Bytes::from_static(b"data: [DONE]\n\n"));
-    for event in last {
-        if sender.send(event).await.is_err() {
-            return;
-        }
-    }
+    sender.send(Bytes::from_static(b"data: [DONE]\n\n")).await
 }
 
 /// The tokens of one answer, each when it is due.
@@ -268,13 +268,11 @@ impl Answer {
     }
 
     fn chunk(&self, piece: Value, finish: Option<&str>) -> Value {
-        let mut choice = json!({ "index": 0, "logprobs": null, "finish_reason": finish });
         let key = match self.api {
             Api::Chat => "delta",
             Api::Completions => "text",
         };
-        choice[key] = piece;
-        let mut event = self.event(self.object(), &json!([choice]));
+        let mut event = self.event(self.object(), &choices(finish, key, piece));
         if self.with_usage {
             event["usage"] = Value::Null;
         }
@@ -297,21 +295,24 @@ impl Answer {
 
     /// The answer to who wants no stream.
     fn whole(&self, text: &str) -> Value {
-        let mut choice = json!({ "index": 0, "logprobs": null, "finish_reason": self.finish });
-        let object = match self.api {
+        let (object, key, said) = match self.api {
             Api::Chat => {
-                choice["message"] = json!({ "role": "assistant", "content": text });
-                "chat.completion"
+                let message = json!({ "role": "assistant", "content": text });
+                ("chat.completion", "message", message)
             }
-            Api::Completions => {
-                choice["text"] = json!(text);
-                "text_completion"
-            }
+            Api::Completions => ("text_completion", "text", json!(text)),
         };
-        let mut answer = self.event(object, &json!([choice]));
+        let mut answer = self.event(object, &choices(Some(self.finish), key, said));
         answer["usage"] = self.usage();
         answer
     }
+}
+
+/// The one choice, which says `said` at `key`.
+fn choices(finish: Option<&str>, key: &str, said: Value) -> Value {
+    let mut choice = json!({ "index": 0, "logprobs": null, "finish_reason": finish });
+    choice[key] = said;
+    json!([choice])
 }
 
 fn data(event: &Value) -> Bytes {
