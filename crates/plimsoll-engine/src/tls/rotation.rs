@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use aws_lc_rs::digest::{Context, SHA256};
 use rustls::client::ResolvesClientCert;
@@ -184,7 +184,6 @@ pub struct RotatingCheck {
     learned: Arc<Learned>,
     /// Of the CA file and the lists; without lists of the CA file twice.
     held: Kept<Held>,
-    names: Names,
     has_lists: bool,
 }
 
@@ -193,46 +192,18 @@ pub struct RotatingCheck {
 struct Held {
     check: Arc<ClientCheck>,
     mark: Mark,
-}
-
-/// The names of the CAs, and what they were next. They are lent for as long as [`RotatingCheck`] is
-/// there, so none are dropped: a CA is replaced once a year.
-#[derive(Debug, Default)]
-struct Names {
-    now: Vec<DistinguishedName>,
-    next: OnceLock<Box<Names>>,
-}
-
-impl Names {
-    fn last(&self) -> &Names {
-        let mut last = self;
-        while let Some(next) = last.next.get() {
-            last = next;
-        }
-        last
-    }
-
-    fn become_those(&self, now: &[DistinguishedName]) {
-        let last = self.last();
-        let bytes = |names: &[DistinguishedName]| -> Vec<Vec<u8>> {
-            names.iter().map(|name| name.as_ref().to_vec()).collect()
-        };
-        if bytes(&last.now) != bytes(now) {
-            // Where another thread was first, both have read the same files.
-            let _ = last.next.set(Box::new(Names {
-                now: now.to_vec(),
-                next: OnceLock::new(),
-            }));
-        }
-    }
+    /// Of the CAs. They are lent for as long as there is a check, which does not end before its server, and a CA is
+    /// replaced once a year: none are dropped.
+    names: &'static [DistinguishedName],
 }
 
 impl Held {
+    /// `before`: the names that are lent already.
     fn read(
-        file: Named<'_>,
-        lists: Option<Named<'_>>,
+        (file, lists): (Named<'_>, Option<Named<'_>>),
         provider: &Arc<CryptoProvider>,
         learned: &Arc<Learned>,
+        before: &'static [DistinguishedName],
     ) -> Result<Held, FileError> {
         let mut anchors = Anchors::read(file)?;
         if let Some(lists) = lists {
@@ -248,8 +219,17 @@ impl Held {
         let mut mark = Mark::default();
         mark.copy_from_slice(&digest.finish().as_ref()[..size_of::<Mark>()]);
         let check = ClientCheck::new(anchors, provider, Arc::clone(learned));
+        let check = check.map_err(|e| file.bad(e.to_string()))?;
+        let names = check.root_hint_subjects();
+        let bytes = AsRef::<[u8]>::as_ref;
+        let are_known = names.iter().map(bytes).eq(before.iter().map(bytes));
         Ok(Held {
-            check: Arc::new(check.map_err(|e| file.bad(e.to_string()))?),
+            names: if are_known {
+                before
+            } else {
+                names.to_vec().leak()
+            },
+            check: Arc::new(check),
             mark,
         })
     }
@@ -265,13 +245,10 @@ impl RotatingCheck {
         learned: Arc<Learned>,
     ) -> Result<RotatingCheck, FileError> {
         let files = [file, lists.unwrap_or(file)];
-        let held = Kept::read(files, || Held::read(file, lists, &provider, &learned))?;
-        let names = Names::default();
-        names.become_those(held.last().check.root_hint_subjects());
+        let read = || Held::read((file, lists), &provider, &learned, &[]);
         Ok(RotatingCheck {
+            held: Kept::read(files, read)?,
             has_lists: lists.is_some(),
-            held,
-            names,
             provider,
             learned,
         })
@@ -284,8 +261,8 @@ impl RotatingCheck {
     pub fn renew(&self) -> Result<(), FileError> {
         let [file, lists] = self.held.files();
         let lists = self.has_lists.then_some(lists);
-        let read = Held::read(file, lists, &self.provider, &self.learned)?;
-        self.names.become_those(read.check.root_hint_subjects());
+        let before = self.held.last().names;
+        let read = Held::read((file, lists), &self.provider, &self.learned, before)?;
         self.held.replace(read);
         Ok(())
     }
@@ -308,9 +285,7 @@ impl RotatingCheck {
 
 impl ClientCertVerifier for RotatingCheck {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        // What is read again is read by this.
-        self.current();
-        &self.names.last().now
+        self.current().names
     }
 
     fn verify_client_cert(
