@@ -1,6 +1,6 @@
 //! A process that outlives the one that started it, known by its id and its beginning.
 
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
@@ -105,13 +105,8 @@ impl Process {
 /// When a living process began; `None`: there is none, or it has ended and nobody has
 /// taken note yet.
 fn began(pid: i32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold blanks and parentheses; the fields after it don't.
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    if *fields.first()? == "Z" {
-        return None;
-    }
-    fields.get(19)?.parse().ok()
+    let stat = procfs::process::Process::new(pid).ok()?.stat().ok()?;
+    (stat.state != 'Z').then_some(stat.starttime)
 }
 
 #[cfg(test)]
