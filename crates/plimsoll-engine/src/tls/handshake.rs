@@ -18,14 +18,12 @@ use rustls::{
 };
 
 use super::agreed::{Agreement, noted_signature};
-use super::record::{Cipher, Key, RecordError};
+use super::record::{Cipher, HEADER, Key, RecordError};
 
 /// Bytes that may wait for the rest of a message. The library takes messages of up to 64 KiB;
 /// small records make more of them.
 pub(super) const MAX_HANDSHAKE: usize = 256 * 1024;
 const FIRST_OUTPUT: usize = 1024;
-/// Type, version, length (RFC 8446 §5.1).
-const HEADER: usize = 5;
 
 /// One end's connection as the library has it, without buffers.
 pub trait End: Sized + Deref<Target: Deref<Target = CommonState>> {

@@ -18,7 +18,7 @@ pub use error::{Failure, RecordError};
 pub use rest::{AtRest, Rekey};
 
 /// Type, version, length (RFC 8446 §5.1).
-const HEADER: usize = 5;
+pub(super) const HEADER: usize = 5;
 /// The most a record may hold of the protocol's bytes (§5.1).
 pub const MAX_PLAINTEXT: usize = 1 << 14;
 /// …and encrypted, with padding, type and tag (§5.2).
@@ -38,10 +38,10 @@ const MAX_WARNINGS: u8 = 4;
 /// Full-size records under one AES-GCM key: 2^24.5 keep the safety margin (§5.5).
 const MAX_AES_RECORDS: u64 = 1 << 24;
 
-const CHANGE_CIPHER_SPEC: u8 = 20;
-const ALERT: u8 = 21;
-const HANDSHAKE: u8 = 22;
-const APPLICATION_DATA: u8 = 23;
+pub(super) const CHANGE_CIPHER_SPEC: u8 = 20;
+pub(super) const ALERT: u8 = 21;
+pub(super) const HANDSHAKE: u8 = 22;
+pub(super) const APPLICATION_DATA: u8 = 23;
 
 pub(super) const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;

@@ -9,19 +9,17 @@ use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
 
 use super::super::handshake::End;
-use super::super::record::{Cipher, Key, MAX_PLAINTEXT, Rekey};
+use super::super::record::{
+    ALERT, APPLICATION_DATA, CHANGE_CIPHER_SPEC, Cipher, HANDSHAKE, HEADER, Key, MAX_PLAINTEXT,
+    Rekey,
+};
 use super::super::secrets::TrafficSecrets;
 use super::{Conversation, Shape, Speaker, client_text, server_text};
 
-const HEADER: usize = 5;
 /// The largest read.
 const MAX_READ: usize = 128 * 1024;
 /// The choice that stands for the largest size, and for no meddling.
 const FULL: u16 = 31;
-const CHANGE_CIPHER_SPEC: u8 = 20;
-const ALERT: u8 = 21;
-const HANDSHAKE: u8 = 22;
-const PROTECTED: u8 = 23;
 const FINISHED: u8 = 20;
 
 /// Where the shape of one direction comes from: numbers.
@@ -202,7 +200,7 @@ impl<'a> Direction<'a> {
         let mut out = Vec::new();
         let mut cut = 0;
         while let [kind, major, minor, high, low, ..] = bytes[cut..] {
-            if kind == PROTECTED && !self.has_keys() {
+            if kind == APPLICATION_DATA && !self.has_keys() {
                 break;
             }
             let end = cut + HEADER + usize::from(u16::from_be_bytes([high, low]));
@@ -215,7 +213,7 @@ impl<'a> Direction<'a> {
                         plain(HANDSHAKE, [major, minor], piece, &mut out);
                     }
                 }
-                PROTECTED => self.cut_protected(record, &mut out),
+                APPLICATION_DATA => self.cut_protected(record, &mut out),
                 _ => out.extend_from_slice(record),
             }
         }
