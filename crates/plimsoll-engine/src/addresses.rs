@@ -12,7 +12,7 @@ use plimsoll_model::{Blame, Outcome, Recorder, Time};
 
 use crate::address::{Address, Lack};
 use crate::loss::Loss;
-use crate::network::{Found, Lookup, Network, Token};
+use crate::network::{Found, Lookup, Network, Resolved, Token};
 
 /// How long an address is left out after its first failure; twice as long after the next.
 const FIRST_LEFT_OUT: Duration = Duration::from_secs(1);
@@ -81,7 +81,7 @@ impl Addresses {
     /// Where there was none, and nothing else is known that would do.
     pub(crate) fn take(
         &mut self,
-        found: io::Result<Found>,
+        found: Resolved,
         lookup: Lookup,
         until: Time,
         recorder: &mut Recorder,
@@ -290,7 +290,12 @@ mod tests {
             (Lack::Permission, Outcome::NoSocket, "does not permit"),
         ] {
             let lacking = || io::Error::other(lack);
-            let lookup = addresses.take(Err(lacking()), Lookup::Own, Time(1_000), &mut recorder);
+            let lookup = addresses.take(
+                Err(lacking().into()),
+                Lookup::Own,
+                Time(1_000),
+                &mut recorder,
+            );
             assert_eq!(lookup.unwrap_err().outcome, outcome);
             let loss = addresses.loss(1, &lacking());
             assert_eq!(loss.outcome, outcome);

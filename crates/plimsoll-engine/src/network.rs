@@ -49,6 +49,9 @@ pub struct Found {
     pub may_change: bool,
 }
 
+/// The answer to a question for a name, or why there is none: all who asked at the time have the same.
+pub type Resolved = Result<Found, Arc<io::Error>>;
+
 /// Who a name is looked up for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
@@ -112,7 +115,7 @@ pub trait Network {
     fn resolve(&mut self, target: usize, token: Token, lookup: Lookup);
 
     /// An answer to [`Network::resolve`], if one has come.
-    fn resolved(&mut self) -> Option<(Token, io::Result<Found>)>;
+    fn resolved(&mut self) -> Option<(Token, Resolved)>;
 }
 
 /// A socket that is written to like a file: what TLS takes.

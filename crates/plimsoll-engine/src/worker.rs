@@ -20,7 +20,7 @@ use crate::event_loop::issue::{Issue, Phase};
 use crate::event_loop::timers::Timers;
 use crate::heap;
 use crate::loss::Loss;
-use crate::network::{Found, Lookup, Network, Ready, Token};
+use crate::network::{Lookup, Network, Ready, Resolved, Token};
 use crate::prefetch::prefetch;
 use crate::resources::TurnMeter;
 use crate::tls::TlsClient;
@@ -253,7 +253,7 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
         (waits && connection.state == State::Open).then(|| connection.state.waiting_for())
     }
 
-    fn resolved(&mut self, control: &mut impl Control, token: Token, found: io::Result<Found>) {
+    fn resolved(&mut self, control: &mut impl Control, token: Token, found: Resolved) {
         let Some(index) = self.live(token) else {
             return;
         };

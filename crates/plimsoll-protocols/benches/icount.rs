@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use plimsoll_engine::address::Address;
 use plimsoll_engine::driver::Protocol;
-use plimsoll_engine::network::{Found, Lookup, Network, Ready, Token, Wake};
+use plimsoll_engine::network::{Found, Lookup, Network, Ready, Resolved, Token, Wake};
 use plimsoll_engine::worker::{Control, Share, StopLevel, Worker, WorkerInterval};
 use plimsoll_model::Time;
 use plimsoll_model::plan::{Arrivals, Load, Shard, Spacing, Stage};
@@ -137,7 +137,7 @@ impl Network for Memory {
         self.names.push_back(token);
     }
 
-    fn resolved(&mut self) -> Option<(Token, io::Result<Found>)> {
+    fn resolved(&mut self) -> Option<(Token, Resolved)> {
         let found = Found {
             addresses: Arc::new([Address::Tcp(([127, 0, 0, 1], 1).into())]),
             may_change: false,

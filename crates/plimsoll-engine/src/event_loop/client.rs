@@ -4,8 +4,6 @@
 //! ([`crate::script::worker`]: one user, several connections). The loop is generic over its client, so
 //! what is called here is called directly.
 
-use std::io;
-
 use plimsoll_model::schedule::Arrival;
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
@@ -13,7 +11,7 @@ use plimsoll_model::{Outcome, Time};
 use super::control::Control;
 use super::share::Share;
 use crate::loss::Loss;
-use crate::network::{Found, Ready, Token};
+use crate::network::{Ready, Resolved, Token};
 use crate::tls::TlsClient;
 
 /// What a client keeps.
@@ -82,7 +80,7 @@ pub trait Steps<W> {
     }
 
     /// An answer to a question for addresses.
-    fn resolved(&mut self, control: &mut impl Control, token: Token, found: io::Result<Found>);
+    fn resolved(&mut self, control: &mut impl Control, token: Token, found: Resolved);
 
     /// Whether the connection that is wanted for `wish` can be begun.
     fn grant(&mut self, control: &mut impl Control, wish: W, now: Time) -> Grant;

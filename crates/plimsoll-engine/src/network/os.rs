@@ -17,7 +17,7 @@ use rustix::net::{self, RecvFlags, SendFlags};
 
 use super::resolver::Resolver;
 use super::tunnels::Tunnels;
-use super::{Carried, Found, Lookup, Network, Ready, Token, Wake, low_water, tcp_info};
+use super::{Carried, Lookup, Network, Ready, Resolved, Token, Wake, low_water, tcp_info};
 use crate::address::Address;
 use crate::clock::Clock;
 use crate::poller::{Events, Interest, Poller, Waker};
@@ -233,7 +233,7 @@ impl Network for OsNetwork {
         self.resolvers[target].ask(token, lookup);
     }
 
-    fn resolved(&mut self) -> Option<(Token, io::Result<Found>)> {
+    fn resolved(&mut self) -> Option<(Token, Resolved)> {
         self.resolvers.iter_mut().find_map(Resolver::answer)
     }
 }

@@ -11,8 +11,8 @@ use std::sync::mpsc;
 
 use plimsoll_model::plan::Target;
 
-use super::{Found, Lookup, Token};
-use crate::address::{Address, Lack, look_up};
+use super::{Found, Lookup, Resolved, Token};
+use crate::address::{Address, look_up};
 use crate::poller::Waker;
 
 pub(crate) struct Resolver {
@@ -34,7 +34,7 @@ struct Name {
 
 struct Thread {
     questions: mpsc::Sender<(Token, Lookup)>,
-    answers: mpsc::Receiver<(Token, io::Result<Found>)>,
+    answers: mpsc::Receiver<(Token, Resolved)>,
 }
 
 impl Resolver {
@@ -80,7 +80,7 @@ impl Resolver {
         !self.at_once.is_empty()
     }
 
-    pub(crate) fn answer(&mut self) -> Option<(Token, io::Result<Found>)> {
+    pub(crate) fn answer(&mut self) -> Option<(Token, Resolved)> {
         if let Some(fixed) = &self.fixed {
             return self.at_once.pop().map(|token| (token, Ok(fixed.clone())));
         }
@@ -99,7 +99,6 @@ fn spawn(name: Name, waker: Waker) -> Thread {
                     Lookup::Own => find(&name),
                     Lookup::Shared => shared.get_or_insert_with(|| find(&name)).clone(),
                 };
-                let found = found.map_err(io::Error::from);
                 if answer.send((token, found)).is_err() {
                     return;
                 }
@@ -110,27 +109,8 @@ fn spawn(name: Name, waker: Waker) -> Thread {
     Thread { questions, answers }
 }
 
-/// Why there is no address: an error that can be given to several who asked.
-#[derive(Clone)]
-enum NotFound {
-    Lack(Lack),
-    Other(io::ErrorKind, String),
-}
-
-impl From<NotFound> for io::Error {
-    fn from(why: NotFound) -> io::Error {
-        match why {
-            NotFound::Lack(lack) => io::Error::other(lack),
-            NotFound::Other(kind, text) => io::Error::new(kind, text),
-        }
-    }
-}
-
-fn find(name: &Name) -> Result<Found, NotFound> {
-    let addresses = by_name(&name.host, name.port).map_err(|e| match Lack::of(&e) {
-        Some(lack) => NotFound::Lack(lack),
-        None => NotFound::Other(e.kind(), e.to_string()),
-    })?;
+fn find(name: &Name) -> Resolved {
+    let addresses = by_name(&name.host, name.port)?;
     Ok(Found {
         addresses: reachable(addresses, &name.sources).into(),
         may_change: true,

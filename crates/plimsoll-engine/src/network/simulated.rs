@@ -20,7 +20,7 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::address::Address;
 
-use super::{Found, Lookup, Network, Ready, Token, Wake};
+use super::{Found, Lookup, Network, Ready, Resolved, Token, Wake};
 
 mod weather;
 
@@ -507,10 +507,10 @@ impl<S: Server> Network for SimulatedNetwork<S> {
         self.resolving.push_back(token);
     }
 
-    fn resolved(&mut self) -> Option<(Token, io::Result<Found>)> {
+    fn resolved(&mut self) -> Option<(Token, Resolved)> {
         let token = self.resolving.pop_front()?;
         if self.now >= self.weather.nameless_from {
-            return Some((token, Err(io::Error::other("no server answers"))));
+            return Some((token, Err(io::Error::other("no server answers").into())));
         }
         let found = Found {
             addresses: self

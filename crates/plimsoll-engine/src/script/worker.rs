@@ -5,7 +5,6 @@
 //! over at the end of the run has to end its call.
 
 use std::collections::VecDeque;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ use crate::event_loop::timers::Timers;
 use crate::event_loop::{Control, EventLoop, Share};
 use crate::fault;
 use crate::loss::Loss;
-use crate::network::{Found, Lookup, Network, Ready, Token};
+use crate::network::{Lookup, Network, Ready, Resolved, Token};
 use crate::tls::TlsClient;
 
 mod links;
@@ -265,7 +264,7 @@ impl<C: Scripts, N: Network> Steps<Wanted> for ScriptWorker<C, N> {
         self.lose(control, index, loss, now);
     }
 
-    fn resolved(&mut self, control: &mut impl Control, token: Token, found: io::Result<Found>) {
+    fn resolved(&mut self, control: &mut impl Control, token: Token, found: Resolved) {
         let now = self.network.now();
         let until = now + self.share.load.resolve_interval;
         let link = Link(token.0 as u8);
