@@ -5,12 +5,11 @@
 //! bring to its end is offered to the others, one of which goes on after the log's last frame.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Deserialize;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Llm;
@@ -144,7 +143,7 @@ impl Drop for Running {
     }
 }
 
-async fn stream(running: Running, mut posted: Posted, tokens: usize, cancel: Cancelling) {
+async fn stream(running: Running, mut posted: Posted, tokens: usize, mut cancel: Cancelling) {
     let (llm, run) = (&running.0, posted.begun);
     let begun = Instant::now();
     let mut renewed = begun;
@@ -158,7 +157,7 @@ async fn stream(running: Running, mut posted: Posted, tokens: usize, cancel: Can
         let due = jittered(due, llm.options.jitter);
         tokio::select! {
             biased;
-            () = cancel.cancel.asked() => finish = Finish::Cancelled,
+            _ = cancel.asked.wait_for(|asked| *asked) => finish = Finish::Cancelled,
             _ = halt.wait_for(|halt| *halt) => finish = Finish::Error,
             () = sleep_until(due) => {}
         }
@@ -305,37 +304,25 @@ impl Posted {
     }
 }
 
-/// Whether the client has asked for the run's end.
-#[derive(Default)]
-struct Cancel {
-    asked: AtomicBool,
-    wake: Notify,
-}
-
 /// Hears the client of a run.
 struct Cancelling {
-    cancel: Arc<Cancel>,
+    /// For the run's end.
+    asked: watch::Receiver<bool>,
     _listening: Listening,
 }
 
 impl Cancelling {
     async fn listen(bus: &Bus, session: &str) -> Result<Cancelling, BusError> {
-        let cancel = Arc::<Cancel>::default();
-        let sink = Arc::clone(&cancel) as Arc<dyn Sink>;
+        let (cancel, asked) = watch::channel(false);
+        let sink = Arc::new(Cancel(cancel));
         Ok(Cancelling {
-            cancel,
+            asked,
             _listening: bus.listen(session, Way::Up, sink).await?,
         })
     }
 }
 
-impl Cancel {
-    async fn asked(&self) {
-        while !self.asked.load(Ordering::Acquire) {
-            self.wake.notified().await;
-        }
-    }
-}
+struct Cancel(watch::Sender<bool>);
 
 impl Sink for Cancel {
     fn message(&self, payload: &Bytes) {
@@ -346,8 +333,7 @@ impl Sink for Cancel {
         }
         let cancels = serde_json::from_slice::<Up<'_>>(payload).is_ok_and(|up| up.kind == "cancel");
         if cancels {
-            self.asked.store(true, Ordering::Release);
-            self.wake.notify_one();
+            self.0.send_replace(true);
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::{PushInfo, PushKind};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::address::RedisAddress;
@@ -17,26 +17,17 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Whether a connection, or that to a node of the cluster, was lost.
 #[derive(Default)]
-pub(super) struct Lost {
-    is: AtomicBool,
-    wake: Notify,
-}
+pub(super) struct Lost(watch::Sender<bool>);
 
 impl Lost {
-    fn now(&self) {
-        self.is.store(true, Ordering::Release);
-        self.wake.notify_one();
-    }
-
     pub(super) fn is(&self) -> bool {
-        self.is.load(Ordering::Acquire)
+        *self.0.borrow()
     }
 
-    /// Waits for it; one at a time.
+    /// Waits for it.
     pub(super) async fn wait(&self) -> Failure {
-        while !self.is() {
-            self.wake.notified().await;
-        }
+        // The sender is this one's own.
+        let _ = self.0.subscribe().wait_for(|lost| *lost).await;
         Failure::passing("closed by the server")
     }
 }
@@ -142,7 +133,9 @@ impl Connector {
         let (traffic, lost) = (Arc::clone(traffic), Arc::clone(lost));
         let push = move |push: PushInfo| {
             match push.kind {
-                PushKind::Disconnection => lost.now(),
+                PushKind::Disconnection => {
+                    lost.0.send_replace(true);
+                }
                 _ => traffic.pushed(push),
             }
             Ok::<(), redis::aio::SendError>(())
