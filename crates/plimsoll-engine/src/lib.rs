@@ -15,6 +15,7 @@ mod error;
 mod event_loop;
 pub mod fault;
 mod heap;
+pub mod keyed;
 pub mod layout;
 mod loss;
 mod machine;

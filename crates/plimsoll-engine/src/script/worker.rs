@@ -20,6 +20,7 @@ use crate::event_loop::issue::{Issue, Phase};
 use crate::event_loop::timers::Timers;
 use crate::event_loop::{Control, EventLoop, Share};
 use crate::fault;
+use crate::keyed::Keyed;
 use crate::loss::Loss;
 use crate::network::{Lookup, Network, Ready, Resolved, Token};
 use crate::tls::TlsClient;
@@ -39,7 +40,6 @@ const FAILURE_PAUSE: Duration = Duration::from_millis(100);
 pub type ScriptWorker<C, N> = EventLoop<ScriptUsers<C>, N>;
 
 struct Slot<C> {
-    generation: u32,
     /// Of the script, over all workers and processes.
     number: u64,
     script: C,
@@ -54,11 +54,9 @@ struct Slot<C> {
 /// What an event loop of users keeps.
 pub struct ScriptUsers<C: Scripts> {
     scripts: Arc<C>,
-    slots: Vec<Option<Slot<C::Script>>>,
-    free: Vec<u32>,
-    next_generation: u32,
-    /// By slot and generation.
-    timers: Timers<(u32, u32)>,
+    slots: Keyed<Slot<C::Script>>,
+    /// By slot.
+    timers: Timers<u64>,
     /// What was sealed in the loop's buffer, over TLS.
     plain: Vec<u8>,
     actions: Vec<Action>,
@@ -69,8 +67,7 @@ pub struct ScriptUsers<C: Scripts> {
 /// The link of a script that wants a connection.
 #[derive(Clone, Copy)]
 pub struct Wanted {
-    slot: u32,
-    generation: u32,
+    slot: u64,
     link: Link,
 }
 
@@ -82,9 +79,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         let clients = share.clients;
         let users = ScriptUsers {
             scripts,
-            slots: Vec::new(),
-            free: Vec::new(),
-            next_generation: 0,
+            slots: Keyed::default(),
             timers: Timers::new(),
             plain: Vec::new(),
             actions: Vec::new(),
@@ -100,14 +95,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
 
     fn begin_script(&mut self, control: &mut impl Control, origin: Origin, now: Time) {
         let users = &mut self.client;
-        let generation = users.next_generation;
-        users.next_generation = generation.wrapping_add(1);
-        let index = users.free.pop().unwrap_or_else(|| {
-            users.slots.push(None);
-            (users.slots.len() - 1) as u32
-        });
-        users.slots[index as usize] = Some(Slot {
-            generation,
+        let index = users.slots.insert(Slot {
             number: origin.number,
             script: users.scripts.script(origin),
             links: [None; LINKS],
@@ -124,12 +112,12 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
     fn happen(
         &mut self,
         control: &mut impl Control,
-        index: u32,
+        index: u64,
         now: Time,
         tell: &mut dyn FnMut(&mut C::Script, &mut Turn<'_>),
     ) {
         let users = &mut self.client;
-        let Some(slot) = users.slots[index as usize].as_mut() else {
+        let Some(slot) = users.slots.get_mut(index) else {
             return;
         };
         fault::point("script");
@@ -161,10 +149,9 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         {
             slot.timer = at;
             if at != Time::NEVER {
-                users.timers.push(at, (index, slot.generation));
+                users.timers.push(at, index);
             }
         }
-        let generation = slot.generation;
         for link in 0..LINKS {
             if !self.client.outs[link].is_empty() {
                 self.send(index, link);
@@ -172,11 +159,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         }
         for action in std::mem::take(&mut self.client.actions) {
             match action {
-                Action::Connect(link) => self.to_connect.push_back(Wanted {
-                    slot: index,
-                    generation,
-                    link,
-                }),
+                Action::Connect(link) => self.to_connect.push_back(Wanted { slot: index, link }),
                 Action::Close(link) => self.close(control, index, link),
             }
         }
@@ -190,7 +173,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
     fn lose_link(
         &mut self,
         control: &mut impl Control,
-        slot: u32,
+        slot: u64,
         link: Link,
         loss: &Loss,
         now: Time,
@@ -201,15 +184,11 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         });
     }
 
-    fn end_script(&mut self, control: &mut impl Control, index: u32) {
-        if self.client.slots[index as usize].is_none() {
-            return;
-        }
+    fn end_script(&mut self, control: &mut impl Control, index: u64) {
         for link in 0..LINKS as u8 {
             self.close(control, index, Link(link));
         }
-        self.client.slots[index as usize] = None;
-        self.client.free.push(index);
+        self.client.slots.remove(index);
     }
 
     /// A user's script is over: the next one follows, after a pause.
@@ -218,11 +197,6 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             let pause = if ok { think } else { think.max(FAILURE_PAUSE) };
             self.issue.client_free(pause, now);
         }
-    }
-
-    fn slot_of(&self, wanted: Wanted) -> Option<&Slot<C::Script>> {
-        let slot = self.client.slots[wanted.slot as usize].as_ref()?;
-        (slot.generation == wanted.generation).then_some(slot)
     }
 }
 
@@ -277,7 +251,7 @@ impl<C: Scripts, N: Network> Steps<Wanted> for ScriptWorker<C, N> {
             waiting.into_iter().partition(|wanted| wanted.link == link);
         self.to_connect = rest;
         for wanted in lost {
-            if self.slot_of(wanted).is_some() {
+            if self.client.slots.get(wanted.slot).is_some() {
                 self.lose_link(control, wanted.slot, link, &loss, now);
             }
         }
@@ -285,7 +259,7 @@ impl<C: Scripts, N: Network> Steps<Wanted> for ScriptWorker<C, N> {
 
     /// The addresses of a link's name are looked up where need be. Old ones will do while that is under way.
     fn grant(&mut self, control: &mut impl Control, wanted: Wanted, now: Time) -> Grant {
-        if self.slot_of(wanted).is_none() {
+        if self.client.slots.get(wanted.slot).is_none() {
             return Grant::Never;
         }
         let target = usize::from(wanted.link.0);
@@ -302,10 +276,10 @@ impl<C: Scripts, N: Network> Steps<Wanted> for ScriptWorker<C, N> {
     }
 
     fn begin_connection(&mut self, control: &mut impl Control, wanted: Wanted, now: Time) {
-        let Wanted { slot, link, .. } = wanted;
+        let Wanted { slot, link } = wanted;
         self.close(control, slot, link);
         let index = self.new_connection(OnLink { slot, link }, link.0, now);
-        if let Some(slot) = self.client.slots[slot as usize].as_mut() {
+        if let Some(slot) = self.client.slots.get_mut(slot) {
             slot.links[usize::from(link.0)] = Some(index);
             let number = slot.number;
             self.connect(control, index, number, now);
@@ -319,9 +293,8 @@ impl<C: Scripts, N: Network> Steps<Wanted> for ScriptWorker<C, N> {
     fn expire(&mut self, control: &mut impl Control, now: Time) {
         self.expire_connects(control, now);
         self.race_on(control, now);
-        while let Some((when, (index, generation))) = self.client.timers.due(now) {
-            if let Some(slot) = self.client.slots[index as usize].as_mut()
-                && slot.generation == generation
+        while let Some((when, index)) = self.client.timers.due(now) {
+            if let Some(slot) = self.client.slots.get_mut(index)
                 && slot.timer == when
             {
                 slot.timer = Time::NEVER;
@@ -357,11 +330,11 @@ impl<C: Scripts, N: Network> Steps<Wanted> for ScriptWorker<C, N> {
     }
 
     fn is_idle(&self) -> bool {
-        self.client.slots.len() == self.client.free.len()
+        self.client.slots.is_empty()
     }
 
     fn end_everything(&mut self, control: &mut impl Control, outcome: Outcome, now: Time) {
-        for index in 0..self.client.slots.len() as u32 {
+        for index in self.client.slots.keys() {
             self.happen(control, index, now, &mut |script, turn| {
                 script.abort(outcome, now, turn);
             });

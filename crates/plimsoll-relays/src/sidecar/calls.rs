@@ -3,10 +3,9 @@
 //! Ids are ours to choose: the place in the table is the low part of the id, so an answer
 //! finds its call without a search, and an id is not used again for a long time.
 
+use plimsoll_engine::keyed::Keyed;
 use plimsoll_model::Time;
 use plimsoll_protocols::relayed::Manner;
-
-use super::keyed::Keyed;
 
 /// Whom the answer goes to.
 #[derive(Clone, Copy, Debug)]
@@ -24,18 +23,6 @@ pub(super) struct Call {
 
 /// Ids have 32 bits. A route's `max_in_flight` keeps them below the highest, which is never given.
 pub(super) type Calls = Keyed<Call, 20, 12>;
-
-impl Calls {
-    /// Every call whose time is over at `now` ([`Time::NEVER`]: every call).
-    pub(super) fn take_due(&mut self, now: Time) -> Vec<Call> {
-        if self.len() == 0 {
-            return Vec::new();
-        }
-        let mut due = self.keys();
-        due.retain(|id| self.get(*id).is_some_and(|call| call.deadline <= now));
-        due.into_iter().filter_map(|id| self.remove(id)).collect()
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -63,10 +50,10 @@ mod tests {
         let c = calls.insert(call(9, 3));
         assert_ne!(c, b);
         assert!(calls.remove(b).is_none());
-        let due = calls.take_due(Time(1));
+        let due = calls.take_if(|call| call.deadline <= Time(1));
         assert_eq!((due.len(), due[0].id, calls.len()), (1, 7, 1));
         assert!(calls.remove(a).is_none());
-        let due = calls.take_due(Time::NEVER);
+        let due = calls.take_if(|_| true);
         assert_eq!((due.len(), calls.len()), (1, 0));
     }
 }

@@ -15,7 +15,6 @@ mod admin;
 mod calls;
 mod config;
 mod http2;
-mod keyed;
 mod metrics;
 mod names;
 mod setup;

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use plimsoll_engine::keyed::Keyed;
 use plimsoll_engine::poller::{Events, Interest, Poller, Waker};
 use plimsoll_engine::{Clock, defect, fault};
 use plimsoll_model::Time;
@@ -33,7 +34,6 @@ use plimsoll_protocols::serving::proxied::{HEADER_LIMIT, Opening, OpeningError};
 use super::access_log::AccessLog;
 use super::calls::Calls;
 use super::http2::Exchange;
-use super::keyed::Keyed;
 use super::metrics::{Counters, Metrics};
 use super::setup::Setup;
 use super::transport::Transport;

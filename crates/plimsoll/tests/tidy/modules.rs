@@ -48,8 +48,8 @@ struct Parsed {
 }
 
 /// What servers and relays may import of the engine: what they share with its loop.
-const BELOW_THE_LOOP: [&str; 8] = [
-    "Address", "Clock", "address", "clock", "defect", "fault", "poller", "tls",
+const BELOW_THE_LOOP: [&str; 9] = [
+    "Address", "Clock", "address", "clock", "defect", "fault", "keyed", "poller", "tls",
 ];
 
 /// Reads paths that begin with `crate`, `super` or `self`.

@@ -18,7 +18,7 @@ const MAX_READS: usize = 4;
 /// Whose a connection is.
 #[derive(Clone, Copy)]
 pub struct OnLink {
-    pub(super) slot: u32,
+    pub(super) slot: u64,
     pub(super) link: Link,
 }
 
@@ -188,16 +188,16 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
     }
 
     /// Closes the connection of a link, if it has one.
-    pub(super) fn close(&mut self, control: &mut impl Control, slot: u32, link: Link) {
+    pub(super) fn close(&mut self, control: &mut impl Control, slot: u64, link: Link) {
         let at = usize::from(link.0);
-        let links = self.client.slots[slot as usize].as_mut();
+        let links = self.client.slots.get_mut(slot);
         let Some(index) = links.and_then(|slot| slot.links[at].take()) else {
             return;
         };
         let Some(mut connection) = self.remove(index) else {
             return;
         };
-        if let Some(slot) = self.client.slots[slot as usize].as_mut() {
+        if let Some(slot) = self.client.slots.get_mut(slot) {
             slot.places[at] = connection.place;
         }
         let token = connection.token(index);
@@ -213,9 +213,9 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
     }
 
     /// Sends what a script has put out on a link.
-    pub(super) fn send(&mut self, slot: u32, link: usize) {
+    pub(super) fn send(&mut self, slot: u64, link: usize) {
         let out = &mut self.client.outs[link];
-        let slot = self.client.slots[slot as usize].as_ref();
+        let slot = self.client.slots.get(slot);
         let index = slot.and_then(|slot| slot.links[link]);
         match index.and_then(|index| self.connections[index as usize].as_mut()) {
             Some(connection) => connection.send(&mut self.network, out),

@@ -444,10 +444,10 @@ impl Worker {
         else {
             return true;
         };
-        let due = calls.take_due(now);
+        let due = calls.take_if(|call| call.deadline <= now);
         let state = &self.routes[route];
         let idle_since = connection.last_active + state.setup.route.heartbeat();
-        let is_busy = calls.len() > 0 || !due.is_empty();
+        let is_busy = !calls.is_empty() || !due.is_empty();
         let mut keep = is_busy || state.endpoints[endpoint].lanes.contains(&Some(token));
         match (*beat, &state.setup.codec) {
             (Some((_, until)), _) if now >= until => {

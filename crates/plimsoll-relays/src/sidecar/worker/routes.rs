@@ -167,7 +167,7 @@ impl Worker {
                 }
                 // Its client may be gone.
                 let has_calls =
-                    matches!(&connection.role, Role::Up { calls, .. } if calls.len() > 0);
+                    matches!(&connection.role, Role::Up { calls, .. } if !calls.is_empty());
                 if now < until && (has_calls || connection.is_busy()) {
                     left += 1;
                 } else {

@@ -107,7 +107,7 @@ impl Worker {
         }
         match connection.role {
             Role::Up { mut calls, .. } if let Some(endpoint) = endpoint => {
-                let lost = calls.take_due(Time::NEVER);
+                let lost = calls.take_if(|_| true);
                 let why = match connection.connecting {
                     true => Why::NoUpstream,
                     false => Why::Cut,

@@ -1,9 +1,9 @@
-//! A worker's connections and calls by keys that are not used twice: what comes late under the key of one
-//! that is gone finds nothing.
+//! Things of one thread by keys that are not used twice: what comes late under the key of one that is gone
+//! finds nothing. Scripts are kept so, and the connections and calls of relays.
 
 /// A place in the low `PLACE` bits of a key, and in the `GENERATION` bits above how often it was taken.
 #[derive(Debug)]
-pub(super) struct Keyed<T, const PLACE: u32 = 32, const GENERATION: u32 = 31> {
+pub struct Keyed<T, const PLACE: u32 = 32, const GENERATION: u32 = 31> {
     places: Vec<(u32, Option<T>)>,
     free: Vec<u32>,
 }
@@ -18,14 +18,15 @@ impl<T, const PLACE: u32, const GENERATION: u32> Default for Keyed<T, PLACE, GEN
 }
 
 impl<T, const PLACE: u32, const GENERATION: u32> Keyed<T, PLACE, GENERATION> {
-    pub(super) fn insert(&mut self, thing: T) -> u64 {
+    /// Takes a thing in, and returns its key.
+    pub fn insert(&mut self, thing: T) -> u64 {
         let key = self.reserve();
         self.put_back(key, thing);
         key
     }
 
     /// A key for what is [put back](Keyed::put_back) later, or its place [released](Keyed::release).
-    pub(super) fn reserve(&mut self) -> u64 {
+    pub fn reserve(&mut self) -> u64 {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push((0, None));
             (self.places.len() - 1) as u32
@@ -37,8 +38,14 @@ impl<T, const PLACE: u32, const GENERATION: u32> Keyed<T, PLACE, GENERATION> {
 
     /// How many there are.
     #[inline]
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.places.len() - self.free.len()
+    }
+
+    /// There is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     #[inline]
@@ -46,24 +53,27 @@ impl<T, const PLACE: u32, const GENERATION: u32> Keyed<T, PLACE, GENERATION> {
         (key & ((1 << PLACE) - 1)) as usize
     }
 
+    /// `None`: it is gone.
     #[inline]
-    pub(super) fn get(&self, key: u64) -> Option<&T> {
+    pub fn get(&self, key: u64) -> Option<&T> {
         match self.places.get(Self::place(key)) {
             Some((generation, slot)) if u64::from(*generation) == key >> PLACE => slot.as_ref(),
             _ => None,
         }
     }
 
+    /// As [`Keyed::get`].
     #[inline]
-    pub(super) fn get_mut(&mut self, key: u64) -> Option<&mut T> {
+    pub fn get_mut(&mut self, key: u64) -> Option<&mut T> {
         match self.places.get_mut(Self::place(key)) {
             Some((generation, slot)) if u64::from(*generation) == key >> PLACE => slot.as_mut(),
             _ => None,
         }
     }
 
+    /// Takes a thing out, whose key is then nobody's.
     #[inline]
-    pub(super) fn remove(&mut self, key: u64) -> Option<T> {
+    pub fn remove(&mut self, key: u64) -> Option<T> {
         let removed = self.lift(key)?;
         self.release(key);
         Some(removed)
@@ -72,23 +82,25 @@ impl<T, const PLACE: u32, const GENERATION: u32> Keyed<T, PLACE, GENERATION> {
     /// Takes a thing out whose key stays its own until it is [put back](Keyed::put_back) or its place
     /// [released](Keyed::release).
     #[inline]
-    pub(super) fn lift(&mut self, key: u64) -> Option<T> {
+    pub fn lift(&mut self, key: u64) -> Option<T> {
         self.get(key)?;
         self.places[Self::place(key)].1.take()
     }
 
+    /// Of a key that was reserved, or a thing that was [lifted](Keyed::lift).
     #[inline]
-    pub(super) fn put_back(&mut self, key: u64, lifted: T) {
+    pub fn put_back(&mut self, key: u64, lifted: T) {
         self.places[Self::place(key)].1 = Some(lifted);
     }
 
+    /// A key that was reserved, or whose thing was [lifted](Keyed::lift), is not used.
     #[inline]
-    pub(super) fn release(&mut self, key: u64) {
+    pub fn release(&mut self, key: u64) {
         self.free.push(Self::place(key) as u32);
     }
 
     /// Of those that there are.
-    pub(super) fn keys(&self) -> Vec<u64> {
+    pub fn keys(&self) -> Vec<u64> {
         let places = self.places.iter().enumerate();
         let taken = places.filter(|(_, (_, slot))| slot.is_some());
         taken
@@ -96,11 +108,25 @@ impl<T, const PLACE: u32, const GENERATION: u32> Keyed<T, PLACE, GENERATION> {
             .collect()
     }
 
-    pub(super) fn values(&self) -> impl Iterator<Item = &T> {
+    /// Takes those out for which `is_one` holds.
+    pub fn take_if(&mut self, is_one: impl Fn(&T) -> bool) -> Vec<T> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let mut keys = self.keys();
+        keys.retain(|key| self.get(*key).is_some_and(&is_one));
+        keys.into_iter()
+            .filter_map(|key| self.remove(key))
+            .collect()
+    }
+
+    /// Those that there are.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
         self.places.iter().filter_map(|(_, slot)| slot.as_ref())
     }
 
-    pub(super) fn into_values(self) -> impl Iterator<Item = T> {
+    /// As [`Keyed::values`].
+    pub fn into_values(self) -> impl Iterator<Item = T> {
         self.places.into_iter().filter_map(|(_, slot)| slot)
     }
 }
