@@ -8,7 +8,6 @@
 
 mod channels;
 mod embedded;
-mod offers;
 mod redis;
 mod sessions;
 
@@ -19,7 +18,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 pub use channels::{Listening, Sink};
-pub(crate) use offers::Offer;
+pub(crate) use redis::Offer;
 pub use redis::{RedisAddress, RedisOptions};
 pub use sessions::{BeginError, Begun, BusError, Part, Way};
 pub(crate) use sessions::{Run, Stamp, Standing, Stopped, channel, new_epoch};
@@ -166,48 +165,6 @@ impl Bus {
     pub(crate) fn renew(&self, session: &str) {
         if let Some(redis) = self.shared() {
             redis.renew(session);
-        }
-    }
-
-    /// Listens to what [`Bus::offer`] offers; `None`: there are no other instances.
-    ///
-    /// # Errors
-    /// When the bus can't be reached.
-    pub(crate) async fn hear_offers(
-        &self,
-        sink: Arc<dyn Sink>,
-    ) -> Result<Option<Listening>, BusError> {
-        match self {
-            Bus::Embedded(_) => Ok(None),
-            Bus::Redis(redis) => redis.hear_offers(sink).await.map(Some),
-        }
-    }
-
-    /// Offers a run of the caller's to all other backends; whether one has taken it. Nothing
-    /// may be posted of a run that was taken.
-    ///
-    /// # Errors
-    /// When the bus can't be reached.
-    pub(crate) async fn offer(
-        &self,
-        session: &str,
-        begun: Begun,
-        tokens: usize,
-    ) -> Result<bool, BusError> {
-        match self {
-            Bus::Embedded(_) => Ok(false),
-            Bus::Redis(redis) => redis.offer(session, begun, tokens).await,
-        }
-    }
-
-    /// Takes a run that was offered; `false`: another instance has it, or it is not on offer any more.
-    ///
-    /// # Errors
-    /// When the bus can't be reached.
-    pub(crate) async fn take(&self, offer: &Offer) -> Result<bool, BusError> {
-        match self {
-            Bus::Embedded(_) => Ok(false),
-            Bus::Redis(redis) => redis.take(offer).await,
         }
     }
 

@@ -20,6 +20,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 pub use address::RedisAddress;
+pub(crate) use offers::Offer;
 
 use super::{
     BeginError, Begun, BusError, HISTORY_PAGE, Listening, Part, Run, Sink, Stamp, Standing,

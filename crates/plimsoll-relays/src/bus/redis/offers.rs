@@ -1,15 +1,18 @@
-//! Handing runs over: the lock of a run on offer holds the offer's name, and the instance that replaces it
-//! has the run.
+//! Runs that one backend offers to the others, because it stops before they have ended.
+//!
+//! The lock of a run on offer holds the offer's name, and the instance that replaces it has the
+//! run. Instances that can be offered anything share a Redis: inside one process there are none.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::{Cmd, cmd};
+use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
 use super::{LEASE_SECONDS, Redis};
 use crate::bus::channels::{Listening, Sink};
-use crate::bus::{Begun, BusError, Offer};
+use crate::bus::{Begun, Bus, BusError};
 
 const CHANNEL: &str = "sessions:offers";
 /// Others take what they are offered by then.
@@ -20,33 +23,62 @@ const TAKE: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
     redis.call('SET', KEYS[1], '1', 'EX', ARGV[2]) \
     return 1";
 
-impl Redis {
-    pub(in crate::bus) async fn hear_offers(
+/// A run that another instance is to carry on after the last frame that its log has.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Offer {
+    /// Whose run it is.
+    pub(crate) session: String,
+    /// Of its answer, in all.
+    pub(crate) tokens: usize,
+    /// As the run was begun.
+    #[serde(flatten)]
+    pub(crate) begun: Begun,
+    /// What its lock holds until it is taken.
+    name: String,
+}
+
+impl Bus {
+    /// Listens to what [`Bus::offer`] offers; `None`: there are no other instances.
+    ///
+    /// # Errors
+    /// When the bus can't be reached.
+    pub(crate) async fn hear_offers(
         &self,
         sink: Arc<dyn Sink>,
-    ) -> Result<Listening, BusError> {
-        self.listen(CHANNEL, sink).await
+    ) -> Result<Option<Listening>, BusError> {
+        match self.shared() {
+            None => Ok(None),
+            Some(redis) => redis.listen(CHANNEL, sink).await.map(Some),
+        }
     }
 
-    pub(in crate::bus) async fn offer(
+    /// Offers a run of the caller's to all other backends; whether one has taken it. Nothing
+    /// may be posted of a run that was taken.
+    ///
+    /// # Errors
+    /// When the bus can't be reached.
+    pub(crate) async fn offer(
         &self,
         session: &str,
         begun: Begun,
         tokens: usize,
     ) -> Result<bool, BusError> {
-        let (lock, offer) = (
-            self.name(session, "run"),
-            Offer::new(session, begun, tokens),
-        );
-        let Ok(text) = serde_json::to_vec(&offer) else {
+        let offer = Offer {
+            session: session.to_owned(),
+            tokens,
+            begun,
+            name: format!("offer {}", uuid::Uuid::new_v4()),
+        };
+        let (Some(redis), Ok(text)) = (self.shared(), serde_json::to_vec(&offer)) else {
             return Ok(false);
         };
-        self.ask::<()>(session, [Cmd::set_ex(&lock, &offer.name, LEASE_SECONDS)])
-            .await?;
-        if self.publish(CHANNEL, &text).await? > 0 {
+        let lock = redis.name(session, "run");
+        let hold = Cmd::set_ex(&lock, &offer.name, LEASE_SECONDS);
+        redis.ask::<()>(session, [hold]).await?;
+        if redis.publish(CHANNEL, &text).await? > 0 {
             let limit = Instant::now() + TAKEN_LIMIT;
             while Instant::now() < limit {
-                let (held,): (Option<String>,) = self.ask(session, [Cmd::get(&lock)]).await?;
+                let (held,): (Option<String>,) = redis.ask(session, [Cmd::get(&lock)]).await?;
                 if held.as_ref() != Some(&offer.name) {
                     return Ok(true);
                 }
@@ -54,15 +86,28 @@ impl Redis {
             }
         }
         // Ours again, unless it was taken just now.
-        Ok(!self.take(&offer).await?)
+        Ok(!redis.take(&offer).await?)
     }
 
-    pub(in crate::bus) async fn take(&self, offer: &Offer) -> Result<bool, BusError> {
-        let lock = self.name(&offer.session, "run");
+    /// Takes a run that was offered; `false`: another instance has it, or it is not on offer any
+    /// more.
+    ///
+    /// # Errors
+    /// When the bus can't be reached.
+    pub(crate) async fn take(&self, offer: &Offer) -> Result<bool, BusError> {
+        match self.shared() {
+            None => Ok(false),
+            Some(redis) => redis.take(offer).await,
+        }
+    }
+}
+
+impl Redis {
+    async fn take(&self, offer: &Offer) -> Result<bool, BusError> {
         let take = cmd("EVAL")
             .arg(TAKE)
             .arg(1)
-            .arg(lock)
+            .arg(self.name(&offer.session, "run"))
             .arg(&offer.name)
             .arg(LEASE_SECONDS)
             .take();
