@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::channels::Channels;
 use super::{
-    BeginError, Begun, HISTORY_PAGE, Listening, Part, Sink, Stamp, Standing, Stopped, Way, channel,
+    BeginError, HISTORY_PAGE, Listening, Part, Reached, Sink, Stamp, Standing, Way, channel,
 };
 
 /// How long the log of a closed session stays.
@@ -34,7 +34,7 @@ struct Session {
     expires: Instant,
     running: bool,
     log: Vec<Bytes>,
-    stopped: Option<Stopped>,
+    stopped: Option<Reached>,
 }
 
 impl Embedded {
@@ -75,7 +75,7 @@ impl Embedded {
         );
     }
 
-    pub(super) fn begin_run(&self, session: &str) -> Result<Begun, BeginError> {
+    pub(super) fn begin_run(&self, session: &str) -> Result<Reached, BeginError> {
         let now = Instant::now();
         let mut sessions = self.lock();
         let session = sessions
@@ -87,7 +87,7 @@ impl Embedded {
             return Err(BeginError::Busy);
         }
         let last = session.log.last().and_then(|frame| Stamp::of(frame).seq);
-        Ok(Begun {
+        Ok(Reached {
             epoch: session.epoch,
             last: last.unwrap_or(0),
         })
@@ -136,9 +136,9 @@ impl Embedded {
         }
     }
 
-    pub(super) fn note_stopped(&self, session: &str, at: Stopped) {
+    pub(super) fn note_stopped(&self, session: &str, at: Reached) {
         if let Some(session) = self.lock().map.get_mut(session) {
-            let goes_back = |old: &Stopped| old.epoch == at.epoch && old.seq > at.seq;
+            let goes_back = |old: &Reached| old.epoch == at.epoch && old.last > at.last;
             session.stopped = session.stopped.filter(goes_back).or(Some(at));
         }
     }

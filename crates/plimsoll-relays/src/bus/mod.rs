@@ -20,8 +20,8 @@ use bytes::Bytes;
 pub use channels::{Listening, Sink};
 pub(crate) use redis::Offer;
 pub use redis::{RedisAddress, RedisOptions};
-pub use sessions::{BeginError, Begun, BusError, Part, Way};
-pub(crate) use sessions::{Run, Stamp, Standing, Stopped, channel, new_epoch};
+pub use sessions::{BeginError, BusError, Part, Reached, Way};
+pub(crate) use sessions::{Run, Stamp, Standing, channel, new_epoch};
 
 use embedded::Embedded;
 use redis::Redis;
@@ -105,7 +105,7 @@ impl Bus {
     pub(crate) async fn restore(
         &self,
         session: &str,
-        begun: Begun,
+        begun: Reached,
         run: Run,
     ) -> Result<(), BusError> {
         match self {
@@ -133,7 +133,7 @@ impl Bus {
     ///
     /// # Errors
     /// See [`BeginError`].
-    pub async fn begin_run(&self, session: &str) -> Result<Begun, BeginError> {
+    pub async fn begin_run(&self, session: &str) -> Result<Reached, BeginError> {
         match self {
             Bus::Embedded(bus) => bus.begin_run(session),
             Bus::Redis(redis) => redis.begin_run(session).await,
@@ -236,7 +236,7 @@ impl Bus {
     ///
     /// # Errors
     /// When the bus can't be reached.
-    pub(crate) async fn note_stopped(&self, session: &str, at: Stopped) -> Result<(), BusError> {
+    pub(crate) async fn note_stopped(&self, session: &str, at: Reached) -> Result<(), BusError> {
         match self {
             Bus::Embedded(bus) => {
                 bus.note_stopped(session, at);

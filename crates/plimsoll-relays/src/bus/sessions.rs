@@ -31,17 +31,17 @@ pub enum BeginError {
     Bus(#[from] BusError),
 }
 
-/// A run that has begun.
+/// How far a session has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Begun {
-    /// Names the log that the sequence numbers belong to.
+pub struct Reached {
+    /// Names the log that the sequence numbers belong to; 0: of a backend that names none.
     pub epoch: u64,
-    /// The number of the session's last frame; 0: none yet.
+    /// The number of the last frame; 0: none yet.
     pub last: u64,
 }
 
-impl Begun {
-    /// Names the run: the number of its first frame.
+impl Reached {
+    /// Names the run that goes on from there: the number of its first frame.
     pub(crate) fn run(&self) -> u64 {
         self.last + 1
     }
@@ -67,16 +67,7 @@ pub(crate) struct Standing {
     pub(crate) gone: bool,
     /// The last frame that was sent to a socket of the session; `None`: no socket of its has
     /// ended yet, or none had a frame.
-    pub(crate) stopped: Option<Stopped>,
-}
-
-/// Where a session's socket stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stopped {
-    /// 0: of a backend that names none.
-    pub(crate) epoch: u64,
-    /// Its number in the log.
-    pub(crate) seq: u64,
+    pub(crate) stopped: Option<Reached>,
 }
 
 /// Which frame of a run it is.

@@ -20,7 +20,7 @@ async fn a_log_keeps_what_was_posted_and_listeners_hear_it_once() {
     assert!(matches!(bus.begin_run("s").await, Err(BeginError::Unknown)));
     bus.create("s", 77).await.unwrap();
     let begun = bus.begin_run("s").await.unwrap();
-    assert_eq!(begun, Begun { epoch: 77, last: 0 });
+    assert_eq!(begun, Reached { epoch: 77, last: 0 });
     assert!(matches!(bus.begin_run("s").await, Err(BeginError::Busy)));
 
     let heard = Arc::new(Heard::default());

@@ -39,16 +39,12 @@ impl Delivery {
             _ => {}
         }
         match self.last {
-            None => {
-                self.last = Some(seq);
-                Verdict::Send
-            }
-            Some(last) if seq == last + 1 => {
-                self.last = Some(seq);
-                Verdict::Send
-            }
             Some(last) if seq <= last => Verdict::Drop,
-            Some(_) => Verdict::ReadLog,
+            Some(last) if seq > last + 1 => Verdict::ReadLog,
+            _ => {
+                self.last = Some(seq);
+                Verdict::Send
+            }
         }
     }
 

@@ -208,7 +208,7 @@ impl Gateway {
             return Answer::json(503, r#"{"status":"the bus is not reachable"}"#);
         }
         let open = self.open.load(Ordering::Acquire);
-        Answer::json(200, &format!(r#"{{"status":"healthy","sessions":{open}}}"#))
+        Answer::json(200, format!(r#"{{"status":"healthy","sessions":{open}}}"#))
     }
 }
 

@@ -38,23 +38,21 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    pub(super) fn json(status: u16, body: &str) -> Answer {
+    pub(super) fn json(status: u16, body: impl Into<String>) -> Answer {
         Answer {
             status,
             reason: "",
             kind: "application/json",
             extra: &[],
-            body: body.to_owned(),
+            body: body.into(),
         }
     }
 
     pub(super) fn metrics(body: String) -> Answer {
+        let kind = CONTENT_TYPE;
         Answer {
-            status: 200,
-            reason: "",
-            kind: CONTENT_TYPE,
-            extra: &[],
-            body,
+            kind,
+            ..Answer::json(200, body)
         }
     }
 
@@ -65,12 +63,11 @@ impl Answer {
             503 => &[("Retry-After", "1")],
             _ => &[],
         };
+        let body = serde_json::json!({ "error": explanation }).to_string();
         Answer {
-            status,
             reason,
-            kind: "application/json",
             extra,
-            body: serde_json::json!({ "error": explanation }).to_string(),
+            ..Answer::json(status, body)
         }
     }
 

@@ -33,7 +33,7 @@ use super::request::{Answer, Request};
 use super::stream::{READ_AT_ONCE, READ_BUFFER, Stream, farewell, poll_read, send};
 use super::{GOODBYE_LIMIT, Gateway, HAND_OVER_LIMIT};
 use crate::asker::Asker;
-use crate::bus::{BusError, Listening, Stamp, Standing, Stopped, Way};
+use crate::bus::{BusError, Listening, Reached, Stamp, Standing, Way};
 
 /// An answer is at most so many times as long as what it answers: seven bytes of a message
 /// that is no JSON bring an error frame.
@@ -119,8 +119,8 @@ pub(super) async fn admit(
 /// the session was sent, or at the session's beginning. What the log has lost is not waited for.
 fn place_of_a_new_socket(standing: &Standing) -> Delivery {
     let (newest, stopped) = (standing.newest, standing.stopped);
-    let is_of_log = |at: &Stopped| newest.epoch.is_none_or(|epoch| epoch == at.epoch);
-    let stopped = stopped.filter(is_of_log).map_or(0, |at| at.seq);
+    let is_of_log = |at: &Reached| newest.epoch.is_none_or(|epoch| epoch == at.epoch);
+    let stopped = stopped.filter(is_of_log).map_or(0, |at| at.last);
     Delivery {
         last: if standing.gone {
             newest.seq
@@ -156,7 +156,7 @@ struct Socket {
     /// The same, as far as the frames were handed to the system.
     written_up_to: Delivery,
     /// Of that, what the bus knows.
-    noted: Option<Stopped>,
+    noted: Option<Reached>,
     /// The log was lost: what comes first is the beginning.
     joins_late: bool,
     /// The client did not name its place, and was sent nothing yet.
@@ -307,11 +307,11 @@ impl Socket {
 
     /// Lets the bus know how far this socket has come.
     async fn note_stopped(&mut self) {
-        let Some(seq) = self.written_up_to.last.filter(|seq| *seq > 0) else {
+        let Some(last) = self.written_up_to.last.filter(|last| *last > 0) else {
             return;
         };
         let epoch = self.written_up_to.epoch.unwrap_or(0);
-        let at = Stopped { epoch, seq };
+        let at = Reached { epoch, last };
         if self.noted == Some(at) {
             return;
         }

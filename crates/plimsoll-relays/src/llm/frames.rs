@@ -5,7 +5,7 @@ use std::io::Write;
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use crate::bus::Begun;
+use crate::bus::Reached;
 
 /// The answer's tokens, each already a JSON string.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl Finish {
 }
 
 /// A run's frames.
-impl Begun {
+impl Reached {
     /// The run's token number `index`, counted from 0.
     pub(super) fn token(&self, text: &Text, index: usize) -> Bytes {
         let seq = self.run() + index as u64;
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn frames_are_json_whatever_the_text() {
         let text = Text::new("a\"b \\ \u{1f6a2}", Some(5));
-        let begun = Begun { epoch: 7, last: 19 };
+        let begun = Reached { epoch: 7, last: 19 };
         for index in 0..5 {
             let frame: Value = serde_json::from_slice(&begun.token(&text, index)).unwrap();
             assert_eq!(frame["seq"], 20 + index as u64);

@@ -15,8 +15,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::Llm;
 use super::frames::Finish;
 use crate::bus::{
-    BeginError, Begun, Bus, BusError, HISTORY_PAGE, Listening, Offer, Part, RENEW_EVERY, Run, Sink,
-    Stamp, Way,
+    BeginError, Bus, BusError, HISTORY_PAGE, Listening, Offer, Part, RENEW_EVERY, Reached, Run,
+    Sink, Stamp, Way,
 };
 
 /// How long the end of a run is tried to be brought to a bus that is away.
@@ -25,7 +25,7 @@ const END_LIMIT: Duration = Duration::from_secs(60);
 const MAX_OFFERS: usize = 100_000;
 
 /// Begins a run and lets it go on by itself.
-pub(super) async fn begin(llm: &Arc<Llm>, session: String) -> Result<Begun, BeginError> {
+pub(super) async fn begin(llm: &Arc<Llm>, session: String) -> Result<Reached, BeginError> {
     let cancel = Cancelling::listen(&llm.bus, &session).await?;
     let begun = llm.bus.begin_run(&session).await?;
     llm.metrics.runs.inc();
@@ -83,7 +83,7 @@ async fn adopt(running: Running, offer: Offer) -> Result<(), BusError> {
 }
 
 /// What the log has of a run. The run is ours by now, so that no other instance adds to it.
-async fn frames_of_run(bus: &Bus, session: &str, begun: Begun) -> Vec<Bytes> {
+async fn frames_of_run(bus: &Bus, session: &str, begun: Reached) -> Vec<Bytes> {
     let give_up = Instant::now() + END_LIMIT;
     let mut frames = Vec::new();
     let mut position = begun.last;
@@ -201,7 +201,7 @@ struct Posted {
     bus: Bus,
     session: String,
     frames: Vec<Bytes>,
-    begun: Begun,
+    begun: Reached,
     /// The last frame is the run's last.
     ended: bool,
     generation: u64,
@@ -209,7 +209,7 @@ struct Posted {
 }
 
 impl Posted {
-    fn new(llm: &Llm, session: String, begun: Begun, frames: Vec<Bytes>) -> Posted {
+    fn new(llm: &Llm, session: String, begun: Reached, frames: Vec<Bytes>) -> Posted {
         Posted {
             bus: llm.bus.clone(),
             session,

@@ -23,8 +23,7 @@ pub use address::RedisAddress;
 pub(crate) use offers::Offer;
 
 use super::{
-    BeginError, Begun, BusError, HISTORY_PAGE, Listening, Part, Run, Sink, Stamp, Standing,
-    Stopped, Way,
+    BeginError, BusError, HISTORY_PAGE, Listening, Part, Reached, Run, Sink, Stamp, Standing, Way,
 };
 use commands::Commands;
 use connection::{Failure, words_of};
@@ -246,7 +245,7 @@ impl Redis {
     pub(super) async fn restore(
         &self,
         session: &str,
-        begun: Begun,
+        begun: Reached,
         run: Run,
     ) -> Result<(), BusError> {
         let known = format!("{} {}", begun.epoch, begun.last);
@@ -262,7 +261,7 @@ impl Redis {
         expiring(&lock, 1, LEASE_SECONDS).arg("NX").take()
     }
 
-    pub(super) async fn begin_run(&self, session: &str) -> Result<Begun, BeginError> {
+    pub(super) async fn begin_run(&self, session: &str) -> Result<Reached, BeginError> {
         let begun = self.try_to_begin(session).await;
         if !matches!(begun, Err(BeginError::Unknown)) {
             return begun;
@@ -276,7 +275,7 @@ impl Redis {
         begun
     }
 
-    async fn try_to_begin(&self, session: &str) -> Result<Begun, BeginError> {
+    async fn try_to_begin(&self, session: &str) -> Result<Reached, BeginError> {
         let up = self.channel(session, Way::Up);
         let (epoch, log) = (self.name(session, "epoch"), self.name(session, "log"));
         let stopped = self.name(session, "stopped");
@@ -293,7 +292,7 @@ impl Redis {
                 ],
             )
             .await?;
-        let Some(known) = known.and_then(as_begun) else {
+        let Some(known) = known.and_then(reached) else {
             let unlock = Cmd::del(self.name(session, "run"));
             self.ask::<()>(session, [unlock]).await?;
             return Err(BeginError::Unknown);
@@ -309,7 +308,7 @@ impl Redis {
             self.renew(session);
         }
         let last = newest.and_then(|frame| Stamp::of(&frame).seq).unwrap_or(0);
-        Ok(Begun {
+        Ok(Reached {
             epoch: known.epoch,
             last: last.max(known.last),
         })
@@ -405,13 +404,13 @@ impl Redis {
         Ok(frames.into_iter().map(Bytes::from).collect())
     }
 
-    pub(super) async fn note_stopped(&self, session: &str, at: Stopped) -> Result<(), BusError> {
+    pub(super) async fn note_stopped(&self, session: &str, at: Reached) -> Result<(), BusError> {
         let note = cmd("EVAL")
             .arg(NOTE_STOPPED)
             .arg(1)
             .arg(self.name(session, "stopped"))
             .arg(at.epoch)
-            .arg(at.seq)
+            .arg(at.last)
             .arg(self.ttl_seconds)
             .take();
         self.ask(session, [note]).await
@@ -425,7 +424,7 @@ impl Redis {
         ];
         type Found = (Option<Vec<u8>>, Option<String>, Option<String>);
         let (frame, known, stopped): Found = self.ask(session, commands).await?;
-        let known = known.and_then(as_begun);
+        let known = known.and_then(reached);
         let newest = match (&frame, known) {
             (Some(frame), _) => Stamp::of(frame),
             // The log was lost, and what was in it is known from who restored the session.
@@ -439,10 +438,7 @@ impl Redis {
             open: known.is_some(),
             newest,
             gone: frame.is_none() && newest.seq.is_some(),
-            stopped: stopped.and_then(as_begun).map(|at| Stopped {
-                epoch: at.epoch,
-                seq: at.last,
-            }),
+            stopped: stopped.and_then(reached),
         })
     }
 }
@@ -465,10 +461,10 @@ fn expiring(key: &str, value: impl ToRedisArgs, seconds: impl ToRedisArgs) -> Cm
     set
 }
 
-/// What the epoch's key holds: `EPOCH`, or `EPOCH LAST` where it was restored.
-fn as_begun(text: String) -> Option<Begun> {
+/// What a key holds: `EPOCH`, or `EPOCH LAST`; the epoch's has both where it was restored.
+fn reached(text: String) -> Option<Reached> {
     let (epoch, last) = text.split_once(' ').unwrap_or((&text, "0"));
-    Some(Begun {
+    Some(Reached {
         epoch: epoch.parse().ok()?,
         last: last.parse().ok()?,
     })

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{LEASE_SECONDS, Redis};
 use crate::bus::channels::{Listening, Sink};
-use crate::bus::{Begun, Bus, BusError};
+use crate::bus::{Bus, BusError, Reached};
 
 const CHANNEL: &str = "sessions:offers";
 /// Others take what they are offered by then.
@@ -32,7 +32,7 @@ pub(crate) struct Offer {
     pub(crate) tokens: usize,
     /// As the run was begun.
     #[serde(flatten)]
-    pub(crate) begun: Begun,
+    pub(crate) begun: Reached,
     /// What its lock holds until it is taken.
     name: String,
 }
@@ -60,7 +60,7 @@ impl Bus {
     pub(crate) async fn offer(
         &self,
         session: &str,
-        begun: Begun,
+        begun: Reached,
         tokens: usize,
     ) -> Result<bool, BusError> {
         let offer = Offer {

@@ -8,7 +8,7 @@ use plimsoll_wire::websocket::code;
 use tokio::time::{Instant, Sleep};
 
 use super::Socket;
-use crate::bus::{Begun, Bus, HISTORY_PAGE, Run, Stamp, new_epoch};
+use crate::bus::{Bus, HISTORY_PAGE, Reached, Run, Stamp, new_epoch};
 
 /// A log that could not be read is tried again after this.
 const LOG_RETRY: Duration = Duration::from_millis(500);
@@ -76,11 +76,11 @@ impl Socket {
             return;
         }
         let begun = match (self.delivery.epoch, self.missed) {
-            (Some(epoch), false) => Begun {
+            (Some(epoch), false) => Reached {
                 epoch,
                 last: self.delivery.last.unwrap_or(0),
             },
-            _ => Begun {
+            _ => Reached {
                 epoch: new_epoch(),
                 last: 0,
             },
