@@ -3,8 +3,8 @@
 //! PEM and DER are read. What is sealed with a passphrase is not: the error names the form and the
 //! command that turns it into one that is. Both ends of every TLS connection read their files here.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::fmt::Display;
+use std::path::Path;
 use std::sync::Arc;
 
 use plimsoll_model::input;
@@ -17,42 +17,10 @@ use super::der::{SEQUENCE, element, take};
 use super::validity::not_after;
 use super::version_1::{self, is_version_1};
 
-/// Why a file is of no use.
+/// Why a file is of no use: what it is to a person, where it is, and what is wrong with it.
 #[derive(Debug, thiserror::Error)]
-pub enum FileError {
-    /// It could not be read.
-    #[error("{what} {}: {source}", path.display())]
-    Read {
-        /// What the file is to a person.
-        what: &'static str,
-        /// Where it is.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// It does not hold what it should.
-    #[error("{what} {}: {problem}", path.display())]
-    Content {
-        /// What the file is to a person.
-        what: &'static str,
-        /// Where it is.
-        path: PathBuf,
-        /// What was found, and what would be right.
-        problem: String,
-    },
-    /// Certificate and key do not belong together.
-    #[error("{what} {} and key {}: {problem}", cert.display(), key.display())]
-    Identity {
-        /// What the certificate is to a person.
-        what: &'static str,
-        /// Where it is.
-        cert: PathBuf,
-        /// Where its key is.
-        key: PathBuf,
-        /// How they differ.
-        problem: String,
-    },
-}
+#[error("{0}")]
+pub struct FileError(String);
 
 /// A file, and what it is to a person: `("client key", path)`.
 #[derive(Clone, Copy, Debug)]
@@ -60,22 +28,13 @@ pub struct Named<'a>(pub &'static str, pub &'a Path);
 
 impl Named<'_> {
     fn read(self) -> Result<Vec<u8>, FileError> {
-        let Named(what, path) = self;
-        input::read(path).map_err(|source| FileError::Read {
-            what,
-            path: path.to_owned(),
-            source,
-        })
+        input::read(self.1).map_err(|e| self.bad(e))
     }
 
     /// The error that says `problem` of it.
-    pub fn bad(self, problem: impl Into<String>) -> FileError {
+    pub fn bad(self, problem: impl Display) -> FileError {
         let Named(what, path) = self;
-        FileError::Content {
-            what,
-            path: path.to_owned(),
-            problem: problem.into(),
-        }
+        FileError(format!("{what} {}: {problem}", path.display()))
     }
 
     /// `openssl …` from this file to one beside it, named by `extension`; `{in}` and `{out}`
@@ -221,16 +180,15 @@ pub fn identity(
         true => version_1::certified(chain, private, provider),
         false => CertifiedKey::from_der(chain, private, provider),
     };
-    certified.map(Arc::new).map_err(|e| FileError::Identity {
-        what: cert.0,
-        cert: cert.1.to_owned(),
-        key: key.1.to_owned(),
-        problem: match e {
+    certified.map(Arc::new).map_err(|e| {
+        let Named(what, path) = cert;
+        let files = format!("{what} {} and key {}", path.display(), key.1.display());
+        FileError(match e {
             rustls::Error::InconsistentKeys(_) => {
-                "the key does not belong to the certificate".to_owned()
+                format!("{files}: the key does not belong to the certificate")
             }
-            other => other.to_string(),
-        },
+            other => format!("{files}: {other}"),
+        })
     })
 }
 
@@ -264,6 +222,7 @@ fn contains(content: &[u8], part: &[u8]) -> bool {
 mod tests {
     use super::*;
     use std::fs;
+    use std::path::PathBuf;
     use std::process::Command;
 
     use tempfile::TempDir;

@@ -24,11 +24,7 @@ impl KeyLogFile {
             .create(true)
             .mode(0o600)
             .open(file.1);
-        let opened = opened.map_err(|source| FileError::Read {
-            what: file.0,
-            path: file.1.to_owned(),
-            source,
-        })?;
+        let opened = opened.map_err(|e| file.bad(e))?;
         Ok(KeyLogFile(Mutex::new(opened)))
     }
 }

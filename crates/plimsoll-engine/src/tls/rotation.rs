@@ -219,7 +219,7 @@ impl Held {
         let mut mark = Mark::default();
         mark.copy_from_slice(&digest.finish().as_ref()[..size_of::<Mark>()]);
         let check = ClientCheck::new(anchors, provider, Arc::clone(learned));
-        let check = check.map_err(|e| file.bad(e.to_string()))?;
+        let check = check.map_err(|e| file.bad(e))?;
         let names = check.root_hint_subjects();
         let bytes = AsRef::<[u8]>::as_ref;
         let are_known = names.iter().map(bytes).eq(before.iter().map(bytes));

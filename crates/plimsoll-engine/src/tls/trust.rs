@@ -102,7 +102,7 @@ impl Anchors {
                 .add(certificate.clone())
                 .map_err(|e| file.bad(format!("not a usable CA certificate: {e}")))?;
         }
-        Anchors::of(roots, given).map_err(|e| file.bad(e.to_string()))
+        Anchors::of(roots, given).map_err(|e| file.bad(e))
     }
 
     /// Without lists.

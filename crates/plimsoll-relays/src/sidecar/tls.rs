@@ -202,7 +202,7 @@ fn server(files: &TlsFiles, alpn: Alpn) -> Result<Made, TlsSetupError> {
     let learned = Arc::<Learned>::default();
     let ca = Named("CA", &files.ca);
     let check = ClientCheck::new(Anchors::read(ca)?, &provider, Arc::clone(&learned))
-        .map_err(|e| ca.bad(e.to_string()))?;
+        .map_err(|e| ca.bad(e))?;
     let (shown, not_after) = shown(&files.cert, &files.key, &provider)?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?

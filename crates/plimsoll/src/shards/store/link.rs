@@ -369,7 +369,7 @@ fn client(set: &CertificateSet) -> Result<Arc<ClientConfig>, FileError> {
     )?;
     let config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(|e| Named("CA of the rendezvous", &set.ca_cert).bad(e.to_string()))?
+        .map_err(|e| Named("CA of the rendezvous", &set.ca_cert).bad(e))?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(check))
         .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(identity)));
