@@ -68,10 +68,8 @@ impl AccessLog {
             Box::new(io::stdout())
         } else {
             let opened = File::options().create(true).append(true).open(path);
-            Box::new(opened.map_err(|source| SidecarError::AccessLog {
-                path: path.to_owned(),
-                source,
-            })?)
+            let place = || format!("access_log {}", path.display());
+            Box::new(opened.map_err(|e| SidecarError::at(place(), e))?)
         };
         let (log, lines) = sync_channel(MAX_WAITING);
         let path = path.to_owned();

@@ -35,7 +35,7 @@ pub(super) fn start(
     names: Arc<Names>,
     stop: Arc<AtomicBool>,
 ) -> Result<SocketAddr, SidecarError> {
-    let failed = |source| SidecarError::Admin { address, source };
+    let failed = |e| SidecarError::at(format!("admin: listening on {address}"), e);
     let listener = TcpListener::bind(address).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     thread::spawn(move || {

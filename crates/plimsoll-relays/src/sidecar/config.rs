@@ -225,10 +225,9 @@ impl Config {
     /// # Errors
     /// The first mistake, with its line and column.
     pub fn read(text: &str) -> Result<Config, SidecarError> {
-        let config: Config = toml::from_str(text).map_err(|e| SidecarError::Config {
-            key: "sidecar file".to_owned(),
-            problem: e.to_string().trim_end().to_owned(),
-        })?;
+        let mistake =
+            |e: toml::de::Error| SidecarError::at("sidecar file", e.to_string().trim_end());
+        let config: Config = toml::from_str(text).map_err(mistake)?;
         config.check()?;
         Ok(config)
     }
@@ -297,7 +296,7 @@ impl Config {
     }
 
     pub(super) fn check(&self) -> Result<(), SidecarError> {
-        let mistake = |(key, problem)| SidecarError::Config { key, problem };
+        let mistake = |(key, problem): (String, String)| SidecarError::at(key, problem);
         self.check_itself().map_err(mistake)?;
         for (i, route) in self.route.iter().enumerate() {
             let checked = self.check_place(i).and_then(|()| route.check());

@@ -22,18 +22,15 @@ mod tls;
 mod transport;
 mod worker;
 
-use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use plimsoll_engine::poller::Waker;
-use plimsoll_engine::tls::TlsSetupError;
 use plimsoll_engine::{Address, Clock};
-use plimsoll_protocols::relayed::{Unusable, Watchdog};
+use plimsoll_protocols::relayed::Watchdog;
 
 use access_log::AccessLog;
 pub use config::{Config, Fault, Route, TlsFiles, UpstreamTls};
@@ -44,37 +41,21 @@ use setup::{Running, Setup};
 use worker::{Shared, Worker};
 
 /// Why a sidecar can't start, or could not go on.
-#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
-pub enum SidecarError {
-    #[error("{key}: {problem}")]
-    Config { key: String, problem: String },
-    #[error("route {route}: listening on {address}: {problem}")]
-    Listen {
-        route: String,
-        address: Address,
-        problem: String,
-        source: io::Error,
-    },
-    #[error("admin: listening on {address}: {source}")]
-    Admin {
-        address: SocketAddr,
-        source: io::Error,
-    },
-    #[error("route {route}: {source}")]
-    Tls {
-        route: String,
-        source: TlsSetupError,
-    },
-    #[error("access_log {}: {source}", path.display())]
-    AccessLog { path: PathBuf, source: io::Error },
-    #[error("route {route}: {source}")]
-    Codec { route: String, source: Unusable },
-    #[error("{doing}: {source}")]
-    Io {
-        doing: &'static str,
-        source: io::Error,
-    },
+#[error("{place}: {problem}")]
+pub struct SidecarError {
+    /// A key of the sidecar's file, a route of it, or what was being done.
+    place: String,
+    problem: String,
+}
+
+impl SidecarError {
+    fn at(place: impl Into<String>, problem: impl ToString) -> SidecarError {
+        SidecarError {
+            place: place.into(),
+            problem: problem.to_string(),
+        }
+    }
 }
 
 /// A running sidecar.
@@ -169,10 +150,8 @@ impl Sidecar {
             ("workers", now.config.workers() == config.workers()),
         ] {
             if !is_same {
-                return Err(SidecarError::Config {
-                    key: key.to_owned(),
-                    problem: "can't change while the sidecar runs: restart it".to_owned(),
-                });
+                let problem = "can't change while the sidecar runs: restart it";
+                return Err(SidecarError::at(key, problem));
             }
         }
         let (access_log, writer) = AccessLog::of(config)?;

@@ -157,16 +157,17 @@ pub(super) fn prepare(
         route.address = route.route.listen.clone();
         let mut first: Option<TcpListener> = None;
         for setup in &mut setups {
-            let (listener, address) =
-                open(&route.address, first.as_ref()).map_err(|source| SidecarError::Listen {
-                    route: route.route.name.clone(),
-                    address: route.address.clone(),
-                    problem: match &route.address {
-                        Address::Tcp(_) => source.to_string(),
-                        Address::Unix(socket) => unix::explain(socket, &source),
+            let (listener, address) = open(&route.address, first.as_ref()).map_err(|e| {
+                let (name, address) = (&route.route.name, &route.address);
+                let place = format!("route {name}: listening on {address}");
+                SidecarError::at(
+                    place,
+                    match address {
+                        Address::Tcp(_) => e.to_string(),
+                        Address::Unix(socket) => unix::explain(socket, &e),
                     },
-                    source,
-                })?;
+                )
+            })?;
             route.address = address;
             if first.is_none() {
                 first = listener.socket.try_clone().ok();
@@ -188,10 +189,7 @@ fn codec_of(route: &Route, watchdog: &Watchdog) -> Result<Option<Codec>, Sidecar
         return Ok(None);
     };
     let opened = open(&route.codec_options(watchdog)).map(Some);
-    opened.map_err(|source| SidecarError::Codec {
-        route: route.name.clone(),
-        source,
-    })
+    opened.map_err(|e| SidecarError::at(format!("route {}", route.name), e))
 }
 
 /// A socket that listens, and where; `first`: that of the first worker.

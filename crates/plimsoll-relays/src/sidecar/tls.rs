@@ -95,10 +95,8 @@ impl Identity {
         let stamp = settings.stamp();
         Ok(Identity {
             route: route.to_owned(),
-            made: settings.make(alpn).map_err(|source| SidecarError::Tls {
-                route: route.to_owned(),
-                source,
-            })?,
+            made: (settings.make(alpn))
+                .map_err(|e| SidecarError::at(format!("route {route}"), e))?,
             settings,
             alpn,
             stamp,

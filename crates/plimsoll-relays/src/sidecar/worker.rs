@@ -238,10 +238,7 @@ pub(super) struct Worker {
 
 impl Worker {
     pub(super) fn new(setup: Setup, shared: Shared) -> Result<Worker, SidecarError> {
-        let failed = |source| SidecarError::Io {
-            doing: "making an epoll instance",
-            source,
-        };
+        let failed = |e| SidecarError::at("making an epoll instance", e);
         let mut worker = Worker {
             poller: Poller::new().map_err(failed)?,
             shared,
