@@ -4,7 +4,6 @@
 //! clock, so the same code runs over TCP, TLS, byte arrays in a test, a fuzzer and the
 //! simulated network. The worker loop calls it and nothing else does.
 
-use std::fmt;
 use std::time::Duration;
 
 use plimsoll_model::plan::Goodput;
@@ -109,21 +108,14 @@ pub enum Event {
 
 /// The peer broke the protocol, or the driver can't go on. The connection is closed
 /// after what is in the outbox has been sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {detail}", outcome.code())]
 pub struct ProtocolError {
     /// What the calls in flight are counted as.
     pub outcome: Outcome,
     /// What was seen and what was expected.
     pub detail: String,
 }
-
-impl fmt::Display for ProtocolError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.outcome.code(), self.detail)
-    }
-}
-
-impl std::error::Error for ProtocolError {}
 
 /// One connection's client side of a protocol.
 ///

@@ -1,7 +1,6 @@
 //! What this process or its machine lacks for a connection. No peer caused it, and no peer can mend it: loads
 //! count it as their own failure, and relays hold it against no upstream.
 
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,24 +10,53 @@ use rustix::process::{Resource, getrlimit};
 use socket2::{Domain, Socket, Type};
 
 /// What is lacking. Shows itself with what to do about it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Lack {
     /// File descriptors of this process.
+    #[error(
+        "this process ran out of file descriptors (limit: {}): raise `ulimit -n`",
+        limit_of_descriptors()
+    )]
     Descriptors,
     /// File descriptors of this machine.
+    #[error("this machine ran out of file descriptors: raise fs.file-max")]
     Files,
     /// Ports of this machine for connections to the address.
+    #[error(
+        "this machine ran out of ports for the address pair: widen net.ipv4.ip_local_port_range, set \
+         net.ipv4.tcp_tw_reuse to 1, or keep connections for longer"
+    )]
     Ports,
     /// Ports, or an address of the family to connect from: the system has one error for both.
+    #[error(
+        "this machine ran out of ports for the address pair, or has no address of its family: widen \
+         net.ipv4.ip_local_port_range, or give it an address"
+    )]
     PortsOrAddress,
     /// An address from which the other one can be reached.
+    #[error(
+        "this machine has no address to connect from: give it one of the same family (IPv6 may be turned off)"
+    )]
     Address,
     /// The address that connections are to come from, which is not one of this machine.
+    #[error("{0} is not an address of this machine")]
     Source(IpAddr),
     /// Memory for a socket.
+    #[error(
+        "this machine has no memory for another socket: close others, or raise net.ipv4.tcp_mem and \
+         fs.epoll.max_user_watches"
+    )]
     Memory,
     /// The permission of this machine.
+    #[error(
+        "this machine does not permit the connection: look at its security policy and its routes"
+    )]
     Permission,
+}
+
+fn limit_of_descriptors() -> String {
+    let limit = getrlimit(Resource::Nofile).current;
+    limit.map_or_else(|| "no limit".to_owned(), |n| n.to_string())
 }
 
 impl Lack {
@@ -127,43 +155,6 @@ impl Lack {
             Lack::Ports | Lack::PortsOrAddress => Outcome::NoPorts,
             Lack::Address | Lack::Source(_) | Lack::Memory | Lack::Permission => Outcome::NoSocket,
         }
-    }
-}
-
-impl std::error::Error for Lack {}
-
-impl fmt::Display for Lack {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Lack::Descriptors => {
-                let limit = getrlimit(Resource::Nofile).current;
-                let limit = limit.map_or_else(|| "no limit".to_owned(), |n| n.to_string());
-                return write!(
-                    f,
-                    "this process ran out of file descriptors (limit: {limit}): raise `ulimit -n`"
-                );
-            }
-            Lack::Files => "this machine ran out of file descriptors: raise fs.file-max",
-            Lack::Ports => {
-                "this machine ran out of ports for the address pair: widen net.ipv4.ip_local_port_range, set \
-                 net.ipv4.tcp_tw_reuse to 1, or keep connections for longer"
-            }
-            Lack::PortsOrAddress => {
-                "this machine ran out of ports for the address pair, or has no address of its family: widen \
-                 net.ipv4.ip_local_port_range, or give it an address"
-            }
-            Lack::Address => {
-                "this machine has no address to connect from: give it one of the same family (IPv6 may be turned off)"
-            }
-            Lack::Source(source) => return write!(f, "{source} is not an address of this machine"),
-            Lack::Memory => {
-                "this machine has no memory for another socket: close others, or raise net.ipv4.tcp_mem and \
-                 fs.epoll.max_user_watches"
-            }
-            Lack::Permission => {
-                "this machine does not permit the connection: look at its security policy and its routes"
-            }
-        })
     }
 }
 
