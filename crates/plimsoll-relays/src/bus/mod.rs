@@ -11,7 +11,6 @@ mod embedded;
 mod redis;
 mod sessions;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,15 +37,6 @@ pub enum Bus {
     Embedded(Arc<Embedded>),
     /// See [`Bus::redis`].
     Redis(Arc<Redis>),
-}
-
-impl fmt::Debug for Bus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Bus::Embedded(_) => "Bus::Embedded",
-            Bus::Redis(_) => "Bus::Redis",
-        })
-    }
 }
 
 impl Bus {

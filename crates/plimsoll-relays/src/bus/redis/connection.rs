@@ -2,7 +2,6 @@
 //! wrong.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -103,7 +102,8 @@ async fn run_in_cluster(connection: &ClusterConnection, batch: Batch) -> RedisRe
 }
 
 /// Why there is no connection.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{why}")]
 pub(super) struct Failure {
     pub(super) why: String,
     /// Trying again would not help: a wrong password, a certificate of an unknown authority.
@@ -119,12 +119,6 @@ impl Failure {
             lasting: false,
             ours: false,
         }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.why)
     }
 }
 
