@@ -52,7 +52,7 @@ impl Bus {
     }
 
     /// What other processes share; `None`: nothing.
-    fn shared(&self) -> Option<&Redis> {
+    pub(crate) fn shared(&self) -> Option<&Redis> {
         match self {
             Bus::Embedded(_) => None,
             Bus::Redis(redis) => Some(redis),

@@ -39,8 +39,9 @@ pub(super) async fn begin(llm: &Arc<Llm>, session: String) -> Result<Reached, Be
 /// bus is away.
 pub(super) async fn adopt_offered(llm: &Arc<Llm>) -> Option<Listening> {
     let (sender, mut offers) = mpsc::channel(MAX_OFFERS);
-    let listening = match llm.bus.hear_offers(Arc::new(Offers(sender))).await {
-        Ok(listening) => listening?,
+    let shared = llm.bus.shared()?;
+    let listening = match shared.hear_offers(Arc::new(Offers(sender))).await {
+        Ok(listening) => listening,
         Err(e) => {
             tracing::warn!("runs of other instances can't be taken over: {e}");
             return None;
@@ -68,8 +69,9 @@ pub(super) async fn adopt_offered(llm: &Arc<Llm>) -> Option<Listening> {
 async fn adopt(running: Running, offer: Offer) -> Result<(), BusError> {
     let llm = Arc::clone(&running.0);
     let cancel = Cancelling::listen(&llm.bus, &offer.session).await?;
-    if !llm.bus.take(&offer).await? {
-        return Ok(());
+    match llm.bus.shared() {
+        Some(shared) if shared.take(&offer).await? => {}
+        _ => return Ok(()),
     }
     tracing::info!(
         session = offer.session,
@@ -225,13 +227,15 @@ impl Posted {
     async fn hand_over(&mut self, tokens: usize) -> bool {
         // Only what the log has can be carried on.
         let logged = self.frames.is_empty() || self.bus.confirm(&self.session).await.is_ok();
-        logged
-            && !self.repost_if_lost()
-            && self
-                .bus
-                .offer(&self.session, self.begun, tokens)
-                .await
-                .unwrap_or(false)
+        if !logged || self.repost_if_lost() {
+            return false;
+        }
+        match self.bus.shared() {
+            Some(shared) => {
+                (shared.offer(&self.session, self.begun, tokens).await).unwrap_or(false)
+            }
+            None => false,
+        }
     }
 
     fn add(&mut self, frame: Bytes, last: bool) {

@@ -157,17 +157,8 @@ pub(super) fn prepare(
         route.address = route.route.listen.clone();
         let mut first: Option<TcpListener> = None;
         for setup in &mut setups {
-            let (listener, address) = open(&route.address, first.as_ref()).map_err(|e| {
-                let (name, address) = (&route.route.name, &route.address);
-                let place = format!("route {name}: listening on {address}");
-                SidecarError::at(
-                    place,
-                    match address {
-                        Address::Tcp(_) => e.to_string(),
-                        Address::Unix(socket) => unix::explain(socket, &e),
-                    },
-                )
-            })?;
+            let opened = open(&route.address, first.as_ref());
+            let (listener, address) = opened.map_err(|e| not_open(route, &e))?;
             route.address = address;
             if first.is_none() {
                 first = listener.socket.try_clone().ok();
@@ -181,6 +172,15 @@ pub(super) fn prepare(
         route.counters.insecure.set(i64::from(is_insecure));
     }
     Ok((setups, routes))
+}
+
+fn not_open(route: &Running, e: &io::Error) -> SidecarError {
+    let (name, address) = (&route.route.name, &route.address);
+    let problem = match address {
+        Address::Tcp(_) => e.to_string(),
+        Address::Unix(socket) => unix::explain(socket, e),
+    };
+    SidecarError::at(format!("route {name}: listening on {address}"), problem)
 }
 
 /// Of a protocol whose calls are frames.

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{LEASE_SECONDS, Redis};
 use crate::bus::channels::{Listening, Sink};
-use crate::bus::{Bus, BusError, Reached};
+use crate::bus::{BusError, Reached};
 
 const CHANNEL: &str = "sessions:offers";
 /// Others take what they are offered by then.
@@ -37,19 +37,13 @@ pub(crate) struct Offer {
     name: String,
 }
 
-impl Bus {
-    /// Listens to what [`Bus::offer`] offers; `None`: there are no other instances.
+impl Redis {
+    /// Listens to what [`Redis::offer`] offers.
     ///
     /// # Errors
     /// When the bus can't be reached.
-    pub(crate) async fn hear_offers(
-        &self,
-        sink: Arc<dyn Sink>,
-    ) -> Result<Option<Listening>, BusError> {
-        match self.shared() {
-            None => Ok(None),
-            Some(redis) => redis.listen(CHANNEL, sink).await.map(Some),
-        }
+    pub(crate) async fn hear_offers(&self, sink: Arc<dyn Sink>) -> Result<Listening, BusError> {
+        self.listen(CHANNEL, sink).await
     }
 
     /// Offers a run of the caller's to all other backends; whether one has taken it. Nothing
@@ -69,16 +63,16 @@ impl Bus {
             begun,
             name: format!("offer {}", uuid::Uuid::new_v4()),
         };
-        let (Some(redis), Ok(text)) = (self.shared(), serde_json::to_vec(&offer)) else {
+        let Ok(text) = serde_json::to_vec(&offer) else {
             return Ok(false);
         };
-        let lock = redis.name(session, "run");
-        let hold = Cmd::set_ex(&lock, &offer.name, LEASE_SECONDS);
-        redis.ask::<()>(session, [hold]).await?;
-        if redis.publish(CHANNEL, &text).await? > 0 {
+        let lock = self.name(session, "run");
+        let set = Cmd::set_ex(&lock, &offer.name, LEASE_SECONDS);
+        self.ask::<()>(session, [set]).await?;
+        if self.publish(CHANNEL, &text).await? > 0 {
             let limit = Instant::now() + TAKEN_LIMIT;
             while Instant::now() < limit {
-                let (held,): (Option<String>,) = redis.ask(session, [Cmd::get(&lock)]).await?;
+                let (held,): (Option<String>,) = self.ask(session, [Cmd::get(&lock)]).await?;
                 if held.as_ref() != Some(&offer.name) {
                     return Ok(true);
                 }
@@ -86,7 +80,7 @@ impl Bus {
             }
         }
         // Ours again, unless it was taken just now.
-        Ok(!redis.take(&offer).await?)
+        Ok(!self.take(&offer).await?)
     }
 
     /// Takes a run that was offered; `false`: another instance has it, or it is not on offer any
@@ -95,15 +89,6 @@ impl Bus {
     /// # Errors
     /// When the bus can't be reached.
     pub(crate) async fn take(&self, offer: &Offer) -> Result<bool, BusError> {
-        match self.shared() {
-            None => Ok(false),
-            Some(redis) => redis.take(offer).await,
-        }
-    }
-}
-
-impl Redis {
-    async fn take(&self, offer: &Offer) -> Result<bool, BusError> {
         let take = cmd("EVAL")
             .arg(TAKE)
             .arg(1)
