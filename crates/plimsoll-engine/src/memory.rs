@@ -86,13 +86,17 @@ mod tests {
                 own.private_bytes
             };
             let before = private();
-            let block = std::hint::black_box(vec![1u8; 32 << 20]);
+            let block = std::hint::black_box(vec![1u8; 128 << 20]);
             let after = private();
             drop(block);
             after.saturating_sub(before)
         };
-        // Other tests of this process give back memory meanwhile.
-        assert!((0..100).any(|_| grown() >= 28 << 20));
+        // Other tests of this process give back memory meanwhile, but not half as much.
+        let mut seen = Vec::new();
+        while seen.last().is_none_or(|grown| *grown < 64 << 20) {
+            assert!(seen.len() < 20, "{seen:?}");
+            seen.push(grown());
+        }
     }
 
     #[test]
