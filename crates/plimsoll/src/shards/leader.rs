@@ -4,6 +4,8 @@
 //! A state machine like [`super::member`], and beside it: shard 0's own load is a member like any
 //! other, whose log is read from the store. One that is silent while the store answers is given
 //! up; one that failed ends the run for all; what all had measured until then stands.
+//!
+//! Long because it is one state machine: what ends a run is decided by what all of its states know.
 
 use std::collections::VecDeque;
 use std::time::Duration;
