@@ -25,7 +25,8 @@ import side_by_side as bench
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 SIZES = ["20x3", "1000x10", "5000x3", "10000x3"]
-# µs of CPU a delivered token; bytes of memory a session; tokens a second.
+# µs of CPU a delivered token; bytes of memory a session, by which a process grows (so what it had and gave back
+# before the load is not counted); tokens a second.
 CPU_GOALS = {"gateway": 12, "backend": 15, "client": 6}
 RSS_GOALS = {"gateway": 6_000, "client": 3_000}
 PACE_GOAL = 20_000
