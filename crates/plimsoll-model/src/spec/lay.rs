@@ -1,8 +1,11 @@
 //! What was typed, over what a plan's file says.
 
+use std::fmt::Display;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use toml::Table;
 
 use super::Problem;
 
@@ -14,12 +17,18 @@ pub fn lay<T: Serialize + DeserializeOwned>(
     typed: &impl Serialize,
     over: &mut T,
 ) -> Result<(), Problem> {
-    let is_typed =
-        |(_, value): &(String, Value)| !matches!(value, Value::Null | Value::Bool(false));
-    let mut section = keys(over)?;
-    section.extend(keys(typed)?.into_iter().filter(is_typed));
-    let laid = serde_path_to_error::deserialize(Value::Object(section));
-    *over = laid.map_err(|e| Problem::new(e.path().to_string(), e.inner().to_string()))?;
+    let whole = |e: &dyn Display| Problem::new("", e.to_string());
+    let mut section = Table::try_from(&*over).map_err(|e| whole(&e))?;
+    for (key, value) in keys(typed)? {
+        if !matches!(value, Value::Null | Value::Bool(false)) {
+            // Of what JSON has, plans lack large numbers alone.
+            let too_large = || format!("{value} is too large: at most {}", i64::MAX);
+            let kept =
+                toml::Value::try_from(&value).map_err(|_| Problem::new(&key, too_large()))?;
+            section.insert(key, kept);
+        }
+    }
+    *over = section.try_into().map_err(|e| whole(&e))?;
     Ok(())
 }
 
@@ -37,11 +46,60 @@ where
     Ok(())
 }
 
+/// By way of JSON, with which an error has the key.
 fn keys(section: &impl Serialize) -> Result<Map<String, Value>, Problem> {
     match serde_path_to_error::serialize(section, serde_json::value::Serializer) {
         Ok(Value::Object(keys)) => Ok(keys),
         Ok(_) => Ok(Map::new()),
         Err(e) => Err(Problem::new(e.path().to_string(), e.inner().to_string())
             .help("a plan is text: give a name that is UTF-8")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::spec::{LadderSpec, LoadSpec, TlsSpec};
+
+    #[test]
+    fn what_was_typed_wins_and_the_rest_is_left_as_it_was_written() {
+        let text = "parts = [\"memory\"]\nturn = 9\n[[rungs]]\nname = \"a\"\n[rungs.load]\nrate = \"1/s\"\nconnections = 2\n";
+        let mut ladder: LadderSpec = toml::from_str(text).unwrap();
+        let typed = LadderSpec {
+            turn: Some(5),
+            ..LadderSpec::default()
+        };
+        lay(&typed, &mut ladder).unwrap();
+        let expected: LadderSpec = toml::from_str(&text.replace('9', "5")).unwrap();
+        assert_eq!(ladder, expected);
+        let written = toml::to_string(&ladder).unwrap();
+        assert!(
+            written.find("rate =") < written.find("connections ="),
+            "{written}"
+        );
+    }
+
+    #[test]
+    fn what_a_plan_can_not_hold_is_refused_by_its_key() {
+        let tls = TlsSpec {
+            ca: Some(PathBuf::from(OsStr::from_bytes(b"\xff"))),
+            ..TlsSpec::default()
+        };
+        let wrong = lay(&tls, &mut TlsSpec::default()).unwrap_err();
+        assert_eq!(wrong.key, "ca");
+        assert!(wrong.help.is_some_and(|help| help.contains("UTF-8")));
+        let load = LoadSpec {
+            calls: Some(u64::MAX),
+            ..LoadSpec::default()
+        };
+        let wrong = lay(&load, &mut LoadSpec::default()).unwrap_err();
+        assert_eq!(
+            wrong.to_string(),
+            "`calls`: 18446744073709551615 is too large: at most 9223372036854775807"
+        );
     }
 }
