@@ -146,14 +146,17 @@ fn is_relative(link: &str) -> bool {
     !link.contains("://") && !link.starts_with("mailto:")
 }
 
+/// What a page of Markdown has below a heading, up to the next one.
+fn section<'a>(page: &'a str, heading: &str) -> &'a str {
+    let behind = page.split_once(&format!("\n## {heading}\n"));
+    let behind = behind.unwrap_or_else(|| panic!("no section '{heading}'")).1;
+    behind.split("\n## ").next().unwrap_or_default()
+}
+
 #[test]
 fn the_architecture_page_shows_the_tree_that_is_there() {
     let page = read("ARCHITECTURE.md");
-    let section = page
-        .split_once("## The tree")
-        .expect("ARCHITECTURE.md has a section 'The tree'")
-        .1;
-    let block = section
+    let block = section(&page, "The tree")
         .split("```")
         .nth(1)
         .expect("the section starts with a code block");
@@ -203,11 +206,7 @@ fn the_architecture_page_shows_the_tree_that_is_there() {
 #[test]
 fn the_walk_through_the_source_names_functions_that_are_there() {
     let page = read("ARCHITECTURE.md");
-    let walk = page
-        .split_once("## A walk")
-        .expect("ARCHITECTURE.md has a section 'A walk …'")
-        .1;
-    let walk = walk.split("\n## ").next().unwrap_or_default();
+    let walk = section(&page, "A walk from plan file to report");
     let mut arrows = 0;
     for row in walk.lines().filter(|line| line.contains("](crates/")) {
         let file = row.split("](").nth(1).and_then(|it| it.split(')').next());
