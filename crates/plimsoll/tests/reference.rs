@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use plimsoll_model::spec::read;
+use plimsoll_model::spec::{read, sections};
 use snapbox::{assert_data_eq, file};
 use support::Place;
 use syn::{Attribute, Expr, Item, Lit, LitStr, Meta};
@@ -134,6 +134,14 @@ fn every_plan_key_is_listed() {
 #[test]
 fn the_parser_takes_the_keys_that_are_listed_and_no_others() {
     plimsoll_protocols::registry::register();
+    for (protocol, _) in sections() {
+        let is_listed =
+            |(name, ..): &(&str, &str, &str)| name.strip_prefix("call.") == Some(protocol);
+        assert!(
+            SECTIONS.iter().any(is_listed),
+            "[call.{protocol}]: list it in SECTIONS"
+        );
+    }
     for (section, file, structure) in SECTIONS {
         let (_, keys) = definition(file, structure);
         let listed: Vec<&str> = keys.iter().map(|(key, _)| key.as_str()).collect();
