@@ -168,20 +168,29 @@ pub struct TlsSpec {
     /// The name to check the certificate against. Default: the target's host.
     #[arg(skip)]
     pub server_name: Option<String>,
-    /// A version of TLS to offer, 1.3 or 1.2; may be given again [default: 1.3].
-    ///
-    /// In a plan they are a list.
-    #[arg(id = "tls_version", long = "tls-version", value_name = "VERSION")]
+    /// Versions of TLS to offer: `"1.3"`, `"1.2"`. Default 1.3.
+    #[arg(
+        help = "A version of TLS to offer, 1.3 or 1.2; may be given again [default: 1.3]",
+        id = "tls_version",
+        long = "tls-version",
+        value_name = "VERSION"
+    )]
     pub versions: Option<Vec<String>>,
-    /// A cipher suite to offer, such as TLS_AES_128_GCM_SHA256; may be given again.
-    ///
-    /// In a plan they are a list, by their names in the IANA registry. Default: all of the versions.
-    #[arg(id = "suite", long, value_name = "SUITE")]
+    /// Cipher suites to offer, by their names in the IANA registry. Default: all of the versions.
+    #[arg(
+        help = "A cipher suite to offer, such as TLS_AES_128_GCM_SHA256; may be given again",
+        id = "suite",
+        long,
+        value_name = "SUITE"
+    )]
     pub suites: Option<Vec<String>>,
-    /// A key-exchange group to offer, such as X25519; may be given again.
-    ///
-    /// In a plan they are a list, the preferred one first. Default X25519MLKEM768, X25519, secp256r1, secp384r1.
-    #[arg(id = "group", long, value_name = "GROUP")]
+    /// Key-exchange groups to offer, the preferred one first. Default X25519MLKEM768, X25519, secp256r1, secp384r1.
+    #[arg(
+        help = "A key-exchange group to offer, such as X25519; may be given again",
+        id = "group",
+        long,
+        value_name = "GROUP"
+    )]
     pub groups: Option<Vec<String>>,
     /// Resume TLS sessions from tickets.
     ///
@@ -194,9 +203,13 @@ pub struct TlsSpec {
     /// Default: `resume` applies to all.
     #[arg(long, value_name = "PERCENT")]
     pub full: Option<String>,
-    /// Send requests with the first bytes of a resumed session (0-RTT), where the server allows
-    /// it; needs --resume. Such requests can be replayed.
-    #[arg(long, action = ArgAction::SetTrue)]
+    /// Send requests with the first bytes of a resumed session (0-RTT), where the server allows it; needs `resume`. Such
+    /// requests can be replayed.
+    #[arg(
+        help = "Send requests with the first bytes of a resumed session (0-RTT), where the server allows it; needs --resume. Such requests can be replayed",
+        long,
+        action = ArgAction::SetTrue
+    )]
     pub early_data: Option<bool>,
     /// Who opens and seals TLS records: own (in place) or library [default: own].
     #[arg(long, value_name = "WHOSE")]
@@ -276,11 +289,14 @@ pub struct LoadSpec {
     /// Stop after this many calls, not counting the warm-up's.
     #[arg(short = 'n', long, aliases = ["total", "count"], value_name = "N")]
     pub calls: Option<u64>,
-    /// Closed loop: stop as soon as the rate is known this precisely, at the latest after --duration:
-    /// "1%" (half the width of its 95 % confidence interval).
-    ///
-    /// Default: never before `duration`.
-    #[arg(id = "rate_precision", long = "rate-precision", value_name = "PERCENT")]
+    /// Closed loop: stop as soon as the rate is known this precisely (`"1%"`: half the width of its 95 % confidence
+    /// interval), at the latest after `duration`. Default: never before.
+    #[arg(
+        help = "Closed loop: stop as soon as the rate is known this precisely, at the latest after --duration: \"1%\" (half the width of its 95 % confidence interval)",
+        id = "rate_precision",
+        long = "rate-precision",
+        value_name = "PERCENT"
+    )]
     pub precision: Option<String>,
     /// A call fails when its answer takes longer; "none" to wait for ever [default: 10s].
     ///
@@ -303,11 +319,12 @@ pub struct LoadSpec {
     /// Default: it is kept.
     #[arg(long, value_name = "N")]
     pub calls_per_connection: Option<u32>,
-    /// Addresses of the target's name, NAME:PORT:ADDRESS,ADDRESS, in place of those that it
-    /// resolves to; may be given again.
-    ///
-    /// In a plan they are a list.
-    #[arg(long, value_name = "NAME:PORT:ADDRESSES")]
+    /// Addresses of names, in place of those that they resolve to: `"NAME:PORT:ADDRESS,ADDRESS"`.
+    #[arg(
+        help = "Addresses of the target's name, NAME:PORT:ADDRESS,ADDRESS, in place of those that it resolves to; may be given again",
+        long,
+        value_name = "NAME:PORT:ADDRESSES"
+    )]
     pub resolve: Option<Vec<String>>,
     /// Connect through a proxy: http://HOST:PORT (CONNECT) or socks5://HOST:PORT; with $NAME@ before the host the
     /// variable NAME holds USER:PASSWORD.
@@ -344,10 +361,14 @@ pub struct LoadSpec {
     /// How much to read from a socket at a time [default: 128KiB; to fetch files 256KiB].
     #[arg(long, value_name = "SIZE", help_heading = "Run")]
     pub read_buffer: Option<Size>,
-    /// Local address to connect from, or a range 127.0.0.2-127.0.0.9; may be given again.
-    ///
-    /// In a plan they are a list, used in turn.
-    #[arg(id = "source", long, value_name = "ADDRESS", help_heading = "Run")]
+    /// Local addresses to connect from, in turn: `"127.0.0.2"` or `"127.0.0.2-127.0.0.9"`.
+    #[arg(
+        help = "Local address to connect from, or a range 127.0.0.2-127.0.0.9; may be given again",
+        id = "source",
+        long,
+        value_name = "ADDRESS",
+        help_heading = "Run"
+    )]
     pub source_addresses: Option<Vec<String>>,
 }
 

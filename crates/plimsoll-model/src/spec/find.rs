@@ -32,8 +32,12 @@ pub struct FindSpec {
     /// The most trials that count at one rate [default: 3].
     #[arg(long, value_name = "N")]
     pub trials: Option<u32>,
-    /// The length of the trial that confirms the result [default: three times --trial].
-    #[arg(long, value_name = "TIME")]
+    /// The length of the trial that confirms the result. Default: three times `trial`.
+    #[arg(
+        help = "The length of the trial that confirms the result [default: three times --trial]",
+        long,
+        value_name = "TIME"
+    )]
     pub confirm: Option<Period>,
     /// The search ends within this time [default: 5m].
     #[arg(long, value_name = "TIME")]

@@ -37,24 +37,32 @@ pub struct LadderSpec {
     /// Calls at the start of a turn that do not count. Default 2.
     #[arg(skip)]
     pub left_out: Option<u32>,
-    /// Take turns until differences at the p50 are resolved to ± this, such as 1us [default: for --duration].
-    /// `--resolve 1us` means the same.
-    #[arg(long, value_name = "TIME")]
+    /// Take turns until differences at the p50 are resolved to ± this, such as `"1us"`. Default: for `load.duration`.
+    #[arg(
+        help = "Take turns until differences at the p50 are resolved to ± this, such as 1us [default: for --duration]. `--resolve 1us` means the same",
+        long,
+        value_name = "TIME"
+    )]
     pub resolution: Option<Period>,
     /// Keep this machine's cores from falling asleep between calls while variants take turns. Waking a core takes
     /// longer than TLS does, and the time varies. It shows differences of some tenths of a microsecond, which two
     /// processes of one server may have too.
     #[arg(long, action = ArgAction::SetTrue)]
     pub keep_awake: Option<bool>,
-    /// The longest time for --resolution and --fail-if [default: 2m].
-    #[arg(long, value_name = "TIME")]
+    /// The longest time for `resolution` and `fail_if`. Default 2m.
+    #[arg(
+        help = "The longest time for --resolution and --fail-if [default: 2m]",
+        long,
+        value_name = "TIME"
+    )]
     pub budget: Option<Period>,
-    /// Exit with 99 when a variant exceeds the first one by more than this, beyond doubt: a metric and the allowed
-    /// increase, such as 'p99 +3%' or 'client_cpu +2us'; may be given again. Variants take turns until that is
-    /// decided.
-    ///
-    /// In a plan they are a list.
-    #[arg(long, value_name = "GATE")]
+    /// Exit with 99 when a variant exceeds the first one by more than one of these, beyond doubt: a metric each and the
+    /// allowed increase, `["p99 +3%", "client_cpu +2us"]`. Variants take turns until that is decided.
+    #[arg(
+        help = "Exit with 99 when a variant exceeds the first one by more than this, beyond doubt: a metric and the allowed increase, such as 'p99 +3%' or 'client_cpu +2us'; may be given again. Variants take turns until that is decided",
+        long,
+        value_name = "GATE"
+    )]
     pub fail_if: Option<Vec<Gate>>,
     /// What is measured besides turns, as a list: saturated, connections, resumed, memory; or none
     /// [default: connections, and all of them where the ladder starts the servers].

@@ -47,8 +47,13 @@ pub struct BoltOptions {
     #[arg(short, long)]
     pub method: Option<String>,
 
-    /// The arguments as a JSON array, or @FILE that holds it.
-    #[arg(short = 'd', long = "data", value_name = "JSON")]
+    /// The arguments as the text of a JSON array.
+    #[arg(
+        help = "The arguments as a JSON array, or @FILE that holds it",
+        short = 'd',
+        long = "data",
+        value_name = "JSON"
+    )]
     pub arguments: Option<String>,
 
     /// Java type of a parameter, one after another [default: as the arguments show].
@@ -59,8 +64,13 @@ pub struct BoltOptions {
     #[arg(long, conflicts_with_all = ["service", "method", "arguments", "signature"])]
     pub class: Option<String>,
 
-    /// The raw content as JSON, sent in Hessian, or @FILE whose bytes are sent as they are.
-    #[arg(long, value_name = "JSON", requires = "class")]
+    /// The raw content as the text of JSON, sent in Hessian.
+    #[arg(
+        help = "The raw content as JSON, sent in Hessian, or @FILE whose bytes are sent as they are",
+        long,
+        value_name = "JSON",
+        requires = "class"
+    )]
     pub content: Option<String>,
 
     /// A file whose bytes are the raw content.

@@ -27,16 +27,26 @@ pub struct PluginOptions {
     #[arg(long, value_name = "FILE")]
     pub codec: Option<PathBuf>,
 
-    /// The request's payload, or @FILE that holds it [default: none].
-    #[arg(short = 'd', long = "data", value_name = "TEXT")]
+    /// The request's payload. Default: none.
+    #[arg(
+        help = "The request's payload, or @FILE that holds it [default: none]",
+        short = 'd',
+        long = "data",
+        value_name = "TEXT"
+    )]
     pub payload: Option<String>,
 
     /// A file whose bytes are the payload.
     #[arg(skip)]
     pub payload_file: Option<PathBuf>,
 
-    /// Instead: a whole request in hexadecimal digits, or @FILE that holds its bytes.
-    #[arg(long, value_name = "HEX", conflicts_with = "payload")]
+    /// Instead: a whole request in hexadecimal digits.
+    #[arg(
+        help = "Instead: a whole request in hexadecimal digits, or @FILE that holds its bytes",
+        long,
+        value_name = "HEX",
+        conflicts_with = "payload"
+    )]
     pub frame: Option<String>,
 
     /// A file whose bytes are a whole request.

@@ -57,10 +57,14 @@ pub struct SessionSection {
     #[arg(long, value_name = "N", help_heading = "Session")]
     pub queries: Option<u32>,
 
-    /// The text of a query, with fields such as {{seq}} or {{row.NAME}} where it varies.
-    ///
-    /// Default: a question about load lines.
-    #[arg(long, value_name = "TEXT", help_heading = "Session")]
+    /// The text of a query, with fields such as `{{seq}}` or `{{row.NAME}}` where it varies. Default: a question about
+    /// load lines.
+    #[arg(
+        help = "The text of a query, with fields such as {{seq}} or {{row.NAME}} where it varies",
+        long,
+        value_name = "TEXT",
+        help_heading = "Session"
+    )]
     pub query: Option<String>,
 
     /// Tokens that each query must bring, where the service does not announce how many it sends;
