@@ -42,7 +42,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Args};
+use clap::Args;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
@@ -71,7 +71,7 @@ pub use surroundings::Surroundings;
 pub use target::{
     is_bare_socket, is_socket, parse_target, path_of, scheme_of, schemes_like, section_of,
 };
-pub use tls::{group_named, suite_named, tls_version_named, trust};
+pub use tls::{TlsSpec, group_named, suite_named, tls_version_named, trust};
 
 /// A plan as typed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -137,95 +137,6 @@ impl Spec {
     pub fn resumes(&self) -> bool {
         self.tls.as_ref().and_then(|tls| tls.resume) == Some(true)
     }
-}
-
-/// How the link is secured.
-// What has no flag here has one of every command that connects to a server, and not of loads alone.
-#[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-#[command(next_help_heading = "TLS", next_display_order = 1000)]
-pub struct TlsSpec {
-    /// Trusted CA certificates (PEM or DER), or the server's own. Default: the system's trust store.
-    #[arg(skip)]
-    pub ca: Option<PathBuf>,
-    /// Fingerprints of the server certificates to take, `sha256:…`; neither their names nor who
-    /// signed them matters. In place of `ca`.
-    #[arg(skip)]
-    pub pin: Option<Vec<String>>,
-    /// Accept any server certificate. In place of `ca` and `pin`. Default false.
-    #[arg(skip)]
-    pub insecure: Option<bool>,
-    /// Lists of revoked certificates (CRL, PEM or DER) of every issuer in the server's chain. Default:
-    /// revocation is not checked.
-    #[arg(skip)]
-    pub crl: Option<PathBuf>,
-    /// Client certificate chain (PEM), for mutual TLS.
-    #[arg(skip)]
-    pub cert: Option<PathBuf>,
-    /// Its private key (PEM).
-    #[arg(skip)]
-    pub key: Option<PathBuf>,
-    /// The name to check the certificate against. Default: the target's host.
-    #[arg(skip)]
-    pub server_name: Option<String>,
-    /// Versions of TLS to offer: `"1.3"`, `"1.2"`. Default 1.3.
-    #[arg(
-        help = "A version of TLS to offer, 1.3 or 1.2; may be given again [default: 1.3]",
-        id = "tls_version",
-        long = "tls-version",
-        value_name = "VERSION"
-    )]
-    pub versions: Option<Vec<String>>,
-    /// Cipher suites to offer, by their names in the IANA registry. Default: all of the versions.
-    #[arg(
-        help = "A cipher suite to offer, such as TLS_AES_128_GCM_SHA256; may be given again",
-        id = "suite",
-        long,
-        value_name = "SUITE"
-    )]
-    pub suites: Option<Vec<String>>,
-    /// Key-exchange groups to offer, the preferred one first. Default X25519MLKEM768, X25519, secp256r1, secp384r1.
-    #[arg(
-        help = "A key-exchange group to offer, such as X25519; may be given again",
-        id = "group",
-        long,
-        value_name = "GROUP"
-    )]
-    pub groups: Option<Vec<String>>,
-    /// Resume TLS sessions from tickets.
-    ///
-    /// Default false: every handshake is a full one.
-    #[arg(long, action = ArgAction::SetTrue)]
-    pub resume: Option<bool>,
-    /// This part of new connections makes a full handshake, "10%", and the others resume
-    /// sessions.
-    ///
-    /// Default: `resume` applies to all.
-    #[arg(long, value_name = "PERCENT")]
-    pub full: Option<String>,
-    /// Send requests with the first bytes of a resumed session (0-RTT), where the server allows it; needs `resume`. Such
-    /// requests can be replayed.
-    #[arg(
-        help = "Send requests with the first bytes of a resumed session (0-RTT), where the server allows it; needs --resume. Such requests can be replayed",
-        long,
-        action = ArgAction::SetTrue
-    )]
-    pub early_data: Option<bool>,
-    /// Who opens and seals TLS records: own (in place) or library [default: own].
-    #[arg(long, value_name = "WHOSE")]
-    pub records: Option<String>,
-    /// Accept compressed certificates, and compress the client's (RFC 8879).
-    #[arg(id = "compressed_certificates", long = "compressed-certificates", action = ArgAction::SetTrue)]
-    pub compressed: Option<bool>,
-    /// Append the secrets of all connections to this file, for Wireshark; SSLKEYLOGFILE is the
-    /// same. Anyone who has the file can read the traffic.
-    #[arg(long, value_name = "FILE")]
-    pub key_log: Option<PathBuf>,
-    /// When to check the server's certificate chain: each full handshake, or once a minute
-    /// for all connections that are shown the same [default: each].
-    // Listed before --compressed-certificates.
-    #[arg(long, value_name = "WHEN", display_order = 1007)]
-    pub chain: Option<String>,
 }
 
 /// A file of rows: the data refers to their columns as `{{row.NAME}}`.

@@ -15,7 +15,7 @@ use syn::{Attribute, Expr, Item, Lit, LitStr, Meta};
 /// The sections of a plan: heading, the file that defines it, the structure.
 const SECTIONS: [(&str, &str, &str); 25] = [
     ("", "plimsoll-model/src/spec.rs", "Spec"),
-    ("tls", "plimsoll-model/src/spec.rs", "TlsSpec"),
+    ("tls", "plimsoll-model/src/spec/tls.rs", "TlsSpec"),
     ("rows", "plimsoll-model/src/spec.rs", "RowsSpec"),
     ("load", "plimsoll-model/src/spec.rs", "LoadSpec"),
     ("load.rate", "plimsoll-model/src/spec.rs", "RampSpec"),
