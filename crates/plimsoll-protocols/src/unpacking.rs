@@ -21,6 +21,9 @@ const STEP: usize = 1024;
 /// More than this out of one step is no packing, but an attack. Bytes.
 const MAX_PIECE: usize = 16 << 20;
 
+/// What is kept of the memory of a step for the next one. Bytes.
+const KEPT: usize = 64 << 10;
+
 /// The largest window of zstd that a client has to have room for (RFC 9659). 2 to the power of it, in bytes.
 const MAX_ZSTD_WINDOW: u32 = 23;
 
@@ -158,11 +161,19 @@ impl Library {
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
-            // What it holds back comes at once, or an event would wait for the next.
-            Library::Gzip(library) => library.write_all(bytes).and_then(|()| library.flush()),
+            Library::Gzip(library) => library.write_all(bytes),
             Library::Deflate(library) => library.write(bytes),
             Library::Brotli(library) => library.write_all(bytes),
-            Library::Zstd(library) => library.write_all(bytes).and_then(|()| library.flush()),
+            Library::Zstd(library) => library.write_all(bytes),
+        }
+    }
+
+    /// What it holds back comes at once, or an event would wait for the next.
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Library::Gzip(library) => library.flush(),
+            Library::Zstd(library) => library.flush(),
+            Library::Deflate(_) | Library::Brotli(_) => Ok(()),
         }
     }
 
@@ -220,7 +231,8 @@ impl Unpacker {
             let taken = self.library.write(step);
             self.pass_on(taken, sink)?;
         }
-        Ok(())
+        let flushed = self.library.flush();
+        self.pass_on(flushed, sink)
     }
 
     /// The body is over.
@@ -246,6 +258,7 @@ impl Unpacker {
         if !piece.bytes.is_empty() {
             sink(&piece.bytes);
             piece.bytes.clear();
+            piece.bytes.shrink_to(KEPT);
         }
         result.map_err(UnpackError::Corrupt)
     }
