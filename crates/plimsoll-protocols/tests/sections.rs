@@ -47,6 +47,16 @@ fn problems(text: &str) -> Vec<String> {
 }
 
 #[test]
+fn a_mistake_in_a_list_of_messages_has_its_place() {
+    let plan = "target = \"grpc://a:1\"\n[call.grpc]\nmethod = \"a.B/C\"\nmessage_binary = [\"a.bin\", 3]\n[load]\nclients = 1\n";
+    let found = problems(plan);
+    assert!(
+        found[0].starts_with("`call.grpc.message_binary.1`: "),
+        "{found:?}"
+    );
+}
+
+#[test]
 fn a_section_is_read_and_saved_by_its_protocol() {
     register();
     let text = held("keepalive = \"2s\"", "duration = \"10s\"");

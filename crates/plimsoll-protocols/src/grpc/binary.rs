@@ -6,9 +6,8 @@ use std::path::PathBuf;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use plimsoll_model::spec::keys_of;
-use serde::de::{self, Visitor};
+use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::Value;
 
 /// Messages: the path of a file that is one, a table, or a list of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -96,12 +95,24 @@ impl<'de> Deserialize<'de> for BinarySource {
 
 impl<'de> Deserialize<'de> for BinarySpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<BinarySpec, D::Error> {
-        let sources = match Value::deserialize(deserializer)? {
-            Value::Array(sources) => sources,
-            one => vec![one],
-        };
-        let sources = sources.into_iter().map(BinarySource::deserialize);
-        let sources: Result<_, serde_json::Error> = sources.collect();
-        sources.map(BinarySpec).map_err(de::Error::custom)
+        struct Sources;
+        impl<'de> Visitor<'de> for Sources {
+            type Value = BinarySpec;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(RIGHT)
+            }
+            fn visit_str<E: de::Error>(self, path: &str) -> Result<BinarySpec, E> {
+                Ok(BinarySpec(vec![BinarySource::File(path.into())]))
+            }
+            fn visit_map<M: de::MapAccess<'de>>(self, map: M) -> Result<BinarySpec, M::Error> {
+                let map = de::value::MapAccessDeserializer::new(map);
+                Ok(BinarySpec(vec![BinarySource::deserialize(map)?]))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<BinarySpec, A::Error> {
+                let seq = de::value::SeqAccessDeserializer::new(seq);
+                Vec::deserialize(seq).map(BinarySpec)
+            }
+        }
+        deserializer.deserialize_any(Sources)
     }
 }
