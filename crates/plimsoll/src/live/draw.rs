@@ -435,14 +435,19 @@ fn notes(noted: &[String], width: u16) -> Vec<String> {
         true => vec![line.to_owned()],
         false => wrap(line, width),
     };
-    let lines = noted.iter().flat_map(|text| text.lines());
-    lines.flat_map(rows).collect()
+    // What steers a terminal has no width; what is shown of it has.
+    let lines = noted.iter().flat_map(|text| text.lines()).map(clean);
+    lines.flat_map(|line| rows(&line)).collect()
 }
 
 /// Text from elsewhere must not steer the terminal.
+fn clean(text: &str) -> String {
+    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    text.chars().map(shown).collect()
+}
+
 fn printable(text: &str) -> Line<'static> {
-    let clean = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    Line::from(text.chars().map(clean).collect::<String>())
+    Line::from(clean(text))
 }
 
 /// As many as `text` takes on a terminal: Chinese characters take two each.

@@ -275,6 +275,11 @@ fn text_of_the_view_is_marked_or_wrapped() {
         let said = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(said.matches("the target refused them").count(), 3, "{text}");
     }
+    // What would steer the terminal takes as much room as what is shown in its place.
+    let steering = ["\u{1b}[31mred and \u{1b}[0m".repeat(9)];
+    let text = frame(&board, &steering, 60, 60);
+    let shown = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(shown.matches("[31mred and").count(), 9, "{text}");
 }
 
 #[test]
