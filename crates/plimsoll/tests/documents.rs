@@ -131,6 +131,11 @@ fn what_was_added_to_the_delay_of_the_server_is_in_every_document_of_times() {
         assert!(refused.stdout.is_empty(), "{flags:?}");
         let why = "--overhead-over: nothing that is asked for shows it";
         assert!(stderr_of(&refused).contains(why), "{flags:?}");
+        // A variable is for whichever command shows it.
+        let mut command = place.command(&[&["report", "run"], &flags[..]].concat());
+        command.env("PLIMSOLL_OVERHEAD_OVER", "5ms");
+        let written = command.output().expect("plimsoll starts");
+        assert_eq!(written.status.code(), Some(0), "{flags:?}");
     }
 }
 

@@ -367,7 +367,7 @@ fn carry_out(
         Chosen::Shard(arguments) => shard::execute(&arguments, &process()?),
         Chosen::Stack(arguments) => stack::execute(&arguments, process),
         Chosen::Call(arguments) => calling::execute(&arguments, &process()?),
-        Chosen::Report(arguments) => report::execute(&arguments),
+        Chosen::Report(arguments) => report::execute(&arguments, origins),
         Chosen::Compare(arguments) => compare::execute(&arguments),
         Chosen::Import(arguments) => import::execute(&arguments),
         Chosen::Merge(arguments) => merge::execute(&arguments, made),

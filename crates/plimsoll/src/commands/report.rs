@@ -19,6 +19,7 @@ use plimsoll_report::{
 use crate::console;
 use crate::documents::{Contents, DocumentFlags, is_stdout, named, write_text};
 use crate::failure::{Exit, Failure, chain};
+use crate::origins::{Origins, Strength};
 use crate::presentation;
 
 /// Show runs again, or export their calls.
@@ -78,11 +79,11 @@ fn formats() -> String {
     all.collect::<Vec<String>>().join(", ")
 }
 
-pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
+pub(crate) fn execute(arguments: &Arguments, origins: &Origins) -> Result<Exit, Failure> {
     arguments.documents.check()?;
     let asked: Vec<PathBuf> = arguments.runs.iter().map(|dir| named(dir)).collect();
     let contents = Contents::of(&asked)?;
-    let overhead_over = overhead_over(arguments, &contents)?;
+    let overhead_over = overhead_over(arguments, &contents, origins)?;
     let mut written = (arguments.documents).write(&contents, &asked, overhead_over)?;
     if let Some(file) = &arguments.prometheus {
         let runs = contents.runs().ok_or_else(|| only_runs("--prometheus"))?;
@@ -109,22 +110,31 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
 ///
 /// # Errors
 /// Where nothing that is asked for shows it.
-fn overhead_over(arguments: &Arguments, contents: &Contents) -> Result<Option<Duration>, Failure> {
+fn overhead_over(
+    arguments: &Arguments,
+    contents: &Contents,
+    origins: &Origins,
+) -> Result<Option<Duration>, Failure> {
     let Some(Period(delay)) = arguments.overhead_over else {
         return Ok(None);
     };
-    if contents.runs().is_none() {
-        return Err(only_runs("--overhead-over"));
-    }
     let documents = &arguments.documents;
     let is_only_written =
         documents.writes_any() || arguments.prometheus.is_some() || !arguments.export.is_empty();
-    match is_only_written && !documents.shows_times() {
-        true => Err(Failure::usage(
+    let refused = match contents.runs() {
+        None => Some(only_runs("--overhead-over")),
+        Some(_) if is_only_written && !documents.shows_times() => Some(Failure::usage(
             "--overhead-over: nothing that is asked for shows it",
             "leave it out, or add --json, --markdown FILE or --html FILE",
         )),
-        false => Ok(Some(delay)),
+        Some(_) => None,
+    };
+    // A variable is for whichever command shows it.
+    let is_typed = origins.strength("overhead_over") == Some(Strength::CommandLine);
+    match refused {
+        Some(failure) if is_typed => Err(failure),
+        Some(_) => Ok(None),
+        None => Ok(Some(delay)),
     }
 }
 
