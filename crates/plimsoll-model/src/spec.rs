@@ -189,6 +189,8 @@ pub struct LoadSpec {
     #[arg(skip)]
     pub reuse: Option<String>,
     /// Warm up for this long first, left out of the totals: "5s".
+    ///
+    /// Default none.
     // Listed behind --rate-precision.
     #[arg(long, value_name = "TIME", display_order = 2008)]
     pub warmup: Option<Period>,

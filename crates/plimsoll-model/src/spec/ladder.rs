@@ -47,6 +47,8 @@ pub struct LadderSpec {
     /// Keep this machine's cores from falling asleep between calls while variants take turns. Waking a core takes
     /// longer than TLS does, and the time varies. It shows differences of some tenths of a microsecond, which two
     /// processes of one server may have too.
+    ///
+    /// Default false.
     #[arg(long, action = ArgAction::SetTrue)]
     pub keep_awake: Option<bool>,
     /// The longest time for `resolution` and `fail_if`. Default 2m.

@@ -76,27 +76,40 @@ pub struct TlsSpec {
     #[arg(long, value_name = "PERCENT")]
     pub full: Option<String>,
     /// Send requests with the first bytes of a resumed session (0-RTT), where the server allows it; needs `resume`. Such
-    /// requests can be replayed.
+    /// requests can be replayed. Default false.
     #[arg(
         help = "Send requests with the first bytes of a resumed session (0-RTT), where the server allows it; needs --resume. Such requests can be replayed",
         long,
         action = ArgAction::SetTrue
     )]
     pub early_data: Option<bool>,
-    /// Who opens and seals TLS records: own (in place) or library [default: own].
-    #[arg(long, value_name = "WHOSE")]
+    /// Who opens and seals TLS records: `"own"` (in place) or `"library"`. Default own.
+    #[arg(
+        help = "Who opens and seals TLS records: own (in place) or library [default: own]",
+        long,
+        value_name = "WHOSE"
+    )]
     pub records: Option<String>,
     /// Accept compressed certificates, and compress the client's (RFC 8879).
+    ///
+    /// Default false.
     #[arg(id = "compressed_certificates", long = "compressed-certificates", action = ArgAction::SetTrue)]
     pub compressed: Option<bool>,
     /// Append the secrets of all connections to this file, for Wireshark; SSLKEYLOGFILE is the
     /// same. Anyone who has the file can read the traffic.
+    ///
+    /// Default: nothing is written.
     #[arg(long, value_name = "FILE")]
     pub key_log: Option<PathBuf>,
-    /// When to check the server's certificate chain: each full handshake, or once a minute
-    /// for all connections that are shown the same [default: each].
+    /// When to check the server's certificate chain: `"each"` full handshake, or `"once"` a minute for all connections
+    /// that are shown the same. Default each.
     // Listed before --compressed-certificates.
-    #[arg(long, value_name = "WHEN", display_order = 1007)]
+    #[arg(
+        help = "When to check the server's certificate chain: each full handshake, or once a minute for all connections that are shown the same [default: each]",
+        long,
+        value_name = "WHEN",
+        display_order = 1007
+    )]
     pub chain: Option<String>,
 }
 
