@@ -37,7 +37,7 @@ pub(crate) fn parse(
     // Help lists all commands, and an error suggests one of them.
     read(commands::command(), &typed, environment).map_err(|(error, stand_ins)| {
         let _ = error.print();
-        if let Some(variable) = blamed_variable(&error, &stand_ins, environment) {
+        if let Some(variable) = blamed_variable(&error, &typed, &stand_ins, environment) {
             console::notice(format_args!(
                 "note: the value is that of {variable} in the environment"
             ));
@@ -166,6 +166,7 @@ fn origins(command: &Command, matches: &ArgMatches, stand_ins: &StandIns) -> Ori
 /// The variable behind an invalid value that was not typed.
 fn blamed_variable(
     error: &clap::Error,
+    typed: &[OsString],
     stand_ins: &StandIns,
     environment: &Environment,
 ) -> Option<String> {
@@ -173,9 +174,10 @@ fn blamed_variable(
         return None;
     };
     let flag = argument.split([' ', '=']).next()?.to_owned();
-    let typed = std::env::args().any(|word| word.split('=').next() == Some(&flag));
+    let mut words = typed.iter().map(|word| word.to_string_lossy());
+    let is_typed = words.any(|word| word.split('=').next() == Some(&flag));
     let id = flag.trim_start_matches('-').replace('-', "_");
-    if typed || !flag.starts_with("--") {
+    if is_typed || !flag.starts_with("--") {
         return None;
     }
     match stand_ins.get(&id) {

@@ -7,7 +7,6 @@ use miette::Report;
 use plimsoll_model::input;
 use plimsoll_model::objective::Conclusion;
 use plimsoll_model::run::RunError;
-use plimsoll_model::spec::Problem;
 use plimsoll_protocols::registry::Usage;
 use plimsoll_protocols::serving::ServeError;
 
@@ -64,12 +63,6 @@ impl Exit {
 impl From<Usage> for Failure {
     fn from(wrong: Usage) -> Failure {
         Failure::usage(wrong.message, &wrong.help)
-    }
-}
-
-impl From<Problem> for Failure {
-    fn from(problem: Problem) -> Failure {
-        Usage::from(problem).into()
     }
 }
 

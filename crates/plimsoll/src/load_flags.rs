@@ -12,6 +12,7 @@ use plimsoll_protocols::flags::TlsFlags;
 
 use crate::failure::Failure;
 use crate::origins::Origins;
+use crate::problems;
 
 /// Flags of every command that puts load on a target. The first heading is that of the load; among its flags these are
 /// listed behind `--connections`, and `--objective` behind `--drain`. Of a key's description the first paragraph is its
@@ -165,7 +166,7 @@ impl LoadFlags {
         if typed.deadline.is_some() {
             spec.call.forget_deadline();
         }
-        lay(&typed, load)?;
+        lay("load", &typed, load).map_err(problems::of_flag)?;
         if self.cold {
             load.reuse = Some("never".into());
             load.connections = self.keys.connections;
@@ -178,7 +179,7 @@ impl LoadFlags {
 
     fn apply_tls(&self, spec: &mut Spec, origins: &Origins) -> Result<(), Failure> {
         let mut typed = self.tls.clone();
-        lay(&self.identity, &mut typed)?;
+        lay("tls", &self.identity, &mut typed).map_err(problems::of_flag)?;
         // What a server is held to is one thing: the one asked for more directly wins.
         let given = [
             ("ca", typed.ca.is_some()),
@@ -195,6 +196,6 @@ impl LoadFlags {
                 (tls.ca, tls.pin, tls.insecure) = (None, None, None);
             }
         }
-        Ok(lay_over_section(&typed, &mut spec.tls)?)
+        lay_over_section("tls", &typed, &mut spec.tls).map_err(problems::of_flag)
     }
 }

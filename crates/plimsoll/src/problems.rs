@@ -52,6 +52,11 @@ impl<'a> Source<'a> {
     }
 }
 
+/// The failure of a problem that one flag has by itself.
+pub(crate) fn of_flag(problem: Problem) -> Failure {
+    failure(vec![problem], &Source::Flags)
+}
+
 /// The failure that shows `problems`.
 pub(crate) fn failure(problems: Vec<Problem>, source: &Source<'_>) -> Failure {
     let n = problems.len();

@@ -9,22 +9,28 @@ use toml::Table;
 
 use super::Problem;
 
-/// Lays what was typed over the keys of the same names in a section of a plan. What was not typed is absent, or `false`.
+/// What to do about a path that a plan can't hold.
+pub(super) const NOT_TEXT: &str = "a plan is text: give a name that is UTF-8";
+
+/// Lays what was typed over the keys of the same names in the section `name` of a plan. What was not typed is absent, or
+/// `false`.
 ///
 /// # Errors
 /// Where a plan can't hold what was typed, as a path that is not UTF-8.
 pub fn lay<T: Serialize + DeserializeOwned>(
+    name: &str,
     typed: &impl Serialize,
     over: &mut T,
 ) -> Result<(), Problem> {
-    let whole = |e: &dyn Display| Problem::new("", e.to_string());
+    let whole = |e: &dyn Display| Problem::new(name, e.to_string());
+    keys(name, over)?;
     let mut section = Table::try_from(&*over).map_err(|e| whole(&e))?;
-    for (key, value) in keys(typed)? {
+    for (key, value) in keys(name, typed)? {
         if !matches!(value, Value::Null | Value::Bool(false)) {
             // Of what JSON has, plans lack large numbers alone.
             let too_large = || format!("{value} is too large: at most {}", i64::MAX);
-            let kept =
-                toml::Value::try_from(&value).map_err(|_| Problem::new(&key, too_large()))?;
+            let kept = toml::Value::try_from(&value)
+                .map_err(|_| Problem::new(format!("{name}.{key}"), too_large()))?;
             section.insert(key, kept);
         }
     }
@@ -36,23 +42,28 @@ pub fn lay<T: Serialize + DeserializeOwned>(
 ///
 /// # Errors
 /// As [`lay`].
-pub fn lay_over_section<T>(typed: &impl Serialize, over: &mut Option<T>) -> Result<(), Problem>
+pub fn lay_over_section<T>(
+    name: &str,
+    typed: &impl Serialize,
+    over: &mut Option<T>,
+) -> Result<(), Problem>
 where
     T: Serialize + DeserializeOwned + Default + PartialEq,
 {
     let mut section = over.take().unwrap_or_default();
-    lay(typed, &mut section)?;
+    lay(name, typed, &mut section)?;
     *over = Some(section).filter(|section| *section != T::default());
     Ok(())
 }
 
 /// By way of JSON, with which an error has the key.
-fn keys(section: &impl Serialize) -> Result<Map<String, Value>, Problem> {
+fn keys(name: &str, section: &impl Serialize) -> Result<Map<String, Value>, Problem> {
     match serde_path_to_error::serialize(section, serde_json::value::Serializer) {
         Ok(Value::Object(keys)) => Ok(keys),
         Ok(_) => Ok(Map::new()),
-        Err(e) => Err(Problem::new(e.path().to_string(), e.inner().to_string())
-            .help("a plan is text: give a name that is UTF-8")),
+        Err(e) => {
+            Err(Problem::new(format!("{name}.{}", e.path()), e.inner().to_string()).help(NOT_TEXT))
+        }
     }
 }
 
@@ -73,7 +84,7 @@ mod tests {
             turn: Some(5),
             ..LadderSpec::default()
         };
-        lay(&typed, &mut ladder).unwrap();
+        lay("ladder", &typed, &mut ladder).unwrap();
         let expected: LadderSpec = toml::from_str(&text.replace('9', "5")).unwrap();
         assert_eq!(ladder, expected);
         let written = toml::to_string(&ladder).unwrap();
@@ -89,17 +100,19 @@ mod tests {
             ca: Some(PathBuf::from(OsStr::from_bytes(b"\xff"))),
             ..TlsSpec::default()
         };
-        let wrong = lay(&tls, &mut TlsSpec::default()).unwrap_err();
-        assert_eq!(wrong.key, "ca");
-        assert!(wrong.help.is_some_and(|help| help.contains("UTF-8")));
+        let wrong = lay("tls", &tls, &mut TlsSpec::default()).unwrap_err();
+        assert_eq!(wrong.key, "tls.ca");
+        assert_eq!(wrong.help.as_deref(), Some(NOT_TEXT));
+        let wrong = lay("tls", &TlsSpec::default(), &mut tls.clone()).unwrap_err();
+        assert_eq!(wrong.key, "tls.ca");
         let load = LoadSpec {
             calls: Some(u64::MAX),
             ..LoadSpec::default()
         };
-        let wrong = lay(&load, &mut LoadSpec::default()).unwrap_err();
+        let wrong = lay("load", &load, &mut LoadSpec::default()).unwrap_err();
         assert_eq!(
             wrong.to_string(),
-            "`calls`: 18446744073709551615 is too large: at most 9223372036854775807"
+            "`load.calls`: 18446744073709551615 is too large: at most 9223372036854775807"
         );
     }
 }

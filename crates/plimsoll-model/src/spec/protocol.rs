@@ -13,6 +13,7 @@ use serde_path_to_error::Segment;
 use toml::{Table, Value};
 
 use super::keys::keys_of;
+use super::lay::NOT_TEXT;
 use super::problem::{Problem, Problems};
 use super::surroundings::Surroundings;
 use super::{LoadSpec, MetadataSpec, Spec};
@@ -222,7 +223,7 @@ pub(super) fn typed<S: Section>(section: &Table) -> Result<S, Problem> {
 /// Where a plan can't hold it, as a path that is not UTF-8.
 pub(super) fn table_of<S: Section>(section: &S) -> Result<Table, Problem> {
     let key = || format!("call.{}", S::SCHEMES.section);
-    Table::try_from(section).map_err(|e| Problem::new(key(), e.to_string()))
+    Table::try_from(section).map_err(|e| Problem::new(key(), e.to_string()).help(NOT_TEXT))
 }
 
 static REGISTERED: OnceLock<Vec<&'static Protocol>> = OnceLock::new();

@@ -71,7 +71,7 @@ impl Quick for GrpcCommand {
     const KEYS: &[(&str, &str)] = &[("message_binary", "--data-binary or --data-delimited")];
 
     fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<GrpcSpec, Usage> {
-        lay_over_section(&self.rows, &mut spec.rows)?;
+        lay_over_section("rows", &self.rows, &mut spec.rows)?;
         self.call.typed()
     }
 }

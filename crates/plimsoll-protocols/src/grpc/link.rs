@@ -58,7 +58,7 @@ impl LinkFlags {
             )
         })?;
         let mut tls = TlsSpec::default();
-        lay(&self.tls, &mut tls).map_err(Usage::from)?;
+        lay("tls", &self.tls, &mut tls).map_err(Usage::from)?;
         let any = tls != TlsSpec::default();
         let secured = secured || any && is_bare_socket(&self.target);
         if any && !secured {

@@ -154,7 +154,7 @@ impl Quick for LlmFlags {
     fn section(self, spec: &mut Spec, variables: Variables<'_>) -> Result<HttpSpec, Usage> {
         let api = self.api.unwrap_or_default();
         spec.target = spec.target.as_deref().map(|url| whole_url(url, api));
-        lay_over_section(&self.rows, &mut spec.rows)?;
+        lay_over_section("rows", &self.rows, &mut spec.rows)?;
         let mut headers = fields("--header", &self.headers)?;
         self.credentials.add_to(&mut headers)?;
         self.add_key(&mut headers, variables);

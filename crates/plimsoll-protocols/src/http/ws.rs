@@ -100,7 +100,7 @@ impl Quick for WsFlags {
 
     fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<HttpSpec, Usage> {
         spec.target = spec.target.as_deref().map(http_url);
-        lay_over_section(&self.rows, &mut spec.rows)?;
+        lay_over_section("rows", &self.rows, &mut spec.rows)?;
         let (body, body_file) = text_or_file(self.body.as_deref())?;
         let mut headers = fields("--header", &self.headers)?;
         self.credentials.add_to(&mut headers)?;

@@ -94,7 +94,7 @@ impl QueryFlags {
     /// # Errors
     /// Where a plan can't hold what was typed.
     fn section(&self, spec: &mut Spec) -> Result<SessionSection, Usage> {
-        lay_over_section(&self.rows, &mut spec.rows)?;
+        lay_over_section("rows", &self.rows, &mut spec.rows)?;
         if self.output_dir.is_some() {
             // The rows are made of them.
             spec.requests = Some(true);

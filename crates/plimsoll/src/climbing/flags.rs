@@ -11,6 +11,7 @@ use crate::failure::Failure;
 use crate::load_flags::LoadFlags;
 use crate::origins::Origins;
 use crate::planning::read;
+use crate::problems;
 use crate::shards::identity::ShardFlags;
 
 /// What is measured, how often, and where it is kept.
@@ -82,7 +83,7 @@ impl ClimbFlags {
                 (ladder.slice, ladder.rounds) = (None, None);
             }
         }
-        Ok(lay_over_section(&typed, &mut spec.ladder)?)
+        lay_over_section("ladder", &typed, &mut spec.ladder).map_err(problems::of_flag)
     }
 }
 

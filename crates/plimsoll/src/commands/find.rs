@@ -158,9 +158,9 @@ impl Arguments {
             }
         }
         spec.target = self.target.clone().or(spec.target.take());
-        lay_over_section(&self.rows, &mut spec.rows)?;
+        lay_over_section("rows", &self.rows, &mut spec.rows).map_err(problems::of_flag)?;
         self.load.apply(spec, origins)?;
-        Ok(lay(&self.find, spec.find.get_or_insert_default())?)
+        lay("find", &self.find, spec.find.get_or_insert_default()).map_err(problems::of_flag)
     }
 }
 

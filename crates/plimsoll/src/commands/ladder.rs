@@ -71,7 +71,7 @@ pub(crate) fn execute(
             ));
         }
     };
-    lay_over_section(&arguments.rows, &mut spec.rows)?;
+    lay_over_section("rows", &arguments.rows, &mut spec.rows).map_err(problems::of_flag)?;
     let source = match services.is_empty() {
         true => Source::File {
             name: arguments.what[0].clone(),

@@ -12,7 +12,7 @@ use crate::failure::{Exit, Failure};
 use crate::lanes::Lanes;
 use crate::load_flags::LoadFlags;
 use crate::planning;
-use crate::problems::Source;
+use crate::problems::{self, Source};
 use crate::process::Process;
 use crate::shards::identity::ShardFlags;
 use crate::shards::{self, Meeting};
@@ -62,7 +62,7 @@ pub(crate) fn execute(
     for path in &arguments.plans {
         let (mut spec, text) = planning::read(path)?;
         spec.target = arguments.target.clone().or(spec.target);
-        lay_over_section(&arguments.rows, &mut spec.rows)?;
+        lay_over_section("rows", &arguments.rows, &mut spec.rows).map_err(problems::of_flag)?;
         arguments.load.apply(&mut spec, &process.origins)?;
         let source = Source::of(path, &text);
         let asked = match Lanes::of(&spec, environment, &source)? {

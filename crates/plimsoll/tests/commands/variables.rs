@@ -1,5 +1,8 @@
 //! Variables, files of variables, and secrets.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use super::*;
 
 /// All files below a folder, as one text.
@@ -28,6 +31,46 @@ fn variables_and_the_env_file_stand_in_for_flags() {
     let output = command.output().expect("plimsoll starts");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(place.run_json("run")["total"]["ok"], 50);
+}
+
+/// What is not UTF-8 can't stand in a plan, and names of files may be so.
+#[test]
+fn words_that_are_no_text_are_refused_by_their_flags() {
+    let place = Place::new();
+    let bytes = OsStr::from_bytes(b"\xff");
+    let call = [
+        "grpc",
+        "grpcs://127.0.0.1:1",
+        "--rate",
+        "1/s",
+        "--calls",
+        "1",
+    ];
+    for (flag, named) in [
+        ("--ca", "`--ca`"),
+        ("--key-log", "`--key-log`"),
+        ("--rows", "`rows.file`"),
+        ("--proto", "`call.grpc`"),
+    ] {
+        let mut command = place.command(&call);
+        command.args(SCORE).arg(flag).arg(bytes).arg("--dry-run");
+        let output = command.output().expect("plimsoll starts");
+        let printed = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{printed}");
+        let why = format!("{named}: path contains invalid UTF-8 characters");
+        assert!(printed.contains(&why), "{flag}: {printed}");
+        assert!(
+            printed.contains("give a name that is UTF-8"),
+            "{flag}: {printed}"
+        );
+    }
+    // With a mistake in another flag.
+    let mut command = place.command(&["run"]);
+    command.arg(bytes).args(["--clients", "x"]);
+    let output = command.output().expect("plimsoll starts");
+    let printed = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{printed}");
+    assert!(printed.contains("--clients"), "{printed}");
 }
 
 #[test]
