@@ -23,6 +23,7 @@ pub fn lay<T: Serialize + DeserializeOwned>(
     over: &mut T,
 ) -> Result<(), Problem> {
     let whole = |e: &dyn Display| Problem::new(name, e.to_string());
+    // What was typed before may be of no use, too.
     keys(name, over)?;
     let mut section = Table::try_from(&*over).map_err(|e| whole(&e))?;
     for (key, value) in keys(name, typed)? {
