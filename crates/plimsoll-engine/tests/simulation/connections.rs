@@ -14,6 +14,13 @@ fn at_three(seed: u64) -> Weather {
     }
 }
 
+fn all_silent() -> Weather {
+    Weather {
+        silent: three().to_vec(),
+        ..at_three(1)
+    }
+}
+
 fn simulate_at_three(load: Load, weather: Weather) -> StageRecord {
     simulate(load, weather, echo(1))
 }
@@ -186,14 +193,7 @@ fn a_name_that_is_no_longer_resolved_keeps_its_addresses() {
 #[test]
 fn a_name_whose_addresses_are_all_silent_is_a_connect_timeout() {
     let load = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
-    let silent = three().to_vec();
-    let record = simulate_at_three(
-        load,
-        Weather {
-            silent,
-            ..at_three(1)
-        },
-    );
+    let record = simulate_at_three(load, all_silent());
     accounted(&record);
     assert_eq!(record.ok(), 0);
     assert_eq!(
@@ -453,14 +453,7 @@ fn calls_whose_connections_are_still_being_made_at_the_end_are_cut_off() {
     let mut load = load(Arrivals::Open(Spacing::Constant), 10.0, 1);
     load.reuse = Reuse::Never;
     (load.deadline, load.connect_timeout) = (None, Duration::from_secs(60));
-    let silent = three().to_vec();
-    let record = simulate_at_three(
-        load,
-        Weather {
-            silent,
-            ..at_three(1)
-        },
-    );
+    let record = simulate_at_three(load, all_silent());
     accounted(&record);
     assert_eq!((record.due, record.calls_cut_off()), (20, 20), "{record:?}");
 }
