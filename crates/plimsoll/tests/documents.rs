@@ -105,7 +105,7 @@ fn every_command_that_measures_leaves_documents() {
     place.expect(0, &["compare", &runs[0], "LATEST"]);
 }
 
-/// Whoever asks for the time in excess of the server's own has it in what is written, or is told that it is nowhere.
+/// Every document that shows times shows the time in excess of the server's own; where none does, the flag is refused.
 #[test]
 fn what_was_added_to_the_delay_of_the_server_is_in_every_document_of_times() {
     let place = Place::new();

@@ -17,7 +17,7 @@ use super::der::{SEQUENCE, element, take};
 use super::validity::not_after;
 use super::version_1::{self, is_version_1};
 
-/// Why a file is of no use: what it is to a person, where it is, and what is wrong with it.
+/// Why a file can't be used: its role, its path and the problem.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct FileError(String);
