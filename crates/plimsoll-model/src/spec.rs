@@ -10,6 +10,7 @@
 //!
 //! Paths in a spec are relative to the current directory.
 
+mod apply;
 mod arrivals;
 mod call;
 mod fetched;
@@ -22,7 +23,6 @@ mod keys;
 mod ladder;
 mod lane_table;
 mod lanes;
-mod lay;
 mod load;
 mod metadata;
 mod objective;
@@ -49,6 +49,7 @@ use serde::{Deserialize, Serialize};
 use crate::units::{Period, Rate, Size, typed_with_unit};
 
 pub use crate::suggest::suggest;
+pub use apply::{apply_typed, apply_typed_to_optional};
 pub use call::CallSpec;
 pub use fetched::made_by_server;
 pub use field_value::MetadataSpec;
@@ -59,7 +60,6 @@ pub use keys::keys_of;
 pub use ladder::{LadderSpec, Library, Network, RungSpec, RungTable, Secured, Via};
 pub use lane_table::LaneTable;
 pub use lanes::LaneSpec;
-pub use lay::{lay, lay_over_section};
 pub use metadata::{Given, Metadata, Names, SharedValue};
 pub use problem::{Problem, Problems};
 pub use protocol::{OwnArrivals, Protocol, Schemes, Section, register, sections};

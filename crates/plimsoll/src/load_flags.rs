@@ -6,7 +6,9 @@
 use std::cmp::Ordering;
 
 use clap::Args;
-use plimsoll_model::spec::{LoadSpec, RateSpec, Spec, TlsSpec, WatchSpec, lay, lay_over_section};
+use plimsoll_model::spec::{
+    LoadSpec, RateSpec, Spec, TlsSpec, WatchSpec, apply_typed, apply_typed_to_optional,
+};
 use plimsoll_model::units::Rate;
 use plimsoll_protocols::flags::TlsFlags;
 
@@ -166,7 +168,7 @@ impl LoadFlags {
         if typed.deadline.is_some() {
             spec.call.forget_deadline();
         }
-        lay("load", &typed, load).map_err(problems::of_flag)?;
+        apply_typed("load", &typed, load).map_err(problems::of_flag)?;
         if self.cold {
             load.reuse = Some("never".into());
             load.connections = self.keys.connections;
@@ -179,7 +181,7 @@ impl LoadFlags {
 
     fn apply_tls(&self, spec: &mut Spec, origins: &Origins) -> Result<(), Failure> {
         let mut typed = self.tls.clone();
-        lay("tls", &self.identity, &mut typed).map_err(problems::of_flag)?;
+        apply_typed("tls", &self.identity, &mut typed).map_err(problems::of_flag)?;
         // What a server is held to is one thing: the one asked for more directly wins.
         let given = [
             ("ca", typed.ca.is_some()),
@@ -196,6 +198,6 @@ impl LoadFlags {
                 (tls.ca, tls.pin, tls.insecure) = (None, None, None);
             }
         }
-        lay_over_section("tls", &typed, &mut spec.tls).map_err(problems::of_flag)
+        apply_typed_to_optional("tls", &typed, &mut spec.tls).map_err(problems::of_flag)
     }
 }

@@ -1,4 +1,4 @@
-//! What was typed, over what a plan's file says.
+//! Applies what was typed to what a plan's file says.
 
 use std::fmt::Display;
 
@@ -12,23 +12,23 @@ use super::Problem;
 /// What to do about a path that a plan can't hold.
 pub(super) const NOT_TEXT: &str = "a plan is text: give a name that is UTF-8";
 
-/// Lays what was typed over the keys of the same names in the section `name` of a plan. What was not typed is absent, or
+/// Applies what was typed to the section `name` of a plan, by the names of its keys. What was not typed is absent, or
 /// `false`.
 ///
 /// # Errors
 /// Where a plan can't hold what was typed, as a path that is not UTF-8.
-pub fn lay<T: Serialize + DeserializeOwned>(
+pub fn apply_typed<T: Serialize + DeserializeOwned>(
     name: &str,
     typed: &impl Serialize,
     over: &mut T,
 ) -> Result<(), Problem> {
     let whole = |e: &dyn Display| Problem::new(name, e.to_string());
-    // What was typed before may be of no use, too.
+    // What was applied before may be what a plan can't hold: its key is named, too.
     keys(name, over)?;
     let mut section = Table::try_from(&*over).map_err(|e| whole(&e))?;
     for (key, value) in keys(name, typed)? {
         if !matches!(value, Value::Null | Value::Bool(false)) {
-            // Of what JSON has, plans lack large numbers alone.
+            // TOML holds all that is left of JSON here, but integers above `i64::MAX`.
             let too_large = || format!("{value} is too large: at most {}", i64::MAX);
             let kept = toml::Value::try_from(&value)
                 .map_err(|_| Problem::new(format!("{name}.{key}"), too_large()))?;
@@ -39,11 +39,11 @@ pub fn lay<T: Serialize + DeserializeOwned>(
     Ok(())
 }
 
-/// As [`lay`], over a section that a plan may leave out.
+/// As [`apply_typed`], to a section that a plan may leave out.
 ///
 /// # Errors
-/// As [`lay`].
-pub fn lay_over_section<T>(
+/// As [`apply_typed`].
+pub fn apply_typed_to_optional<T>(
     name: &str,
     typed: &impl Serialize,
     over: &mut Option<T>,
@@ -52,12 +52,12 @@ where
     T: Serialize + DeserializeOwned + Default + PartialEq,
 {
     let mut section = over.take().unwrap_or_default();
-    lay(name, typed, &mut section)?;
+    apply_typed(name, typed, &mut section)?;
     *over = Some(section).filter(|section| *section != T::default());
     Ok(())
 }
 
-/// By way of JSON, with which an error has the key.
+/// As JSON, whose errors can be traced to a key.
 fn keys(name: &str, section: &impl Serialize) -> Result<Map<String, Value>, Problem> {
     match serde_path_to_error::serialize(section, serde_json::value::Serializer) {
         Ok(Value::Object(keys)) => Ok(keys),
@@ -85,7 +85,7 @@ mod tests {
             turn: Some(5),
             ..LadderSpec::default()
         };
-        lay("ladder", &typed, &mut ladder).unwrap();
+        apply_typed("ladder", &typed, &mut ladder).unwrap();
         let expected: LadderSpec = toml::from_str(&text.replace('9', "5")).unwrap();
         assert_eq!(ladder, expected);
         let written = toml::to_string(&ladder).unwrap();
@@ -101,16 +101,16 @@ mod tests {
             ca: Some(PathBuf::from(OsStr::from_bytes(b"\xff"))),
             ..TlsSpec::default()
         };
-        let wrong = lay("tls", &tls, &mut TlsSpec::default()).unwrap_err();
+        let wrong = apply_typed("tls", &tls, &mut TlsSpec::default()).unwrap_err();
         assert_eq!(wrong.key, "tls.ca");
         assert_eq!(wrong.help.as_deref(), Some(NOT_TEXT));
-        let wrong = lay("tls", &TlsSpec::default(), &mut tls.clone()).unwrap_err();
+        let wrong = apply_typed("tls", &TlsSpec::default(), &mut tls.clone()).unwrap_err();
         assert_eq!(wrong.key, "tls.ca");
         let load = LoadSpec {
             calls: Some(u64::MAX),
             ..LoadSpec::default()
         };
-        let wrong = lay("load", &load, &mut LoadSpec::default()).unwrap_err();
+        let wrong = apply_typed("load", &load, &mut LoadSpec::default()).unwrap_err();
         assert_eq!(
             wrong.to_string(),
             "`load.calls`: 18446744073709551615 is too large: at most 9223372036854775807"

@@ -12,8 +12,8 @@ use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
 use toml::{Table, Value};
 
+use super::apply::NOT_TEXT;
 use super::keys::keys_of;
-use super::lay::NOT_TEXT;
 use super::problem::{Problem, Problems};
 use super::surroundings::Surroundings;
 use super::{LoadSpec, MetadataSpec, Spec};

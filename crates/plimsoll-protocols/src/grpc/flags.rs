@@ -2,7 +2,7 @@
 
 use clap::Args;
 use plimsoll_model::input;
-use plimsoll_model::spec::{RowsSpec, Spec, lay_over_section};
+use plimsoll_model::spec::{RowsSpec, Spec, apply_typed_to_optional};
 
 use super::binary::{BinarySource, BinarySpec};
 use super::delimited;
@@ -71,7 +71,7 @@ impl Quick for GrpcCommand {
     const KEYS: &[(&str, &str)] = &[("message_binary", "--data-binary or --data-delimited")];
 
     fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<GrpcSpec, Usage> {
-        lay_over_section("rows", &self.rows, &mut spec.rows)?;
+        apply_typed_to_optional("rows", &self.rows, &mut spec.rows)?;
         self.call.typed()
     }
 }

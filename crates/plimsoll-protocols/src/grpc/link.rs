@@ -1,7 +1,7 @@
 //! The flags of commands that ask a server something, over the link that a load would use.
 
 use clap::Args;
-use plimsoll_model::spec::{self, TlsSpec, give_addresses, is_bare_socket, lay};
+use plimsoll_model::spec::{self, TlsSpec, apply_typed, give_addresses, is_bare_socket};
 use plimsoll_model::units::Period;
 
 use super::asking::{self, no_way};
@@ -58,7 +58,7 @@ impl LinkFlags {
             )
         })?;
         let mut tls = TlsSpec::default();
-        lay("tls", &self.tls, &mut tls).map_err(Usage::from)?;
+        apply_typed("tls", &self.tls, &mut tls).map_err(Usage::from)?;
         let any = tls != TlsSpec::default();
         let secured = secured || any && is_bare_socket(&self.target);
         if any && !secured {

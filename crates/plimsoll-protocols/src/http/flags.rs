@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
-use plimsoll_model::spec::{LoadSpec, RowsSpec, Spec, lay_over_section};
+use plimsoll_model::spec::{LoadSpec, RowsSpec, Spec, apply_typed_to_optional};
 
 use super::call::HttpVersion;
 use super::section::HttpSpec;
@@ -46,7 +46,7 @@ impl Quick for HttpFlags {
     const TARGET: &str = "http://HOST:PORT/PATH (plaintext), https://HOST:PORT/PATH (TLS 1.3), or unix:/SOCKET:/PATH";
 
     fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<HttpSpec, Usage> {
-        lay_over_section("rows", &self.rows, &mut spec.rows)?;
+        apply_typed_to_optional("rows", &self.rows, &mut spec.rows)?;
         let typed = self.section;
         connections_for(&mut spec.load, typed.version);
         let (body, body_file) = text_or_file(typed.body.as_deref())?;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use plimsoll_model::spec::{Limit, MetadataSpec, RowsSpec, Section, Spec, lay_over_section};
+use plimsoll_model::spec::{Limit, MetadataSpec, RowsSpec, Section, Spec, apply_typed_to_optional};
 use plimsoll_model::units::Period;
 use serde_json::{Map, Value, json};
 
@@ -154,7 +154,7 @@ impl Quick for LlmFlags {
     fn section(self, spec: &mut Spec, variables: Variables<'_>) -> Result<HttpSpec, Usage> {
         let api = self.api.unwrap_or_default();
         spec.target = spec.target.as_deref().map(|url| whole_url(url, api));
-        lay_over_section("rows", &self.rows, &mut spec.rows)?;
+        apply_typed_to_optional("rows", &self.rows, &mut spec.rows)?;
         let mut headers = fields("--header", &self.headers)?;
         self.credentials.add_to(&mut headers)?;
         self.add_key(&mut headers, variables);

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use plimsoll_model::spec::{RowsSpec, Section, Spec, lay_over_section};
+use plimsoll_model::spec::{RowsSpec, Section, Spec, apply_typed_to_optional};
 use plimsoll_model::units::Size;
 
 use super::flags::connections_for;
@@ -100,7 +100,7 @@ impl Quick for WsFlags {
 
     fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<HttpSpec, Usage> {
         spec.target = spec.target.as_deref().map(http_url);
-        lay_over_section("rows", &self.rows, &mut spec.rows)?;
+        apply_typed_to_optional("rows", &self.rows, &mut spec.rows)?;
         let (body, body_file) = text_or_file(self.body.as_deref())?;
         let mut headers = fields("--header", &self.headers)?;
         self.credentials.add_to(&mut headers)?;

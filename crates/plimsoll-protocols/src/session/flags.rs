@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use plimsoll_model::spec::{CallSpec, RowsSpec, Spec, lay_over_section};
+use plimsoll_model::spec::{CallSpec, RowsSpec, Spec, apply_typed_to_optional};
 
 use super::SessionSection;
 use crate::flags::{Bound, CredentialFlags, fields, goodput};
@@ -94,7 +94,7 @@ impl QueryFlags {
     /// # Errors
     /// Where a plan can't hold what was typed.
     fn section(&self, spec: &mut Spec) -> Result<SessionSection, Usage> {
-        lay_over_section("rows", &self.rows, &mut spec.rows)?;
+        apply_typed_to_optional("rows", &self.rows, &mut spec.rows)?;
         if self.output_dir.is_some() {
             // The rows are made of them.
             spec.requests = Some(true);

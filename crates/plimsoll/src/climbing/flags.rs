@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use plimsoll_model::spec::{LadderSpec, Spec, lay_over_section};
+use plimsoll_model::spec::{LadderSpec, Spec, apply_typed_to_optional};
 use plimsoll_model::units::Period;
 
 use crate::documents::DocumentFlags;
@@ -70,7 +70,7 @@ impl ClimbFlags {
     /// The plan says what was asked in place of it, so that the plan that is kept repeats the same.
     ///
     /// # Errors
-    /// As [`lay_over_section`].
+    /// As [`apply_typed_to_optional`].
     pub(super) fn note(&self, spec: &mut Spec) -> Result<(), Failure> {
         let mut typed = self.ladder.clone();
         typed.resolution = typed.resolution.or(take_resolution(spec));
@@ -83,7 +83,7 @@ impl ClimbFlags {
                 (ladder.slice, ladder.rounds) = (None, None);
             }
         }
-        lay_over_section("ladder", &typed, &mut spec.ladder).map_err(problems::of_flag)
+        apply_typed_to_optional("ladder", &typed, &mut spec.ladder).map_err(problems::of_flag)
     }
 }
 

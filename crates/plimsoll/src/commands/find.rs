@@ -17,7 +17,9 @@ use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::plan::{Arrivals, Metric, Plan};
 use plimsoll_model::run::{Conditions, SCHEMA_VERSION};
 use plimsoll_model::search::{self, Goal, Limit, Purpose, SearchRecord, Step, Trial};
-use plimsoll_model::spec::{FindSpec, RateSpec, RowsSpec, Spec, lay, lay_over_section};
+use plimsoll_model::spec::{
+    FindSpec, RateSpec, RowsSpec, Spec, apply_typed, apply_typed_to_optional,
+};
 use plimsoll_model::units::{Period, Rate};
 use plimsoll_report::quantity::{exact_rate, planned, rate, time};
 use plimsoll_report::search as shown;
@@ -158,9 +160,10 @@ impl Arguments {
             }
         }
         spec.target = self.target.clone().or(spec.target.take());
-        lay_over_section("rows", &self.rows, &mut spec.rows).map_err(problems::of_flag)?;
+        apply_typed_to_optional("rows", &self.rows, &mut spec.rows).map_err(problems::of_flag)?;
         self.load.apply(spec, origins)?;
-        lay("find", &self.find, spec.find.get_or_insert_default()).map_err(problems::of_flag)
+        apply_typed("find", &self.find, spec.find.get_or_insert_default())
+            .map_err(problems::of_flag)
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 use plimsoll_model::spec::{
-    CallSpec, LadderSpec, RowsSpec, RungTable, Spec, lay_over_section, schemes_like,
+    CallSpec, LadderSpec, RowsSpec, RungTable, Spec, apply_typed_to_optional, schemes_like,
 };
 use plimsoll_protocols::registry::{self, DefaultFlags};
 use plimsoll_report::ladder as shown;
@@ -71,7 +71,7 @@ pub(crate) fn execute(
             ));
         }
     };
-    lay_over_section("rows", &arguments.rows, &mut spec.rows).map_err(problems::of_flag)?;
+    apply_typed_to_optional("rows", &arguments.rows, &mut spec.rows).map_err(problems::of_flag)?;
     let source = match services.is_empty() {
         true => Source::File {
             name: arguments.what[0].clone(),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use plimsoll_model::Plan;
-use plimsoll_model::spec::{RowsSpec, Spec, lay_over_section};
+use plimsoll_model::spec::{RowsSpec, Spec, apply_typed_to_optional};
 
 use crate::documents::print_json;
 use crate::execution::{self, By, OutputFlags};
@@ -62,7 +62,8 @@ pub(crate) fn execute(
     for path in &arguments.plans {
         let (mut spec, text) = planning::read(path)?;
         spec.target = arguments.target.clone().or(spec.target);
-        lay_over_section("rows", &arguments.rows, &mut spec.rows).map_err(problems::of_flag)?;
+        apply_typed_to_optional("rows", &arguments.rows, &mut spec.rows)
+            .map_err(problems::of_flag)?;
         arguments.load.apply(&mut spec, &process.origins)?;
         let source = Source::of(path, &text);
         let asked = match Lanes::of(&spec, environment, &source)? {
