@@ -8,6 +8,8 @@ CARGO ?= cargo
 CARGO_FLAGS ?=
 # Seconds each fuzz target runs.
 FUZZ_SECONDS ?= 10
+# How often make soak runs a test.
+SOAK_TIMES ?= 50
 
 .PHONY: help
 help: ## print this help
@@ -30,11 +32,16 @@ features: ## each crate by itself, with its default features and with none
 
 .PHONY: test
 test: ## everything: install what is missing, all tests
-	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.sh tests
+	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.py tests
 
 .PHONY: test-peers
 test-peers: ## what takes minutes to build: a newer OpenSSL, the Autobahn testsuite, faults in a release build, Parquet tables, tokenizers, Docker Compose and Kustomize, MPI and Slurm, the website, a bounded fuzz run
-	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.sh peers $(FUZZ_SECONDS)
+	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.py peers $(FUZZ_SECONDS)
+
+.PHONY: soak
+soak: ## one test fifty times beside busy loops: make soak T=name (SOAK_TIMES=50)
+	@test -n "$(T)" || { echo "make soak: which test? for example: make soak T=merge_is_order_independent" >&2; exit 2; }
+	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.py soak '$(T)' $(SOAK_TIMES)
 
 .PHONY: test-kubernetes
 test-kubernetes: PROFILE = debug

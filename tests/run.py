@@ -1,0 +1,397 @@
+#!/usr/bin/env python3
+"""Runs a set of tests, and prints how many passed, failed and were flaky.
+
+    tests/run.py tests                what `make test` runs
+    tests/run.py peers FUZZ_SECONDS   what `make test-peers` runs
+    tests/run.py soak NAME [TIMES]    the tests whose names contain NAME, TIMES (50) times, beside busy loops
+
+Every step runs, whatever the result of the one before. A test that fails runs once more at the end, alone. If it
+passes then, it is flaky: its first output is printed, and it does not fail the set by itself. A set fails if a test
+failed twice, if more than MAX_FLAKY tests were flaky, or if a test was flaky in another of the last RUNS_REMEMBERED
+runs of the set, which are kept in ~/.local/state/plimsoll/flaky-tests.json ($XDG_STATE_HOME, if set).
+
+Compiling and installing overlap, and so do PARALLEL test binaries: most of their time is waiting. CARGO and CARGO_FLAGS
+are those of the Makefile. The exit code is 0 if the set passed, 1 if it failed, 2 for a usage error.
+"""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CARGO = shlex.split(os.environ.get("CARGO") or "cargo")
+FLAGS = shlex.split(os.environ.get("CARGO_FLAGS") or "")
+# Test binaries that run at the same time.
+PARALLEL = 3
+# Flaky tests that a set may have: more of them are a broken machine or a broken change.
+MAX_FLAKY = 5
+# Failed tests that run once more. A change that breaks more than this many is not flaky.
+MAX_RERUNS = 25
+# Runs in which no test may be flaky twice, the present one included.
+RUNS_REMEMBERED = 5
+# Times that `soak` runs a test if not told otherwise.
+SOAK_TIMES = 50
+# Busy loops beside a soaked test, for each processor.
+BUSY_LOOPS_PER_CPU = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Binary:
+    """A compiled test binary."""
+
+    name: str
+    folder: str
+    path: str
+    env: tuple = ()
+
+    def run(self, *arguments):
+        """Runs the binary as cargo does, in its package's folder; returns (exit status, output)."""
+        env = {**os.environ, **dict(self.env), "CARGO_MANIFEST_DIR": self.folder, "LD_LIBRARY_PATH": library_path()}
+        return capture([self.path, *arguments], cwd=self.folder, env=env)
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """A test that failed once: how to name it, what it printed, how to run it again."""
+
+    name: str
+    output: str
+    # Returns (exit status, output). None if there is nothing to run again, as after a failed build.
+    again: object = None
+
+
+@functools.cache
+def library_path():
+    sysroot = subprocess.run(["rustc", "--print", "sysroot"], capture_output=True, text=True, check=True).stdout.strip()
+    return f"{ROOT}/target/debug/deps:{sysroot}/lib"
+
+
+# Processes that end with the runner.
+CHILDREN = set()
+
+
+def start(command, **options):
+    child = subprocess.Popen(command, **options)
+    CHILDREN.add(child)
+    return child
+
+
+def capture(command, **options):
+    """Runs a command with its output in one text; returns (exit status, output)."""
+    child = start(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        **options,
+    )
+    output, _ = child.communicate()
+    CHILDREN.discard(child)
+    return child.returncode, output
+
+
+def end_at_once(*_):
+    """Ends what was started, and the runner: what a signal asks for."""
+    for child in list(CHILDREN):
+        with contextlib.suppress(ProcessLookupError):
+            child.terminate()
+    os._exit(130)
+
+
+def total(output, what):
+    """Sums what the result lines of libtest in `output` count as `what` (passed, failed, ignored)."""
+    return sum(int(count) for count in re.findall(rf"^test result: .*?(\d+) {what};", output, re.MULTILINE))
+
+
+def failed_names(output):
+    return re.findall(r"^test (.*?)(?: - should panic)? \.\.\. FAILED$", output, re.MULTILINE)
+
+
+def output_of(name, output):
+    """The part of a binary's output that belongs to the test `name`."""
+    part = re.search(rf"^---- {re.escape(name)} stdout ----$(.*?)(?=^---- |^failures:$|\Z)", output, re.M | re.S)
+    return part.group(0) if part else output
+
+
+class Tests:
+    """Counts of a set of tests, and the failures to look at again."""
+
+    def __init__(self):
+        self.passed = 0
+        self.ignored = 0
+        self.failures = []
+        self.printing = threading.Lock()
+        self.setup = None
+
+    def fail(self, name, output="", again=None):
+        self.failures.append(Failure(name, output, again))
+
+    def say(self, text):
+        with self.printing:
+            print(text, flush=True)
+
+    def step(self, *command):
+        """Runs a script, which counts as one test and prints as it goes."""
+        if start(command, cwd=ROOT).wait() == 0:
+            self.passed += 1
+        else:
+            self.fail(shlex.join(command), again=lambda: capture(command, cwd=ROOT))
+
+    def install(self, scope):
+        """Begins to install what a set needs besides Rust; `wait_for_setup` waits for it."""
+        self.setup = start(["tests/setup.sh", scope], cwd=ROOT)
+
+    def wait_for_setup(self):
+        if self.setup.wait() != 0:
+            sys.exit("tests/run.py: what the tests need is not there (above); no test was run")
+
+    def build(self, *arguments, env=None):
+        """Compiles the tests that `arguments` choose, as `cargo test` takes them; returns their binaries."""
+        command = [*CARGO, "test", *FLAGS, "--no-run", "--message-format=json-render-diagnostics", *arguments]
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode != 0:
+            self.fail(shlex.join(command))
+        found = []
+        for line in done.stdout.splitlines():
+            message = json.loads(line)
+            if message.get("executable") and message["profile"]["test"]:
+                folder = os.path.dirname(message["manifest_path"])
+                package = os.path.basename(folder)
+                target = message["target"]
+                is_integration = "test" in target["kind"]
+                name = f"{package} {target['name'] if is_integration else 'unit tests'}"
+                binary = Binary(name, folder, message["executable"], tuple((env or {}).items()))
+                # The binaries that compute come first: the last ones are short.
+                found.append(((not is_integration, package == "plimsoll", name), binary))
+        return [binary for _, binary in sorted(found, key=lambda entry: entry[0])]
+
+    def run(self, binaries, only=None, doc=False):
+        """Runs the binaries, PARALLEL at a time: of each, the tests whose names contain `only`, if given."""
+        before = self.passed + len(self.failures)
+        with concurrent.futures.ThreadPoolExecutor(PARALLEL + 1) as pool:
+            examples = pool.submit(self.run_examples) if doc else None
+            slots = threading.Semaphore(PARALLEL)
+            for running in [pool.submit(self.run_binary, binary, only, slots) for binary in binaries]:
+                running.result()
+            if examples:
+                examples.result()
+        if only and self.passed + len(self.failures) == before:
+            self.fail(f"no test whose name contains `{only}` was run")
+
+    def run_binary(self, binary, only, slots):
+        with slots:
+            status, output = binary.run(*([only] if only else []))
+        with self.printing:
+            self.passed += total(output, "passed")
+            self.ignored += total(output, "ignored")
+            names = failed_names(output) if total(output, "failed") else []
+            for name in names:
+                again = lambda name=name: binary.run(name, "--exact")
+                self.fail(f"{binary.name}: {name}", output_of(name, output), again)
+            if status != 0 and not names:
+                # The binary was killed, or panicked outside of a test: no line counts it.
+                arguments = [only] if only else []
+                self.fail(f"{binary.name} ended with status {status}", output, lambda: binary.run(*arguments))
+            if status != 0:
+                print(f"==> {binary.name}\n{output}", flush=True)
+            results = " ".join(re.findall(r"^test result: (.*)$", output, re.MULTILINE))
+            print(f"{binary.name}: {results}", flush=True)
+
+    def run_examples(self):
+        """Runs the examples in the documentation."""
+        command = [*CARGO, "test", *FLAGS, "--no-fail-fast", "--workspace", "--doc"]
+        status, output = capture(command, cwd=ROOT)
+        with self.printing:
+            self.passed += total(output, "passed")
+            self.ignored += total(output, "ignored")
+            if status != 0:
+                print(output, flush=True)
+                # Examples cannot be chosen by their exact names: all of them run again.
+                self.fail(shlex.join(command), output, lambda: capture(command, cwd=ROOT))
+
+    def rerun(self):
+        """Runs each failed test once more, alone; returns (failed, flaky)."""
+        failed, flaky = [], []
+        few = len(self.failures) <= MAX_RERUNS
+        for failure in self.failures:
+            if few and failure.again:
+                print(f"==> once more, alone: {failure.name}", flush=True)
+                status, output = failure.again()
+                if status == 0:
+                    flaky.append(failure)
+                    continue
+                print(output, flush=True)
+            failed.append(failure)
+        return failed, flaky
+
+    def finish(self, name):
+        """Judges the set called `name`, prints its last lines, and returns the exit code."""
+        failed, flaky = self.rerun()
+        refused = judge_flaky(flaky, History.of(name))
+        for failure in flaky:
+            print(f"==> flaky: {failure.name}: it failed, and passed alone. It had printed:\n{failure.output}")
+        for failure in failed:
+            print(f"failed: {failure.name}")
+        for failure in flaky:
+            print(f"flaky: {failure.name}")
+        for reason in refused:
+            print(f"refused: {reason}")
+        counts = [f"{self.passed + len(flaky)} passed", f"{len(failed)} failed"]
+        if flaky:
+            counts.append(f"{len(flaky)} flaky")
+        if self.ignored:
+            counts.append(f"{self.ignored} ignored")
+        print(", ".join(counts), flush=True)
+        return 1 if failed or refused else 0
+
+
+class History:
+    """The names of flaky tests in the last runs of one set, kept between runs."""
+
+    def __init__(self, path, name):
+        self.path = path
+        self.name = name
+        self.sets = {}
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            self.sets = json.loads(path.read_text(encoding="utf-8"))
+
+    @classmethod
+    def of(cls, name):
+        state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+        return cls(pathlib.Path(state) / "plimsoll" / "flaky-tests.json", name)
+
+    def earlier(self):
+        """Names that were flaky in the runs remembered, without the present one."""
+        return {name for run in self.sets.get(self.name, [])[-(RUNS_REMEMBERED - 1) :] for name in run}
+
+    def add(self, flaky):
+        self.sets[self.name] = [*self.sets.get(self.name, []), flaky][-RUNS_REMEMBERED:]
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(json.dumps(self.sets, indent=1) + "\n", encoding="utf-8")
+
+
+def judge_flaky(flaky, history):
+    """Reasons why a set with these flaky tests is refused; remembers them for later runs."""
+    reasons = []
+    if len(flaky) > MAX_FLAKY:
+        reasons.append(f"{len(flaky)} tests were flaky, and at most {MAX_FLAKY} may be")
+    earlier = history.earlier()
+    for failure in flaky:
+        if failure.name in earlier:
+            reasons.append(f"{failure.name}: flaky in two of the last {RUNS_REMEMBERED} runs")
+    history.add([failure.name for failure in flaky])
+    return reasons
+
+
+def run_tests():
+    tests = Tests()
+    tests.install("tests")
+    binaries = tests.build("--workspace")
+    tests.wait_for_setup()
+    tests.step("tests/scripts.sh")
+    tests.step("tests/run_check.py")
+    tests.run(binaries, doc=True)
+    return tests.finish("tests")
+
+
+def run_peers(fuzz_seconds):
+    tests = Tests()
+    tests.install("peers")
+    # The whole workspace is named so that what `make test` built serves here, too.
+    chosen = ["tls", "tls_abroad", "fetch", "hold", "identity", "peers"]
+    # The newer OpenSSL takes the place of the system's.
+    newer = {"PATH": f"{ROOT}/.peers/newer:{os.environ['PATH']}"}
+    binaries = tests.build("--workspace", *[word for name in chosen for word in ("--test", name)], env=newer)
+    tests.wait_for_setup()
+    tests.run(binaries)
+    # Panics put in on purpose, in what people install but for the feature that puts them in.
+    release = [*CARGO, "build", *FLAGS, "--quiet", "--release", "-p", "plimsoll", "--features", "fault"]
+    if subprocess.run([*release, "--target-dir", "target/faults"], cwd=ROOT, check=False).returncode != 0:
+        tests.fail(shlex.join(release))
+    program = {"PROGRAM_UNDER_TEST": f"{ROOT}/target/faults/release/plimsoll"}
+    tests.run(tests.build("--workspace", "--test", "faults", env=program))
+    tests.run(tests.build("--workspace", "--features", "plimsoll-relays/test-peers", "--test", "sessions"), "autobahn")
+    # Tables for notebooks, in builds that have them.
+    tests.run(tests.build("-p", "plimsoll-report", "--features", "parquet", "--test", "data"))
+    # Tokens counted by a tokenizer file, in builds that have it.
+    tokenizers = ["-p", "plimsoll-protocols", "-p", "plimsoll", "--features", "plimsoll/tokenizers"]
+    tests.run(tests.build(*tokenizers, "--lib", "--test", "llm"), "tokenizer")
+    tests.step("tests/deploy.sh")
+    tests.step("tests/clusters.py", "target/debug/plimsoll")
+    tests.step("make", "--no-print-directory", "site")
+    # A fixed seed: the same inputs each time. `make fuzz` looks for new ones.
+    tests.step("env", "SEED=1", "fuzz/run.sh", fuzz_seconds)
+    return tests.finish("peers")
+
+
+@contextlib.contextmanager
+def busy_loops():
+    """Keeps every processor busy."""
+    count = BUSY_LOOPS_PER_CPU * len(os.sched_getaffinity(0))
+    loops = [start([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+def soak(name, times):
+    tests = Tests()
+    binaries = tests.build("--workspace")
+    if tests.failures:
+        sys.exit("tests/run.py: soak: the tests do not compile (above)")
+    chosen = [(binary, test) for binary in binaries for test in names_of(binary) if name in test]
+    if not chosen:
+        sys.exit(f"tests/run.py: soak: no test has a name that contains `{name}`")
+    runs = failed = 0
+    with busy_loops():
+        for binary, test in chosen:
+            for _ in range(times):
+                status, output = binary.run(test, "--exact")
+                runs += 1
+                if status != 0:
+                    failed += 1
+                    print(f"==> {binary.name}: {test}\n{output_of(test, output)}")
+                print(f"{binary.name}: {test}: run {runs} of {times * len(chosen)}, {failed} failed", flush=True)
+    print(f"{runs - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+def names_of(binary):
+    _, output = binary.run("--list", "--format", "terse")
+    return re.findall(r"^(.*): test$", output, re.MULTILINE)
+
+
+def main(arguments):
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(sign, end_at_once)
+    match arguments:
+        case ["tests"]:
+            return run_tests()
+        case ["peers", seconds] if seconds.isdigit():
+            return run_peers(seconds)
+        case ["soak", name] if name:
+            return soak(name, SOAK_TIMES)
+        case ["soak", name, times] if name and times.isdigit():
+            return soak(name, int(times))
+    print(__doc__.split("\n\n")[1], file=sys.stderr)
+    print(f"tests/run.py: unknown arguments {arguments}: expected one of the lines above", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

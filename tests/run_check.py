@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Tests the test runner, tests/run.py, with programs that print what libtest prints."""
+
+import contextlib
+import importlib.util
+import io
+import os
+import pathlib
+import tempfile
+import unittest
+
+PATH = pathlib.Path(__file__).resolve().parent / "run.py"
+spec = importlib.util.spec_from_file_location("run", PATH)
+runner = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(runner)
+
+# Fails the tests named in `fails`, each as often as its file in the folder says, and passes the others.
+LIBTEST = r"""#!/bin/bash
+cd "$(dirname "$0")"
+failed=()
+passed=0
+for file in *.left; do
+    name=${file%.left}
+    [[ $# == 0 || $1 == "$name" ]] || continue
+    left=$(<"$file")
+    if ((left > 0)); then echo $((left - 1)) >"$file"; failed+=("$name"); echo "test $name ... FAILED"
+    else passed=$((passed + 1)); echo "test $name ... ok"; fi
+done
+for name in "${failed[@]}"; do printf -- '---- %s stdout ----\nfirst output of %s\n\n' "$name" "$name"; done
+[[ -e killed ]] && { rm killed; exit 134; }
+echo "test result: $passed passed; ${#failed[@]} failed; 0 ignored"
+((${#failed[@]} == 0))
+"""
+
+
+class Runner(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        os.environ["XDG_STATE_HOME"] = str(self.folder / "state")
+        self.program = self.folder / "program"
+        self.program.write_text(LIBTEST, encoding="utf-8")
+        self.program.chmod(0o755)
+
+    def run_set(self, **failures):
+        """Runs a set whose tests fail as often as `failures` says; returns (exit code, output)."""
+        for name, times in failures.items():
+            (self.folder / f"{name}.left").write_text(f"{times}\n", encoding="utf-8")
+        tests = runner.Tests()
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            tests.run([runner.Binary("program", str(self.folder), str(self.program))])
+            code = tests.finish("set")
+        return code, printed.getvalue()
+
+    def last_line(self, output):
+        return output.strip().splitlines()[-1]
+
+    def test_all_pass(self):
+        code, output = self.run_set(one=0, two=0)
+        self.assertEqual((code, self.last_line(output)), (0, "2 passed, 0 failed"))
+
+    def test_fails_twice(self):
+        code, output = self.run_set(one=0, two=2)
+        self.assertEqual((code, self.last_line(output)), (1, "1 passed, 1 failed"))
+        self.assertIn("failed: program: two", output)
+
+    def test_fails_once_is_flaky(self):
+        code, output = self.run_set(one=0, two=1)
+        self.assertEqual((code, self.last_line(output)), (0, "2 passed, 0 failed, 1 flaky"))
+        self.assertIn("flaky: program: two", output)
+        self.assertIn("first output of two", output.split("once more, alone")[1])
+
+    def test_flaky_again_within_five_runs_is_refused(self):
+        self.assertEqual(self.run_set(one=1)[0], 0)
+        for _ in range(3):
+            self.assertEqual(self.run_set(one=0)[0], 0)
+        code, output = self.run_set(one=1)
+        self.assertEqual(code, 1)
+        self.assertIn("refused: program: one: flaky in two of the last 5 runs", output)
+
+    def test_flaky_again_after_five_runs_is_not_refused(self):
+        self.assertEqual(self.run_set(one=1)[0], 0)
+        for _ in range(4):
+            self.assertEqual(self.run_set(one=0)[0], 0)
+        self.assertEqual(self.run_set(one=1)[0], 0)
+
+    def test_more_than_five_flaky_are_refused(self):
+        self.assertEqual(self.run_set(a=1, b=1, c=1, d=1, e=1)[0], 0)
+        code, output = self.run_set(f=1, g=1, h=1, i=1, j=1, k=1)
+        self.assertEqual(code, 1)
+        self.assertIn("refused: 6 tests were flaky, and at most 5 may be", output)
+
+    def test_many_failures_do_not_run_again(self):
+        code, output = self.run_set(**{f"t{number}": 1 for number in range(runner.MAX_RERUNS + 1)})
+        self.assertEqual(code, 1)
+        self.assertNotIn("once more, alone", output)
+
+    def test_killed_binary_runs_again_whole(self):
+        (self.folder / "killed").touch()
+        code, output = self.run_set(one=0)
+        self.assertEqual(code, 0)
+        self.assertIn("flaky: program ended with status 134", output)
+
+    def test_script_runs_again(self):
+        marker = self.folder / "marker"
+        tests = runner.Tests()
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            tests.step("bash", "-c", f"test -e {marker} || {{ touch {marker}; exit 1; }}")
+            code = tests.finish("set")
+        self.assertEqual((code, self.last_line(printed.getvalue())), (0, "1 passed, 0 failed, 1 flaky"))
+
+
+if __name__ == "__main__":
+    unittest.main()
