@@ -85,6 +85,8 @@ pub struct Drivers<P: Protocol> {
     attempting: usize,
     /// Calls that wait for a connection of their own: when their deadlines pass.
     attempt_deadlines: VecDeque<(Time, Token)>,
+    /// When the last answer came.
+    last_answer: Time,
     /// Closed loop: when the deadline passes of a lane's client that has waited longest.
     waits: Timers<u32>,
     reconnects: Timers<u32>,
@@ -120,6 +122,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             attempts: Vec::new(),
             attempting: 0,
             attempt_deadlines: VecDeque::new(),
+            last_answer: Time::ZERO,
             waits: Timers::new(),
             reconnects: Timers::new(),
             thinking: Timers::new(),
@@ -298,7 +301,7 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
             .min(client.driver_timers.next())
             .min(first(&client.marks));
         let Some(deadline) = self.share.load.deadline else {
-            return at;
+            return at.min(self.stalled_at());
         };
         if let Some((_, oldest)) = client.calls.oldest() {
             at = at.min(oldest.arrival + deadline);
@@ -321,6 +324,8 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
                 self.deadline_passed(control, id, now);
             }
             self.expire_waiting(deadline, now);
+        } else if self.stalled_at() <= now {
+            self.fail_stalled(control, now);
         }
         self.expire_connects(control, now);
         while let Some((_, token)) = self.client.attempt_deadlines.pop_front_if(is_due) {

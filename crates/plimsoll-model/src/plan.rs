@@ -217,6 +217,9 @@ pub struct Load {
     pub precision: Option<f64>,
     /// For one call, from its actual send.
     pub deadline: Option<Duration>,
+    /// Calls older than this fail when the worker has had no answer for as long. Stands for the deadline of a closed
+    /// loop with a fixed number of calls; `None`: there is a deadline, or neither.
+    pub stall_timeout: Option<Duration>,
     /// For TCP, TLS and the protocol's greeting together.
     pub connect_timeout: Duration,
     /// New connections a second while connecting; `None`: as fast as they come up.
@@ -227,8 +230,8 @@ pub struct Load {
     pub calls_per_connection: Option<u32>,
     /// How long the addresses of a name are used before it is looked up again.
     pub resolve_interval: Duration,
-    /// How long calls in flight may take after the last arrival.
-    pub drain: Duration,
+    /// How long calls in flight may take after the last arrival; `None`: until all have ended.
+    pub drain: Option<Duration>,
     /// Processes that share the load; `None`: as many as the descriptors need.
     pub processes: Option<u16>,
     /// Threads of a process; `None`: decided from cores, connections and where the target is.
@@ -268,13 +271,14 @@ impl Default for Load {
             calls: None,
             precision: None,
             deadline: None,
+            stall_timeout: None,
             connect_timeout: Duration::from_secs(10),
             connect_rate: None,
             connection_lifetime: None,
             calls_per_connection: None,
             // The C library does not say how long an address is good for.
             resolve_interval: Duration::from_secs(30),
-            drain: Duration::from_secs(10),
+            drain: Some(Duration::from_secs(10)),
             processes: None,
             workers: None,
             spin: Duration::from_micros(50),

@@ -124,13 +124,34 @@ impl Spec {
 
     /// After which a call fails; `None`: never.
     pub fn deadline(&self) -> Option<Duration> {
+        match self.given_deadline() {
+            Some(given) => given.length(),
+            None if self.is_fixed_number() => None,
+            None => Some(resolve::DEADLINE),
+        }
+    }
+
+    /// How long clients who have a fixed number of calls to make wait for the next answer, when no deadline is given.
+    ///
+    /// A queue in the target then takes as long as it takes, and a target that answers nothing more is still noticed.
+    pub fn stall_timeout(&self) -> Option<Duration> {
+        let applies = self.given_deadline().is_none() && self.is_fixed_number();
+        applies.then_some(resolve::DEADLINE)
+    }
+
+    fn given_deadline(&self) -> Option<Limit> {
         let (_, of_call) = self.call.deadline();
         let mut load = self.load.clone();
         for (protocol, section) in self.call.protocols() {
             (protocol.apply_defaults)(section, &mut load);
         }
-        let asked = load.deadline.or(of_call);
-        asked.map_or(Some(resolve::DEADLINE), Limit::length)
+        load.deadline.or(of_call)
+    }
+
+    /// A closed loop that ends with its last call, and not by time.
+    fn is_fixed_number(&self) -> bool {
+        let load = &self.load;
+        load.clients.is_some() && load.calls.is_some() && load.duration.is_none()
     }
 
     /// TLS sessions are to be resumed from tickets.
@@ -211,7 +232,8 @@ pub struct LoadSpec {
         value_name = "PERCENT"
     )]
     pub precision: Option<String>,
-    /// A call fails when its answer takes longer; "none" to wait for ever [default: 10s].
+    /// A call fails when its answer takes longer; "none" to wait for ever [default: 10s; of a fixed number of calls by
+    /// --clients or --fleet: none while answers come].
     ///
     /// The section of the call may have it in place of this one.
     #[arg(long, value_name = "TIME")]
@@ -248,7 +270,8 @@ pub struct LoadSpec {
     /// How long a name's addresses are used before it is looked up again [default: 30s].
     #[arg(long, value_name = "TIME")]
     pub resolve_interval: Option<Period>,
-    /// How long calls in flight may take at the end [default: the deadline, at most 10s].
+    /// How long calls in flight may take at the end [default: the deadline, or 10s; of a fixed number of calls by --clients or
+    /// --fleet: until all are answered].
     #[arg(long, value_name = "TIME")]
     pub drain: Option<Period>,
     /// Stop as soon as an objective can no longer be met, but not before this time: "5s".

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use plimsoll_model::Outcome;
 use plimsoll_model::run::{Run, TimesSummary};
 
 use crate::facts::counts;
@@ -77,7 +78,10 @@ fn calls(run: &Run) -> Fact {
     if t.late > 0 {
         calls.push(format!("{} answered after the deadline", count(t.late)));
     }
-    let settled = t.ok + t.errors;
+    // A call without an answer when the drain time ends did not succeed.
+    let drained = t.cut_off_by_code.iter();
+    let drained = drained.filter(|error| error.code == Outcome::CutOff.code());
+    let settled = t.ok + t.errors + drained.map(|error| error.count).sum::<u64>();
     if settled > 0 {
         calls.push(format!("{} successful", share(t.ok, settled)));
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_engine::{EngineError, Finished, Observation, Place, Stop, defect};
-use plimsoll_model::Plan;
+use plimsoll_model::{Outcome, Plan};
 use plimsoll_model::objective::{self, Conclusion, Judged};
 use plimsoll_model::plan::{Shard, TlsPlan, Trust};
 use plimsoll_model::run::{self, Ending, Run, State};
@@ -273,16 +273,35 @@ pub(crate) fn exit(run: &Run, judged: &[Judged], process: &Process) -> Exit {
     if ok == 0 && !interrupted {
         console::notice("not one call succeeded");
     }
-    exit_of(interrupted, ok, run.state, Conclusion::of(judged))
+    let cut_off = cut_off_of_fixed_number(run);
+    if cut_off > 0 && !interrupted {
+        console::notice(format_args!(
+            "{cut_off} of {} calls were cut off by the drain time: give a longer --drain, or leave it out",
+            run.summary.total.due
+        ));
+    }
+    let is_whole = cut_off == 0 && run.state != State::Partial;
+    exit_of(interrupted, ok, is_whole, Conclusion::of(judged))
 }
 
-/// The exit code of a run that was interrupted or not, had so many calls that succeeded, and came to this.
-fn exit_of(interrupted: bool, ok: u64, state: State, conclusion: Option<Conclusion>) -> Exit {
+/// Calls without an answer at the end of a load that was to make a fixed number of them.
+fn cut_off_of_fixed_number(run: &Run) -> u64 {
+    if run.header.clients.is_none() || run.header.calls.is_none() {
+        return 0;
+    }
+    let by_code = run.summary.total.cut_off_by_code.iter();
+    let cut_off = by_code.filter(|error| error.code == Outcome::CutOff.code());
+    cut_off.map(|error| error.count).sum()
+}
+
+/// Returns the exit code of a run that was interrupted or not, and in which `ok` calls succeeded. `is_whole`: it has all
+/// that the plan asked for.
+fn exit_of(interrupted: bool, ok: u64, is_whole: bool, conclusion: Option<Conclusion>) -> Exit {
     match conclusion {
         _ if interrupted => Exit::Interrupted,
         _ if ok == 0 => Exit::Error,
         // The report says it.
-        None if state == State::Partial => Exit::Error,
+        None | Some(Conclusion::Pass) if !is_whole => Exit::Error,
         conclusion => Exit::of(conclusion),
     }
 }
@@ -381,30 +400,26 @@ mod tests {
     #[test]
     fn every_ending_has_its_exit_code() {
         use Conclusion::{Fail, Invalid, Pass};
-        use State::{Aborted, Complete, Partial};
-        for (interrupted, ok, state, conclusion, code) in [
-            (false, 1, Complete, None, 0),
-            (false, 1, State::Invalid, None, 0),
-            (false, 1, Complete, Some(Pass), 0),
-            (false, 1, Complete, Some(Fail), 99),
-            (false, 1, Complete, Some(Invalid), 90),
-            // Generator-limited, and something was missed all the same.
-            (false, 1, State::Invalid, Some(Fail), 99),
-            (false, 1, State::Invalid, Some(Invalid), 90),
-            // Ended early, because an objective could no longer be met.
-            (false, 1, Aborted, Some(Fail), 99),
-            (false, 1, Partial, None, 1),
-            (false, 1, Partial, Some(Invalid), 90),
-            (false, 0, Complete, Some(Invalid), 1),
-            (false, 0, Complete, None, 1),
-            (true, 1, Aborted, Some(Fail), 130),
-            (true, 0, Aborted, None, 130),
+        for (interrupted, ok, is_whole, conclusion, code) in [
+            (false, 1, true, None, 0),
+            (false, 1, true, Some(Pass), 0),
+            (false, 1, true, Some(Fail), 99),
+            (false, 1, true, Some(Invalid), 90),
+            // A process died, or calls of a fixed number had no answer.
+            (false, 1, false, None, 1),
+            (false, 1, false, Some(Pass), 1),
+            (false, 1, false, Some(Invalid), 90),
+            (false, 1, false, Some(Fail), 99),
+            (false, 0, true, Some(Invalid), 1),
+            (false, 0, true, None, 1),
+            (true, 1, false, Some(Fail), 130),
+            (true, 0, false, None, 130),
         ] {
-            let exit = exit_of(interrupted, ok, state, conclusion);
+            let exit = exit_of(interrupted, ok, is_whole, conclusion);
             assert_eq!(
                 exit.code(),
                 code,
-                "{interrupted} {ok} {state:?} {conclusion:?}"
+                "{interrupted} {ok} {is_whole} {conclusion:?}"
             );
         }
     }

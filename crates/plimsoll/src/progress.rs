@@ -175,7 +175,6 @@ pub(crate) struct Progress {
     errors: u64,
     /// When the calls that count began, from the run's start.
     counting_since: Option<Duration>,
-    milestones: u64,
     /// What the live view had used before this run.
     used_before: Duration,
 }
@@ -223,7 +222,6 @@ impl Progress {
             calls: 0,
             errors: 0,
             counting_since: None,
-            milestones: 0,
         }
     }
 
@@ -256,7 +254,7 @@ impl Progress {
     }
 
     pub(crate) fn interval(&mut self, interval: &IntervalRecord) {
-        let end = interval.start_offset + interval.length;
+        let before = self.calls;
         // An interval without calls is of the stage of those before it.
         let mut warming = self.counting_since.is_none() && self.warmup.contains(&true);
         let (mut ended, mut errors) = (0, 0);
@@ -274,7 +272,9 @@ impl Progress {
                 self.counting_since.get_or_insert(interval.start_offset);
             }
         }
-        self.milestone(end);
+        for line in self.milestones(before, interval) {
+            console::notice(line);
+        }
         match &self.shown {
             Shown::Live(live) => live.interval(interval),
             // With lines by calls, lines by time are too many.
@@ -320,27 +320,29 @@ impl Progress {
         text
     }
 
-    /// The line that is due every so many calls.
-    fn milestone(&mut self, end: Duration) {
-        let Some(every) = self
-            .every
-            .filter(|&every| self.calls / every > self.milestones)
-        else {
-            return;
+    /// Returns a line for each multiple of `every` that the calls have passed in an interval.
+    ///
+    /// The times within the interval are interpolated: intervals are what the load reports.
+    fn milestones(&mut self, before: u64, interval: &IntervalRecord) -> Vec<String> {
+        let (Some(every), Some(since)) = (self.every, self.counting_since) else {
+            return Vec::new();
         };
-        self.milestones = self.calls / every;
-        let elapsed = end.saturating_sub(self.counting_since.unwrap_or_default());
-        let of = self
-            .plan
-            .as_ref()
-            .and_then(|plan| plan.load.calls)
-            .map_or_else(String::new, |wanted| format!(" of {}", count(wanted)));
-        let rate = rate(self.calls, elapsed).map_or_else(String::new, |rate| format!(", {rate}"));
-        console::notice(format_args!(
-            "{}{of} calls, {:.1} s elapsed{rate}",
-            count(self.calls),
-            elapsed.as_secs_f64(),
-        ));
+        let first = interval.start_offset.saturating_sub(since);
+        let ended = self.calls - before;
+        let planned = self.plan.as_ref().and_then(|plan| plan.load.calls);
+        let of = planned.map_or_else(String::new, |wanted| format!(" of {}", count(wanted)));
+        let multiples = (before / every + 1..=self.calls / every).map(|n| n * every);
+        let lines = multiples.map(|calls| {
+            let share = (calls - before) as f64 / ended as f64;
+            let elapsed = first + interval.length.mul_f64(share);
+            let rate = rate(calls, elapsed).map_or_else(String::new, |rate| format!(", {rate}"));
+            format!(
+                "{}{of} calls, {:.1} s elapsed{rate}",
+                count(calls),
+                elapsed.as_secs_f64(),
+            )
+        });
+        lines.collect()
     }
 
     /// The run is over. The CPU that the live view took meanwhile, where there was one.
@@ -406,6 +408,27 @@ mod tests {
             progress.line(&interval, false, calls, 0)
         });
         lines.collect()
+    }
+
+    #[test]
+    fn every_multiple_of_calls_has_a_line() {
+        let mut progress = Progress::showing(Shown::No, None, Some(1_000));
+        progress.counting_since = Some(Duration::ZERO);
+        let interval = IntervalRecord {
+            length: Duration::from_secs(2),
+            ..IntervalRecord::default()
+        };
+        progress.calls = 4_000;
+        assert_eq!(
+            progress.milestones(0, &interval),
+            [
+                "1,000 calls, 0.5 s elapsed",
+                "2,000 calls, 1.0 s elapsed, 2,000/s",
+                "3,000 calls, 1.5 s elapsed, 2,000/s",
+                "4,000 calls, 2.0 s elapsed, 2,000/s",
+            ]
+        );
+        assert!(progress.milestones(4_000, &interval).is_empty());
     }
 
     /// The third interval began late, since the second was long; the last one is what was left when the load ended.

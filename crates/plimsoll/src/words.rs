@@ -26,11 +26,12 @@ pub(crate) fn ours(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
         return Ok(words);
     };
     let program = program.clone();
-    // As it is called there, too: `openssl s_time`.
-    let theirs = &words[if command == "openssl" { 2 } else { 1 }..];
-    let line = match registry::foreign(theirs) {
-        Some(line) => Some(line?.into_iter().map(OsString::from).collect()),
-        None => without_command(&words[1..])?,
+    // As it is called there, too: `openssl s_time`, `python3 summarize.py`.
+    let theirs = &words[if LAUNCHERS.contains(&command) { 2 } else { 1 }..];
+    let line = match (registry::foreign(theirs), script(theirs)?) {
+        (Some(line), _) => Some(line?.into_iter().map(OsString::from).collect()),
+        (None, Some(line)) => Some(line),
+        (None, None) => without_command(&words[1..])?,
     };
     if let Some(line) = line {
         let shown: Vec<_> = line.iter().map(|word| word.to_string_lossy()).collect();
@@ -55,6 +56,43 @@ pub(crate) fn ours(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
     let words = words.into_iter().map(synonym).collect();
     let tool = entry.tool.map(|tool| (tool, entry.schemes().plain));
     Ok(numbered(words, tool))
+}
+
+/// Programs whose next word is the tool.
+const LAUNCHERS: [&str; 4] = ["openssl", "python3", "python", "bash"];
+
+/// Scripts of load tests, with our command that takes their flags and files.
+const SCRIPTS: [(&str, &[&str]); 4] = [
+    ("grcp_clients.py", &[]),
+    ("run_loadtest.sh", &["stack", "run", "sessions"]),
+    ("analyze_results.py", &["import"]),
+    ("summarize.py", &["import"]),
+];
+
+/// Returns a script's line as ours; `None`: the line is no script's. `words`: from the script's path on.
+///
+/// # Errors
+/// Returns an error where the line lacks what ours needs.
+fn script(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure> {
+    let Some((script, flags)) = words.split_first() else {
+        return Ok(None);
+    };
+    let name = Path::new(script).file_name().unwrap_or_default();
+    let Some((name, command)) = SCRIPTS.iter().find(|(known, _)| name == *known) else {
+        return Ok(None);
+    };
+    if command == &["import"] && flags.is_empty() {
+        return Err(Failure::usage(
+            format_args!("{name}: the results' file is missing"),
+            "write it behind the script: plimsoll import FILE makes a run of it and prints its report",
+        ));
+    }
+    if command.is_empty() {
+        // Its flags alone do not say which service.
+        return without_command(flags);
+    }
+    let command = command.iter().map(OsString::from);
+    Ok(Some(command.chain(flags.iter().cloned()).collect()))
 }
 
 /// Flags of another tool without a command of ours, or behind that tool's name: the same with the command that
@@ -248,6 +286,12 @@ mod tests {
                 "--clients 2 --queries 3 --wsproxy-instances 1",
                 "stack run sessions --clients 2 --queries 3 --wsproxy-instances 1",
             ),
+            (
+                "bash ./run_loadtest.sh --clients 2 --fastapi-workers 4",
+                "stack run sessions --clients 2 --fastapi-workers 4",
+            ),
+            ("python3 analyze_results.py results/x.csv", "import results/x.csv"),
+            ("scripts/summarize.py out.txt", "import out.txt"),
             ("-q bolt sofarpc://a:1", "-q bolt sofarpc://a:1"),
             (
                 "grpc URL --no-of-clients=100000 --count=1000000",
@@ -280,6 +324,11 @@ mod tests {
                 "--no-of-clients=100000 --count=1000000",
                 "the command is missing, and the service",
             ),
+            (
+                "python3 grcp_clients.py --no-of-clients=100000 --count=1000000",
+                "the command is missing, and the service",
+            ),
+            ("python3 summarize.py", "the results' file is missing"),
             (
                 "grpc URL --duration -5s",
                 "--duration: `-5s` is negative; write it without the sign, such as --duration 5s",

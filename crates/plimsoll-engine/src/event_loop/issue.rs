@@ -431,7 +431,8 @@ where
     pub(super) fn drain_end(&self) -> Time {
         match self.phase {
             Phase::Draining if self.client.is_given_up(&self.share) => {
-                self.stopped_at + self.share.load.drain
+                let drain = self.share.load.drain;
+                drain.map_or(Time::NEVER, |drain| self.stopped_at + drain)
             }
             _ => Time::NEVER,
         }

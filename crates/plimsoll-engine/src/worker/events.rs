@@ -51,5 +51,6 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             }
         }
         self.client.events = events;
+        self.client.last_answer = now;
     }
 }

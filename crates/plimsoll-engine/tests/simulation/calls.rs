@@ -175,7 +175,7 @@ fn deadlines_end_calls_and_late_answers_are_counted_as_late() {
 #[test]
 fn a_call_whose_deadline_passes_is_cancelled_then_though_nothing_else_is_sent() {
     let mut load = load(Arrivals::Open(Spacing::Constant), 1.0, 1);
-    load.drain = Duration::from_secs(2);
+    load.drain = Some(Duration::from_secs(2));
     let mut server = Silent::default();
     let record = simulate(load, Weather::calm(1), &mut server);
     accounted(&record);
@@ -193,7 +193,7 @@ fn a_call_whose_deadline_passes_is_cancelled_then_though_nothing_else_is_sent() 
 fn overloaded(deadline_ms: u64) -> Load {
     let mut load = load(Arrivals::Open(Spacing::Constant), 200.0, 1);
     load.deadline = Some(Duration::from_millis(deadline_ms));
-    load.drain = Duration::from_millis(deadline_ms);
+    load.drain = Some(Duration::from_millis(deadline_ms));
     load
 }
 
@@ -217,7 +217,7 @@ fn a_deadline_counts_from_when_the_call_was_due() {
 #[test]
 fn a_call_that_waited_is_started_with_how_long() {
     let mut load = overloaded(200);
-    (load.deadline, load.drain) = (None, Duration::from_secs(60));
+    (load.deadline, load.drain) = (None, Some(Duration::from_secs(60)));
     for (delay_ms, waits) in [(100, true), (1, false)] {
         let protocol = Ids::default();
         let seen = Arc::clone(&protocol.waited);
@@ -238,7 +238,7 @@ fn a_call_that_waited_is_started_with_how_long() {
 #[test]
 fn what_waits_and_what_is_in_flight_is_reported_with_each_interval() {
     let mut load = overloaded(200);
-    (load.deadline, load.drain) = (None, Duration::from_secs(60));
+    (load.deadline, load.drain) = (None, Some(Duration::from_secs(60)));
     let network = SimulatedNetwork::new(echo(100), Weather::calm(1));
     let mut control = alone(None);
     let mut worker = worker(load, network, 1, Ids::default());
@@ -276,6 +276,45 @@ fn a_closed_loops_deadline_counts_from_when_the_client_was_free() {
     let latest = record.failed.histogram().unwrap().max();
     assert!(latest < 251 * MS, "given up after {latest} ns");
     assert!(record.lag.histogram().unwrap().max() > 90 * MS);
+}
+
+/// Fifty clients with a call each, and a server that answers ten calls a second and no more than `answers`.
+fn fixed_number(answers: usize) -> (StageRecord, Duration) {
+    let clients = Arrivals::Closed {
+        clients: 50,
+        think: Duration::ZERO,
+    };
+    let mut load = load(clients, 0.0, 50);
+    load.stages[0].duration = None;
+    load.calls = Some(50);
+    (load.deadline, load.drain) = (None, None);
+    load.stall_timeout = Some(Duration::from_millis(500));
+    let server = Queue {
+        service: Duration::from_millis(100),
+        answers,
+        held: Vec::new(),
+        busy_until: Time::ZERO,
+    };
+    carry_out(load, Weather::calm(1), server, Vec::new(), None)
+}
+
+#[test]
+fn fixed_number_of_calls_waits_for_the_last_answer() {
+    let (record, lasted) = fixed_number(50);
+    accounted(&record);
+    assert_eq!((record.due, record.ok()), (50, 50), "{record:?}");
+    // Ten times the stall timeout: each answer starts it anew.
+    assert!(lasted >= Duration::from_millis(4_900), "{lasted:?}");
+}
+
+#[test]
+fn fixed_number_of_calls_fails_when_answers_stop() {
+    let (record, lasted) = fixed_number(20);
+    accounted(&record);
+    assert_eq!(record.ok(), 20, "{record:?}");
+    assert_eq!(record.outcomes.of(Outcome::DeadlineExceeded), 30);
+    let bound = Duration::from_millis(2_600);
+    assert!(lasted < bound, "{lasted:?}");
 }
 
 #[test]
@@ -317,7 +356,7 @@ fn an_interrupt_lets_calls_in_flight_end() {
     let mut load = load(Arrivals::Open(Spacing::Constant), 20.0, 1);
     load.stages[0].duration = Some(Duration::from_secs(60));
     load.deadline = None;
-    load.drain = Duration::from_secs(30);
+    load.drain = Some(Duration::from_secs(30));
     let stopped = |server| carry_out(load.clone(), Weather::calm(1), server, Vec::new(), Some(1));
     // Eight at a time, each for 1.5 s: those in flight at the interrupt, at 2 s, end by 3.5 s.
     let (record, lasted) = stopped(Slow(echo(1_500)));
@@ -338,13 +377,13 @@ fn an_interrupt_lets_calls_in_flight_end() {
 #[test]
 fn a_run_is_over_when_its_last_call_is() {
     let mut load = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
-    load.drain = Duration::from_secs(30);
+    load.drain = Some(Duration::from_secs(30));
     let (record, lasted) = carry_out(load.clone(), Weather::calm(1), echo(20), Vec::new(), None);
     accounted(&record);
     assert_eq!(record.ok(), 200);
     assert!(lasted < Duration::from_millis(2_150), "{lasted:?}");
     // With one that never ends it waits, and then cuts it off.
-    (load.deadline, load.drain) = (None, Duration::from_secs(3));
+    (load.deadline, load.drain) = (None, Some(Duration::from_secs(3)));
     let (record, lasted) = carry_out(load, Weather::calm(1), Slow(echo(60_000)), Vec::new(), None);
     accounted(&record);
     assert_eq!(record.outcomes.of(Outcome::CutOff), 8, "{record:?}");

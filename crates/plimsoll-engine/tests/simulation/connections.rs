@@ -376,7 +376,7 @@ fn a_peer_that_reads_nothing_is_owed_little_and_read_again_once_it_does() {
         };
         let mut load = load(Arrivals::Open(Spacing::Constant), 10.0, 1);
         load.stages[0].duration = Some(Duration::from_secs(10));
-        load.drain = Duration::from_secs(20);
+        load.drain = Some(Duration::from_secs(20));
         let weather = Weather {
             send_buffer,
             ..Weather::calm(1)

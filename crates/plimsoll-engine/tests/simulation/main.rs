@@ -76,7 +76,7 @@ fn load(arrivals: Arrivals, rate: f64, connections: u32) -> Load {
         connections,
         deadline: Some(Duration::from_millis(500)),
         connect_timeout: Duration::from_secs(1),
-        drain: Duration::from_secs(1),
+        drain: Some(Duration::from_secs(1)),
         spin: Duration::ZERO,
         ..Load::default()
     }

@@ -30,6 +30,38 @@ impl Server for Echo {
     }
 }
 
+/// Answers one call at a time over all connections, each after `service`, and nothing after `answers`.
+pub(crate) struct Queue {
+    pub(crate) service: Duration,
+    pub(crate) answers: usize,
+    pub(crate) held: Vec<Vec<u8>>,
+    pub(crate) busy_until: Time,
+}
+
+impl Server for Queue {
+    fn opened(&mut self, _peer: Peer, _now: Time, _actions: &mut Vec<Action>) {}
+    fn receive(&mut self, _peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+        for call in bytes.chunks(4) {
+            if call == GREETING {
+                actions.push(Action::Send(call.to_vec()));
+                continue;
+            }
+            if self.held.len() >= self.answers {
+                return;
+            }
+            self.busy_until = self.busy_until.max(now) + self.service;
+            actions.push(Action::Timer {
+                after: self.busy_until.duration_since(now),
+                tag: self.held.len() as u64,
+            });
+            self.held.push(call.to_vec());
+        }
+    }
+    fn timer(&mut self, _peer: Peer, tag: u64, _now: Time, actions: &mut Vec<Action>) {
+        actions.push(Action::Send(std::mem::take(&mut self.held[tag as usize])));
+    }
+}
+
 /// Sends pings without end to see how many pongs the client keeps for it, and reads nothing
 /// for a while.
 pub(crate) struct Flood {

@@ -296,7 +296,8 @@ impl StageSummary {
             let seconds = totals.window.as_secs_f64();
             (seconds > 0.0).then(|| rounded(n as f64 / seconds))
         };
-        let settled = r.ok() + r.errors();
+        // A call without an answer when the drain time ends did not succeed. One that was interrupted might have.
+        let settled = r.ok() + r.errors() + r.outcomes.of(Outcome::CutOff);
         StageSummary {
             name,
             warmup: false,

@@ -37,6 +37,7 @@ impl Problems {
         let connections = load.connections.unwrap_or(unasked.connections);
         self.carriers(spec, reuse, connections);
         let deadline = self.deadline(spec);
+        let stall_timeout = spec.stall_timeout();
         let connect_timeout = load
             .connect_timeout
             .map_or(unasked.connect_timeout, |p| p.0);
@@ -95,10 +96,13 @@ impl Problems {
             connection_lifetime: load.connection_lifetime.map(|p| p.0),
             calls_per_connection: load.calls_per_connection,
             resolve_interval,
+            stall_timeout,
             // A call may take its deadline.
-            drain: load
-                .drain
-                .map_or(deadline.unwrap_or(unasked.drain), |p| p.0),
+            drain: match (load.drain, stall_timeout) {
+                (Some(given), _) => Some(given.0),
+                (None, Some(_)) => None,
+                (None, None) => deadline.or(unasked.drain),
+            },
             processes: load.processes,
             workers: load.workers,
             spin,

@@ -101,10 +101,13 @@ impl Spec {
             Reuse::Never => load.reuse = Some("never".into()),
         }
         load.warmup = Some(Period(plan.load.warmup()));
-        load.deadline = Some(plan.load.deadline.into());
+        // A stall timeout stands for a deadline that is not given.
+        if plan.load.stall_timeout.is_none() {
+            load.deadline = Some(plan.load.deadline.into());
+        }
         load.connect_timeout = Some(Period(plan.load.connect_timeout));
         load.resolve_interval = Some(Period(plan.load.resolve_interval));
-        load.drain = Some(Period(plan.load.drain));
+        load.drain = plan.load.drain.map(Period);
         load.spin = Some(Period(plan.load.spin));
         load.read_buffer = Some(Size(plan.load.read_buffer as u64));
     }

@@ -40,7 +40,7 @@ fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Unmade> {
         api_host: plan.target.authority(),
         socket_host: call.socket.authority(),
         call: call.clone(),
-        deadline: plan.load.deadline,
+        deadline: plan.load.deadline.or(plan.load.stall_timeout),
         seed: plan.seed,
     })
 }

@@ -91,7 +91,7 @@ fn import(
             "made of a summary alone: its percentiles are no distribution, so times are unknown";
         header.notes.push(note.to_owned());
     }
-    let length = summary.as_ref().and_then(|s| number(s, "duration"));
+    let length = summary.as_ref().and_then(|s| number(s, "test_duration"));
     if let Some(summary) = &summary {
         read.reconnects(summary);
     }
@@ -201,10 +201,10 @@ impl Read {
         );
         let measures = &mut self.measures;
         measures.add(Count::TokensReceived, count("tokens", tokens)?);
-        measures.add(Count::Reconnects, reconnects);
-        measures.add(Count::ReconnectsFailed, attempts.saturating_sub(reconnects));
         if !self.sessions.contains_key(session) {
-            // They are the session's, in each of its rows.
+            // These are the session's, in each of its rows.
+            measures.add(Count::Reconnects, reconnects);
+            measures.add(Count::ReconnectsFailed, attempts.saturating_sub(reconnects));
             for (measure, key, typed) in [
                 (CREATE, "create_time", create),
                 (TimeMeasure::SocketOpen, "connect_time", connect),
@@ -332,10 +332,10 @@ mod tests {
     #[test]
     fn rows_and_their_summary_are_one_run() {
         let rows = format!(
-            "{HEAD}\r\na,1,1.5,18,0.25,0.125,0.01,2,1,\r\na,2,2.5,18,0.25,0.125,0.01,0,0,\r\n\
+            "{HEAD}\r\na,1,1.5,18,0.25,0.125,0.01,3,1,\r\na,2,2.5,18,0.25,0.125,0.01,3,1,\r\n\
              b,1,30.0,4,0.5,,,0,0,\"Timeout, after 30 s\"\r\n"
         );
-        let summary = r#"{"duration": 10.0, "total_reconnect_attempts": 3,
+        let summary = r#"{"test_duration": 10.0, "total_reconnect_attempts": 3,
             "total_successful_reconnects": 1, "sessions_with_reconnects": 1}"#;
         let names = [
             "loadtest_20261122_081500.csv",
@@ -385,7 +385,7 @@ mod tests {
     #[test]
     fn a_summary_alone_has_counts() {
         let summary = r#"{"total_queries": 30, "successful_queries": 29, "total_tokens": 520,
-            "successful_sessions": 9, "failed_sessions": 1, "duration": 2}"#;
+            "successful_sessions": 9, "failed_sessions": 1, "test_duration": 2}"#;
         let run = imported(&[("loadtest_x_summary.json", summary)]).unwrap();
         let total = &run.summary.total;
         assert_eq!((total.due, total.ok, total.errors), (30, 29, 1));

@@ -343,7 +343,7 @@ fn one_slow_session(load: &mut Load, stack: &mut Stack) {
     load.stages[0].duration = Some(Duration::from_secs(10));
     (load.stages[0].rate_from, load.stages[0].rate_to) = (0.1, 0.1);
     (load.calls, load.deadline) = (None, None);
-    load.drain = Duration::from_secs(1);
+    load.drain = Some(Duration::from_secs(1));
     stack.pace = Duration::from_millis(500);
     stack.kill = 0;
 }
@@ -446,7 +446,7 @@ fn users_begin_with_the_load_go_on_at_once_and_begin_nothing_after_it() {
             };
             load.stages[0].duration = Some(load_for);
             (load.stages[0].rate_from, load.stages[0].rate_to) = (0.0, 0.0);
-            (load.calls, load.drain) = (None, Duration::from_secs(100));
+            (load.calls, load.drain) = (None, Some(Duration::from_secs(100)));
         });
         let (first, last) = (seen.runs[0], seen.runs[seen.runs.len() - 1]);
         assert!(first >= begin, "seed {seed}: {first:?}");

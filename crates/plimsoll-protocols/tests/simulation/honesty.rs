@@ -111,7 +111,7 @@ impl Frozen {
             reuse: Reuse::Always,
             calls: None,
             deadline: None,
-            drain: Duration::from_secs(10),
+            drain: Some(Duration::from_secs(10)),
             ..load(1)
         };
         let call = unary(1);

@@ -103,7 +103,7 @@ fn measured_of(connections: u32, mut server: OneAtATime, protocol: Http1Protocol
         reuse: Reuse::Always,
         calls: Some(CALLS),
         deadline: None,
-        drain: Duration::from_secs(60),
+        drain: Some(Duration::from_secs(60)),
         ..load(1)
     };
     load.stages[0].duration = Some(Duration::from_secs(10));

@@ -88,7 +88,7 @@ fn load(seed: u64) -> Load {
         calls: chance(32, 3).then(|| pick(33, 1, 300)),
         deadline: chance(34, 2).then(|| Duration::from_millis(pick(35, 5, 300))),
         connect_timeout: Duration::from_millis(500),
-        drain: Duration::from_millis(800),
+        drain: Some(Duration::from_millis(800)),
         spin: Duration::ZERO,
         tick: match chance(60, 4) {
             true => Duration::from_millis(pick(61, 1, 20)),

@@ -287,7 +287,7 @@ fn first_tokens_count_from_when_users_had_thought(multiplexes: bool) {
         reuse: Reuse::Always,
         calls: Some(u64::from(USERS * TURNS)),
         deadline: None,
-        drain: Duration::from_secs(60),
+        drain: Some(Duration::from_secs(60)),
         ..load(1)
     };
     load.stages[0].duration = None;

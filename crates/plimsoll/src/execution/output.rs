@@ -19,7 +19,7 @@ pub(crate) struct OutputFlags {
     #[command(flatten)]
     pub(crate) documents: DocumentFlags,
 
-    /// A progress line every so many calls.
+    /// A progress line every so many calls; times within a second are interpolated.
     #[arg(
         long, value_name = "CALLS", help_heading = "Output",
         value_parser = clap::value_parser!(u64).range(1..)

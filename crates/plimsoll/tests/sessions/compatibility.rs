@@ -110,11 +110,11 @@ fn a_run_of_sessions_is_exported_as_rows_and_a_summary() {
     }
     assert_eq!(summary["errors"], serde_json::json!({}));
     let figure = |key: &str| summary[key].as_f64().expect(key);
-    assert!(figure("latency_p10") <= figure("latency_p90"), "{summary}");
-    assert!(figure("latency_p90") <= figure("latency_max"), "{summary}");
-    assert!(figure("tps") > figure("qps") && figure("avg_create_time") > 0.0);
+    assert!(figure("p10_query_latency") <= figure("p90_query_latency"), "{summary}");
+    assert!(figure("p90_query_latency") <= figure("max_query_latency"), "{summary}");
+    assert!(figure("tokens_per_second") > figure("queries_per_second") && figure("avg_create_time") > 0.0);
     assert!(
-        summary["latency_p99"].is_null(),
+        summary["p99_query_latency"].is_null(),
         "100 queries don't support p99: {summary}"
     );
     let buckets = summary["latency_histogram"].as_array().expect("a list");

@@ -117,7 +117,7 @@ pub(super) fn everywhere() -> Vec<Run> {
         ("no deadlines, a short drain", |run| {
             run.server = Box::new(Slow(echo(900)));
             run.load.deadline = None;
-            run.load.drain = Duration::from_millis(400);
+            run.load.drain = Some(Duration::from_millis(400));
         }),
         ("pauses of the worker", |run| {
             run.pauses = vec![

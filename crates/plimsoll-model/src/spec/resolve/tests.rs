@@ -100,12 +100,13 @@ fn the_defaults_are_those_documented() {
             reuse: Reuse::Always,
             calls: None,
             deadline: Some(Duration::from_secs(10)),
+            stall_timeout: None,
             connect_timeout: Duration::from_secs(10),
             connect_rate: None,
             connection_lifetime: None,
             calls_per_connection: None,
             resolve_interval: Duration::from_secs(30),
-            drain: Duration::from_secs(10),
+            drain: Some(Duration::from_secs(10)),
             processes: None,
             workers: None,
             precision: None,
@@ -171,17 +172,17 @@ fn every_kind_of_load_is_understood() {
     assert_eq!(fleet.stages, [stage("clients", false, None, 0.0, 0.0)]);
     assert_eq!(
         (fleet.deadline, fleet.drain),
-        (None, Duration::from_secs(10))
+        (None, Some(Duration::from_secs(10)))
     );
     let cold = load("rate = \"4/s\"\ncalls = 20\nreuse = \"never\"\ndeadline = \"2s\"");
     assert_eq!(cold.stages[0].duration, Some(Duration::from_secs(5)));
     assert_eq!(
         (cold.reuse, cold.drain),
-        (Reuse::Never, Duration::from_secs(2))
+        (Reuse::Never, Some(Duration::from_secs(2)))
     );
     // A call may take its deadline.
     let slow = load("rate = \"4/s\"\ncalls = 20\ndeadline = \"90s\"");
-    assert_eq!(slow.drain, Duration::from_secs(90));
+    assert_eq!(slow.drain, Some(Duration::from_secs(90)));
     let sources =
         load("rate = \"1/s\"\ncalls = 1\nsource_addresses = [\"127.0.0.2-127.0.0.4\", \"::1\"]");
     assert_eq!(

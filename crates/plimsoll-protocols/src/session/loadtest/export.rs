@@ -3,6 +3,7 @@
 //!
 //! Times are in seconds. Warm-up is left out of both.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -66,7 +67,7 @@ fn stem(run: &Run) -> Result<String, Unread> {
 }
 
 /// `session_id` counts the run's sessions from 0. When a session is closed its queries are
-/// written already, so `close_time` is empty.
+/// written already, so `close_time` is empty. The reconnects are the session's, in each of its rows.
 pub(super) const COLUMNS: &str = "session_id,query_num,latency,tokens,create_time,connect_time,close_time,\
                                   reconnect_attempts,successful_reconnects,error";
 
@@ -80,6 +81,7 @@ fn rows(run: &Run, out: &mut impl Write) -> Result<u64, Unread> {
         queries_per_session(run)
             .ok_or("the run's plan.toml does not say how many queries a session has")?,
     );
+    let reconnects = reconnects_by_session(run, queries)?;
     let mut rows = 0;
     write!(out, "{COLUMNS}\r\n").map_err(unwritten)?;
     run.try_each_request::<Unread>(|r| {
@@ -98,23 +100,41 @@ fn rows(run: &Run, out: &mut impl Write) -> Result<u64, Unread> {
         } else {
             s.outcome.code()
         };
-        let reconnects = measures.count(Count::Reconnects);
+        let session = s.number / queries;
+        let (attempts, successful) = reconnects.get(&session).copied().unwrap_or_default();
         write!(
             out,
-            "{},{},{:.6},{},{},{},,{},{reconnects},{code}\r\n",
-            s.number / queries,
+            "{session},{},{:.6},{},{},{},,{attempts},{successful},{code}\r\n",
             s.number % queries + 1,
             s.response_ns() as f64 / 1e9,
             measures.count(Count::TokensReceived),
             time(CREATE),
             time(TimeMeasure::SocketOpen),
-            reconnects + measures.count(Count::ReconnectsFailed),
         )
         .map_err(unwritten)?;
         rows += 1;
         Ok(())
     })?;
     Ok(rows)
+}
+
+/// Returns the attempts to reconnect, and how many succeeded, of each session that had any.
+fn reconnects_by_session(run: &Run, queries: u64) -> Result<BTreeMap<u64, (u64, u64)>, Unread> {
+    let mut by_session = BTreeMap::new();
+    run.try_each_request::<Unread>(|r| {
+        let Some(measures) = r.measures.as_deref() else {
+            return Ok(());
+        };
+        let successful = measures.count(Count::Reconnects);
+        let attempts = successful + measures.count(Count::ReconnectsFailed);
+        if attempts > 0 {
+            let session: &mut (u64, u64) = by_session.entry(r.sample.number / queries).or_default();
+            session.0 += attempts;
+            session.1 += successful;
+        }
+        Ok(())
+    })?;
+    Ok(by_session)
 }
 
 fn unwritten(e: io::Error) -> String {
@@ -132,7 +152,7 @@ fn summary(run: &Run) -> Value {
     let times = |m: TimeMeasure| record.measures.times(m);
     let seconds = total.lasted_us.unwrap_or(0) as f64 / 1e6;
     let per_second = |n: u64| (seconds > 0.0).then(|| n as f64 / seconds);
-    let share = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
+    let percent = |part: u64, whole: u64| (whole > 0).then(|| 100.0 * part as f64 / whole as f64);
     let (ok, failed) = (count(OK), count(FAILED));
     let mean = |m: TimeMeasure| {
         let histogram = times(m).histogram();
@@ -145,15 +165,15 @@ fn summary(run: &Run) -> Value {
     };
     put("start_time", run.header.started_at.to_string().into());
     put("target", json!(run.header.target));
-    put("duration", seconds.into());
+    put("test_duration", seconds.into());
     put("total_sessions", (ok + failed).into());
     put("successful_sessions", ok.into());
     put("failed_sessions", failed.into());
-    put("success_rate", json!(share(ok, ok + failed)));
+    put("success_rate", json!(percent(ok, ok + failed)));
     put("total_queries", record.due.into());
     put("successful_queries", record.ok().into());
     put("failed_queries", (record.due - record.ok()).into());
-    put("query_success_rate", json!(share(record.ok(), record.due)));
+    put("query_success_rate", json!(percent(record.ok(), record.due)));
     put("good_queries", count(Count::QueriesGood).into());
     put("total_tokens", count(Count::TokensReceived).into());
     for (key, c) in [
@@ -164,10 +184,13 @@ fn summary(run: &Run) -> Value {
     ] {
         put(key, count(c).into());
     }
-    put("qps", json!(per_second(record.ok())));
-    put("tps", json!(per_second(count(Count::TokensReceived))));
+    put("queries_per_second", json!(per_second(record.ok())));
+    let tokens = count(Count::TokensReceived);
+    put("tokens_per_second", json!(per_second(tokens)));
+    for (figure, value) in spread(&record.response) {
+        put(&format!("{figure}_query_latency"), value);
+    }
     for (name, times) in [
-        ("latency", &record.response),
         ("first_token", times(TimeMeasure::FirstToken)),
         ("inter_token", times(TimeMeasure::TokenGap)),
         ("time_per_token", times(TimeMeasure::TokenMean)),

@@ -8,21 +8,23 @@ use plimsoll_model::plan::{Metric, Objective, Plan};
 use plimsoll_model::record::Counts;
 use plimsoll_model::run::{Run, RunError, State};
 use plimsoll_model::search::{Growth, Verdict};
+use plimsoll_model::spec::DEADLINE;
 use plimsoll_model::{Outcome, objective};
 
 /// How long calls may take after the last arrival of a trial: those that are not done by
 /// then have missed every limit on time.
 pub(super) fn drain(plan: &Plan) -> Duration {
+    let bound = plan.load.drain.unwrap_or(DEADLINE);
     let longest = plan
         .objectives
         .iter()
         .filter(|o| matches!(o.metric, Metric::Time(timed, _) if timed.counts_failures()))
         .map(|o| Duration::from_nanos(o.limit as u64))
         .max()
-        .unwrap_or(plan.load.drain);
+        .unwrap_or(bound);
     (longest * 4)
         .max(Duration::from_millis(200))
-        .min(plan.load.drain)
+        .min(bound)
 }
 
 /// The warm-up of a trial: with it the trial lasts whole seconds, at whose ends a run's intervals
