@@ -98,7 +98,7 @@ pub(crate) fn conclude(
 ) -> Result<Exit, Failure> {
     show(run, dir, screen, made)?;
     let conclusion = Conclusion::of(&objective::judge_run(run));
-    Ok(exit_of(false, run.summary.total.ok, run.state, conclusion))
+    Ok(exit_of(false, run.summary.total.ok, run.state != State::Partial, conclusion))
 }
 
 /// Shows a run, and writes its page.
