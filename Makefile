@@ -43,6 +43,16 @@ soak: ## one test fifty times beside busy loops: make soak T=name (SOAK_TIMES=50
 	@test -n "$(T)" || { echo "make soak: which test? for example: make soak T=merge_is_order_independent" >&2; exit 2; }
 	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.py soak '$(T)' $(SOAK_TIMES)
 
+# Of make faults: how many system calls to fail, and the seed that draws them (the time).
+FAULTS ?= 2000
+FAULTS_SEED ?=
+
+.PHONY: faults
+faults: ## fails FAULTS (2000) system calls of runs, searches, ladders, shards, relays and servers, one at a time (15 minutes)
+	@tests/setup.sh peers
+	$(CARGO) build $(CARGO_FLAGS) -p plimsoll
+	@tests/faults.py target/debug/plimsoll --number $(FAULTS) $(if $(FAULTS_SEED),--seed $(FAULTS_SEED))
+
 .PHONY: test-kubernetes
 test-kubernetes: PROFILE = debug
 test-kubernetes: ## shards on a real Kubernetes of two nodes, built from its modules and started on this machine (many minutes; as root)

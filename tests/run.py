@@ -330,6 +330,8 @@ def run_peers(fuzz_seconds):
     tests.run(tests.build(*tokenizers, "--lib", "--test", "llm"), "tokenizer")
     tests.step("tests/deploy.sh")
     tests.step("tests/clusters.py", "target/debug/plimsoll")
+    # A fixed seed, as for the fuzz targets; `make faults` draws others.
+    tests.step("tests/faults.py", "target/debug/plimsoll", "--number", "200", "--seed", "1")
     tests.step("make", "--no-print-directory", "site")
     # A fixed seed: the same inputs each time. `make fuzz` looks for new ones.
     tests.step("env", "SEED=1", "fuzz/run.sh", fuzz_seconds)

@@ -79,8 +79,9 @@ impl Address {
         let stream = Type::STREAM.nonblocking().cloexec();
         let socket = match self {
             Address::Tcp(address) => {
-                let socket = Socket::new(Domain::for_address(*address), stream, None)?;
-                socket.set_tcp_nodelay(true)?;
+                let socket = Socket::new(Domain::for_address(*address), stream, None)
+                    .and_then(|socket| socket.set_tcp_nodelay(true).map(|()| socket))
+                    .map_err(Lack::named_of_socket)?;
                 if let Some(source) = source {
                     let bound = socket.bind(&SocketAddr::new(source, 0).into());
                     bound.map_err(|e| Lack::named_of_source(e, source))?;
@@ -92,7 +93,8 @@ impl Address {
                 socket
             }
             Address::Unix(at) => {
-                let socket = Socket::new(Domain::UNIX, stream, None)?;
+                let socket = Socket::new(Domain::UNIX, stream, None);
+                let socket = socket.map_err(Lack::named_of_socket)?;
                 // Up at once, or not at all; `EAGAIN`: the server's queue is full (unix(7)).
                 socket.connect(&socket_address(at)?)?;
                 socket

@@ -1,7 +1,8 @@
-//! Panics. Each is a defect of this program, and none ends what others do: a loop is run by
+//! Panics. Each is a defect of this program, but for those that the standard library and tokio raise where the
+//! system refuses them a thread or memory. None ends what others do: a loop is run by
 //! [`caught`], its neighbours go on, and the process says at its end that there was one.
 //!
-//! Invariant: every panic of the process is counted ([`seen`]) and reported, whichever thread it
+//! Invariant: every panic of the process is counted ([`seen`], [`refusals`]) and reported, whichever thread it
 //! was on and whoever caught it, once [`watch`] was called.
 
 use std::any::Any;
@@ -19,6 +20,18 @@ const MAX_REPORTED: u64 = 10;
 const PAUSE: Duration = Duration::from_millis(50);
 
 static SEEN: AtomicU64 = AtomicU64::new(0);
+static REFUSALS: AtomicU64 = AtomicU64::new(0);
+
+/// What a panic came of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// This program.
+    Defect,
+    /// The system, which refused a library a thread or memory.
+    Refusal,
+    /// The same, and the process can't go on: a thread has no stack for its signals, and its start can't unwind.
+    FatalRefusal,
+}
 
 thread_local! {
     /// The message of this thread's last panic.
@@ -32,16 +45,24 @@ pub struct Defect(String);
 
 /// Counts every panic from here on, and calls `report` with the first few, on the thread that
 /// panics.
-pub fn watch(report: fn(&str)) {
+pub fn watch(report: fn(Cause, &str)) {
     panic::set_hook(Box::new(move |info| {
         let text = text(info);
-        let reported = SEEN.fetch_add(1, Ordering::Relaxed) < MAX_REPORTED;
-        if reported {
+        let message = message(info.payload());
+        let file = info.location().map_or("", panic::Location::file);
+        let cause = Cause::of(file, &message);
+        let counter = match cause {
+            Cause::Defect => &SEEN,
+            Cause::Refusal | Cause::FatalRefusal => &REFUSALS,
+        };
+        let reported = counter.fetch_add(1, Ordering::Relaxed) < MAX_REPORTED;
+        if reported || cause == Cause::FatalRefusal {
             let trace = Backtrace::capture();
             match trace.status() {
                 // Asked for with RUST_BACKTRACE.
-                BacktraceStatus::Captured => report(&format!("{text}\n{trace}")),
-                _ => report(&text),
+                BacktraceStatus::Captured => report(cause, &format!("{text}\n{trace}")),
+                _ if cause == Cause::Defect => report(cause, &text),
+                _ => report(cause, &message),
             }
         }
         // A thread that is about to end has no place for it any more.
@@ -52,6 +73,11 @@ pub fn watch(report: fn(&str)) {
 /// How many panics there were, here and in processes that reported theirs ([`note`]).
 pub fn seen() -> u64 {
     SEEN.load(Ordering::Relaxed)
+}
+
+/// How many panics came of something that the system refused.
+pub fn refusals() -> u64 {
+    REFUSALS.load(Ordering::Relaxed)
 }
 
 /// Another process that belongs to this one has reported a defect.
@@ -77,6 +103,23 @@ pub fn persist<S, T>(state: &mut S, work: fn(&mut S) -> T, anew: fn(&mut S)) -> 
         }
         anew(state);
         thread::sleep(PAUSE);
+    }
+}
+
+impl Cause {
+    /// Returns what a panic with `message` came of that was raised in the source `file`.
+    fn of(file: &str, message: &str) -> Cause {
+        let is_of_library = ["/library/std/", "/tokio-"]
+            .iter()
+            .any(|part| file.contains(part));
+        let is_of_system = ["(os error ", "Os { code", "OS can't spawn"]
+            .iter()
+            .any(|part| message.contains(part));
+        match is_of_library && is_of_system {
+            false => Cause::Defect,
+            true if message.contains("alternative stack") => Cause::FatalRefusal,
+            true => Cause::Refusal,
+        }
     }
 }
 
@@ -129,6 +172,40 @@ mod tests {
         };
         assert_eq!(persist(&mut state, work, |state| state.1 += 1), 3);
         assert_eq!(state, (3, 2));
+    }
+
+    #[test]
+    fn library_panics_about_the_system_are_refusals() {
+        let library = "/rustc/59807616/library/std/src";
+        for (file, message, cause) in [
+            (
+                &*format!("{library}/thread/functions.rs"),
+                "failed to spawn thread: Os { code: 11, kind: WouldBlock, message: \"…\" }",
+                Cause::Refusal,
+            ),
+            (
+                &*format!("{library}/sys/pal/unix/stack_overflow.rs"),
+                "failed to allocate an alternative stack: Cannot allocate memory (os error 12)",
+                Cause::FatalRefusal,
+            ),
+            (
+                "/root/.cargo/registry/src/index/tokio-1.48.0/src/runtime/blocking/pool.rs",
+                "OS can't spawn worker thread: Resource temporarily unavailable (os error 11)",
+                Cause::Refusal,
+            ),
+            (
+                "crates/plimsoll-engine/src/worker.rs",
+                "called `Result::unwrap()` on an `Err` value: Os { code: 11 }",
+                Cause::Defect,
+            ),
+            (
+                &*format!("{library}/collections/map.rs"),
+                "no entry",
+                Cause::Defect,
+            ),
+        ] {
+            assert_eq!(Cause::of(file, message), cause, "{file}: {message}");
+        }
     }
 
     #[test]

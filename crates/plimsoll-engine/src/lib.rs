@@ -10,6 +10,7 @@ pub mod clock;
 mod conductor;
 pub mod cores;
 pub mod defect;
+pub mod descriptors;
 pub mod driver;
 mod error;
 mod event_loop;

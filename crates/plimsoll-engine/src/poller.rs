@@ -68,7 +68,7 @@ impl Waker {
     /// Makes the poller's wait return soon.
     pub fn wake(&self) {
         // A counter that is full means that a wake-up waits already.
-        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+        let _ = rustix::io::retry_on_intr(|| rustix::io::write(&*self.0, &1u64.to_ne_bytes()));
     }
 }
 

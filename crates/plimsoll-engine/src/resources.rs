@@ -4,12 +4,16 @@
 //! Read from /proc once an interval by the conductor, never by a worker; a worker whose load takes
 //! turns reads CPU clocks alone.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::time::Duration;
 
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeSpec, TimeValLike};
 use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::Pid;
 use plimsoll_model::plan::{Turns, UnixSocket, Watch};
@@ -329,10 +333,44 @@ fn same_host(a: IpAddr, b: IpAddr) -> bool {
     a.to_canonical() == b.to_canonical()
 }
 
-/// CPU time that the calling thread has used.
+/// Returns the CPU time that the calling thread has used. It never goes back. A sandbox may refuse the clock of the
+/// thread; the kernel's accounting has the same figure in microseconds. Where that is refused, too, the last reading
+/// stays, and a warning says so.
 pub fn thread_cpu() -> Duration {
-    let used = ClockId::CLOCK_THREAD_CPUTIME_ID.now();
-    used.expect("Linux has this clock for every thread").into()
+    thread_local! {
+        static LAST: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    }
+    let used = read_thread_cpu(
+        || ClockId::CLOCK_THREAD_CPUTIME_ID.now(),
+        || getrusage(UsageWho::RUSAGE_THREAD),
+    );
+    let used = used.unwrap_or_else(|e| {
+        static WARNED: Once = Once::new();
+        WARNED.call_once(|| {
+            tracing::warn!(
+                "the CPU time of threads can't be read: {e}: figures of CPU time are too low"
+            );
+        });
+        Duration::ZERO
+    });
+    let used = used.max(LAST.get());
+    LAST.set(used);
+    used
+}
+
+fn read_thread_cpu(
+    clock: impl FnOnce() -> nix::Result<TimeSpec>,
+    accounting: impl FnOnce() -> nix::Result<nix::sys::resource::Usage>,
+) -> nix::Result<Duration> {
+    match clock() {
+        Ok(used) => Ok(used.into()),
+        Err(_) => {
+            let used = accounting()?;
+            let both = used.user_time() + used.system_time();
+            let micros = u64::try_from(both.num_microseconds()).unwrap_or(0);
+            Ok(Duration::from_micros(micros))
+        }
+    }
 }
 
 fn usage_of(pid: i32) -> Option<Usage> {
@@ -398,6 +436,23 @@ mod tests {
         assert!(used.rss_bytes_before.is_some_and(|bytes| bytes > 100_000));
         let later = meter.read().unwrap();
         assert!(later.descriptors < used.descriptors && later.rss_bytes_before.is_none());
+    }
+
+    #[test]
+    fn thread_cpu_falls_back_on_the_accounting() {
+        let accounting = || getrusage(UsageWho::RUSAGE_THREAD);
+        let refused = || Err(nix::Error::EPERM);
+        let before = thread_cpu();
+        let accounted = read_thread_cpu(refused, accounting).unwrap();
+        let after = thread_cpu();
+        // The accounting counts in whole microseconds, of user and of system time.
+        let rounding = Duration::from_micros(2);
+        assert!(
+            before <= accounted + rounding && accounted <= after,
+            "{before:?} {accounted:?} {after:?}"
+        );
+        let neither = read_thread_cpu(refused, || Err(nix::Error::EINVAL));
+        assert_eq!(neither, Err(nix::Error::EINVAL));
     }
 
     #[test]

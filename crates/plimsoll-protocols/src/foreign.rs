@@ -60,4 +60,6 @@ pub struct Tool {
     pub protocol: &'static str,
     /// Flags, ours in their place, and the unit of their bare numbers.
     pub numbered: &'static [(&'static str, &'static str, &'static str)],
+    /// Its flag for the number of threads, none of which carries more than its share of the connections.
+    pub threads: &'static str,
 }

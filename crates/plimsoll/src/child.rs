@@ -34,13 +34,16 @@ impl Child {
         // Ctrl-C reaches this process alone, which passes on what it means.
         let mut child = command.process_group(0).spawn()?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        thread::spawn(move || {
+        let child = Child { child, stdin };
+        let body = move || {
             let lines = stdout.map(BufReader::new).into_iter();
             let mut lines = lines.flat_map(BufRead::lines);
             while lines.next().is_some_and(|line| heard(Some(line))) {}
             heard(None);
-        });
-        Ok(Child { child, stdin })
+        };
+        let reader = thread::Builder::new().name("child's lines".to_owned());
+        reader.spawn(body)?;
+        Ok(child)
     }
 
     pub(crate) fn kill(&mut self) {

@@ -1,6 +1,6 @@
 //! What is printed about a panic, and what it makes of the exit code.
 
-use plimsoll_engine::defect;
+use plimsoll_engine::defect::{self, Cause};
 
 use crate::console;
 use crate::failure::Exit;
@@ -10,19 +10,31 @@ pub(crate) const COUNT: &str = "panics";
 
 /// Reports every panic from here on, whichever thread it is on.
 pub(crate) fn watch() {
-    defect::watch(|what| {
-        console::notice(format_args!(
+    defect::watch(|cause, what| match cause {
+        Cause::Defect => console::notice(format_args!(
             "an error in plimsoll, not in what it talks to: {what}\n\
              please report it: this message, the command or plan, the output of \
              `plimsoll --version`, and the run directory where there is one"
-        ));
+        )),
+        Cause::Refusal | Cause::FatalRefusal => {
+            console::notice(format_args!(
+                "Error: this machine refused a thread or memory: {what}\n\
+                 help: raise `ulimit -u` and the limit of memory, or ask for fewer workers"
+            ));
+            if cause == Cause::FatalRefusal {
+                // The alternative is an abort. A run directory holds what was measured until now.
+                std::process::exit(i32::from(Exit::Error.code()));
+            }
+        }
     });
 }
 
-/// `exit`, unless there was a defect: then nothing else that went wrong matters as much.
+/// `exit`, unless there was a defect: then nothing else that went wrong matters as much. A load that lacked a thread is
+/// none that passed.
 pub(crate) fn or(exit: Exit) -> Exit {
-    match defect::seen() {
-        0 => exit,
+    match (defect::seen(), defect::refusals()) {
+        (0, 0) => exit,
+        (0, _) => exit.max(Exit::Error),
         _ => Exit::Defect,
     }
 }

@@ -1,6 +1,6 @@
 //! File descriptors: as many as the system allows this process.
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use plimsoll_engine::descriptors::{DescriptorLimit, descriptor_limit};
 
 use crate::failure::Failure;
 
@@ -13,17 +13,16 @@ const FEWEST: u64 = 32;
 /// # Errors
 /// When there are too few for anything.
 pub(crate) fn raise_limit() -> Result<(), Failure> {
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current != limit.maximum {
-        let raised = Rlimit {
-            current: limit.maximum,
-            maximum: limit.maximum,
-        };
-        if let Err(e) = setrlimit(Resource::Nofile, raised) {
-            tracing::debug!("the limit of open files stays at {:?}: {e}", limit.current);
+    match DescriptorLimit::of_process() {
+        Ok(limit) if limit.current != limit.maximum => {
+            if let Err(e) = limit.raise() {
+                tracing::debug!("the limit of open files stays at {}: {e}", limit.current);
+            }
         }
+        Ok(_) => {}
+        Err(e) => tracing::debug!("the limit of open files is unknown: {e}"),
     }
-    match self::limit() {
+    match descriptor_limit() {
         few @ ..FEWEST => Err(Failure::usage(
             format_args!(
                 "{few} files may be open at once, and {FEWEST} are needed before the first connection"
@@ -32,9 +31,4 @@ pub(crate) fn raise_limit() -> Result<(), Failure> {
         )),
         _ => Ok(()),
     }
-}
-
-/// What this process may have.
-pub(crate) fn limit() -> u64 {
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }

@@ -104,7 +104,7 @@ impl Made {
 /// because links do not survive every copy, archive and upload.
 const LATEST: &str = "LATEST";
 
-/// That nothing can be written there was reported with the directory itself.
+/// Writes the name of `dir` into that file, where it is one of `runs/`. Where that fails, `LATEST` is another run.
 fn note_latest(dir: &Path) {
     let (Some(folder), Some(name)) = (dir.parent(), dir.file_name()) else {
         return;
@@ -112,7 +112,14 @@ fn note_latest(dir: &Path) {
     if folder.file_name().is_some_and(|name| name == "runs") {
         let mut line = name.to_owned();
         line.push("\n");
-        let _ = std::fs::write(folder.join(LATEST), line.as_encoded_bytes());
+        let latest = folder.join(LATEST);
+        if let Err(e) = std::fs::write(&latest, line.as_encoded_bytes()) {
+            console::notice(format_args!(
+                "can't write {}: {e}: this run is {}",
+                latest.display(),
+                dir.display()
+            ));
+        }
     }
 }
 

@@ -54,6 +54,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 fn main() -> ExitCode {
     defects::watch();
+    stopping::survive_file_size_limit();
     plimsoll_protocols::registry::register();
     let exit = match defect::caught(run) {
         Ok(Ok(exit)) => exit,

@@ -1,15 +1,16 @@
 //! SIGINT and SIGTERM: the first asks for a graceful stop, the second for one at once,
-//! the third leaves the process. SIGHUP: files are to be read again. And the end of the standard
-//! input, for a process that another one has started.
+//! the third leaves the process. SIGHUP: files are to be read again. SIGXFSZ: nothing, the write fails. And the end of
+//! the standard input, for a process that another one has started.
 
 use std::ffi::OsStr;
 use std::io;
 use std::pin::Pin;
 use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use plimsoll_protocols::serving::runtime;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::console;
@@ -31,6 +32,15 @@ pub(crate) const END_WITH_INPUT: &str = "PLIMSOLL_END_WITH_INPUT";
 /// open until then, ends with us.
 pub(crate) fn end_with_us(child: &mut Command) -> &mut Command {
     child.env(END_WITH_INPUT, "true").stdin(Stdio::piped())
+}
+
+/// Lets a write beyond the limit of file sizes (`ulimit -f`) fail with an error, where the signal would end the process
+/// without a word. Programs that this one starts have the signal's default again.
+pub(crate) fn survive_file_size_limit() {
+    // Where the system refuses the handler, the signal does what it does by default.
+    if let Err(e) = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))) {
+        tracing::debug!("can't handle SIGXFSZ: {e}");
+    }
 }
 
 /// Calls `renew` for every SIGHUP, from a thread of its own.

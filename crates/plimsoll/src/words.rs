@@ -184,6 +184,7 @@ fn numbered(words: Vec<OsString>, tool: Option<(&Tool, &str)>) -> Vec<OsString> 
     let mut left = VecDeque::from(words);
     let mut ours: Vec<OsString> = Vec::new();
     let (mut is_fleet, mut has_progress) = (false, false);
+    let mut threads = None;
     while let Some(word) = left.pop_front() {
         let Some(text) = word.to_str() else {
             ours.push(word);
@@ -207,6 +208,17 @@ fn numbered(words: Vec<OsString>, tool: Option<(&Tool, &str)>) -> Vec<OsString> 
             ours.push((*own).into());
             ours.extend(value.map(|value| with_unit(value, unit)));
         } else if let Some((tool, _)) = tool
+            && flag == tool.threads
+            && let Some(number) = attached
+                .as_deref()
+                .or(left.front().and_then(|word| word.to_str()))
+            && let Ok(number) = number.parse::<u16>()
+        {
+            threads = Some(number);
+            if attached.is_none() {
+                left.pop_front();
+            }
+        } else if let Some((tool, _)) = tool
             && flag == "-p"
             && left.front().is_some_and(|value| value == tool.protocol)
         {
@@ -223,7 +235,30 @@ fn numbered(words: Vec<OsString>, tool: Option<(&Tool, &str)>) -> Vec<OsString> 
     if is_fleet && !has_progress {
         ours.extend(["--progress-every".into(), "1000".into()]);
     }
+    if let Some(threads) = threads {
+        replace_threads(&mut ours, threads);
+    }
     ours
+}
+
+/// Understands another tool's number of threads as what it says of the load: at least so many connections. Here an
+/// event loop carries thousands, and more of them than cores take time and memory from the measurement.
+fn replace_threads(ours: &mut Vec<OsString>, threads: u16) {
+    let sets_connections = |word: &OsString| {
+        let text = word.to_string_lossy();
+        let flag = text.split('=').next().unwrap_or_default();
+        let is_short = flag.starts_with("-c") && !flag.starts_with("--");
+        is_short || ["--connections", "--clients", "--fleet", FLEET, "--cold"].contains(&flag)
+    };
+    let given = ours.iter().take_while(|word| *word != "--");
+    if threads > 1 && !given.clone().any(sets_connections) {
+        let end = given.count();
+        let connections = ["--connections".into(), threads.to_string().into()];
+        ours.splice(end..end, connections);
+    }
+    console::notice(format_args!(
+        "{threads} threads: understood as a need for connections; plimsoll starts as many workers as help (--workers {threads}: exactly so many)"
+    ));
 }
 
 /// Where the value is a number alone.
@@ -254,7 +289,7 @@ mod tests {
         for (theirs, expected) in [
             (
                 "bolt -D 10 --qps=2000 -c 200 -t 16 -p sofarpc sofarpc://127.0.0.1:12200",
-                "bolt --duration 10s --rate 2000/s -c 200 --workers 16 sofa://127.0.0.1:12200",
+                "bolt --duration 10s --rate 2000/s -c 200 sofa://127.0.0.1:12200",
             ),
             (
                 "s_time -connect localhost:4433 -www /test_1k.html -time 30 -ciphersuites TLS_AES_128_GCM_SHA256 -tls1_3 -new",
@@ -276,8 +311,18 @@ mod tests {
             ),
             (
                 "-D 10 --qps=2000 -c 200 -t 16 -p sofarpc 127.0.0.1:12200",
-                "bolt --duration 10s --rate 2000/s -c 200 --workers 16 127.0.0.1:12200",
+                "bolt --duration 10s --rate 2000/s -c 200 127.0.0.1:12200",
             ),
+            (
+                "sofaload -t 16 --qps=100 sofarpc://a:1",
+                "bolt --rate 100/s sofa://a:1 --connections 16",
+            ),
+            ("bolt -t 1 sofa://a:1", "bolt sofa://a:1"),
+            (
+                "bolt -t=4 --fleet 9 sofa://a:1",
+                "bolt --fleet 9 sofa://a:1",
+            ),
+            ("bolt -t many sofa://a:1", "bolt -t many sofa://a:1"),
             (
                 "sofaload -D 10 sofarpc://a:1",
                 "bolt --duration 10s sofa://a:1",

@@ -6,8 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use plimsoll_model::Outcome;
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 use socket2::{Domain, Socket, Type};
+
+use crate::descriptors::descriptor_limit;
 
 /// What is lacking. Shows itself with what to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,7 +16,7 @@ pub enum Lack {
     /// File descriptors of this process.
     #[error(
         "this process ran out of file descriptors (limit: {}): raise `ulimit -n`",
-        limit_of_descriptors()
+        shown_limit()
     )]
     Descriptors,
     /// File descriptors of this machine.
@@ -47,6 +48,12 @@ pub enum Lack {
          fs.epoll.max_user_watches"
     )]
     Memory,
+    /// Another thread of this process, which looks names up.
+    #[error("this process may start no more threads: raise `ulimit -u`")]
+    Threads,
+    /// Something else that a socket needs before it connects.
+    #[error("this machine gave no socket for the connection: {0}: look at its security policy")]
+    Socket(Errno),
     /// The permission of this machine.
     #[error(
         "this machine does not permit the connection: look at its security policy and its routes"
@@ -54,9 +61,11 @@ pub enum Lack {
     Permission,
 }
 
-fn limit_of_descriptors() -> String {
-    let limit = getrlimit(Resource::Nofile).current;
-    limit.map_or_else(|| "no limit".to_owned(), |n| n.to_string())
+fn shown_limit() -> String {
+    match descriptor_limit() {
+        u64::MAX => "no limit".to_owned(),
+        limit => limit.to_string(),
+    }
 }
 
 impl Lack {
@@ -77,6 +86,14 @@ impl Lack {
             Errno::NOBUFS | Errno::NOMEM | Errno::NOSPC => Some(Lack::Memory),
             Errno::PERM => Some(Lack::Permission),
             _ => None,
+        }
+    }
+
+    /// As [`Lack::of`], of writing to an open connection: no peer can deny that.
+    pub(crate) fn of_write(error: &io::Error) -> Option<Lack> {
+        match Errno::from_io_error(error) {
+            Some(Errno::ACCESS) => Some(Lack::Permission),
+            _ => Lack::of(error),
         }
     }
 
@@ -143,6 +160,19 @@ impl Lack {
         opened.err().as_ref().and_then(Lack::of)
     }
 
+    /// Names the error of a socket that was not connected yet: no peer has a part in it.
+    pub(crate) fn named_of_socket(error: io::Error) -> io::Error {
+        match (Lack::of(&error), Errno::from_io_error(&error)) {
+            (None, Some(errno)) => Lack::Socket(errno).error(&error),
+            _ => error,
+        }
+    }
+
+    /// Returns the error of a look-up for which no thread was to be had.
+    pub(crate) fn of_thread(error: &io::Error) -> io::Error {
+        Lack::Threads.error(error)
+    }
+
     /// This, of the kind that the error was.
     fn error(self, was: &io::Error) -> io::Error {
         io::Error::new(was.kind(), self)
@@ -153,7 +183,12 @@ impl Lack {
         match self {
             Lack::Descriptors | Lack::Files => Outcome::NoDescriptors,
             Lack::Ports | Lack::PortsOrAddress => Outcome::NoPorts,
-            Lack::Address | Lack::Source(_) | Lack::Memory | Lack::Permission => Outcome::NoSocket,
+            Lack::Address
+            | Lack::Source(_)
+            | Lack::Memory
+            | Lack::Threads
+            | Lack::Socket(_)
+            | Lack::Permission => Outcome::NoSocket,
         }
     }
 }
@@ -185,6 +220,20 @@ mod tests {
             assert_eq!(Lack::of(&errno.into()), None, "{errno:?}");
         }
         assert_eq!(Lack::of(&io::Error::other("no")), None);
+    }
+
+    #[test]
+    fn a_socket_that_cannot_be_made_is_this_machines_lack() {
+        let named = |errno: Errno| Lack::of(&Lack::named_of_socket(errno.into()));
+        assert_eq!(named(Errno::INVAL), Some(Lack::Socket(Errno::INVAL)));
+        assert_eq!(named(Errno::ACCESS), Some(Lack::Socket(Errno::ACCESS)));
+        assert_eq!(named(Errno::MFILE), Some(Lack::Descriptors));
+        let said = Lack::Socket(Errno::ACCESS).to_string();
+        assert!(said.contains("Permission denied"), "{said}");
+        assert_eq!(Lack::Socket(Errno::INVAL).outcome(), Outcome::NoSocket);
+        let thread = Lack::of_thread(&Errno::AGAIN.into());
+        assert_eq!(Lack::of(&thread), Some(Lack::Threads));
+        assert_eq!(Lack::Threads.outcome(), Outcome::NoSocket);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::thread;
 use plimsoll_model::plan::{Plan, Reuse, Shard};
 
 use crate::address::Address;
+use crate::descriptors::descriptor_limit;
 use crate::error::EngineError;
 use crate::event_loop::Share;
 use crate::script::LINKS;
@@ -90,12 +91,6 @@ const DESCRIPTORS_BESIDES: u64 = 64;
 /// Connections that this process may have: what its limit of descriptors leaves for them.
 pub fn most_connections() -> u64 {
     descriptor_limit().saturating_sub(DESCRIPTORS_BESIDES)
-}
-
-fn descriptor_limit() -> u64 {
-    rustix::process::getrlimit(rustix::process::Resource::Nofile)
-        .current
-        .unwrap_or(u64::MAX)
 }
 
 pub(super) fn check_descriptors(needed: u64) -> Result<(), EngineError> {

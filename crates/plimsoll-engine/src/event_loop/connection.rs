@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use plimsoll_model::{ConnectPhases, Outcome, Time};
 
+use crate::address::Lack;
 use crate::addresses::NOWHERE;
 use crate::driver::{Direction, Tracer};
 use crate::loss::Loss;
@@ -83,6 +84,8 @@ pub(crate) struct Connection<O, S> {
     pub(crate) was_reset: bool,
     /// Not read for the time being: it owes the peer too much.
     choked: bool,
+    /// The errno of the write that failed; 0: none did, or it had no number.
+    write_errno: u16,
     /// What the client keeps with it.
     pub(crate) own: O,
     phase_began: Time,
@@ -112,6 +115,7 @@ impl<O, S> Connection<O, S> {
             write_failed: false,
             was_reset: false,
             choked: false,
+            write_errno: 0,
             owed: 0,
             early: Early::No,
             phase_began: now,
@@ -271,6 +275,20 @@ impl<O, S> Connection<O, S> {
     fn write_failed(&mut self, e: &io::Error) {
         self.write_failed = true;
         self.was_reset = e.kind() == io::ErrorKind::ConnectionReset;
+        let errno = e.raw_os_error().unwrap_or(0);
+        self.write_errno = u16::try_from(errno).unwrap_or(0);
+    }
+
+    /// Returns why a connection is lost that could not be written to, and on which nothing came that says it.
+    pub(crate) fn write_loss(&self) -> Loss {
+        let error = io::Error::from_raw_os_error(i32::from(self.write_errno));
+        match Lack::of_write(&error) {
+            Some(lack) => Loss::new(
+                lack.outcome(),
+                format!("the connection was lost while writing: {lack}"),
+            ),
+            None => Loss::new(Outcome::Reset, "the connection was reset while writing"),
+        }
     }
 
     /// An outbox that is never quite empty must not keep all that went through it. Rare

@@ -18,7 +18,7 @@ use rustix::net::{self, RecvFlags, SendFlags};
 use super::resolver::Resolver;
 use super::tunnels::Tunnels;
 use super::{Carried, Lookup, Network, Ready, Resolved, Token, Wake, low_water, tcp_info};
-use crate::address::Address;
+use crate::address::{Address, Lack};
 use crate::clock::Clock;
 use crate::poller::{Events, Interest, Poller, Waker};
 use crate::tunnel::Tunnel;
@@ -131,7 +131,7 @@ impl Network for OsNetwork {
     fn connect(&mut self, target: usize, to: &Address, token: Token) -> io::Result<TcpStream> {
         let source = to.tcp().and_then(|to| self.source(to));
         let socket = to.begin(source)?;
-        self.adopt(&socket, token)?;
+        self.adopt(&socket, token).map_err(Lack::named_of_socket)?;
         if let Some(Some(way)) = self.ways.get(target) {
             self.tunnels.begin(&socket, token, way)?;
         }

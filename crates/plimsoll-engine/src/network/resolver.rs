@@ -12,14 +12,15 @@ use std::sync::mpsc;
 use plimsoll_model::plan::Target;
 
 use super::{Found, Lookup, Resolved, Token};
-use crate::address::{Address, look_up};
+use crate::address::{Address, Lack, look_up};
 use crate::poller::Waker;
 
 pub(crate) struct Resolver {
     name: Name,
     waker: Waker,
     fixed: Option<Found>,
-    at_once: Vec<Token>,
+    /// Answers that need no thread.
+    at_once: Vec<(Token, Resolved)>,
     thread: Option<Thread>,
 }
 
@@ -63,16 +64,25 @@ impl Resolver {
     }
 
     pub(crate) fn ask(&mut self, token: Token, lookup: Lookup) {
-        if self.fixed.is_some() {
-            self.at_once.push(token);
+        if let Some(fixed) = &self.fixed {
+            self.at_once.push((token, Ok(fixed.clone())));
             return;
         }
-        let (name, waker) = (&self.name, &self.waker);
-        let thread = self
-            .thread
-            .get_or_insert_with(|| spawn(name.clone(), waker.clone()));
-        // The thread ends only with this resolver.
-        let _ = thread.questions.send((token, lookup));
+        let thread = match self.thread.take() {
+            Some(thread) => Ok(thread),
+            None => spawn(self.name.clone(), self.waker.clone()),
+        };
+        match thread {
+            Ok(thread) => {
+                // The thread ends only with this resolver.
+                let _ = thread.questions.send((token, lookup));
+                self.thread = Some(thread);
+            }
+            // The next question may find room for it.
+            Err(e) => self
+                .at_once
+                .push((token, Err(Arc::new(Lack::of_thread(&e))))),
+        }
     }
 
     /// There is an answer that will wake no thread.
@@ -81,17 +91,17 @@ impl Resolver {
     }
 
     pub(crate) fn answer(&mut self) -> Option<(Token, Resolved)> {
-        if let Some(fixed) = &self.fixed {
-            return self.at_once.pop().map(|token| (token, Ok(fixed.clone())));
+        if let Some(answer) = self.at_once.pop() {
+            return Some(answer);
         }
         self.thread.as_ref()?.answers.try_recv().ok()
     }
 }
 
-fn spawn(name: Name, waker: Waker) -> Thread {
+fn spawn(name: Name, waker: Waker) -> io::Result<Thread> {
     let (questions, asked) = mpsc::channel::<(Token, Lookup)>();
     let (answer, answers) = mpsc::channel();
-    std::thread::spawn(move || {
+    let body = move || {
         while let Ok(first) = asked.recv() {
             let mut shared = None;
             for (token, lookup) in std::iter::once(first).chain(asked.try_iter()) {
@@ -105,8 +115,11 @@ fn spawn(name: Name, waker: Waker) -> Thread {
                 waker.wake();
             }
         }
-    });
-    Thread { questions, answers }
+    };
+    std::thread::Builder::new()
+        .name("names".to_owned())
+        .spawn(body)?;
+    Ok(Thread { questions, answers })
 }
 
 fn find(name: &Name) -> Resolved {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use plimsoll_model::{Outcome, Time};
 use rustix::io::Errno;
 
+use crate::address::Lack;
 use crate::driver::{Driver, Event, MAX_UNSENT};
 use crate::event_loop::connection::{self, Early, State, explained};
 use crate::loss::Loss;
@@ -427,6 +428,12 @@ impl<D: Driver, S> Connection<D, S> {
             State::Greeting => " before the protocol's greeting",
             _ => "",
         };
+        if let Some(lack) = Lack::of(e) {
+            return Loss::new(
+                lack.outcome(),
+                format!("the connection was lost{during}: {lack}"),
+            );
+        }
         let outcome = match e.kind() {
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Outcome::Reset,
             io::ErrorKind::TimedOut => Outcome::ConnectTimeout,

@@ -271,8 +271,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             while let Ok(Received::More) = received {
                 (received, now) = connection.receive(&mut self.network, &mut reading);
             }
-            let reset = || Loss::new(Outcome::Reset, "the connection was reset while writing");
-            let loss = received.err().unwrap_or_else(reset);
+            let loss = received.err().unwrap_or_else(|| connection.write_loss());
             self.received(control, index, Err(loss), now);
             return;
         }

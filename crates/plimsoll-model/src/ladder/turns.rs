@@ -189,7 +189,7 @@ impl Measured {
                     Some(next_ns.get(next)? - at)
                 });
                 rung.used[round] = Some(Used {
-                    client_ns: next.client_ns - began.client_ns,
+                    client_ns: next.client_ns.saturating_sub(began.client_ns),
                     server_ns,
                     done: began.done.zip(next.done).map(|(began, next)| {
                         (

@@ -56,6 +56,15 @@ impl Growing {
             }
         }
     }
+
+    /// Waits until the file is kept. A file system may report only then that there was no room.
+    fn close(self) -> Result<(), RunError> {
+        match self.file.sync_data() {
+            // What is no file of a disk is not kept anywhere.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+            synced => synced.map_err(RunError::io(&self.path, "writing to it")),
+        }
+    }
 }
 
 /// Writes one run directory.
@@ -68,7 +77,7 @@ pub struct RunWriter {
     intervals: Option<Growing>,
     requests: Option<zstd::Encoder<'static, Growing>>,
     keep_requests: bool,
-    log: Option<File>,
+    log: Option<Growing>,
     /// The first error, as reason for the run's being partial.
     failure: Option<String>,
 }
@@ -96,8 +105,7 @@ impl RunWriter {
         }
         let plan_path = dir.join(file::PLAN);
         fs::write(&plan_path, plan_toml).map_err(RunError::io(&plan_path, "writing it"))?;
-        let log_path = dir.join(file::LOG);
-        let log = File::create_new(&log_path).map_err(RunError::io(&log_path, "creating it"))?;
+        let log = Growing::create(dir.join(file::LOG))?;
         let intervals = Growing::create(dir.join(file::INTERVALS))?;
         let writer = RunWriter {
             dir: dir.to_owned(),
@@ -244,12 +252,13 @@ impl RunWriter {
         outcome
     }
 
-    /// Add a line to `log.txt`. The log is a convenience: a failure ends the log only.
+    /// Adds a line to `log.txt`. A failure ends the log, and makes the run partial.
     pub fn log(&mut self, line: &str) {
         if let Some(log) = &mut self.log
-            && writeln!(log, "{line}").is_err()
+            && let Err(error) = log.append(format!("{line}\n").as_bytes())
         {
             self.log = None;
+            self.failure.get_or_insert_with(|| describe(&error));
         }
     }
 
@@ -260,10 +269,16 @@ impl RunWriter {
     /// # Errors
     /// When `run.json` can't be written; the figures come with the error.
     pub fn finish(mut self, ending: Ending) -> Result<Run, Unsaved> {
-        if let Some(encoder) = self.requests.take()
-            && let Err(error) = encoder.finish()
-        {
-            let error = RunError::io(&self.dir.join(file::REQUESTS), "writing to it")(error);
+        let requests = self.requests.take().map(|encoder| {
+            let path = self.dir.join(file::REQUESTS);
+            encoder
+                .finish()
+                .map_err(RunError::io(&path, "writing to it"))
+                .and_then(Growing::close)
+        });
+        let others = [self.intervals.take(), self.log.take()];
+        let others = others.into_iter().flatten().map(Growing::close);
+        for error in requests.into_iter().chain(others).filter_map(Result::err) {
             self.failure.get_or_insert_with(|| describe(&error));
         }
         let summary = self.summary();

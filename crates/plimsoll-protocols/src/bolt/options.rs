@@ -371,7 +371,8 @@ impl Quick for BoltFlags {
     const TOOL: Option<&Tool> = Some(&Tool {
         name: "sofaload",
         protocol: "sofarpc",
-        numbered: &[("-D", "--duration", "s"), ("-t", "--workers", "")],
+        numbered: &[("-D", "--duration", "s")],
+        threads: "-t",
     });
 
     fn section(self, _: &mut Spec, _: Variables<'_>) -> Result<BoltOptions, Usage> {

@@ -138,16 +138,21 @@ impl Hostile {
 
     /// Serves from threads of its own, which end with the process; what `stats` returns
     /// goes on counting.
-    pub fn serve(self) -> impl Fn() -> HostileStats {
+    ///
+    /// # Errors
+    /// When the system starts no more threads.
+    pub fn serve(self) -> Result<impl Fn() -> HostileStats, ServeError> {
         for (listener, wire, behaviour) in self.listeners {
             let shared = Arc::clone(&self.shared);
-            thread::spawn(move || accept(&listener, wire, behaviour, &shared));
+            thread::Builder::new()
+                .spawn(move || accept(&listener, wire, behaviour, &shared))
+                .map_err(ServeError::io("starting a thread"))?;
         }
         let shared = self.shared;
-        move || HostileStats {
+        Ok(move || HostileStats {
             accepted: shared.accepted.load(Ordering::Relaxed),
             refused: shared.refused.load(Ordering::Relaxed),
-        }
+        })
     }
 }
 
@@ -165,14 +170,19 @@ fn accept(listener: &TcpListener, wire: Wire, behaviour: &'static Behaviour, sha
             shared.open.fetch_sub(1, Ordering::Relaxed);
             continue;
         }
-        let (shared, runs) = (Arc::clone(shared), Arc::clone(&runs));
-        thread::spawn(move || {
-            if let Ok(mut peer) = Peer::new(stream, wire.request(), shared.config.clone(), runs) {
+        let (of_thread, runs) = (Arc::clone(shared), Arc::clone(&runs));
+        let body = move || {
+            let config = of_thread.config.clone();
+            if let Ok(mut peer) = Peer::new(stream, wire.request(), config, runs) {
                 // Clients may end connections in the middle of a script.
                 let _ = behaviour.play(&mut peer);
                 peer.close();
             }
+            of_thread.open.fetch_sub(1, Ordering::Relaxed);
+        };
+        if thread::Builder::new().spawn(body).is_err() {
+            shared.refused.fetch_add(1, Ordering::Relaxed);
             shared.open.fetch_sub(1, Ordering::Relaxed);
-        });
+        }
     }
 }

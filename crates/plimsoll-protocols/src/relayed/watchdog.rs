@@ -4,6 +4,7 @@
 //! A worker notes that it goes into such code and that it is back; a thread of its own compares
 //! the notes. It counts its own naps, so a process that was stopped meanwhile is not blamed.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -87,12 +88,15 @@ impl Watchdog {
     }
 
     /// Reports, once, code that does not return.
+    ///
+    /// # Errors
+    /// When the system starts no more threads.
     pub fn start(
         self: Arc<Watchdog>,
         stop: Arc<AtomicBool>,
         report: impl FnOnce(String) + Send + 'static,
-    ) {
-        thread::spawn(move || {
+    ) -> io::Result<()> {
+        let body = move || {
             // How long each has been where it is.
             let mut seen: Vec<(Weak<Watch>, u64, Duration)> = Vec::new();
             while !stop.load(Ordering::Relaxed) {
@@ -120,6 +124,8 @@ impl Watchdog {
                 }
                 seen = next;
             }
-        });
+        };
+        let thread = thread::Builder::new().name("watchdog".to_owned());
+        thread.spawn(body).map(drop)
     }
 }

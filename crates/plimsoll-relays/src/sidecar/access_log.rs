@@ -9,14 +9,14 @@ use std::io::{self, BufWriter, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::SidecarError;
 use super::config::Config;
+use super::{SidecarError, start_thread};
 
 /// Lines that wait to be written, at most.
 const MAX_WAITING: usize = 16_384;
@@ -73,7 +73,9 @@ impl AccessLog {
         };
         let (log, lines) = sync_channel(MAX_WAITING);
         let path = path.to_owned();
-        let writer = thread::spawn(move || write(&lines, BufWriter::new(out), &path));
+        let writer = start_thread("access log", move || {
+            write(&lines, BufWriter::new(out), &path);
+        })?;
         Ok((Some(AccessLog(log)), Some(writer)))
     }
 

@@ -16,9 +16,9 @@ use plimsoll_engine::{Address, defect};
 use plimsoll_protocols::serving::NotAccepted;
 use plimsoll_wire::http1::{FieldSpace, RequestHead, put_response};
 
-use super::SidecarError;
 use super::metrics::Metrics;
 use super::names::Names;
+use super::{SidecarError, start_thread};
 use crate::metrics::CONTENT_TYPE;
 
 /// For a request, and for each write of its answer.
@@ -38,7 +38,7 @@ pub(super) fn start(
     let failed = |e| SidecarError::at(format!("admin: listening on {address}"), e);
     let listener = TcpListener::bind(address).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
-    thread::spawn(move || {
+    start_thread("admin", move || {
         let (clock, mut not_accepted) = (Clock::new(), NotAccepted::default());
         for stream in listener.incoming() {
             let stream = match stream {
@@ -54,7 +54,7 @@ pub(super) fn start(
             let stopping = stop.load(Ordering::Relaxed);
             let _ = defect::caught(|| answer(stream, &metrics, &names, stopping));
         }
-    });
+    })?;
     Ok(bound)
 }
 

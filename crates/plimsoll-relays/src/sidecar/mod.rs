@@ -58,6 +58,18 @@ impl SidecarError {
     }
 }
 
+/// Starts a thread of the sidecar's.
+///
+/// # Errors
+/// When the system starts no more.
+fn start_thread(
+    name: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, SidecarError> {
+    let started = thread::Builder::new().name(name.to_owned()).spawn(body);
+    started.map_err(|e| SidecarError::at(format!("starting the thread `{name}`"), e))
+}
+
 /// A running sidecar.
 pub struct Sidecar {
     stop: Arc<AtomicBool>,
@@ -102,7 +114,7 @@ impl Sidecar {
         let ready: Vec<Worker> = ready.collect::<Result<_, _>>()?;
         let names = Arc::new(Names::default());
         let upstreams = routes.iter().map(|route| Arc::clone(&route.upstreams));
-        names.keep(upstreams.collect(), config.lookup(), &stop);
+        names.keep(upstreams.collect(), config.lookup(), &stop)?;
         let admin = match config.admin {
             Some(address) => Some(admin::start(
                 address,
@@ -118,8 +130,9 @@ impl Sidecar {
         let mailboxes = mailboxes.collect();
         let workers = ready
             .into_iter()
-            .map(|worker| thread::spawn(move || worker.run()))
-            .collect();
+            .map(|worker| start_thread("worker", move || worker.run()))
+            .collect::<Result<_, _>>()
+            .inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
         Ok(Sidecar {
             stop,
             workers,
@@ -161,7 +174,13 @@ impl Sidecar {
             &self.metrics,
             &self.watchdog,
             access_log.as_ref(),
-        );
+        )
+        .and_then(|(setups, routes)| {
+            let upstreams = routes.iter().map(|route| Arc::clone(&route.upstreams));
+            self.names
+                .keep(upstreams.collect(), config.lookup(), &self.stop)?;
+            Ok((setups, routes))
+        });
         let (setups, routes) = match prepared {
             Ok(prepared) => prepared,
             Err(e) => {
@@ -170,9 +189,6 @@ impl Sidecar {
                 return Err(e);
             }
         };
-        let upstreams = routes.iter().map(|route| Arc::clone(&route.upstreams));
-        self.names
-            .keep(upstreams.collect(), config.lookup(), &self.stop);
         for ((mailbox, waker), setup) in self.mailboxes.iter().zip(setups) {
             // A worker that is gone has reported why.
             let _ = mailbox.send(setup);
@@ -197,8 +213,15 @@ impl Sidecar {
 
     /// Calls `report` when a codec plugin does not return within its route's `codec_timeout`: the
     /// worker that it runs in can't be helped any more, and the process should end.
-    pub fn watch_codecs(&self, report: impl FnOnce(String) + Send + 'static) {
-        Arc::clone(&self.watchdog).start(Arc::clone(&self.stop), report);
+    ///
+    /// # Errors
+    /// When the system starts no more threads.
+    pub fn watch_codecs(
+        &self,
+        report: impl FnOnce(String) + Send + 'static,
+    ) -> Result<(), SidecarError> {
+        let watching = Arc::clone(&self.watchdog).start(Arc::clone(&self.stop), report);
+        watching.map_err(|e| SidecarError::at("starting the thread `watchdog`", e))
     }
 
     /// Each route's name and the address it listens on (port 0 asks for a free one).

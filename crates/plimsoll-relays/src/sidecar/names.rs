@@ -15,7 +15,7 @@ use plimsoll_engine::{Address, defect};
 use plimsoll_model::plan::UnixSocket;
 use serde::Deserialize;
 
-use super::count;
+use super::{SidecarError, count, start_thread};
 use crate::metrics::Counter;
 
 /// How often the thread looks whether it is to end.
@@ -246,20 +246,25 @@ impl Names {
     }
 
     /// These are looked up from now on, every so often, in a thread of its own.
+    ///
+    /// # Errors
+    /// When the system starts no more threads.
     pub(super) fn keep(
         self: &Arc<Names>,
         routes: Vec<Arc<Upstreams>>,
         every: Duration,
         stop: &Arc<AtomicBool>,
-    ) {
+    ) -> Result<(), SidecarError> {
         let has_names = routes.iter().any(|route| route.has_names());
-        *self.routes.lock().unwrap_or_else(PoisonError::into_inner) = routes;
         let every = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
         self.every.store(every, Ordering::Relaxed);
         if has_names && !self.is_looking.swap(true, Ordering::Relaxed) {
             let (names, stop) = (Arc::clone(self), Arc::clone(stop));
-            thread::spawn(move || names.keep_looking(&stop));
+            start_thread("names", move || names.keep_looking(&stop))
+                .inspect_err(|_| self.is_looking.store(false, Ordering::Relaxed))?;
         }
+        *self.routes.lock().unwrap_or_else(PoisonError::into_inner) = routes;
+        Ok(())
     }
 
     fn keep_looking(&self, stop: &AtomicBool) {

@@ -3,6 +3,8 @@
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
 
+use plimsoll_engine::descriptors::descriptor_limit;
+
 use super::Topology;
 use super::balancer::connections;
 
@@ -22,7 +24,6 @@ pub struct Limits {
 impl Limits {
     /// Those of this machine.
     pub fn here() -> Limits {
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
         let range = range.unwrap_or_default();
         let mut bounds = range.split_whitespace().map(str::parse::<u64>);
@@ -31,7 +32,7 @@ impl Limits {
             _ => u64::MAX,
         };
         Limits {
-            descriptors: limit.current.unwrap_or(u64::MAX),
+            descriptors: descriptor_limit(),
             ports,
         }
     }

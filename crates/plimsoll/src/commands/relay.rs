@@ -330,10 +330,11 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
         }
     })?;
     let sidecar = Sidecar::start(&config).map_err(Failure::error)?;
-    sidecar.watch_codecs(|stuck| {
+    let watching = sidecar.watch_codecs(|stuck| {
         console::notice(format_args!("Error: {stuck}"));
         std::process::exit(i32::from(Exit::Defect.code()));
     });
+    watching.map_err(Failure::error)?;
     announce_routes(&sidecar, &config)?;
     if let Some(address) = sidecar.admin() {
         console::result(format_args!("sidecar: admin: listening on {address}\n"))?;

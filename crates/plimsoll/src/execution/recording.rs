@@ -1,5 +1,6 @@
 //! The run directory as a reader of what happens in a run.
 
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -148,8 +149,9 @@ impl Reporter for Recording<'_> {
                 self.has_intervals = true;
                 fault::point("interval");
                 if let Err(e) = self.writer.interval(interval, requests) {
+                    let remedy = remedy_of(&e).map_or_else(String::new, |what| format!("; {what}"));
                     self.log_and_show(&format!(
-                        "from here on the run directory is not written, and the totals are in memory: {}",
+                        "from here on the run directory is not written, and the totals are in memory: {}{remedy}",
                         chain(&e)
                     ));
                 }
@@ -197,11 +199,25 @@ fn discard(dir: &Path, existed: bool) {
 pub(super) const OTHER_DISK: &str =
     "give a directory on a disk with room, which this user may write to, with --out";
 
+/// What to do where a file may not grow any further.
+const RAISE_FILE_SIZE: &str = "raise the limit of file sizes: `ulimit -f unlimited`";
+
+/// Returns what to do about an error of writing to a run directory, where that is known.
+fn remedy_of(error: &run::RunError) -> Option<&'static str> {
+    match error {
+        run::RunError::Io { source, .. } => Some(match source.kind() {
+            io::ErrorKind::FileTooLarge => RAISE_FILE_SIZE,
+            _ => OTHER_DISK,
+        }),
+        _ => None,
+    }
+}
+
 /// The run directory can't be written.
 pub(crate) fn cannot_keep(error: &run::RunError, dir: &Path) -> Failure {
     let text = format!("can't keep the run in {}: {}", dir.display(), chain(error));
-    match error {
-        run::RunError::Io { .. } => Failure::error_with_help(text, OTHER_DISK),
-        _ => Failure::error(text),
+    match remedy_of(error) {
+        Some(remedy) => Failure::error_with_help(text, remedy),
+        None => Failure::error(text),
     }
 }

@@ -16,10 +16,10 @@ use std::path::Path;
 use std::thread;
 
 use plimsoll_engine::Address;
+use plimsoll_engine::descriptors::descriptor_limit;
 use plimsoll_model::Plan;
 use plimsoll_model::plan::Shard;
 
-use crate::descriptors;
 use crate::failure::Failure;
 use crate::protocols::{self, Needs};
 use plimsoll_report::quantity::count as thousands;
@@ -67,7 +67,7 @@ impl Limits {
     fn of_this_machine() -> Limits {
         Limits {
             connections: plimsoll_engine::most_connections(),
-            descriptors: descriptors::limit(),
+            descriptors: descriptor_limit(),
             ports: ports(),
             cores: thread::available_parallelism().map_or(1, |n| n.get() as u32),
             number: std::process::id(),

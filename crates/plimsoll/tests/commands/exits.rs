@@ -120,3 +120,19 @@ fn a_server_stops_gracefully_and_reports_what_it_counted() {
     assert_eq!(code, 0);
     assert!(rest.contains("scored 0"), "{rest}");
 }
+
+#[test]
+fn unwritable_latest_names_the_run() {
+    let place = Place::new();
+    let server = place.serve(&["score"]);
+    // A folder in the file's place stands for a disk that fills up after the run.
+    std::fs::create_dir_all(place.path("runs/LATEST")).expect("a new folder");
+    let url = server.plaintext();
+    let mut arguments = vec!["grpc", &url, "--clients", "1", "--calls", "5"];
+    arguments.extend(SCORE);
+    let output = place.run(&arguments);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("can't write runs/LATEST"), "{said}");
+    assert!(said.contains("this run is runs/2"), "{said}");
+}

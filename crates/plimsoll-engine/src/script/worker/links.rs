@@ -6,6 +6,7 @@ use plimsoll_model::{Outcome, Time};
 use rustix::io::Errno;
 
 use super::ScriptWorker;
+use crate::address::Lack;
 use crate::event_loop::Control;
 use crate::event_loop::connection::{Connection, State, explained};
 use crate::loss::Loss;
@@ -43,7 +44,10 @@ impl<S> Connection<OnLink, S> {
 
     /// Why it is lost that was `read` to its end, or could not be read.
     fn why_lost(&self, read: io::Result<usize>) -> Loss {
-        let lost = |e| Loss::new(Outcome::Reset, format!("the connection was lost: {e}"));
+        let lost = |e: io::Error| {
+            let outcome = Lack::of(&e).map_or(Outcome::Reset, Lack::outcome);
+            Loss::new(outcome, format!("the connection was lost: {e}"))
+        };
         match read {
             Err(e) => lost(e),
             Ok(_) if self.was_reset => lost(Errno::CONNRESET.into()),

@@ -58,3 +58,20 @@ fn the_figures_outlive_a_run_json_that_can_t_be_written() {
     assert_eq!(unsaved.run.state, State::Partial);
     assert!(unsaved.run.reason.unwrap().contains("run.json"));
 }
+
+#[test]
+fn a_log_on_a_full_disk_makes_the_run_partial() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut writer = RunWriter::create(&parent.path().join("run"), header(), "").unwrap();
+    writer.log("whole");
+    writer.log.as_mut().unwrap().file = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    writer.log("lost");
+    writer.interval(&IntervalRecord::default(), &[]).unwrap();
+    let run = writer.finish(Ending::complete()).unwrap();
+    assert_eq!(run.state, State::Partial);
+    let reason = run.reason.unwrap();
+    assert!(
+        reason.contains("log.txt") && reason.contains("No space left"),
+        "{reason}"
+    );
+}

@@ -79,7 +79,7 @@ pub(super) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
             left_out.len()
         ))?;
     }
-    let stats = server.serve();
+    let stats = server.serve().map_err(Failure::error)?;
     let (stop, stopped) = mpsc::channel();
     // Scripts owe nobody a good end, so there is nothing to wait for.
     stopping::on_signal(move |_| {
