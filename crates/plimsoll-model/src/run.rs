@@ -6,6 +6,7 @@
 //! that is read shows what the run that was written showed. No clock is read here.
 
 mod directory;
+mod encoded_times;
 mod ending;
 pub mod header;
 pub mod health;
