@@ -53,6 +53,7 @@ fn lanes_share_one_schedule_by_their_weights() {
     let record = LanesRecord::load(&place.path("shop")).unwrap();
     let runs: Vec<Run> = record
         .runs(&place.path("shop"))
+        .unwrap()
         .iter()
         .map(|dir| Run::load(dir).unwrap())
         .collect();
