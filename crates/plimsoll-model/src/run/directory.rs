@@ -134,7 +134,7 @@ impl Run {
     }
 
     /// Call `f` with the record of every call, in the order in which they ended. What a
-    /// killed run left is read up to where it is cut.
+    /// killed run left is read up to where it is cut, and no further than its intervals count.
     ///
     /// # Errors
     /// When the run kept no calls, or they can't be read; and what `f` returns.
@@ -163,7 +163,13 @@ impl Run {
         let mut reader = BufReader::new(decoder);
         let mut line = Vec::new();
         let cut_off_is_the_end = self.state == State::Partial;
-        for number in 1.. {
+        // What a killed run wrote last of all may be calls that no interval counts.
+        let check = &self.summary.count_check;
+        let counted = match cut_off_is_the_end {
+            true => check.ok + check.errors + check.cut_off,
+            false => u64::MAX,
+        };
+        for number in 1..=counted {
             match input::read_line(&mut reader, &mut line, MAX_REQUEST) {
                 Ok(LineEnd::EndOfInput) if line.is_empty() || cut_off_is_the_end => return Ok(()),
                 Ok(_) => {}
