@@ -47,7 +47,7 @@ impl ShardTotals {
             self.record.pacing.merge(&record.pacing);
         }
         if counts {
-            self.observed.add(interval);
+            self.observed.add(header, interval);
             self.lasted += interval.length;
             if let Some(cpu) = interval.client.and_then(|c| c.cpu_us()) {
                 self.cpu_us += cpu;

@@ -184,7 +184,7 @@ impl Totals {
             measured |= !header.is_warmup(*stage) && record.due + record.ended() > 0;
         }
         if measured {
-            self.observed.add(interval);
+            self.observed.add(header, interval);
         }
         self.rotations
             .add(|stage| header.is_warmup(stage), interval);
