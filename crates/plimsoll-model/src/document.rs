@@ -17,6 +17,9 @@ pub use error::RunError;
 /// The version of the run format that this code writes, and the only one it reads.
 pub const SCHEMA_VERSION: u32 = 1;
 
+/// The most bytes that a document, or a plan beside it, is read of.
+pub(crate) const MAX_BYTES: u64 = 64 << 20;
+
 /// Writes `document` beside its place first, then into it.
 ///
 /// # Errors
@@ -42,7 +45,7 @@ pub(crate) fn write(path: &Path, document: &impl Serialize) -> Result<(), RunErr
 /// # Errors
 /// When there is none, or it was written in another version of the format.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, RunError> {
-    let text = input::file_to_string(path).map_err(RunError::io(path, "reading it"))?;
+    let text = input::entry_to_string(path, MAX_BYTES).map_err(RunError::io(path, "reading it"))?;
     parse(&text, path)
 }
 

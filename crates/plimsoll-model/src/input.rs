@@ -3,13 +3,14 @@
 //! Invariant: nothing waits for ever. Opening a FIFO waits for whoever writes to it, and a
 //! device may have no end. [`open_file`] opens regular files and nothing else, for what comes
 //! from a peer, or is ours; [`read`] takes a FIFO or a terminal too, as `<(…)` in a shell is
-//! one, but not without limits.
+//! one, but not without limits. A folder that somebody else may have filled is trusted even less:
+//! [`open_entry`] follows no link out of it, and [`read_line`] and [`entry_to_string`] hold no more than a bound.
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
@@ -25,11 +26,50 @@ const MAX_STREAM: u64 = 256 << 20;
 /// # Errors
 /// When there is none, or `path` leads to something else.
 pub fn open_file(path: &Path) -> io::Result<File> {
+    open_kind(path, metadata(path)?.file_type(), 0)
+}
+
+/// Opens a regular file of a folder that somebody else may have filled.
+///
+/// # Errors
+/// As [`open_file`], and when it is a link, which could lead to any file of this machine.
+pub fn open_entry(path: &Path) -> io::Result<File> {
+    let kind = fs::symlink_metadata(path).map_err(plain)?.file_type();
+    open_kind(path, kind, libc::O_NOFOLLOW)
+}
+
+/// Whether [`open_entry`] opens it, where it may be read.
+pub fn is_entry(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_file())
+}
+
+/// The folder called `name` below `dir`.
+///
+/// # Errors
+/// When `name` leads anywhere else: by its own words, or by links.
+pub fn folder_below(dir: &Path, name: &str) -> io::Result<PathBuf> {
+    let mut path = dir.to_owned();
+    for component in Path::new(name).components() {
+        let Component::Normal(part) = component else {
+            return Err(other(format!("`{name}` is no folder below")));
+        };
+        path.push(part);
+        let kind = fs::symlink_metadata(&path).map_err(plain)?.file_type();
+        if !kind.is_dir() {
+            let what = what(kind);
+            return Err(other(format!("{} is {what}, not a folder", path.display())));
+        }
+    }
+    Ok(path)
+}
+
+/// `kind`: what was found there.
+fn open_kind(path: &Path, kind: FileType, flags: libc::c_int) -> io::Result<File> {
     // Opening alone can wait, rewind a tape, or take what another reader was to have.
-    is_file(metadata(path)?.file_type())?;
+    is_file(kind)?;
     let file = OpenOptions::new()
         .read(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | flags)
         .open(path)
         .map_err(plain)?;
     // Something else may have taken its place meanwhile.
@@ -78,6 +118,8 @@ fn other(problem: String) -> io::Error {
 fn what(kind: FileType) -> &'static str {
     if kind.is_dir() {
         "a folder"
+    } else if kind.is_symlink() {
+        "a link"
     } else if kind.is_fifo() {
         "a FIFO"
     } else if kind.is_socket() {
@@ -97,6 +139,52 @@ pub fn file_to_string(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     open_file(path)?.read_to_string(&mut text)?;
     Ok(text)
+}
+
+/// The text of a file of a folder that somebody else may have filled, at most `max_bytes` of it.
+///
+/// # Errors
+/// As [`open_entry`], and when it can't be read, is longer, or is not UTF-8.
+pub fn entry_to_string(path: &Path, max_bytes: u64) -> io::Result<String> {
+    let mut content = Vec::new();
+    open_entry(path)?
+        .take(max_bytes + 1)
+        .read_to_end(&mut content)?;
+    if content.len() as u64 > max_bytes {
+        return Err(other(format!("it has more than {max_bytes} bytes")));
+    }
+    text_of(content)
+}
+
+/// How a line ends that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineEnd {
+    /// As lines do.
+    Newline,
+    /// The input ends before: in the line, or with the one before it.
+    EndOfInput,
+}
+
+/// Reads the next line into `line`, which is cleared first, without its end.
+///
+/// # Errors
+/// When reading fails, or the line has more than `max_bytes`.
+pub fn read_line(
+    from: &mut impl BufRead,
+    line: &mut Vec<u8>,
+    max_bytes: usize,
+) -> io::Result<LineEnd> {
+    line.clear();
+    let limit = max_bytes as u64 + 1;
+    from.take(limit).read_until(b'\n', line)?;
+    if line.last() == Some(&b'\n') {
+        line.pop();
+        return Ok(LineEnd::Newline);
+    }
+    match line.len() > max_bytes {
+        true => Err(other(format!("a line of more than {max_bytes} bytes"))),
+        false => Ok(LineEnd::EndOfInput),
+    }
 }
 
 /// All of a file. Of a FIFO or a character device as well: at most 256 MiB, and as long as
@@ -233,6 +321,62 @@ mod tests {
         }
         let missing = open_file(&dir.path().join("missing")).unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn entries_are_regular_files_and_no_links() {
+        let dir = tempfile::tempdir().unwrap();
+        let secret = dir.path().join("secret");
+        fs::write(&secret, "text").unwrap();
+        let folder = dir.path().join("folder");
+        fs::create_dir(&folder).unwrap();
+        let link = folder.join("link");
+        std::os::unix::fs::symlink(&secret, &link).unwrap();
+        assert_eq!(
+            open_entry(&link).unwrap_err().to_string(),
+            "a link, not a file"
+        );
+        let fifo_error = open_entry(&fifo(&folder)).unwrap_err();
+        assert_eq!(fifo_error.to_string(), "a FIFO, not a file");
+        assert!(is_entry(&secret) && !is_entry(&link) && !is_entry(&folder));
+        assert_eq!(entry_to_string(&secret, 4).unwrap(), "text");
+        let long = entry_to_string(&secret, 3).unwrap_err();
+        assert_eq!(long.to_string(), "it has more than 3 bytes");
+    }
+
+    #[test]
+    fn folders_outside_are_not_below() {
+        let dir = tempfile::tempdir().unwrap();
+        let (inside, outside) = (dir.path().join("inside"), dir.path().join("outside"));
+        fs::create_dir_all(inside.join("a/b")).unwrap();
+        fs::create_dir(&outside).unwrap();
+        std::os::unix::fs::symlink(&outside, inside.join("link")).unwrap();
+        assert_eq!(folder_below(&inside, "a/b").unwrap(), inside.join("a/b"));
+        let absolute = outside.to_str().unwrap();
+        for name in ["../outside", "a/../../outside", "link", absolute, "missing"] {
+            assert!(folder_below(&inside, name).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn lines_are_read_up_to_a_bound() {
+        let mut line = Vec::new();
+        let mut from = &b"ab\n\nabc\nd"[..];
+        let mut next = |from: &mut &[u8]| {
+            let end = read_line(from, &mut line, 3);
+            end.map(|end| (String::from_utf8(line.clone()).unwrap(), end))
+        };
+        for (text, end) in [
+            ("ab", LineEnd::Newline),
+            ("", LineEnd::Newline),
+            ("abc", LineEnd::Newline),
+            ("d", LineEnd::EndOfInput),
+            ("", LineEnd::EndOfInput),
+        ] {
+            assert_eq!(next(&mut from).unwrap(), (text.to_owned(), end));
+        }
+        let error = next(&mut &b"abcd\n"[..]).unwrap_err();
+        assert_eq!(error.to_string(), "a line of more than 3 bytes");
     }
 
     #[test]

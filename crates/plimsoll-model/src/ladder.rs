@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::document;
+use crate::input;
 use crate::limits::{Handshake, Limits, Primitives, Work};
 use crate::measure::Count;
 use crate::objective::{self, Conclusion, Judged};
@@ -498,7 +499,7 @@ impl LadderRecord {
 
     /// Whether `dir` holds a ladder.
     pub fn is_in(dir: &Path) -> bool {
-        dir.join(FILE).is_file()
+        input::is_entry(&dir.join(FILE))
     }
 }
 

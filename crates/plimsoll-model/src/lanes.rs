@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::document;
+use crate::input;
 use crate::run::RunError;
 
 /// The name of the file.
@@ -40,8 +41,17 @@ pub struct LaneRecord {
 
 impl LanesRecord {
     /// The run directories of the lanes kept in `dir`.
-    pub fn runs(&self, dir: &Path) -> Vec<PathBuf> {
-        self.lanes.iter().map(|lane| dir.join(&lane.run)).collect()
+    ///
+    /// # Errors
+    /// When one is not below `dir`.
+    pub fn runs(&self, dir: &Path) -> Result<Vec<PathBuf>, RunError> {
+        let below = |lane: &LaneRecord| {
+            input::folder_below(dir, &lane.run).map_err(|e| RunError::Garbage {
+                path: dir.join(FILE),
+                problem: format!("the run of lane {}: {e}", lane.name),
+            })
+        };
+        self.lanes.iter().map(below).collect()
     }
 
     /// Write `lanes.json` in `dir`, whole or not at all.
@@ -62,6 +72,6 @@ impl LanesRecord {
 
     /// Whether `dir` holds lanes.
     pub fn is_in(dir: &Path) -> bool {
-        dir.join(FILE).is_file()
+        input::is_entry(&dir.join(FILE))
     }
 }

@@ -177,6 +177,23 @@ impl Measures {
         self.counts.iter().all(|n| *n == 0) && self.times.iter().all(Times::is_empty)
     }
 
+    /// Calls `f` with the name of each counter and histogram, and how much it has counted.
+    ///
+    /// # Errors
+    /// What `f` returns.
+    pub(crate) fn each_number<E>(
+        &self,
+        mut f: impl FnMut(&str, u64) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for (count, number) in Count::all().zip(self.counts) {
+            f(count.key(), number)?;
+        }
+        for (measure, times) in TimeMeasure::all().zip(&self.times) {
+            f(measure.key(), times.len())?;
+        }
+        Ok(())
+    }
+
     /// Adds what another worker, interval or shard measured.
     pub fn merge(&mut self, other: &Measures) {
         for (ours, theirs) in self.counts.iter_mut().zip(other.counts) {

@@ -5,7 +5,9 @@
 //! Every figure is a pure function of the intervals' records ([`summary`]), so a run
 //! that is read shows what the run that was written showed. No clock is read here.
 
+mod checked;
 mod directory;
+mod encoded_times;
 mod ending;
 pub mod header;
 pub mod health;
@@ -22,7 +24,8 @@ pub mod summary;
 mod times;
 mod writer;
 
-pub use directory::Run;
+pub use checked::CountSum;
+pub use directory::{Run, read_plan};
 pub use ending::{Ending, Unsaved};
 pub use header::{Conditions, Machine, RunHeader, Source};
 pub use health::{HealthProblem, health};

@@ -1,6 +1,7 @@
 //! A histogram of times, made when the first is recorded.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use hdrhistogram::Histogram;
 
@@ -10,10 +11,73 @@ pub const LONGEST_NS: u64 = 3_600_000_000_000;
 /// Significant decimal digits kept of a time.
 pub const SIGNIFICANT_DIGITS: u8 = 3;
 
+/// Buckets of packed times: more of them are merged faster in a histogram.
+const MAX_PACKED: usize = 1024;
+
 /// A histogram of times in nanoseconds (1 ns to 1 h, 3 significant digits), which takes
-/// memory (270 KB) only once something is recorded.
+/// memory (270 KB) only once something is recorded. Times that were read from a file take as much as
+/// they have distinct values until somebody asks for their histogram.
 #[derive(Clone, Default)]
-pub struct Times(Option<Histogram<u64>>);
+pub struct Times(Storage);
+
+#[derive(Clone, Default)]
+enum Storage {
+    #[default]
+    None,
+    Histogram(Histogram<u64>),
+    Packed(Box<Packed>),
+}
+
+/// Times as a file has them.
+#[derive(Clone, Default)]
+struct Packed {
+    /// A value of each bucket, ascending, and its count, which is not 0.
+    buckets: Vec<(u64, u64)>,
+    len: u64,
+    /// The same as a histogram, once asked for.
+    histogram: OnceLock<Histogram<u64>>,
+}
+
+impl Packed {
+    fn histogram(&self) -> &Histogram<u64> {
+        self.histogram.get_or_init(|| {
+            let mut histogram = new_histogram();
+            self.add_to(&mut histogram);
+            histogram
+        })
+    }
+
+    fn add_to(&self, histogram: &mut Histogram<u64>) {
+        for (ns, n) in &self.buckets {
+            histogram.saturating_record_n(*ns, *n);
+        }
+    }
+
+    /// Both together.
+    fn with(&self, other: &Packed) -> Packed {
+        let mut buckets = Vec::with_capacity(self.buckets.len() + other.buckets.len());
+        let (mut ours, mut theirs) = (&self.buckets[..], &other.buckets[..]);
+        while let ([(a, n), rest_a @ ..], [(b, m), rest_b @ ..]) = (ours, theirs) {
+            buckets.push((
+                (*a).min(*b),
+                if a <= b { *n } else { 0 } + if b <= a { *m } else { 0 },
+            ));
+            if a <= b {
+                ours = rest_a;
+            }
+            if b <= a {
+                theirs = rest_b;
+            }
+        }
+        buckets.extend_from_slice(ours);
+        buckets.extend_from_slice(theirs);
+        Packed {
+            buckets,
+            len: self.len + other.len,
+            histogram: OnceLock::new(),
+        }
+    }
+}
 
 impl Times {
     /// Count one time. Above an hour it counts as an hour.
@@ -30,17 +94,40 @@ impl Times {
 
     #[inline]
     fn histogram_mut(&mut self) -> &mut Histogram<u64> {
-        self.0.get_or_insert_with(new_histogram)
+        if !matches!(self.0, Storage::Histogram(_)) {
+            self.unpack();
+        }
+        match &mut self.0 {
+            Storage::Histogram(histogram) => histogram,
+            Storage::None | Storage::Packed(_) => unreachable!("it was unpacked"),
+        }
+    }
+
+    #[cold]
+    fn unpack(&mut self) {
+        let mut histogram = new_histogram();
+        if let Storage::Packed(packed) = &self.0 {
+            packed.add_to(&mut histogram);
+        }
+        self.0 = Storage::Histogram(histogram);
     }
 
     /// The histogram, if anything was ever recorded.
     pub fn histogram(&self) -> Option<&Histogram<u64>> {
-        self.0.as_ref().filter(|h| !h.is_empty())
+        match &self.0 {
+            Storage::None => None,
+            Storage::Histogram(histogram) => Some(histogram).filter(|h| !h.is_empty()),
+            Storage::Packed(packed) => Some(packed.histogram()),
+        }
     }
 
     /// How many times were recorded.
     pub fn len(&self) -> u64 {
-        self.0.as_ref().map_or(0, Histogram::len)
+        match &self.0 {
+            Storage::None => 0,
+            Storage::Histogram(histogram) => histogram.len(),
+            Storage::Packed(packed) => packed.len,
+        }
     }
 
     /// No time was recorded.
@@ -57,30 +144,60 @@ impl Times {
 
     /// Add the counts of `other`.
     pub fn merge(&mut self, other: &Times) {
-        if let Some(theirs) = other.histogram() {
-            self.histogram_mut()
+        match (&mut self.0, &other.0) {
+            (_, Storage::None) => {}
+            (Storage::None, Storage::Packed(_)) => *self = other.clone(),
+            (Storage::Packed(ours), Storage::Packed(theirs))
+                if ours.buckets.len() + theirs.buckets.len() <= MAX_PACKED =>
+            {
+                **ours = ours.with(theirs);
+            }
+            (_, Storage::Packed(theirs)) => theirs.add_to(self.histogram_mut()),
+            (_, Storage::Histogram(theirs)) if theirs.is_empty() => {}
+            (_, Storage::Histogram(theirs)) => self
+                .histogram_mut()
                 .add(theirs)
-                .expect("every histogram of times has the same bounds");
+                .expect("every histogram of times has the same bounds"),
         }
     }
 
     /// Forget everything, keep the memory.
     pub fn clear(&mut self) {
-        if let Some(histogram) = self.0.as_mut().filter(|h| !h.is_empty()) {
-            histogram.reset();
+        match &mut self.0 {
+            Storage::Histogram(histogram) if !histogram.is_empty() => histogram.reset(),
+            Storage::Histogram(_) | Storage::None => {}
+            Storage::Packed(_) => self.0 = Storage::None,
         }
     }
 }
 
-impl From<&Histogram<u64>> for Times {
-    /// The counts of `histogram`, whatever its bounds.
-    fn from(histogram: &Histogram<u64>) -> Times {
-        let mut times = Times::default();
-        for bucket in histogram.iter_recorded() {
-            times.record_n(bucket.value_iterated_to(), bucket.count_at_value());
+impl FromIterator<(u64, u64)> for Times {
+    /// Values in nanoseconds, ascending, each with its count. The counts together fit into a `u64`.
+    fn from_iter<I: IntoIterator<Item = (u64, u64)>>(counts: I) -> Times {
+        let mut packed = Packed::default();
+        for (ns, n) in counts.into_iter().filter(|(_, n)| *n > 0) {
+            let ns = lowest_of_bucket(ns.min(LONGEST_NS));
+            packed.len += n;
+            match packed.buckets.last_mut() {
+                Some((last, count)) if *last == ns => *count += n,
+                _ => packed.buckets.push((ns, n)),
+            }
         }
-        times
+        match packed.len {
+            0 => Times::default(),
+            _ => Times(Storage::Packed(Box::new(packed))),
+        }
     }
+}
+
+/// The lowest value that lies in the bucket of `ns`, in the histogram that all times have.
+fn lowest_of_bucket(ns: u64) -> u64 {
+    /// Values are exact below: the power of two from twice 10³ on.
+    const EXACT: u32 = (2 * 10_u64.pow(SIGNIFICANT_DIGITS as u32))
+        .next_power_of_two()
+        .ilog2();
+    let shift = (u64::BITS - ns.leading_zeros()).saturating_sub(EXACT);
+    ns >> shift << shift
 }
 
 impl PartialEq for Times {
@@ -102,4 +219,74 @@ impl fmt::Debug for Times {
 fn new_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST_NS, SIGNIFICANT_DIGITS)
         .expect("the bounds are constants that the histogram accepts")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Times from under a microsecond to over an hour, some of them twice.
+    fn values(from: u64) -> Vec<(u64, u64)> {
+        let mut ns = from;
+        let grow = std::iter::from_fn(|| {
+            ns += ns / 3 + 1;
+            Some((ns, ns % 5))
+        });
+        grow.take_while(|(ns, _)| *ns < 2 * LONGEST_NS).collect()
+    }
+
+    fn recorded(values: &[(u64, u64)]) -> Times {
+        let mut times = Times::default();
+        for (ns, n) in values.iter().filter(|(_, n)| *n > 0) {
+            times.record_n(*ns, *n);
+        }
+        times
+    }
+
+    #[test]
+    fn lowest_of_bucket_matches_the_histogram() {
+        let histogram = new_histogram();
+        for (ns, _) in values(0).into_iter().chain(values(2_040)) {
+            let ns = ns.min(LONGEST_NS);
+            assert_eq!(
+                lowest_of_bucket(ns),
+                histogram.lowest_equivalent(ns),
+                "{ns}"
+            );
+        }
+    }
+
+    #[test]
+    fn packed_times_equal_recorded_ones_however_merged() {
+        let parts = [values(0), values(17), values(1_000_000), Vec::new()];
+        let mut all = Times::default();
+        let packed: Vec<Times> = parts.iter().map(|p| p.iter().copied().collect()).collect();
+        for (part, packed) in parts.iter().zip(&packed) {
+            assert_eq!(*packed, recorded(part));
+            assert_eq!(packed.len(), recorded(part).len());
+            all.merge(&recorded(part));
+        }
+        let mut merged = Times::default();
+        packed.iter().for_each(|p| merged.merge(p));
+        assert_eq!(merged, all);
+        assert!(matches!(merged.0, Storage::Packed(_)));
+        let mut mixed = recorded(&parts[2]);
+        packed[..2].iter().for_each(|p| mixed.merge(p));
+        assert_eq!(mixed, all);
+        merged.record(5);
+        all.record(5);
+        assert_eq!(merged, all);
+        let mut cleared = packed[0].clone();
+        cleared.clear();
+        assert!(cleared.is_empty() && cleared.histogram().is_none());
+    }
+
+    #[test]
+    fn many_packed_buckets_become_a_histogram() {
+        let part = |from: u64| -> Times { (from..from + 900).map(|ns| (ns, 1)).collect() };
+        let mut merged = part(0);
+        merged.merge(&part(450));
+        assert!(matches!(merged.0, Storage::Histogram(_)));
+        assert_eq!(merged.len(), 1_800);
+    }
 }

@@ -2,6 +2,7 @@
 //! an objective, and one for the run's validity, so that no suite is ever empty. Of a ladder a
 //! suite is a rung, and one more has its gates; a search is one suite, with a case for its result.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use plimsoll_model::ladder::{LadderRecord, Passage, Rung, Slice};
@@ -14,15 +15,13 @@ use crate::search as words;
 
 /// The document of runs.
 pub fn render(runs: &[Run]) -> String {
-    let suites: Vec<Suite> = runs.iter().map(Suite::of).collect();
-    document(&suites)
+    document(runs.iter().map(Suite::of).collect())
 }
 
 /// The document of a ladder: a suite a rung, and one for the resolution that was asked for.
 pub fn ladder(record: &LadderRecord) -> String {
     let rungs = record.rungs.iter().map(|r| Suite::rung(record, r));
-    let suites: Vec<Suite> = rungs.chain(Suite::between_rungs(record)).collect();
-    document(&suites)
+    document(rungs.chain(Suite::between_rungs(record)).collect())
 }
 
 /// The document of a search.
@@ -45,7 +44,7 @@ pub fn search(record: &SearchRecord) -> String {
             None => Some(("error", headline())),
         },
     };
-    document(&[Suite {
+    document(vec![Suite {
         name: record.name.clone(),
         timestamp: stamp(record.started_at),
         seconds: record.trials.iter().map(|t| t.took_s).sum(),
@@ -58,7 +57,26 @@ fn stamp(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S").to_string()
 }
 
-fn document(suites: &[Suite]) -> String {
+/// Gives equal names a number, from the second on: of test cases with one class name and name, many readers show only
+/// one. Plans without a name of their own have one name if they have one method.
+fn number_equal_names<'a>(names: impl Iterator<Item = &'a mut String>) {
+    let mut known = HashSet::new();
+    for name in names {
+        let mut unique = name.clone();
+        let mut number = 1;
+        while !known.insert(unique.clone()) {
+            number += 1;
+            unique = format!("{name} ({number})");
+        }
+        *name = unique;
+    }
+}
+
+fn document(mut suites: Vec<Suite>) -> String {
+    number_equal_names(suites.iter_mut().map(|suite| &mut suite.name));
+    for suite in &mut suites {
+        number_equal_names(suite.cases.iter_mut().map(|case| &mut case.name));
+    }
     let sum = |of: fn(&Suite) -> usize| suites.iter().map(of).sum::<usize>();
     let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     let _ = writeln!(
@@ -68,7 +86,7 @@ fn document(suites: &[Suite]) -> String {
         sum(|s| s.count("failure")),
         sum(|s| s.count("error"))
     );
-    for suite in suites {
+    for suite in &suites {
         suite.write(&mut xml);
     }
     xml += "</testsuites>\n";
@@ -302,6 +320,13 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn equal_names_are_numbered() {
+        let mut names = ["a", "b", "a", "a (2)", "a"].map(str::to_owned);
+        number_equal_names(names.iter_mut());
+        assert_eq!(names, ["a", "b", "a (2)", "a (2) (2)", "a (3)"]);
+    }
 
     #[test]
     fn no_text_breaks_the_document() {

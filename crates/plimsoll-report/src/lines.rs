@@ -6,10 +6,10 @@
 //! `{"ok":true,"t_connect_ms":19.4,"t_first_rpc_ms":6.1,"t_total_ms":25.5}`.
 //! The latency is the response time, from the intended send. Warm-up is left out.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufReader, Write};
 use std::path::Path;
 
-use plimsoll_model::input;
+use plimsoll_model::input::{self, LineEnd};
 use plimsoll_model::record::StageRecord;
 use plimsoll_model::run::{IntervalRecord, Run, RunError, RunHeader, RunWriter, Timestamp};
 use plimsoll_model::{Outcome, TimeMeasure};
@@ -110,6 +110,9 @@ fn add(record: &mut StageRecord, cold: bool, text: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Bytes of a line; a call takes 100.
+const MAX_LINE: usize = 1 << 20;
+
 /// Make a run directory `dir` of the line-per-request file `path`. What the file doesn't
 /// hold (rate, duration, service time, resources) is not known of the run either.
 /// `imported_at` stands for the start, which the file doesn't hold.
@@ -128,18 +131,16 @@ pub fn import(
         BufReader::new(input::open_file(path).map_err(RunError::io(path, "opening it"))?);
     let mut record = StageRecord::default();
     let mut cold = None;
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     for number in 1.. {
-        text.clear();
-        if reader
-            .read_line(&mut text)
-            .map_err(RunError::io(path, "reading it"))?
-            == 0
-        {
+        let wrong = |problem| wrong(number, problem);
+        let end = input::read_line(&mut reader, &mut bytes, MAX_LINE)
+            .map_err(RunError::io(path, "reading it"))?;
+        if end == LineEnd::EndOfInput && bytes.is_empty() {
             break;
         }
-        let line = text.trim();
-        let wrong = |problem| wrong(number, problem);
+        let line = std::str::from_utf8(&bytes).map_err(|e| wrong(e.to_string()))?;
+        let line = line.trim();
         match (cold, line) {
             (None, STEADY) => cold = Some(false),
             (None, COLD) => cold = Some(true),

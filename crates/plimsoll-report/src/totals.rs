@@ -107,6 +107,22 @@ fn asked(run: &Run) -> Option<String> {
     })
 }
 
+/// How long no calls were asked for, in words after those of [`asked`]; empty where they always were.
+fn pauses(run: &Run) -> String {
+    if run.summary.memory.is_some() {
+        return String::new();
+    }
+    let planned = run.header.planned_stages.iter();
+    let is_pause =
+        |(stage, _): &(u8, _)| run.header.is_silent(*stage) && !run.header.is_warmup(*stage);
+    let pauses = (0..=u8::MAX).zip(planned).filter(is_pause);
+    let us: u64 = pauses.filter_map(|(_, pause)| pause.duration_us).sum();
+    match us {
+        0 => String::new(),
+        _ => format!(" with pauses of {} in all", time(us as f64)),
+    }
+}
+
 fn rates(run: &Run) -> Option<Fact> {
     let t = &run.summary.total;
     let achieved = t.achieved_per_s?;
@@ -117,7 +133,7 @@ fn rates(run: &Run) -> Option<Fact> {
     if run.header.is_open()
         && let Some(asked) = asked(run)
     {
-        let _ = write!(text, "{asked}{arriving} asked, ");
+        let _ = write!(text, "{asked}{arriving} asked{}, ", pauses(run));
     }
     let _ = write!(text, "{}{ending} achieved", rate(achieved));
     if let Some(elapsed) = t.elapsed_us {

@@ -94,6 +94,28 @@ fn junit_has_a_case_an_objective_and_one_for_validity() {
     );
 }
 
+#[test]
+fn junit_cases_of_runs_with_one_name_have_names_of_their_own() {
+    let (runs, _dirs): (Vec<_>, Vec<_>) = ["POST /x", "POST /x", "GET /y"]
+        .map(|name| {
+            let (dir, run) = made::run(name);
+            (run, dir)
+        })
+        .into_iter()
+        .unzip();
+    let xml = junit::render(&runs);
+    let mut cases: Vec<&str> = xml
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("<testcase "))
+        .map(|case| &case[..case.find(" time=").expect("a time")])
+        .collect();
+    assert!(cases.contains(&"classname=\"POST /x (2)\" name=\"the run is valid\""));
+    let all = cases.len();
+    cases.sort_unstable();
+    cases.dedup();
+    assert_eq!(cases.len(), all, "{xml}");
+}
+
 /// What `xmllint` has against a document.
 fn against_schema(xml: &str) -> Result<(), String> {
     let dir = tempfile::tempdir().expect("a directory");

@@ -6,7 +6,7 @@
 
 use std::fmt::Display;
 use std::fs::OpenOptions;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use clap::Args;
 use plimsoll_model::input;
 use plimsoll_model::ladder::LadderRecord;
 use plimsoll_model::lanes::LanesRecord;
-use plimsoll_model::run::{Run, RunError};
+use plimsoll_model::run::{self, Run, RunError};
 use plimsoll_model::search::SearchRecord;
 use plimsoll_report::html::{self, View};
 use plimsoll_report::{json, junit, markdown};
@@ -104,6 +104,9 @@ impl Made {
 /// because links do not survive every copy, archive and upload.
 const LATEST: &str = "LATEST";
 
+/// Bytes of that file: no name is longer.
+const MAX_LATEST: u64 = 4 << 10;
+
 /// Writes the name of `dir` into that file, where it is one of `runs/`. Where that fails, `LATEST` is another run.
 fn note_latest(dir: &Path) {
     let (Some(folder), Some(name)) = (dir.parent(), dir.file_name()) else {
@@ -131,8 +134,10 @@ pub(crate) fn named(typed: &Path) -> PathBuf {
     let short = (typed == Path::new(LATEST)).then(|| Path::new("runs").join(LATEST));
     let files = std::iter::once(typed.to_owned()).chain(short);
     let mut names = files.filter_map(|file| {
-        let name = input::file_to_string(&file).ok()?;
-        Some(file.with_file_name(name.trim()))
+        let name = input::entry_to_string(&file, MAX_LATEST).ok()?;
+        // A name, and no way to another folder.
+        let name = Path::new(name.trim()).file_name()?;
+        Some(file.with_file_name(name))
     });
     names.next().unwrap_or_else(|| typed.to_owned())
 }
@@ -300,7 +305,7 @@ impl Contents {
                 continue;
             }
             let record = LanesRecord::load(&dir)?;
-            for lane in record.runs(&dir) {
+            for lane in record.runs(&dir)? {
                 runs.push(load(&lane)?);
             }
             if is_alone {
@@ -379,16 +384,19 @@ pub(crate) fn write_text(flag: &str, file: &Path, text: String) -> Result<(), Fa
 /// # Errors
 /// When a directory can't be read, or kinds are mixed.
 pub(crate) fn page(dirs: &[PathBuf], overhead_over: Option<Duration>) -> Result<String, Failure> {
-    let plan = |dir: &Path| {
-        input::file_to_string(&dir.join(plimsoll_model::run::file::PLAN)).unwrap_or_default()
+    let plan = |dir: &Path| match run::read_plan(dir) {
+        Err(RunError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+            Ok(String::new())
+        }
+        read => read,
     };
     let over = |runs| -> Result<Vec<View>, Failure> {
         let views = views(runs)?.into_iter();
         Ok(views.map(|view| view.over(overhead_over)).collect())
     };
     Ok(match Contents::of(dirs)? {
-        Contents::Search(dir, record) => html::search(&record, &plan(&dir), &dir),
-        Contents::Ladder(dir, record) => html::ladder(&record, &plan(&dir), &dir),
+        Contents::Search(dir, record) => html::search(&record, &plan(&dir)?, &dir),
+        Contents::Ladder(dir, record) => html::ladder(&record, &plan(&dir)?, &dir),
         Contents::Runs(runs) => html::runs(&over(runs)?),
         Contents::Lanes(record, runs) => html::lanes(&record, &over(runs)?),
     })

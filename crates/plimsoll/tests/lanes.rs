@@ -53,11 +53,18 @@ fn lanes_share_one_schedule_by_their_weights() {
     let record = LanesRecord::load(&place.path("shop")).unwrap();
     let runs: Vec<Run> = record
         .runs(&place.path("shop"))
+        .unwrap()
         .iter()
         .map(|dir| Run::load(dir).unwrap())
         .collect();
     let due: Vec<u64> = runs.iter().map(|run| run.summary.total.due).collect();
     assert_eq!(due, [420, 120, 60], "{out}");
+    // Each says what was asked of it, and not of all lanes together.
+    let asked: Vec<Option<f64>> = runs
+        .iter()
+        .map(|run| run.header.planned_stages[0].rate_from_per_s)
+        .collect();
+    assert_eq!(asked, [Some(140.0), Some(40.0), Some(20.0)]);
     let protocols: Vec<&str> = runs
         .iter()
         .filter_map(|run| run.header.protocol.as_deref())

@@ -112,6 +112,29 @@ fn pages_are_those_of_the_folder_and_nothing_else() {
 }
 
 #[test]
+fn links_out_of_a_run_are_not_followed() {
+    let place = folder();
+    let secret = place.path("secret");
+    fs::write(&secret, "a-secret-of-this-machine").expect("written");
+    for (run, file) in [("one", "plan.toml"), ("two", "run.json")] {
+        let path = place.path(&format!("runs/{run}/{file}"));
+        fs::remove_file(&path).expect("removed");
+        std::os::unix::fs::symlink(&secret, &path).expect("linked");
+    }
+    let server = view(&place);
+    let (status, page) = get(&server, "localhost", "/runs/one");
+    assert_eq!(status, 422);
+    assert!(page.contains("a link, not a file"), "{page}");
+    // What has no record of its own is no run.
+    assert_eq!(get(&server, "localhost", "/runs/two").0, 404);
+    for path in ["/", "/runs/one", "/compare?a=one&b=four"] {
+        let (_, page) = get(&server, "localhost", path);
+        assert!(!page.contains("a-secret-of-this-machine"), "{path}: {page}");
+    }
+    assert_eq!(server.stop().0, 0);
+}
+
+#[test]
 fn a_browser_shows_the_list_and_compares_what_was_chosen() {
     let place = folder();
     let server = view(&place);

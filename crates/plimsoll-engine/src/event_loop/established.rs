@@ -21,8 +21,9 @@ pub struct Established {
 impl Established {
     /// Adds how it went for other connections.
     pub fn add(&mut self, other: Established) {
-        self.open += other.open;
-        self.failed += other.failed;
+        // What another shard says of itself may be any number.
+        self.open = self.open.saturating_add(other.open);
+        self.failed = self.failed.saturating_add(other.failed);
         self.failure = self.failure.take().or(other.failure);
         self.heap_bytes = self.heap_bytes.or(other.heap_bytes);
     }

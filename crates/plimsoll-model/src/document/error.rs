@@ -64,6 +64,16 @@ pub enum RunError {
 }
 
 impl RunError {
+    /// A problem with a line of the file at `path`.
+    pub(crate) fn line(path: &Path, line: u64) -> impl FnOnce(String) -> RunError {
+        let path = path.to_owned();
+        move |problem| RunError::Line {
+            path,
+            line,
+            problem,
+        }
+    }
+
     /// An error while `doing` something with the file at `path`.
     pub fn io(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> RunError {
         let path = path.to_owned();

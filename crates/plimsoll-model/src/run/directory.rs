@@ -1,17 +1,28 @@
 //! Reads a run directory: finished, killed, or cut short.
 
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use toml::Table;
 
 use crate::document;
-use crate::input;
+use crate::input::{self, LineEnd};
 use crate::record::{RequestRecord, StageRecord};
 
 use super::json::{Document, Head};
-use super::{IntervalRecord, RunError, RunHeader, StageSummary, State, Summary, Totals, file};
+use super::{
+    CountSum, IntervalRecord, RunError, RunHeader, StageSummary, State, Summary, Totals, file,
+};
+
+/// Bytes of a line of `intervals.jsonl`. A second of many stages, addresses and turns has less than a tenth.
+const MAX_INTERVAL: usize = 16 << 20;
+
+/// Bytes of a line of `requests.jsonl.zst`, of which a call takes 200.
+const MAX_REQUEST: usize = 1 << 20;
+
+/// Stages are numbered by a byte.
+const MAX_STAGES: usize = 256;
 
 /// A run that has ended, in whatever way, with its figures.
 #[derive(Clone, Debug)]
@@ -46,7 +57,7 @@ impl Run {
     /// is [`State::Partial`].
     pub fn load(dir: &Path) -> Result<Run, RunError> {
         let path = dir.join(file::RUN);
-        let text = match input::file_to_string(&path) {
+        let text = match input::entry_to_string(&path, document::MAX_BYTES) {
             Ok(text) => text,
             Err(e) if e.kind() == io::ErrorKind::NotFound && dir.is_dir() => {
                 return Err(RunError::NotARun(dir.to_owned()));
@@ -58,6 +69,13 @@ impl Run {
             mut reason,
             header,
         } = document::parse(&text, &path)?;
+        let stages = header.planned_stages.len();
+        if stages > MAX_STAGES {
+            return Err(RunError::Garbage {
+                path,
+                problem: format!("{stages} planned stages, and a plan has at most {MAX_STAGES}"),
+            });
+        }
         let mut totals = Totals::default();
         let whole = each_interval(dir, |interval| totals.add(&header, &interval))?;
         if state == State::Running {
@@ -70,17 +88,14 @@ impl Run {
             state = State::Partial;
             reason = Some(format!("the last line of {} is cut off", file::INTERVALS));
         }
-        let plan_path = dir.join(file::PLAN);
-        let plan =
-            input::file_to_string(&plan_path).map_err(RunError::io(&plan_path, "reading it"))?;
         Ok(Run {
             dir: dir.to_owned(),
             state,
             reason,
-            plan,
+            plan: read_plan(dir)?,
             summary: Summary::of(&header, &totals),
             header,
-            has_requests: dir.join(file::REQUESTS).is_file(),
+            has_requests: input::is_entry(&dir.join(file::REQUESTS)),
             totals,
         })
     }
@@ -119,7 +134,7 @@ impl Run {
     }
 
     /// Call `f` with the record of every call, in the order in which they ended. What a
-    /// killed run left is read up to where it is cut.
+    /// killed run left is read up to where it is cut, and no further than its intervals count.
     ///
     /// # Errors
     /// When the run kept no calls, or they can't be read; and what `f` returns.
@@ -142,60 +157,78 @@ impl Run {
             return Err(RunError::NoRequests(self.dir.clone()).into());
         }
         let path = self.dir.join(file::REQUESTS);
-        let opened = input::open_file(&path).map_err(RunError::io(&path, "opening it"))?;
+        let opened = input::open_entry(&path).map_err(RunError::io(&path, "opening it"))?;
         let decoder =
             zstd::Decoder::new(opened).map_err(RunError::io(&path, "starting to decompress"))?;
         let mut reader = BufReader::new(decoder);
-        let mut line = String::new();
-        for number in 1.. {
-            line.clear();
-            let cut_off_is_the_end = self.state == State::Partial;
-            match reader.read_line(&mut line) {
-                Ok(0) => return Ok(()),
-                Ok(_) if !line.ends_with('\n') && cut_off_is_the_end => return Ok(()),
+        let mut line = Vec::new();
+        let cut_off_is_the_end = self.state == State::Partial;
+        // What a killed run wrote last of all may be calls that no interval counts.
+        let check = &self.summary.count_check;
+        let counted = match cut_off_is_the_end {
+            true => check.ok + check.errors + check.cut_off,
+            false => u64::MAX,
+        };
+        for number in 1..=counted {
+            match input::read_line(&mut reader, &mut line, MAX_REQUEST) {
+                Ok(LineEnd::EndOfInput) if line.is_empty() || cut_off_is_the_end => return Ok(()),
                 Ok(_) => {}
                 Err(e) if cut_off_is_the_end && e.kind() == io::ErrorKind::UnexpectedEof => {
                     return Ok(());
                 }
-                Err(e) => return Err(RunError::io(&path, "reading it")(e).into()),
+                Err(e) => return Err(unreadable(&path, number)(e).into()),
             }
-            let record = RequestRecord::from_line(&line).map_err(|problem| RunError::Line {
-                path: path.clone(),
-                line: number,
-                problem,
-            })?;
+            let record = text(&line)
+                .and_then(RequestRecord::from_line)
+                .map_err(RunError::line(&path, number))?;
             f(&record)?;
         }
         Ok(())
     }
 }
 
+/// Reads `plan.toml` in `dir`, which is a run's, a ladder's or a search's.
+///
+/// # Errors
+/// When there is none, or it can't be read.
+pub fn read_plan(dir: &Path) -> Result<String, RunError> {
+    let path = dir.join(file::PLAN);
+    input::entry_to_string(&path, document::MAX_BYTES).map_err(RunError::io(&path, "reading it"))
+}
+
 /// Read `intervals.jsonl` line by line. False: its last line is cut off and was left out.
 fn each_interval(dir: &Path, mut f: impl FnMut(IntervalRecord)) -> Result<bool, RunError> {
     let path = dir.join(file::INTERVALS);
-    let opened = input::open_file(&path).map_err(RunError::io(&path, "opening it"))?;
+    let opened = input::open_entry(&path).map_err(RunError::io(&path, "opening it"))?;
     let mut reader = BufReader::new(opened);
-    let mut bytes = Vec::new();
+    let mut sum = CountSum::default();
+    let mut line = Vec::new();
     for number in 1.. {
-        bytes.clear();
-        let read = reader
-            .read_until(b'\n', &mut bytes)
-            .map_err(RunError::io(&path, "reading it"))?;
-        if read == 0 {
-            return Ok(true);
+        let end = input::read_line(&mut reader, &mut line, MAX_INTERVAL)
+            .map_err(unreadable(&path, number))?;
+        if end == LineEnd::EndOfInput {
+            return Ok(line.is_empty());
         }
-        if bytes.last() != Some(&b'\n') {
-            return Ok(false);
-        }
-        let interval = std::str::from_utf8(&bytes)
-            .map_err(|e| e.to_string())
+        let interval = text(&line)
             .and_then(IntervalRecord::from_line)
-            .map_err(|problem| RunError::Line {
-                path: path.clone(),
-                line: number,
-                problem,
-            })?;
+            .and_then(|interval| sum.add(&interval).map(|()| interval))
+            .map_err(RunError::line(&path, number))?;
         f(interval);
     }
     Ok(true)
 }
+
+fn text(line: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(line).map_err(|e| e.to_string())
+}
+
+/// An error of a line that can't be read: its own, or the file's.
+fn unreadable(path: &Path, number: u64) -> impl FnOnce(io::Error) -> RunError {
+    move |error| match error.kind() {
+        io::ErrorKind::InvalidInput => RunError::line(path, number)(error.to_string()),
+        _ => RunError::io(path, "reading it")(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

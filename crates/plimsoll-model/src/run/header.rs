@@ -283,7 +283,11 @@ impl RunHeader {
             Some(_) => Security::Tls,
         };
         let (load_loop, arrivals, clients) = issuing(plan.load.arrivals);
-        let rate = |r: f64| (load_loop == Loop::Open).then_some(r);
+        // Of a schedule that several loads share, some arrivals are others'.
+        let own = plan.load.turns.map_or(1.0, |turns| {
+            f64::from(turns.share) / f64::from(turns.of.max(1))
+        });
+        let rate = |r: f64| (load_loop == Loop::Open).then_some(r * own);
         let cold = plan.load.reuse == Reuse::Never;
         let in_a_row = plan.call.calls_in_a_row();
         let arriving = load_loop == Loop::Open && in_a_row.is_some();
@@ -358,6 +362,16 @@ impl RunHeader {
             begin += planned.duration().unwrap_or_default();
         }
         (begin, None)
+    }
+
+    /// Where each stage ends, from the start of the run; `None`: when the plan's calls are made.
+    pub(super) fn stage_ends(&self) -> impl Iterator<Item = Option<Duration>> {
+        let mut begin = Duration::ZERO;
+        self.planned_stages.iter().map(move |planned| {
+            let end = planned.duration().map(|duration| begin + duration);
+            begin = end.unwrap_or(begin);
+            end
+        })
     }
 
     /// Nothing is planned to happen in the stage.

@@ -46,6 +46,8 @@ pub enum ProblemKind {
     NoSocket,
     /// The machine stood still for a while.
     MachineStalled,
+    /// Nobody answered for a while.
+    TargetGone,
     /// Calls waited for a connection that would take them.
     WaitedForConnection,
     /// Calls that were due were never sent.
@@ -251,6 +253,7 @@ pub fn health(record: &StageRecord, header: &RunHeader, observed: &Observed) -> 
         .chain(busy(header, observed))
         .chain(exhausted(record))
         .chain(stalled(observed))
+        .chain(gone(observed))
         .chain(waited(record, response_p50).filter(|_| header.is_open()))
         .chain(unused(record))
         .chain(not_started(record))
@@ -270,9 +273,11 @@ fn late(
     let mut problems = Vec::new();
     // What calls waited for a tick is what the plan asks for, and no lateness.
     let bundled = u64::try_from(header.tick().as_nanos()).unwrap_or(u64::MAX);
-    if let (true, Some((name, _, pacing)), Some(response)) =
-        (header.is_open(), high(&record.pacing), response_p50)
-        && pacing.saturating_sub(bundled) > response / 10
+    if let (true, Some((name, _, pacing)), Some(response)) = (
+        header.is_open(),
+        high(&observed.pacing(record)),
+        response_p50,
+    ) && pacing.saturating_sub(bundled) > response / 10
     {
         problems.push(ProblemKind::PacingLate.invalidates(format!(
                 "the generator noticed arrivals late ({name} {}), more than a tenth of the response time's p50 ({}){}: give it an idle core, more workers or a lower rate",
@@ -295,13 +300,14 @@ fn late(
 /// In a closed loop a generator at its limit lowers the rate, which is then not the target's; the times of
 /// the calls it did make stand.
 fn busy(header: &RunHeader, observed: &Observed) -> Option<HealthProblem> {
-    if observed.busy_intervals == 0 {
+    let busy_intervals = observed.busy_intervals();
+    if busy_intervals == 0 {
         return None;
     }
     let seen = format!(
         "a worker used {:.0} % of a core ({} of {} intervals at {:.0} % or more)",
         observed.busiest_ratio * 100.0,
-        observed.busy_intervals,
+        busy_intervals,
         observed.intervals,
         BUSY_RATIO * 100.0
     );
@@ -349,6 +355,14 @@ fn stalled(observed: &Observed) -> Option<HealthProblem> {
         observed.longest_interval.as_secs_f64()
     );
     (observed.stalled_intervals > 0).then(|| ProblemKind::MachineStalled.noted(text))
+}
+
+fn gone(observed: &Observed) -> Option<HealthProblem> {
+    let text = format!(
+        "the target was gone in {} of {} intervals: no call succeeded in them, and connections failed; whether the load generator was late is judged by the others",
+        observed.gone_intervals, observed.intervals
+    );
+    (observed.gone_intervals > 0).then(|| ProblemKind::TargetGone.noted(text))
 }
 
 fn unused(record: &StageRecord) -> Option<HealthProblem> {

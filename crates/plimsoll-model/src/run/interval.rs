@@ -4,15 +4,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{self, Serializer as _, V2DeflateSerializer};
+use hdrhistogram::serialization::V2DeflateSerializer;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::measure::{Count, TimeMeasure};
 use crate::record::{Detail, StageRecord, TIMES, Times, TurnBegan};
 
+use super::encoded_times::{TimesReader, encode};
 use super::machine::MachineUse;
 use super::memory::MemoryReading;
 
@@ -117,7 +115,7 @@ fn share<S: Serializer>(share: &f64, to: S) -> Result<S::Ok, S::Error> {
 
 /// The stages, each an object with its number.
 mod stages {
-    use super::{Deserialize, Deserializer, Serializer, StageLine, StageRecord, de};
+    use super::{Deserialize, Deserializer, Serializer, StageLine, StageRecord, TimesReader, de};
 
     pub(super) fn serialize<S: Serializer>(
         stages: &[(u8, StageRecord)],
@@ -134,7 +132,15 @@ mod stages {
         from: D,
     ) -> Result<Vec<(u8, StageRecord)>, D::Error> {
         let lines: Vec<StageLine<'de>> = Vec::deserialize(from)?;
-        let stages = lines.into_iter().map(StageLine::stage);
+        // A number twice would be a stage of which only one half is found.
+        if let Some(pair) = lines.windows(2).find(|pair| pair[0].stage >= pair[1].stage) {
+            return Err(de::Error::custom(format_args!(
+                "stage {} comes after stage {}",
+                pair[1].stage, pair[0].stage
+            )));
+        }
+        let mut times = TimesReader::new();
+        let stages = lines.into_iter().map(|line| line.stage(&mut times));
         stages.collect::<Result<_, _>>().map_err(de::Error::custom)
     }
 }
@@ -167,7 +173,7 @@ impl<'a> StageLine<'a> {
 
     /// # Errors
     /// An unknown name of a count or histogram, or a histogram that can't be decoded.
-    fn stage(self) -> Result<(u8, StageRecord), String> {
+    fn stage(self, times: &mut TimesReader) -> Result<(u8, StageRecord), String> {
         let mut record = self.record.into_owned();
         for (key, n) in &self.counts {
             let count = Count::from_key(key)
@@ -175,10 +181,10 @@ impl<'a> StageLine<'a> {
             record.measures.add(count, *n);
         }
         for (key, encoded) in &self.histograms {
-            let histogram = decode(encoded).map_err(|e| format!("histogram {key:?}: {e}"))?;
             *histogram_mut(&mut record, key)
-                .ok_or_else(|| format!("{key:?} is not the key of a histogram"))? =
-                Times::from(&histogram);
+                .ok_or_else(|| format!("{key:?} is not the key of a histogram"))? = times
+                .decode(encoded)
+                .map_err(|e| format!("histogram {key:?}: {e}"))?;
         }
         Ok((self.stage, record))
     }
@@ -204,23 +210,6 @@ fn histogram_mut<'a>(record: &'a mut StageRecord, key: &str) -> Option<&'a mut T
     }
     let measure = TimeMeasure::from_key(key.strip_suffix("_ns")?)?;
     Some(record.measures.times_mut(measure))
-}
-
-fn encode(histogram: &Histogram<u64>, serializer: &mut V2DeflateSerializer) -> String {
-    let mut bytes = Vec::new();
-    serializer
-        .serialize(histogram, &mut bytes)
-        .expect("serializing to memory fails only for counts over 2^63");
-    BASE64.encode(bytes)
-}
-
-fn decode(text: &str) -> Result<Histogram<u64>, String> {
-    let bytes = BASE64
-        .decode(text)
-        .map_err(|e| format!("not base64: {e}"))?;
-    serialization::Deserializer::new()
-        .deserialize(&mut bytes.as_slice())
-        .map_err(|e| format!("not an HdrHistogram V2: {e}"))
 }
 
 impl IntervalRecord {

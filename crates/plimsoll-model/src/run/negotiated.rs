@@ -44,7 +44,7 @@ impl NegotiatedTls {
                 .iter_mut()
                 .find(|ours| ours.is_like(&theirs))
             {
-                Some(ours) => ours.count += theirs.count,
+                Some(ours) => ours.count = ours.count.saturating_add(theirs.count),
                 None => self.handshakes.push(theirs),
             }
         }

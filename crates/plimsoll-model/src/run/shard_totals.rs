@@ -9,6 +9,7 @@ use super::header::RunHeader;
 use super::health::{Observed, health};
 use super::interval::IntervalRecord;
 use super::shards::{ShardFigures, ShardState};
+use super::summary::CountCheck;
 
 /// A shard's intervals, added up.
 #[derive(Clone, Debug, Default)]
@@ -20,14 +21,19 @@ pub struct ShardTotals {
     cpu_us: u64,
     cpu_known: bool,
     connections_open_max: u64,
+    /// Over all stages.
+    check: CountCheck,
 }
 
 impl ShardTotals {
     /// One more interval of the shard.
     pub fn add(&mut self, header: &RunHeader, interval: &IntervalRecord) {
         self.connections_open_max = self.connections_open_max.max(interval.connections_open);
+        self.check.in_flight = interval.in_flight;
+        self.check.backlog = interval.backlog;
         let mut counts = false;
         for (stage, record) in &interval.stages {
+            self.check.add(record);
             if header.is_warmup(*stage) {
                 continue;
             }
@@ -41,13 +47,22 @@ impl ShardTotals {
             self.record.pacing.merge(&record.pacing);
         }
         if counts {
-            self.observed.add(interval);
+            self.observed.add(header, interval);
             self.lasted += interval.length;
             if let Some(cpu) = interval.client.and_then(|c| c.cpu_us()) {
                 self.cpu_us += cpu;
                 self.cpu_known = true;
             }
         }
+    }
+
+    /// What contradicts itself in the counts of a shard that has ended: every call that was due is in exactly one of
+    /// them.
+    pub fn contradiction(&self) -> Option<String> {
+        let (due, accounted) = (self.check.due, self.check.accounted());
+        (due != accounted).then(|| {
+            format!("its counts contradict each other: {due} calls were due, and {accounted} are accounted for")
+        })
     }
 
     /// The figures of shard number `shard`; how it ended is the caller's to fill in.

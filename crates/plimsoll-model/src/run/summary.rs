@@ -364,7 +364,17 @@ pub struct CountCheck {
 }
 
 impl CountCheck {
-    fn accounted(&self) -> u64 {
+    /// Adds the calls of a stage.
+    pub(super) fn add(&mut self, record: &StageRecord) {
+        self.due += record.due;
+        self.ok += record.ok();
+        self.errors += record.errors();
+        self.cut_off += record.calls_cut_off();
+        self.not_started += record.not_started;
+    }
+
+    /// How many calls are in a count.
+    pub(super) fn accounted(&self) -> u64 {
         let ended = self.ok + self.errors + self.cut_off;
         ended + self.not_started + self.in_flight + self.backlog
     }
@@ -423,12 +433,8 @@ impl Summary {
             ..CountCheck::default()
         };
         for (stage, t) in &totals.stages {
-            let t = t.with_window(header, *stage, totals.end);
-            check.due += t.record.due;
-            check.ok += t.record.ok();
-            check.errors += t.record.errors();
-            check.cut_off += t.record.calls_cut_off();
-            check.not_started += t.record.not_started;
+            let t = t.with_window(header, *stage, totals);
+            check.add(&t.record);
             let name = header
                 .planned_stages
                 .get(usize::from(*stage))

@@ -230,21 +230,22 @@ impl RunWriter {
     ) -> Result<(), RunError> {
         self.totals.add(&self.header, interval);
         let mut outcome = Ok(());
-        if let Some(file) = &mut self.intervals {
-            let mut line = interval.to_line();
-            line.push('\n');
-            if let Err(error) = file.append(line.as_bytes()) {
-                self.intervals = None;
-                outcome = Err(error);
-            }
-        }
+        // Calls before the line that counts them: of a run that is killed between, none is counted that is not there.
         if let Some(encoder) = &mut self.requests
             && !requests.is_empty()
             && let Err(error) = write_requests(encoder, requests)
         {
             let error = RunError::io(&self.dir.join(file::REQUESTS), "writing to it")(error);
             self.requests = None;
-            outcome = outcome.and(Err(error));
+            outcome = Err(error);
+        }
+        if let Some(file) = &mut self.intervals {
+            let mut line = interval.to_line();
+            line.push('\n');
+            if let Err(error) = file.append(line.as_bytes()) {
+                self.intervals = None;
+                outcome = outcome.and(Err(error));
+            }
         }
         if let Err(error) = &outcome {
             self.failure.get_or_insert_with(|| describe(error));

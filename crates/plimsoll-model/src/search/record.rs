@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Finding, Goal, Trial};
 use crate::document;
+use crate::input;
 use crate::run::{Conditions, RunError};
 
 /// The name of the file.
@@ -61,7 +62,7 @@ impl SearchRecord {
 
     /// Whether `dir` holds a search.
     pub fn is_in(dir: &Path) -> bool {
-        dir.join(FILE).is_file()
+        input::is_entry(&dir.join(FILE))
     }
 }
 

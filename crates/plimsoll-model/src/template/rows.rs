@@ -1,5 +1,6 @@
 //! A file of rows: CSV with a line of names, or a JSON object a line.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -177,11 +178,12 @@ fn csv(file: &str, text: &str) -> Result<Rows, String> {
 }
 
 fn check_names(names: &[String]) -> Result<(), String> {
+    let mut known = HashSet::new();
     for (i, name) in names.iter().enumerate() {
         if name.is_empty() && names.len() > 1 {
             return Err(format!("column {} has no name in the first line", i + 1));
         }
-        if names[..i].contains(name) {
+        if !known.insert(name) {
             return Err(format!("two columns are named `{name}`"));
         }
     }
@@ -190,6 +192,7 @@ fn check_names(names: &[String]) -> Result<(), String> {
 
 fn json_lines(file: &str, text: &str) -> Result<Rows, String> {
     let mut names: Vec<String> = Vec::new();
+    let mut known = HashSet::new();
     let mut values: Vec<Vec<Box<str>>> = Vec::new();
     let mut gaps: Vec<Option<usize>> = Vec::new();
     let mut first_line = None;
@@ -205,7 +208,8 @@ fn json_lines(file: &str, text: &str) -> Result<Rows, String> {
             return Err(bad("an object without a key".to_owned()));
         }
         for name in row.keys() {
-            if !names.contains(name) {
+            if !known.contains(name) {
+                known.insert(name.clone());
                 names.push(name.clone());
                 values.push(vec!["".into(); whole.len()]);
                 gaps.push(first_line);

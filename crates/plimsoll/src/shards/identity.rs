@@ -11,7 +11,7 @@ use super::store::{Access, Role};
 use crate::failure::Failure;
 
 /// More than anybody has machines for.
-const MAX_SHARDS: u32 = 10_000;
+pub(super) const MAX_SHARDS: u32 = 10_000;
 
 /// How long shards wait for each other.
 const BARRIER: Duration = Duration::from_secs(300);

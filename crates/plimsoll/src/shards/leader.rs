@@ -492,7 +492,7 @@ impl Leader {
 
     fn begin(&mut self, now: Time) {
         let (established, workers) = self.merging.gathering.established();
-        let attempted = u64::from(established.open + established.failed);
+        let attempted = u64::from(established.open) + u64::from(established.failed);
         if let Err(error) = established.check(&self.charge.url, attempted) {
             return self.give_up(error.to_string(), error, now);
         }

@@ -3,7 +3,9 @@
 //!
 //! Invariant: what a log says is merged in the same way, whoever reads it and when.
 
-use plimsoll_model::run::{RunHeader, ShardFigures, ShardState, ShardTotals};
+use plimsoll_model::run::{
+    CountSum, IntervalRecord, RunHeader, ShardFigures, ShardState, ShardTotals,
+};
 
 use super::objects::{Head, Orders};
 use crate::spread::gathering::Gathering;
@@ -13,11 +15,14 @@ pub(super) struct Merging {
     header: RunHeader,
     pub(super) gathering: Gathering,
     shards: Vec<One>,
+    /// Of all shards.
+    sum: CountSum,
 }
 
 #[derive(Default)]
 struct One {
-    totals: ShardTotals,
+    /// Made when it has measured something.
+    totals: Option<Box<ShardTotals>>,
     offset: Option<Offset>,
     state: Option<ShardState>,
     reason: Option<String>,
@@ -29,6 +34,7 @@ impl Merging {
             header: head.header.clone(),
             gathering: Gathering::new(head.of as usize),
             shards: (0..head.of).map(|_| One::default()).collect(),
+            sum: CountSum::default(),
         }
     }
 
@@ -54,23 +60,52 @@ impl Merging {
         }
         match &message {
             Message::Clock(offset) => one.offset = Some(*offset),
-            Message::Interval(interval) => one.totals.add(&self.header, interval),
-            Message::Finished(end) if end.interrupted => {
-                one.state = Some(ShardState::Stopped);
-                one.reason = (orders.stop == 0).then(|| {
+            Message::Interval(interval) => {
+                if let Err(problem) = self.add(shard, interval) {
+                    self.fail(
+                        shard,
+                        format!("it sent what it can't have measured: {problem}"),
+                    );
+                    return;
+                }
+            }
+            Message::Finished(end) => {
+                if let Some(contradiction) = one.totals.as_ref().and_then(|t| t.contradiction()) {
+                    self.fail(shard, contradiction);
+                    return;
+                }
+                one.state = Some(match end.interrupted {
+                    true => ShardState::Stopped,
+                    false => ShardState::Complete,
+                });
+                one.reason = (end.interrupted && orders.stop == 0).then(|| {
                     "was stopped before its time, and handed over what it had measured".to_owned()
                 });
             }
-            Message::Finished(_) => one.state = Some(ShardState::Complete),
             Message::Failed(problem) | Message::Defect(problem) => {
-                one.state = Some(ShardState::Failed);
-                one.reason = Some(problem.clone());
-                self.gathering.intervals.ended(shard as usize);
+                self.fail(shard, problem.clone());
                 return;
             }
             _ => {}
         }
         self.gathering.take(shard as usize, message);
+    }
+
+    /// Adds an interval to the shard's figures, if all shards together can be added up with it.
+    fn add(&mut self, shard: u32, interval: &IntervalRecord) -> Result<(), String> {
+        self.sum.add(interval)?;
+        let one = &mut self.shards[shard as usize];
+        let totals = one.totals.get_or_insert_default();
+        totals.add(&self.header, interval);
+        Ok(())
+    }
+
+    /// The shard failed: nothing more is taken of it.
+    fn fail(&mut self, shard: u32, problem: String) {
+        let one = &mut self.shards[shard as usize];
+        one.state = Some(ShardState::Failed);
+        one.reason = Some(problem);
+        self.gathering.intervals.ended(shard as usize);
     }
 
     /// Nothing more comes of the shard.
@@ -87,7 +122,10 @@ impl Merging {
             reason: one.reason.clone(),
             clock_offset_us: one.offset.map(|o| o.offset_us),
             clock_uncertainty_us: one.offset.map(|o| o.uncertainty_us),
-            ..one.totals.figures(&self.header, shard)
+            ..match &one.totals {
+                Some(totals) => totals.figures(&self.header, shard),
+                None => ShardTotals::default().figures(&self.header, shard),
+            }
         });
         figures.collect()
     }

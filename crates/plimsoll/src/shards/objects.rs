@@ -250,8 +250,12 @@ fn open(bytes: &[u8]) -> Result<Vec<Message>, String> {
     use std::io::Read as _;
     let mut text = String::new();
     zstd::Decoder::new(bytes)
-        .and_then(|d| d.take(MAX_PART).read_to_string(&mut text))
+        .and_then(|d| d.take(MAX_PART + 1).read_to_string(&mut text))
         .map_err(|e| format!("part of a log: {e}"))?;
+    if text.len() as u64 > MAX_PART {
+        let mib = MAX_PART >> 20;
+        return Err(format!("part of a log: more than {mib} MiB, decompressed"));
+    }
     text.lines().map(Message::from_line).collect()
 }
 

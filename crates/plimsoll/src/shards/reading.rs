@@ -10,6 +10,7 @@ use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::record::RequestRecord;
 use plimsoll_model::run::{Ending, IntervalRecord, RunError, RunWriter};
 
+use super::identity::MAX_SHARDS;
 use super::leader::ranges;
 use super::member::LEADER_PATIENCE;
 use super::merging::Merging;
@@ -27,6 +28,9 @@ use std::path::Path;
 
 /// So many logs are read at a time.
 const AT_ONCE: usize = 64;
+
+/// How often in a row a part of a log may fail to be had before the store is given up.
+const MAX_FAILURES: u32 = 5;
 
 /// How often it is looked for more.
 const EVERY: Duration = Duration::from_secs(1);
@@ -87,6 +91,8 @@ struct Reading {
     merging: Merging,
     /// The next part of each log.
     next: Vec<u64>,
+    /// How often in a row the part could not be had.
+    failures: Vec<u32>,
     orders: Orders,
 }
 
@@ -124,9 +130,19 @@ impl Reading {
                 "use the version that its shards had",
             ));
         }
+        if !(1..=MAX_SHARDS).contains(&head.of) {
+            return Err(Failure::error_with_help(
+                format_args!(
+                    "rendezvous `{url}`: {HEAD} of run {id} counts {} shards, and a run has 1 to {MAX_SHARDS}",
+                    head.of
+                ),
+                "its shard 0 did not write it so: look for who changed it",
+            ));
+        }
         Ok(Reading {
             merging: Merging::new(&head),
             next: vec![0; head.of as usize],
+            failures: vec![0; head.of as usize],
             orders: Orders::default(),
             store,
             head,
@@ -157,19 +173,29 @@ impl Reading {
             }
             drop(sender);
             for (shard, answer) in answers {
+                let failures = &mut self.failures[shard as usize];
                 match answer {
                     Answer::Bytes { bytes, .. } => {
                         parts += 1;
+                        *failures = 0;
                         self.next[shard as usize] += 1;
                         for message in objects::messages(&bytes) {
                             self.merging.take(shard, message, &self.orders);
                         }
                     }
-                    Answer::Failed { problem, for_good } if for_good => {
-                        return Err(Failure::error(format_args!("rendezvous: {problem}")));
+                    Answer::Failed { problem, for_good }
+                        if for_good || *failures >= MAX_FAILURES =>
+                    {
+                        let part = objects::part(shard, self.next[shard as usize]);
+                        return Err(Failure::error(format_args!(
+                            "rendezvous: {part}: {problem}"
+                        )));
                     }
                     // It is asked for again.
-                    Answer::Failed { .. } => parts += 1,
+                    Answer::Failed { .. } => {
+                        parts += 1;
+                        *failures += 1;
+                    }
                     _ => {}
                 }
             }

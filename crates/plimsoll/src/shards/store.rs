@@ -30,6 +30,9 @@ use host::Host;
 pub(crate) use link::Access;
 use link::{Address, Link};
 
+/// Bytes of an object: of a part of a log, compressed.
+const MAX_OBJECT: u64 = 256 << 20;
+
 /// No request may take longer.
 const LONGEST: Duration = Duration::from_secs(15);
 
@@ -93,6 +96,7 @@ pub(crate) enum Role {
 /// How the store is reached.
 #[derive(Clone)]
 enum Way {
+    Folder(Arc<LocalFileSystem>),
     Objects(Arc<dyn ObjectStore>),
     Link(Arc<Link>),
 }
@@ -128,19 +132,16 @@ impl Store {
                             })?;
                         let store = LocalFileSystem::new_with_prefix(folder.path())
                             .map_err(|e| wrong(chain(&e)))?;
-                        let store: Arc<dyn ObjectStore> = Arc::new(store);
+                        let store = Arc::new(store);
                         let (held, handle) = (Arc::clone(&store), runtime.handle());
                         let started = Host::start(&address, access, folder, held, handle);
                         host = Some(Arc::new(started.map_err(wrong)?));
-                        Way::Objects(store)
+                        Way::Folder(store)
                     }
                 };
                 (way, String::new())
             }
-            None => {
-                let (store, path) = objects(url)?;
-                (Way::Objects(store), path)
-            }
+            None => objects(url)?,
         };
         Ok(Store {
             way,
@@ -213,6 +214,13 @@ impl Way {
     async fn ask(&self, base: &Path, ask: Ask) -> Answer {
         let asked = async {
             match self {
+                Way::Folder(store) => match &ask {
+                    Ask::Get(name) => match check_file(store, &below(base, name)) {
+                        Ok(()) => answer(&**store, base, ask).await,
+                        Err(refused) => refused,
+                    },
+                    _ => answer(&**store, base, ask).await,
+                },
                 Way::Objects(store) => answer(&**store, base, ask).await,
                 Way::Link(link) => link.ask(ask.below(base)).await,
             }
@@ -250,7 +258,7 @@ fn below(base: &Path, name: &str) -> Path {
 }
 
 /// The folder or bucket at `url`, and the path in it.
-fn objects(url: &str) -> Result<(Arc<dyn ObjectStore>, String), Failure> {
+fn objects(url: &str) -> Result<(Way, String), Failure> {
     let wrong =
         |problem: String| Failure::usage(format_args!("rendezvous `{url}`: {problem}"), HELP);
     let (scheme, rest) = url
@@ -267,7 +275,7 @@ fn objects(url: &str) -> Result<(Arc<dyn ObjectStore>, String), Failure> {
     macro_rules! bucket {
         ($builder:ident) => {{
             let builder = $builder::from_env().with_url(url).with_retry(retry);
-            Arc::new(builder.build().map_err(failed)?)
+            Way::Objects(Arc::new(builder.build().map_err(failed)?))
         }};
     }
     Ok(match scheme {
@@ -280,7 +288,7 @@ fn objects(url: &str) -> Result<(Arc<dyn ObjectStore>, String), Failure> {
             std::fs::create_dir_all(path)
                 .map_err(|e| wrong(format!("can't make the folder {path}: {e}")))?;
             let store = LocalFileSystem::new_with_prefix(path).map_err(failed)?;
-            (Arc::new(store), String::new())
+            (Way::Folder(Arc::new(store)), String::new())
         }
         "s3" | "s3a" => (bucket!(AmazonS3Builder), path),
         "gs" => (bucket!(GoogleCloudStorageBuilder), path),
@@ -343,8 +351,45 @@ async fn answer(store: &dyn ObjectStore, base: &Path, ask: Ask) -> Answer {
     })
 }
 
+/// Whether the object is a regular file of the store's folder, which anybody may have filled: opening a FIFO waits
+/// for ever, and a link leads to any file of this machine.
+fn check_file(store: &LocalFileSystem, name: &Path) -> Result<(), Answer> {
+    let refused = |problem: String| Answer::Failed {
+        problem,
+        for_good: true,
+    };
+    let parts: Vec<_> = name.parts().collect();
+    for length in 1..=parts.len() {
+        let path = store
+            .path_to_filesystem(&parts[..length].iter().cloned().collect())
+            .map_err(|e| refused(chain(&e)))?;
+        // What is missing is for the store to say.
+        let Ok(found) = std::fs::symlink_metadata(&path) else {
+            return Ok(());
+        };
+        let is_right = match length == parts.len() {
+            true => found.is_file(),
+            false => found.is_dir(),
+        };
+        if !is_right {
+            let path = path.display();
+            return Err(refused(format!("{path} is a link, or no regular file")));
+        }
+    }
+    Ok(())
+}
+
 async fn get(store: &dyn ObjectStore, name: &Path) -> object_store::Result<Answer> {
     let found = store.get(name).await?;
+    if found.meta.size > MAX_OBJECT {
+        return Ok(Answer::Failed {
+            problem: format!(
+                "{name} has {} bytes, more than any object of a run",
+                found.meta.size
+            ),
+            for_good: true,
+        });
+    }
     let modified = found.meta.last_modified.timestamp_nanos_opt().unwrap_or(0);
     Ok(Answer::Bytes {
         modified_unix_ns: u64::try_from(modified).unwrap_or(0),

@@ -43,7 +43,8 @@ impl Gathering {
 
     /// Connections that are up, while they come up.
     pub(crate) fn connecting(&self) -> u64 {
-        self.sources.iter().map(|source| source.connecting).sum()
+        let up = self.sources.iter().map(|source| source.connecting);
+        up.fold(0, u64::saturating_add)
     }
 
     /// How connecting went over all sources that are ready, and their workers.
@@ -51,7 +52,7 @@ impl Gathering {
         let mut established = Established::default();
         let mut workers = 0;
         for ready in self.sources.iter().filter_map(|s| s.ready.clone()) {
-            workers += ready.workers;
+            workers = u32::saturating_add(workers, ready.workers);
             established.add(Established {
                 open: ready.open,
                 failed: ready.failed,

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
 mod faults;
+mod hostile;
 mod launchers;
 mod meeting;
 mod series;

@@ -1,8 +1,12 @@
 //! What the intervals of a run show of the generator and its machine.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use super::{BUSY_RATIO, INTERVAL};
+use crate::outcome::Blame;
+use crate::record::{StageRecord, Times};
+use crate::run::header::RunHeader;
 use crate::run::interval::IntervalRecord;
 use crate::run::machine::{Cause, MachineUse};
 
@@ -11,8 +15,8 @@ use crate::run::machine::{Cause, MachineUse};
 pub struct Observed {
     /// In which calls ran that count.
     pub intervals: u64,
-    /// Intervals in which a worker was above [`BUSY_RATIO`].
-    pub busy_intervals: u64,
+    /// Those before the last one in which a worker was above [`BUSY_RATIO`].
+    busy_intervals: u64,
     /// The largest share of a core that a worker used (0–1).
     pub busiest_ratio: f64,
     /// Intervals at least a quarter longer than asked.
@@ -23,11 +27,24 @@ pub struct Observed {
     pub machine: MachineUse,
     /// Zero: the machine is not known.
     pub watched: Duration,
+    /// Intervals in which no call succeeded, and connections failed.
+    pub gone_intervals: u64,
+    /// How late arrivals were noticed, without the intervals in which the target was gone, went or came back.
+    pacing: Times,
+    /// The same of the last interval, in which the target may have gone.
+    last: Option<Last>,
+}
+
+/// What counts of an interval unless the next one finds the target gone.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Last {
+    pacing: Times,
+    is_busy: bool,
 }
 
 impl Observed {
-    /// Take in an interval in which calls ran that count.
-    pub fn add(&mut self, interval: &IntervalRecord) {
+    /// Take in an interval, of the run of this header, in which calls ran that count.
+    pub fn add(&mut self, header: &RunHeader, interval: &IntervalRecord) {
         self.intervals += 1;
         self.longest_interval = self.longest_interval.max(interval.length);
         if let Some(machine) = &interval.machine {
@@ -37,13 +54,50 @@ impl Observed {
         if interval.length > INTERVAL + INTERVAL / 4 {
             self.stalled_intervals += 1;
         }
+        let counted = interval.stages.iter();
+        let counted = counted.filter(|(stage, _)| !header.is_warmup(*stage));
+        let records: Vec<&StageRecord> = counted.map(|(_, record)| record).collect();
+        if is_gone(&records) {
+            self.gone_intervals += 1;
+            self.last = None;
+            return;
+        }
+        let mut now = Last::default();
+        for record in records {
+            now.pacing.merge(&record.pacing);
+        }
         // The last interval is often a few milliseconds, and a share of that means nothing.
         if interval.length >= INTERVAL / 2 {
             self.busiest_ratio = self.busiest_ratio.max(interval.busiest_worker_ratio);
-            if interval.busiest_worker_ratio >= BUSY_RATIO {
-                self.busy_intervals += 1;
+            now.is_busy = interval.busiest_worker_ratio >= BUSY_RATIO;
+        }
+        match self.last.take() {
+            // The first interval, or one in which the target came back.
+            None if self.gone_intervals > 0 => self.last = Some(Last::default()),
+            None => self.last = Some(now),
+            Some(before) => {
+                self.pacing.merge(&before.pacing);
+                self.busy_intervals += u64::from(before.is_busy);
+                self.last = Some(now);
             }
         }
+    }
+
+    /// Intervals in which a worker was above [`BUSY_RATIO`] while the target was there.
+    pub fn busy_intervals(&self) -> u64 {
+        self.busy_intervals + u64::from(self.last.as_ref().is_some_and(|last| last.is_busy))
+    }
+
+    /// How late arrivals were noticed while the target was there; `record`: of the whole run.
+    pub(super) fn pacing<'a>(&self, record: &'a StageRecord) -> Cow<'a, Times> {
+        if self.gone_intervals == 0 {
+            return Cow::Borrowed(&record.pacing);
+        }
+        let mut pacing = self.pacing.clone();
+        if let Some(last) = &self.last {
+            pacing.merge(&last.pacing);
+        }
+        Cow::Owned(pacing)
     }
 
     /// Why the load was late, as the end of a sentence; empty where that is not known.
@@ -57,4 +111,14 @@ impl Observed {
             Cause::of(&self.machine, seconds, self.busiest_ratio)
         )
     }
+}
+
+/// Whether nobody answered: no call succeeded, and connections failed. No time that is shown is of such an interval.
+fn is_gone(records: &[&StageRecord]) -> bool {
+    let is_link = |outcome: crate::Outcome| outcome.blame() == Some(Blame::Link);
+    let failed = |record: &&StageRecord| {
+        let mut all = record.outcomes.iter().chain(record.connect_failures.iter());
+        all.any(|(outcome, _)| is_link(outcome))
+    };
+    records.iter().all(|record| record.ok() == 0) && records.iter().any(failed)
 }

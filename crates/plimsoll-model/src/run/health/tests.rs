@@ -82,13 +82,14 @@ fn late_pacing_is_the_generators_fault_and_waiting_is_not() {
 fn a_busy_worker_invalidates_an_open_loop_only() {
     let mut busy = Observed::default();
     for (length_ms, ratio) in [(1_000, 0.5), (1_400, 0.99), (6, 1.0)] {
-        busy.add(&IntervalRecord {
+        let interval = IntervalRecord {
             length: Duration::from_millis(length_ms),
             busiest_worker_ratio: ratio,
             ..IntervalRecord::default()
-        });
+        };
+        busy.add(&RunHeader::default(), &interval);
     }
-    assert_eq!((busy.busy_intervals, busy.stalled_intervals), (1, 1));
+    assert_eq!((busy.busy_intervals(), busy.stalled_intervals), (1, 1));
     let stalled = (ProblemKind::MachineStalled, false);
     assert_eq!(
         kinds(&judged(&record(1, 1), true, Duration::ZERO, &busy)),
@@ -150,4 +151,48 @@ fn exhausted_descriptors_invalidate_wherever_they_show() {
         ]
     );
     assert!(problems[0].text.contains("3 times: raise `ulimit -n`"));
+}
+
+/// A run of intervals in which the target answered (`o`) or refused connections (`x`), and arrivals were noticed late
+/// in those that are capital.
+fn intervals(kinds: &str) -> (StageRecord, Observed) {
+    let (mut all, mut observed) = (StageRecord::default(), Observed::default());
+    for kind in kinds.chars() {
+        let late_us = if kind.is_uppercase() { 600 } else { 10 };
+        let mut record = record(late_us, late_us);
+        if kind.eq_ignore_ascii_case(&'x') {
+            record.response.clear();
+            record.outcomes.add(Outcome::ConnectRefused, 1_000);
+        } else {
+            record.outcomes.add(Outcome::Ok, 1_000);
+        }
+        all.merge(&record);
+        let interval = IntervalRecord {
+            length: Duration::from_secs(1),
+            busiest_worker_ratio: if kind.is_uppercase() { 1.0 } else { 0.1 },
+            stages: vec![(0, record)],
+            ..IntervalRecord::default()
+        };
+        observed.add(&RunHeader::default(), &interval);
+    }
+    (all, observed)
+}
+
+#[test]
+fn lateness_while_the_target_is_gone_does_not_invalidate() {
+    let found = |kinds_of: &str| {
+        let (record, observed) = intervals(kinds_of);
+        kinds(&judged(&record, true, Duration::ZERO, &observed))
+    };
+    let gone = (ProblemKind::TargetGone, false);
+    let late = (ProblemKind::PacingLate, true);
+    let busy = (ProblemKind::WorkerBusy, true);
+    assert_eq!(found("ooo"), []);
+    assert_eq!(found("oOo"), [late, busy]);
+    // It goes, and comes back, in the middle of an interval.
+    assert_eq!(found("ooOXX"), [gone]);
+    assert_eq!(found("ooOXXOoo"), [gone]);
+    // What was late while it was there stays.
+    assert_eq!(found("oOoxxoo"), [late, busy, gone]);
+    assert_eq!(found("ooxxooO"), [late, busy, gone]);
 }

@@ -83,18 +83,13 @@ impl StageTotals {
     /// The window: from the stage's beginning to its planned end, or to where the run
     /// ended before it. Where no end was planned, an open loop's run lasts as long as its
     /// arrivals stand for; a closed loop's window ends with its last call.
-    pub(super) fn with_window(
-        &self,
-        header: &RunHeader,
-        stage: u8,
-        run_end: Duration,
-    ) -> StageTotals {
+    pub(super) fn with_window(&self, header: &RunHeader, stage: u8, run: &Totals) -> StageTotals {
         let (begin, planned_end) = header.span(stage);
         let end = match planned_end {
-            // A stretch without calls has no rate.
-            Some(_) if header.is_silent(stage) => begin,
-            Some(end) => end.min(run_end),
-            None if header.is_open() => run_end,
+            // A pause between calls is time of the run, and not where memory is measured in it.
+            Some(_) if header.is_silent(stage) && !run.memory.is_empty() => begin,
+            Some(end) => end.min(run.end),
+            None if header.is_open() => run.end,
             None => self.last_end,
         };
         StageTotals {
@@ -160,7 +155,7 @@ impl Totals {
         }
         self.memory.extend(&interval.memory);
         // An interval that straddles two stages is shared out by the calls that ended.
-        let weight = |r: &StageRecord| (r.ended() * 1_000 + r.due) as f64;
+        let weight = |r: &StageRecord| r.ended() as f64 * 1e3 + r.due as f64;
         let all: f64 = interval.stages.iter().map(|(_, r)| weight(r)).sum();
         let client = with(self.carried.0.take(), interval.client);
         let server = with(self.carried.1.take(), interval.server);
@@ -189,18 +184,42 @@ impl Totals {
             measured |= !header.is_warmup(*stage) && record.due + record.ended() > 0;
         }
         if measured {
-            self.observed.add(interval);
+            self.observed.add(header, interval);
         }
         self.rotations
             .add(|stage| header.is_warmup(stage), interval);
-        self.count_in_windows(header, interval);
+        let ends: Vec<Option<Duration>> = header.stage_ends().collect();
+        self.add_pauses(header, &ends, interval);
+        self.count_in_windows(&ends, interval);
+    }
+
+    /// A pause that was reached is a stage like others, though no call begins in it.
+    fn add_pauses(
+        &mut self,
+        header: &RunHeader,
+        ends: &[Option<Duration>],
+        interval: &IntervalRecord,
+    ) {
+        let mut begin = Duration::ZERO;
+        for (stage, end) in (0..=u8::MAX).zip(ends) {
+            let Some(end) = *end else {
+                return;
+            };
+            let is_reached = begin < interval.end_offset() && interval.start_offset < end;
+            if is_reached && header.is_silent(stage) {
+                let totals = self.stages.entry(stage).or_default();
+                totals.connections_open_max =
+                    totals.connections_open_max.max(interval.connections_open);
+            }
+            begin = end;
+        }
     }
 
     /// What began in one stage and ends in the next is work of the next one's time.
-    fn count_in_windows(&mut self, header: &RunHeader, interval: &IntervalRecord) {
+    fn count_in_windows(&mut self, ends: &[Option<Duration>], interval: &IntervalRecord) {
         let is_over = |stage: u8| {
-            let (_, planned_end) = header.span(stage);
-            planned_end.is_some_and(|end| end <= interval.start_offset)
+            let end = ends.get(usize::from(stage)).copied().flatten();
+            end.is_some_and(|end| end <= interval.start_offset)
         };
         for (stage, record) in &interval.stages {
             let current = (*stage..u8::MAX).find(|&stage| !is_over(stage));
@@ -229,5 +248,92 @@ impl Totals {
     /// How many intervals were added.
     pub fn intervals(&self) -> u64 {
         self.intervals
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Outcome;
+    use crate::run::header::{Loop, PlannedStage};
+    use crate::run::memory::Moment;
+    use crate::run::summary::Summary;
+
+    /// A second at 50/s, a pause of two seconds, and another second at 50/s.
+    fn header() -> RunHeader {
+        let stage = |name: &str, seconds: u64, rate: f64| PlannedStage {
+            name: name.to_owned(),
+            warmup: false,
+            duration_us: Some(seconds * 1_000_000),
+            rate_from_per_s: Some(rate),
+            rate_to_per_s: Some(rate),
+        };
+        RunHeader {
+            load_loop: Some(Loop::Open),
+            planned_stages: vec![
+                stage("a", 1, 50.0),
+                stage("idle", 2, 0.0),
+                stage("b", 1, 50.0),
+            ],
+            ..RunHeader::default()
+        }
+    }
+
+    /// Its second `index`, in which calls of a stage ended.
+    fn second(index: u64, stage: Option<u8>) -> IntervalRecord {
+        let mut record = StageRecord {
+            due: 50,
+            ..StageRecord::default()
+        };
+        record.outcomes.add(Outcome::Ok, 50);
+        IntervalRecord {
+            index,
+            start_offset: Duration::from_secs(index),
+            length: Duration::from_secs(1),
+            connections_open: 4,
+            stages: stage.map(|stage| (stage, record)).into_iter().collect(),
+            ..IntervalRecord::default()
+        }
+    }
+
+    fn summary(header: &RunHeader, intervals: &[IntervalRecord]) -> Summary {
+        let mut totals = Totals::default();
+        intervals.iter().for_each(|i| totals.add(header, i));
+        Summary::of(header, &totals)
+    }
+
+    #[test]
+    fn a_pause_is_a_stage_whose_time_counts() {
+        let header = header();
+        let stages = [Some(0), None, None, Some(2)];
+        let mut intervals: Vec<IntervalRecord> = (0..)
+            .zip(stages)
+            .map(|(index, stage)| second(index, stage))
+            .collect();
+        let whole = summary(&header, &intervals);
+        assert_eq!(whole.total.elapsed_us, Some(4_000_000));
+        assert_eq!(whole.total.achieved_per_s, Some(25.0));
+        let names: Vec<&str> = whole.stages.iter().map(|s| s.name.as_str()).collect();
+        assert_eq!(names, ["a", "idle", "b"]);
+        let idle = &whole.stages[1];
+        assert_eq!((idle.due, idle.achieved_per_s), (0, Some(0.0)));
+        assert_eq!(
+            (idle.elapsed_us, idle.connections_open_max),
+            (Some(2_000_000), 4)
+        );
+        // A run that ended in the pause has no time after it.
+        let ended = summary(&header, &intervals[..2]);
+        assert_eq!(ended.total.elapsed_us, Some(2_000_000));
+        assert_eq!(ended.stages.len(), 2);
+        // What connections hold at rest is measured in the pause: it is no time in which calls were wanted.
+        intervals[0].memory.push(MemoryReading {
+            moment: Moment::Before,
+            connections: 0,
+            client: None,
+            server: None,
+            kernel: None,
+        });
+        let held = summary(&header, &intervals);
+        assert_eq!(held.total.elapsed_us, Some(2_000_000));
     }
 }

@@ -75,3 +75,99 @@ fn a_log_on_a_full_disk_makes_the_run_partial() {
         "{reason}"
     );
 }
+
+/// An interval with so many calls, and their records.
+fn calls(index: u64, n: u64) -> (IntervalRecord, Vec<RequestRecord>) {
+    let mut recorder = crate::Recorder::new(1).keeping_requests(true);
+    for number in 0..n {
+        recorder.stage(0).due += 1;
+        recorder.call(&crate::Sample {
+            number,
+            arrival: crate::Time(0),
+            sent: crate::Time(1),
+            first_byte: crate::Time(2),
+            done: crate::Time(3),
+            stage: 0,
+            outcome: crate::Outcome::Ok,
+            bytes_sent: 1,
+            bytes_received: 1,
+        });
+    }
+    let (record, requests) = IntervalRecord::recorded(&recorder.take(None));
+    let interval = IntervalRecord {
+        index,
+        start_offset: std::time::Duration::from_secs(index),
+        length: std::time::Duration::from_secs(1),
+        ..record
+    };
+    (interval, requests)
+}
+
+fn request_lines(run: &Run) -> u64 {
+    let mut lines = 0;
+    run.each_request(|_| {
+        lines += 1;
+        Ok(())
+    })
+    .unwrap();
+    lines
+}
+
+#[test]
+fn a_killed_run_has_as_many_request_lines_as_calls_counted() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("run");
+    let writer = RunWriter::create(&dir, header(), "").unwrap();
+    let mut writer = writer.keeping_requests(true).unwrap();
+    for (index, n) in [(0, 10), (1, 5)] {
+        let (interval, requests) = calls(index, n);
+        writer.interval(&interval, &requests).unwrap();
+    }
+    // The process is gone, and `run.json` as it was.
+    drop(writer);
+    let run = Run::load(&dir).unwrap();
+    assert_eq!((run.summary.total.ok, request_lines(&run)), (15, 15));
+    // It was killed before the second line of intervals was written.
+    let path = dir.join(file::INTERVALS);
+    let text = fs::read_to_string(&path).unwrap();
+    let (first, _) = text.split_once('\n').unwrap();
+    fs::write(&path, format!("{first}\n")).unwrap();
+    let run = Run::load(&dir).unwrap();
+    assert_eq!((run.summary.total.ok, request_lines(&run)), (10, 10));
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "a test waits in real time")]
+fn request_lines_are_written_before_the_interval_that_counts_them() {
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("run");
+    let writer = RunWriter::create(&dir, header(), "").unwrap();
+    let mut writer = writer.keeping_requests(true).unwrap();
+    // What takes the intervals is full: the writer stands still where a process may be killed.
+    let (mut to, mut from) = UnixStream::pair().unwrap();
+    to.set_nonblocking(true).unwrap();
+    while to.write(&[0; 4096]).is_ok() {}
+    to.set_nonblocking(false).unwrap();
+    writer.intervals.as_mut().unwrap().file = File::from(OwnedFd::from(to));
+    let writing = std::thread::spawn(move || {
+        let (interval, requests) = calls(0, 10);
+        writer.interval(&interval, &requests).unwrap();
+    });
+    let path = dir.join(file::REQUESTS);
+    let lines = || {
+        let mut text = Vec::new();
+        // It has no end yet.
+        let _cut = zstd::Decoder::new(File::open(&path).unwrap())
+            .and_then(|mut decoder| io::Read::read_to_end(&mut decoder, &mut text));
+        text.iter().filter(|byte| **byte == b'\n').count()
+    };
+    let began = std::time::Instant::now();
+    while lines() < 10 {
+        assert!(began.elapsed() < std::time::Duration::from_secs(120));
+        std::thread::yield_now();
+    }
+    let _all = io::copy(&mut from, &mut io::sink()).unwrap();
+    writing.join().unwrap();
+}

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use plimsoll_model::input;
 use plimsoll_model::ladder::LadderRecord;
 use plimsoll_model::lanes::LanesRecord;
 use plimsoll_model::run::header::plan_hash;
@@ -129,7 +130,7 @@ fn record_of(dir: &Path) -> Option<PathBuf> {
     [search::FILE, ladder::FILE, lanes::FILE, file::RUN]
         .into_iter()
         .map(|name| dir.join(name))
-        .find(|file| file.is_file())
+        .find(|file| input::is_entry(file))
 }
 
 /// Every directory below `dir`, or itself, that holds a measurement. What is inside of one belongs to it.

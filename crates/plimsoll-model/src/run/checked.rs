@@ -1,0 +1,229 @@
+//! Whether the numbers of intervals can be added up. A run directory, or what a shard sent, may be anybody's: numbers
+//! that wrap would be wrong figures in silence.
+
+use std::time::Duration;
+
+use super::encoded_times::MAX_COUNT;
+use super::interval::{IntervalRecord, Resources};
+use crate::record::{AddressCounts, MessageCounts, StageRecord, TIMES};
+
+/// The most that a number may be of what stands at an interval's end, which is added up over shards.
+const MAX_LEVEL: u64 = 1 << 48;
+
+/// The most that all counts of a run may add up to.
+const MAX_TOTAL: u64 = 1 << 60;
+
+/// The sum of all counts of the intervals so far. As long as it is within bounds, so is every sum of some of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CountSum(u64);
+
+impl CountSum {
+    /// Adds the counts of one more interval.
+    ///
+    /// # Errors
+    /// When a number is larger than any that is measured, or all together are: which.
+    pub fn add(&mut self, interval: &IntervalRecord) -> Result<(), String> {
+        let mut sum = self.0;
+        levels(interval)?;
+        each_count(interval, |name, number| {
+            within(name, number, MAX_COUNT)?;
+            sum += number;
+            match sum > MAX_TOTAL {
+                true => Err(format!("with `{name}`, counts add up to more than 2^60")),
+                false => Ok(()),
+            }
+        })?;
+        self.0 = sum;
+        Ok(())
+    }
+}
+
+fn within(name: &str, number: u64, most: u64) -> Result<(), String> {
+    match number > most {
+        true => Err(format!(
+            "`{name}` is {number}, more than 2^{}",
+            most.ilog2()
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Checks numbers that are not added up from interval to interval. Those of turns are read by nobody but the ladder
+/// that wrote them.
+fn levels(interval: &IntervalRecord) -> Result<(), String> {
+    let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    within("index", interval.index, MAX_COUNT)?;
+    within("start_us", us(interval.start_offset), MAX_COUNT)?;
+    within("length_us", us(interval.length), MAX_COUNT)?;
+    let level = |name, number| within(name, number, MAX_LEVEL);
+    level("in_flight", interval.in_flight)?;
+    level("backlog", interval.backlog)?;
+    level("connections_open", interval.connections_open)?;
+    for used in interval.client.iter().chain(&interval.server) {
+        let Resources {
+            cpu_user_us: _,
+            cpu_system_us: _,
+            rss_bytes,
+            rss_bytes_before,
+            descriptors,
+            threads,
+        } = *used;
+        level("rss_bytes", rss_bytes)?;
+        level("rss_bytes_before", rss_bytes_before.unwrap_or(0))?;
+        level("descriptors", descriptors)?;
+        level("threads", threads)?;
+    }
+    for reading in &interval.memory {
+        level("connections", reading.connections)?;
+        for process in reading.client.iter().chain(&reading.server) {
+            level("rss_bytes", process.rss_bytes)?;
+            level("pss_bytes", process.pss_bytes)?;
+            level("private_bytes", process.private_bytes)?;
+        }
+        if let Some(kernel) = &reading.kernel {
+            level("tcp_sockets", kernel.tcp_sockets)?;
+            level("tcp_buffer_bytes", kernel.tcp_buffer_bytes)?;
+            level("slab_bytes", kernel.slab_bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// Calls `check` with every number that is added up, and its name.
+fn each_count(
+    interval: &IntervalRecord,
+    mut check: impl FnMut(&str, u64) -> Result<(), String>,
+) -> Result<(), String> {
+    for used in interval.client.iter().chain(&interval.server) {
+        check("cpu_user_us", used.cpu_user_us)?;
+        check("cpu_system_us", used.cpu_system_us.unwrap_or(0))?;
+    }
+    if let Some(machine) = &interval.machine {
+        check("stolen_us", machine.stolen_us)?;
+        check("waited_us", machine.waited_us)?;
+        check("cpu_us", machine.busiest.as_ref().map_or(0, |p| p.cpu_us))?;
+    }
+    for (_, record) in &interval.stages {
+        counts(record, &mut check)?;
+    }
+    Ok(())
+}
+
+/// The same of a stage.
+fn counts(
+    record: &StageRecord,
+    check: &mut impl FnMut(&str, u64) -> Result<(), String>,
+) -> Result<(), String> {
+    let StageRecord {
+        due,
+        not_started,
+        expired_unsent,
+        waited_for_stream,
+        waited_for_connection,
+        late,
+        outcomes,
+        connections_full,
+        connections_resumed,
+        connections_first,
+        connections_retried,
+        certificates_replaced,
+        connections_lost,
+        connections_unused,
+        connect_failures,
+        addresses,
+        slowest: _,
+        bytes_sent,
+        bytes_received,
+        messages,
+        // Their histograms are counted below, by name.
+        response: _,
+        service: _,
+        first_byte: _,
+        failed: _,
+        lag: _,
+        pacing: _,
+        delayed: _,
+        cut_off: _,
+        measures,
+        one_times,
+    } = record;
+    for (name, number) in [
+        ("due", due),
+        ("not_started", not_started),
+        ("expired_unsent", expired_unsent),
+        ("waited_for_stream", waited_for_stream),
+        ("waited_for_connection", waited_for_connection),
+        ("late", late),
+        ("connections_full", connections_full),
+        ("connections_resumed", connections_resumed),
+        ("connections_first", connections_first),
+        ("connections_retried", connections_retried),
+        ("certificates_replaced", certificates_replaced),
+        ("connections_lost", connections_lost),
+        ("connections_unused", connections_unused),
+        ("bytes_sent", bytes_sent),
+        ("bytes_received", bytes_received),
+    ] {
+        check(name, *number)?;
+    }
+    for (outcome, number) in outcomes.iter().chain(connect_failures.iter()) {
+        check(outcome.code(), number)?;
+    }
+    for counts in addresses.values() {
+        let AddressCounts {
+            calls,
+            errors,
+            connections,
+            connect_failures,
+        } = *counts;
+        check("calls", calls)?;
+        check("errors", errors)?;
+        check("connections", connections)?;
+        check("connect_failures", connect_failures)?;
+    }
+    let MessageCounts { sent, received } = messages.unwrap_or_default();
+    check("messages_sent", sent)?;
+    check("messages_received", received)?;
+    for (key, of, _) in TIMES {
+        check(key, of(record).len())?;
+    }
+    check("one_times", one_times.len())?;
+    measures.each_number(check)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Outcome;
+
+    fn interval(alter: impl FnOnce(&mut IntervalRecord, &mut StageRecord)) -> IntervalRecord {
+        let (mut interval, mut record) = (IntervalRecord::default(), StageRecord::default());
+        alter(&mut interval, &mut record);
+        interval.stages.push((0, record));
+        interval
+    }
+
+    #[test]
+    fn numbers_beyond_any_measured_are_named() {
+        let mut sum = CountSum::default();
+        for (altered, name) in [
+            (interval(|i, _| i.in_flight = u64::MAX), "in_flight"),
+            (interval(|_, r| r.due = u64::MAX), "due"),
+            (interval(|_, r| r.outcomes.add(Outcome::Ok, 1 << 54)), "OK"),
+            (interval(|i, _| i.index = u64::MAX), "index"),
+        ] {
+            let problem = sum.add(&altered).unwrap_err();
+            assert!(problem.starts_with(&format!("`{name}` is ")), "{problem}");
+        }
+        assert_eq!(sum.add(&interval(|_, r| r.due = MAX_COUNT)), Ok(()));
+    }
+
+    #[test]
+    fn sums_that_would_overflow_are_refused() {
+        let mut sum = CountSum::default();
+        let large = interval(|_, r| r.bytes_sent = MAX_COUNT);
+        let added = (0..1_000).take_while(|_| sum.add(&large).is_ok()).count();
+        assert_eq!(added as u64, MAX_TOTAL / MAX_COUNT);
+        assert!(sum.add(&large).unwrap_err().contains("bytes_sent"));
+    }
+}

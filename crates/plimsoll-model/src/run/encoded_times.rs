@@ -1,0 +1,305 @@
+//! Times as text: an HdrHistogram in its format V2, compressed, in base64. Who wrote it is not known, so what a
+//! line of them may take is bounded, and nothing is believed that it says of itself.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use flate2::{Decompress, FlushDecompress, Status};
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Serializer as _, V2DeflateSerializer};
+
+use crate::record::Times;
+
+/// The most that a number of a line may be. Every reader of JSON has it exact.
+pub(super) const MAX_COUNT: u64 = 1 << 53;
+
+/// Bytes of all histograms of a line, decompressed. One of ours rarely has more than 20,000.
+const MAX_BYTES: usize = 8 << 20;
+
+/// First bytes of a histogram, compressed and not.
+const COMPRESSED: u32 = 0x1c84_9314;
+const PLAIN: u32 = 0x1c84_9313;
+
+/// Bytes before the counts.
+const HEAD: usize = 40;
+
+/// Text for `histogram`.
+pub(super) fn encode(histogram: &Histogram<u64>, serializer: &mut V2DeflateSerializer) -> String {
+    let mut bytes = Vec::new();
+    serializer
+        .serialize(histogram, &mut bytes)
+        .expect("serializing to memory fails only for counts over 2^63");
+    BASE64.encode(bytes)
+}
+
+/// Reads the histograms of one line.
+pub(super) struct TimesReader {
+    inflate: Decompress,
+    /// The histogram, decompressed.
+    plain: Vec<u8>,
+    /// Bytes that the line's histograms may have yet.
+    left: usize,
+}
+
+impl TimesReader {
+    pub(super) fn new() -> TimesReader {
+        TimesReader {
+            inflate: Decompress::new(true),
+            plain: Vec::new(),
+            left: MAX_BYTES,
+        }
+    }
+
+    /// The times that `text` stands for, whatever bounds their histogram has.
+    pub(super) fn decode(&mut self, text: &str) -> Result<Times, String> {
+        let bytes = BASE64
+            .decode(text)
+            .map_err(|e| format!("not base64: {e}"))?;
+        let wrong = |problem: &str| format!("not an HdrHistogram V2: {problem}");
+        let (cookie, rest) = bytes.split_first_chunk().ok_or_else(|| wrong("cut off"))?;
+        match u32::from_be_bytes(*cookie) {
+            PLAIN => {
+                self.plain.clear();
+                self.plain.extend_from_slice(&bytes);
+            }
+            COMPRESSED => {
+                let (_length, compressed) = rest
+                    .split_first_chunk::<4>()
+                    .ok_or_else(|| wrong("cut off"))?;
+                self.inflate(compressed).map_err(|e| wrong(&e))?;
+            }
+            _ => return Err(wrong("it begins with another number")),
+        }
+        if self.plain.len() > self.left {
+            return Err(too_large());
+        }
+        self.left -= self.plain.len();
+        counts(&self.plain).map_err(|e| wrong(&e))
+    }
+
+    /// Makes `plain` what `compressed` stands for.
+    fn inflate(&mut self, compressed: &[u8]) -> Result<(), String> {
+        self.inflate.reset(true);
+        self.plain.clear();
+        self.plain.reserve(16 << 10);
+        loop {
+            if self.plain.len() == self.plain.capacity() {
+                if self.plain.len() > self.left {
+                    return Err(too_large());
+                }
+                self.plain.reserve(self.plain.len() * 3);
+            }
+            let before = (self.inflate.total_in(), self.inflate.total_out());
+            let read = usize::try_from(before.0).unwrap_or(usize::MAX);
+            let rest = compressed.get(read..).unwrap_or_default();
+            let status = self
+                .inflate
+                .decompress_vec(rest, &mut self.plain, FlushDecompress::None);
+            if status.map_err(|e| e.to_string())? == Status::StreamEnd {
+                return Ok(());
+            }
+            if (self.inflate.total_in(), self.inflate.total_out()) == before {
+                return Err("cut off".to_owned());
+            }
+        }
+    }
+}
+
+fn too_large() -> String {
+    format!(
+        "the line's histograms have more than {} MiB",
+        MAX_BYTES >> 20
+    )
+}
+
+/// How a histogram numbers its buckets.
+struct Layout {
+    /// Bits that the lowest value does not need.
+    unit_bits: u32,
+    /// Half of the buckets that have one width.
+    half: u64,
+}
+
+impl Layout {
+    fn of(digits: u32, lowest: u64) -> Option<Layout> {
+        let exact = 10_u64.checked_pow(digits).filter(|_| digits <= 5)? * 2;
+        Some(Layout {
+            unit_bits: lowest.checked_ilog2()?,
+            half: exact.next_power_of_two() / 2,
+        })
+    }
+
+    /// The highest value that is counted at `index`.
+    fn value(&self, index: u64) -> Option<u64> {
+        let row = index / self.half;
+        let column = index % self.half;
+        let (column, shift) = match row {
+            0 => (column, 0),
+            _ => (column + self.half, u32::try_from(row - 1).ok()?),
+        };
+        let shift = shift.checked_add(self.unit_bits)?;
+        let next = (column + 1)
+            .checked_shl(shift)
+            .filter(|next| next >> shift == column + 1);
+        // The last bucket of all ends where numbers do.
+        next.map(|next| next - 1)
+    }
+}
+
+/// The counts of a histogram that is not compressed.
+fn counts(bytes: &[u8]) -> Result<Times, String> {
+    let head: &[u8; HEAD] = bytes.first_chunk().ok_or("cut off")?;
+    let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|i| head[at + i]));
+    let long = |at: usize| u64::from(word(at)) << 32 | u64::from(word(at + 4));
+    let (length, offset, digits, lowest) = (word(4), word(8), word(12), long(16));
+    if word(0) != PLAIN {
+        return Err("it begins with another number".to_owned());
+    }
+    if offset != 0 || f64::from_bits(long(32)) != 1.0 {
+        return Err("it is shifted or scaled".to_owned());
+    }
+    let layout = Layout::of(digits, lowest)
+        .ok_or_else(|| format!("{digits} digits from {lowest} on are no bounds"))?;
+    let mut rest = usize::try_from(length)
+        .ok()
+        .and_then(|length| bytes[HEAD..].get(..length))
+        .ok_or("cut off")?;
+    let mut index = 0_u64;
+    let mut total = 0_u64;
+    let mut found = Vec::new();
+    while !rest.is_empty() {
+        let number = number(&mut rest).ok_or("cut off")?;
+        // Negative numbers stand for so many buckets without a count.
+        let passed = match u64::try_from(number) {
+            Err(_) => number.unsigned_abs(),
+            Ok(0) => 1,
+            Ok(count) => {
+                total = total
+                    .checked_add(count)
+                    .filter(|total| *total <= MAX_COUNT)
+                    .ok_or("it counts more than 2^53 times")?;
+                let value = layout.value(index).ok_or("it has too many buckets")?;
+                found.push((value, count));
+                1
+            }
+        };
+        index = index.checked_add(passed).ok_or("it has too many buckets")?;
+    }
+    Ok(found.into_iter().collect())
+}
+
+/// The next number: seven bits a byte, the lowest first, at most nine bytes, of which the ninth has eight; its
+/// lowest bit is the sign.
+fn number(bytes: &mut &[u8]) -> Option<i64> {
+    let mut zigzag = 0_u64;
+    for i in 0..9 {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        if i == 8 {
+            zigzag |= u64::from(*byte) << 56;
+            break;
+        }
+        zigzag |= u64::from(byte & 0x7f) << (7 * i);
+        if byte & 0x80 == 0 {
+            break;
+        }
+    }
+    Some((zigzag >> 1) as i64 ^ -((zigzag & 1) as i64))
+}
+
+#[cfg(test)]
+mod tests {
+    use hdrhistogram::serialization::V2Serializer;
+
+    use super::*;
+
+    fn decode(text: &str) -> Result<Times, String> {
+        TimesReader::new().decode(text)
+    }
+
+    /// A histogram with these bounds, and times from its lowest value to its highest.
+    fn histogram(lowest: u64, highest: u64, digits: u8) -> Histogram<u64> {
+        let mut histogram = Histogram::new_with_bounds(lowest, highest, digits).unwrap();
+        let mut value = 0;
+        while value <= highest {
+            histogram.record_n(value, 1 + value % 300).unwrap();
+            value += value / 7 + lowest;
+        }
+        histogram
+    }
+
+    #[test]
+    fn histograms_of_any_bounds_are_read() {
+        const HOUR: u64 = 3_600_000_000_000;
+        for (lowest, highest, digits) in [
+            (1, HOUR, 3),
+            (1, HOUR, 2),
+            (1, 100, 0),
+            (1, 60_000_000, 5),
+            (1_000, HOUR, 3),
+            (3, 1 << 40, 4),
+        ] {
+            let histogram = histogram(lowest, highest, digits);
+            let mut expected = Times::default();
+            for bucket in histogram.iter_recorded() {
+                expected.record_n(bucket.value_iterated_to(), bucket.count_at_value());
+            }
+            let compressed = encode(&histogram, &mut V2DeflateSerializer::new());
+            assert_eq!(decode(&compressed), Ok(expected.clone()), "{digits}");
+            let mut plain = Vec::new();
+            V2Serializer::new()
+                .serialize(&histogram, &mut plain)
+                .unwrap();
+            assert_eq!(decode(&BASE64.encode(plain)), Ok(expected), "{digits}");
+        }
+    }
+
+    #[test]
+    fn cut_and_altered_histograms_are_errors_or_times() {
+        let mut bytes = Vec::new();
+        V2Serializer::new()
+            .serialize(&histogram(1, 1 << 30, 3), &mut bytes)
+            .unwrap();
+        for end in 0..bytes.len() {
+            assert!(
+                decode(&BASE64.encode(&bytes[..end])).is_err(),
+                "cut at {end}"
+            );
+        }
+        for at in 0..bytes.len() {
+            for bits in [0x01, 0x80, 0xff] {
+                let mut altered = bytes.clone();
+                altered[at] ^= bits;
+                let _either = decode(&BASE64.encode(altered));
+            }
+        }
+    }
+
+    #[test]
+    fn counts_that_overflow_are_refused() {
+        let mut histogram = histogram(1, 1 << 30, 3);
+        histogram.record_n(5, 1 << 62).unwrap();
+        let text = encode(&histogram, &mut V2DeflateSerializer::new());
+        assert!(decode(&text).unwrap_err().contains("2^53"));
+    }
+
+    #[test]
+    fn a_line_that_unpacks_to_much_is_refused() {
+        use flate2::{Compression, write::ZlibEncoder};
+        use std::io::Write as _;
+        let mut packed = ZlibEncoder::new(Vec::new(), Compression::best());
+        packed.write_all(&vec![0; MAX_BYTES + 1]).unwrap();
+        let mut bytes = COMPRESSED.to_be_bytes().to_vec();
+        bytes.extend([0; 4]);
+        bytes.extend(packed.finish().unwrap());
+        assert!(bytes.len() < 20_000);
+        assert!(decode(&BASE64.encode(bytes)).unwrap_err().contains("MiB"));
+        // Many small ones are no way around it.
+        let one = encode(
+            &histogram(1, 60_000_000, 5),
+            &mut V2DeflateSerializer::new(),
+        );
+        let mut reader = TimesReader::new();
+        let refused = (0..100_000).find_map(|_| reader.decode(&one).err());
+        assert!(refused.unwrap().contains("MiB"));
+    }
+}
