@@ -147,7 +147,7 @@ fn fetch<P: Protocol>(
         reuse: Reuse::Always,
         calls: Some(CALLS),
         deadline: Some(DEADLINE),
-        drain: 2 * DEADLINE,
+        drain: Some(2 * DEADLINE),
         ..load(seed)
     };
     load.stages[0].duration = Some(Duration::from_secs(3_600));
@@ -341,7 +341,7 @@ fn what_tls_says_in_mid_body_is_heard_at_once_and_by_its_name() {
                     reuse: Reuse::Always,
                     calls: Some(3),
                     deadline: Some(DEADLINE),
-                    drain: 2 * DEADLINE,
+                    drain: Some(2 * DEADLINE),
                     ..load(seed)
                 };
                 load.stages[0].duration = Some(Duration::from_secs(3_600));
