@@ -183,7 +183,7 @@ impl TlsClient {
         if plan.lacks_name(target) {
             return Err(TlsSetupError::NoServerName);
         }
-        let name = plan.server_name.as_deref().unwrap_or(&target.host);
+        let name = plan.server_name.as_deref().unwrap_or(target.name());
         let bare = name.trim_start_matches('[').trim_end_matches(']');
         let server_name =
             ServerName::try_from(bare.to_owned()).map_err(|_| TlsSetupError::ServerName {

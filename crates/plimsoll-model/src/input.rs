@@ -134,11 +134,12 @@ fn what(kind: FileType) -> &'static str {
 /// The text of a regular file.
 ///
 /// # Errors
-/// As [`open_file`], and when it can't be read, or is not UTF-8.
+/// As [`open_file`], and when it can't be read, or is not UTF-8. A byte-order mark is left out, here and wherever a text
+/// is read.
 pub fn file_to_string(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    open_file(path)?.read_to_string(&mut text)?;
-    Ok(text)
+    let mut content = Vec::new();
+    open_file(path)?.read_to_end(&mut content)?;
+    text_of(content)
 }
 
 /// The text of a file of a folder that somebody else may have filled, at most `max_bytes` of it.
@@ -233,9 +234,26 @@ pub fn stdin_to_string() -> io::Result<String> {
     text_of(stdin()?)
 }
 
+/// UTF-8's byte-order mark, which some editors and shells write at the beginning of a text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// `content` without a byte-order mark at its beginning.
+pub fn without_byte_order_mark(mut content: Vec<u8>) -> Vec<u8> {
+    if content.starts_with(BYTE_ORDER_MARK) {
+        content.drain(..BYTE_ORDER_MARK.len());
+    }
+    content
+}
+
+/// A text without its byte-order mark.
 fn text_of(content: Vec<u8>) -> io::Result<String> {
-    String::from_utf8(content)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+    let problem = if content.starts_with(b"\xff\xfe") || content.starts_with(b"\xfe\xff") {
+        "it is UTF-16 (its first bytes are that byte-order mark): save it as UTF-8"
+    } else {
+        "it is not UTF-8"
+    };
+    String::from_utf8(without_byte_order_mark(content))
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, problem))
 }
 
 fn read_stream<R: Read>(
@@ -311,6 +329,14 @@ mod tests {
         let file = dir.path().join("file");
         fs::write(&file, "text").unwrap();
         assert_eq!(file_to_string(&file).unwrap(), "text");
+        fs::write(&file, b"\xef\xbb\xbftext\xef\xbb\xbf").unwrap();
+        assert_eq!(file_to_string(&file).unwrap(), "text\u{feff}");
+        assert_eq!(read_to_string(&file).unwrap(), "text\u{feff}");
+        assert_eq!(read(&file).unwrap().len(), 10);
+        fs::write(&file, b"\xff\xfet\0").unwrap();
+        let error = read_to_string(&file).unwrap_err().to_string();
+        assert!(error.contains("UTF-16"), "{error}");
+        fs::write(&file, "text").unwrap();
         for (path, problem) in [
             (fifo(dir.path()), "a FIFO, not a file"),
             (socket, "a socket, not a file"),

@@ -89,10 +89,11 @@ impl Target {
 
     /// As `:authority` (RFC 9113 §8.3.1) and `Host` (RFC 9112 §3.2) have it.
     pub fn authority(&self) -> String {
-        match (&self.socket, self.host.contains(':')) {
-            (Some(_), _) => self.host.clone(),
-            (None, true) => format!("[{}]:{}", self.host, self.port),
-            (None, false) => format!("{}:{}", self.host, self.port),
+        let name = self.name();
+        match (&self.socket, name.contains(':')) {
+            (Some(_), _) => name.to_owned(),
+            (None, true) => format!("[{name}]:{}", self.port),
+            (None, false) => format!("{name}:{}", self.port),
         }
     }
 }

@@ -381,7 +381,7 @@ fn wrong_fetches_say_what_is_right() {
         ),
         (
             "target = \"https://a/x y\"\n[call.fetch]\n",
-            "`call.fetch.path`: `/x y` is not a path: begin with `/`, and write blanks and `#` as %20 and %23",
+            "`call.fetch.path`: `/x y` is not a path: write `/x%20y`, percent-encoded",
         ),
         (
             "target = \"https://a:1\"\n",

@@ -1,16 +1,18 @@
 //! A run while it goes on, for programs that watch it: OpenMetrics text for those that ask, OTLP for those that are
 //! told. Counters and histograms are of all calls since the run began, the warm-up's too.
 
+pub mod otlp;
+
 use std::fmt;
 
 use hdrhistogram::Histogram;
+use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::record::{StageRecord, Times};
 use plimsoll_model::run::{IntervalRecord, Resources};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
-use serde_json::{Value, json};
 
 /// What a run has done so far.
 #[derive(Clone, Debug, Default)]
@@ -97,6 +99,21 @@ const TIMES: [Time; 3] = [
         &o.calls.lag
     }),
 ];
+
+/// What the protocols of the runs count besides calls: tokens and the like.
+fn counts<'a>(runs: impl Iterator<Item = &'a Ongoing> + Clone) -> impl Iterator<Item = Count> {
+    Count::all().filter(move |count| runs.clone().any(|o| o.calls.measures.of(*count) > 0))
+}
+
+/// What takes time in the runs besides calls: first tokens, connections and the like.
+fn durations<'a>(
+    runs: impl Iterator<Item = &'a Ongoing> + Clone,
+) -> impl Iterator<Item = TimeMeasure> {
+    TimeMeasure::all().filter(move |measure| {
+        runs.clone()
+            .any(|o| !o.calls.measures.times(*measure).is_empty())
+    })
+}
 
 /// CPU by end, in seconds.
 fn cpu(o: &Ongoing) -> [(&'static str, f64); 2] {
@@ -193,6 +210,12 @@ pub fn openmetrics<'a>(runs: impl Iterator<Item = &'a Ongoing> + Clone) -> Strin
     for (name, help, of) in COUNTERS {
         registry.register(name, help, Family::Counters(values(of)));
     }
+    for count in counts(runs.clone()) {
+        let values = runs.clone();
+        let values = values.map(|o| (of_run(o), o.calls.measures.of(count) as f64));
+        let family = Family::Counters(values.collect());
+        registry.register(count.key(), count.explanation(), family);
+    }
     for (name, help, of) in GAUGES {
         registry.register(name, help, Family::Gauges(values(of)));
     }
@@ -225,108 +248,14 @@ pub fn openmetrics<'a>(runs: impl Iterator<Item = &'a Ongoing> + Clone) -> Strin
         let times = runs.clone().map(|o| (of_run(o), of(o).clone())).collect();
         registry.register_with_unit(name, help, Unit::Seconds, Family::Histograms(times));
     }
+    for measure in durations(runs.clone()) {
+        let times = runs.clone();
+        let times = times.map(|o| (of_run(o), o.calls.measures.times(measure).clone()));
+        let family = Family::Histograms(times.collect());
+        registry.register_with_unit(measure.key(), measure.explanation(), Unit::Seconds, family);
+    }
     let mut out = String::new();
     // Writing to a String does not fail.
     let _ = encode(&mut out, &registry);
     out
-}
-
-/// The most buckets of an exponential histogram, as OpenTelemetry's own libraries have it.
-const MAX_BUCKETS: i64 = 160;
-
-/// The runs as an OTLP request for metrics, in JSON (`ExportMetricsServiceRequest`, OTLP 1): cumulative sums, gauges,
-/// and exponential histograms in seconds. Nanoseconds since 1970 are texts there, as protobuf's JSON has them.
-pub fn otlp<'a>(
-    runs: impl Iterator<Item = &'a Ongoing> + Clone,
-    now_unix_ns: u64,
-    tool_version: &str,
-) -> Value {
-    let point = |o: &Ongoing, more: Option<(&str, &str)>, value: Value| {
-        let mut point = value;
-        let all = [
-            ("plimsoll.run", o.name.as_str()),
-            ("plimsoll.target", o.target.as_str()),
-        ];
-        let attributes = all.into_iter().chain(more);
-        let attributes: Vec<Value> = attributes
-            .map(|(key, text)| json!({ "key": key, "value": { "stringValue": text } }))
-            .collect();
-        point["attributes"] = attributes.into();
-        point["startTimeUnixNano"] = o.began_unix_ns.to_string().into();
-        point["timeUnixNano"] = now_unix_ns.to_string().into();
-        point
-    };
-    let whole = |n: u64| json!({ "asInt": n.to_string() });
-    let sum = |name: &str, unit: &str, points: Vec<Value>| {
-        json!({
-            "name": format!("plimsoll.{name}"), "unit": unit,
-            "sum": { "aggregationTemporality": 2, "isMonotonic": true, "dataPoints": points },
-        })
-    };
-    let mut metrics = Vec::new();
-    let points = |of: fn(&Ongoing) -> u64| -> Vec<Value> {
-        let points = runs.clone().map(|o| point(o, None, whole(of(o))));
-        points.collect()
-    };
-    for (name, _, of) in COUNTERS {
-        let unit = if name.ends_with("bytes") { "By" } else { "1" };
-        metrics.push(sum(name, unit, points(of)));
-    }
-    for (name, _, of) in GAUGES {
-        metrics.push(json!({
-            "name": format!("plimsoll.{name}"), "unit": "1", "gauge": { "dataPoints": points(of) },
-        }));
-    }
-    let calls = runs.clone().flat_map(|o| {
-        let of = move |(outcome, n): (plimsoll_model::Outcome, u64)| {
-            point(o, Some(("plimsoll.outcome", outcome.code())), whole(n))
-        };
-        o.calls.outcomes.iter().map(of)
-    });
-    metrics.push(sum("calls", "1", calls.collect()));
-    let used = runs.clone().flat_map(|o| {
-        cpu(o).map(|(end, s)| point(o, Some(("plimsoll.end", end)), json!({ "asDouble": s })))
-    });
-    metrics.push(sum("cpu", "s", used.collect()));
-    for (name, _, of) in TIMES {
-        let points: Vec<Value> = runs
-            .clone()
-            .filter_map(|o| Some(point(o, None, exponential(of(o).histogram()?))))
-            .collect();
-        metrics.push(json!({
-            "name": format!("plimsoll.{name}"), "unit": "s",
-            "exponentialHistogram": { "aggregationTemporality": 2, "dataPoints": points },
-        }));
-    }
-    let service = json!({ "key": "service.name", "value": { "stringValue": "plimsoll" } });
-    json!({ "resourceMetrics": [{
-        "resource": { "attributes": [service] },
-        "scopeMetrics": [{ "scope": { "name": "plimsoll", "version": tool_version }, "metrics": metrics }],
-    }] })
-}
-
-/// A data point of an exponential histogram, in seconds: as fine as its buckets allow.
-fn exponential(h: &Histogram<u64>) -> Value {
-    let index = |ns: u64, scale: i32| {
-        // Bucket i holds what is above base^i, up to base^(i+1), where base is 2^(2^-scale).
-        ((ns.max(1) as f64 / 1e9).log2() * f64::from(scale).exp2()).ceil() as i64 - 1
-    };
-    let span = |scale| index(h.max(), scale) - index(h.min(), scale) + 1;
-    let scale = (-10..=20)
-        .rev()
-        .find(|s| span(*s) <= MAX_BUCKETS)
-        .unwrap_or(-10);
-    let offset = index(h.min(), scale);
-    let mut counts = vec![0_u64; usize::try_from(span(scale)).unwrap_or(1)];
-    let last = counts.len() as i64 - 1;
-    for (ns, n) in recorded(Some(h)) {
-        let at = (index(ns, scale) - offset).clamp(0, last);
-        counts[usize::try_from(at).unwrap_or(0)] += n;
-    }
-    let counts: Vec<String> = counts.iter().map(u64::to_string).collect();
-    json!({
-        "count": h.len().to_string(), "sum": sum_s(h), "scale": scale, "zeroCount": "0",
-        "positive": { "offset": offset, "bucketCounts": counts },
-        "min": h.min() as f64 / 1e9, "max": h.max() as f64 / 1e9,
-    })
 }

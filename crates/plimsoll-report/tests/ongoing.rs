@@ -1,9 +1,12 @@
 //! A run that goes on, as scrapes and collectors have it.
 
 use plimsoll_model::Outcome;
+use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::record::StageRecord;
 use plimsoll_model::run::IntervalRecord;
-use plimsoll_report::ongoing::{Ongoing, openmetrics, otlp};
+use plimsoll_report::ongoing::otlp::{MetricsRequest, partial_refusal};
+use plimsoll_report::ongoing::{Ongoing, openmetrics};
+use serde_json::Value;
 
 /// Two intervals of calls of 1 to 1,000 ms.
 fn run() -> Ongoing {
@@ -16,6 +19,8 @@ fn run() -> Ongoing {
     }
     record.outcomes.add(Outcome::Ok, 990);
     record.outcomes.add(Outcome::Reset, 10);
+    record.measures.add(Count::TokensAnswer, 700);
+    record.measures.record(TimeMeasure::FirstToken, 90_000_000);
     let mut run = Ongoing::new("a \"run\"", "grpc://h:1", 1_700_000_000_000_000_000);
     for _ in 0..2 {
         run.add(&IntervalRecord {
@@ -37,6 +42,8 @@ fn a_scrape_has_counters_and_buckets() {
         "outcome=\"RESET\"} 20",
         "plimsoll_live_response_seconds_bucket{le=\"0.1\",run=\"a \\\"run\\\"\"} 200",
         "plimsoll_live_response_seconds_bucket{le=\"+Inf\",run=\"a \\\"run\\\"\"} 2000",
+        "plimsoll_live_tokens_answer_total{run=\"a \\\"run\\\"\"} 1400",
+        "plimsoll_live_first_token_seconds_count{run=\"a \\\"run\\\"\"} 2",
         "# EOF",
     ] {
         assert!(text.contains(line), "{line} in\n{text}");
@@ -47,7 +54,8 @@ fn a_scrape_has_counters_and_buckets() {
 #[test]
 fn exponential_buckets_are_where_opentelemetry_has_them() {
     let run = run();
-    let request = otlp(std::iter::once(&run), 1_700_000_001_000_000_000, "0");
+    let request = MetricsRequest::of(std::iter::once(&run), 1_700_000_001_000_000_000, "0");
+    let request: Value = serde_json::from_slice(&request.to_json()).expect("JSON");
     let metrics = request["resourceMetrics"][0]["scopeMetrics"][0]["metrics"].as_array();
     let metrics = metrics.expect("metrics");
     let response = metrics.iter().find(|m| m["name"] == "plimsoll.response");
@@ -74,4 +82,29 @@ fn exponential_buckets_are_where_opentelemetry_has_them() {
     }
     assert_eq!(all, 2_000);
     assert_eq!(point["count"], "2000");
+}
+
+#[test]
+fn figures_of_tokens_are_posted() {
+    let run = run();
+    let request = MetricsRequest::of(std::iter::once(&run), 1_700_000_001_000_000_000, "0");
+    let request: Value = serde_json::from_slice(&request.to_json()).expect("JSON");
+    let metrics = request["resourceMetrics"][0]["scopeMetrics"][0]["metrics"].as_array();
+    let named = |name: &str| {
+        let mut metrics = metrics.expect("metrics").iter();
+        metrics.find(|m| m["name"] == name).expect("a metric")
+    };
+    let tokens = &named("plimsoll.tokens_answer")["sum"]["dataPoints"][0];
+    assert_eq!(tokens["asInt"], "1400");
+    let first = &named("plimsoll.first_token")["exponentialHistogram"]["dataPoints"][0];
+    assert_eq!(first["count"], "2");
+}
+
+#[test]
+fn partial_refusals_are_read_from_answers() {
+    assert_eq!(partial_refusal(b""), None);
+    assert_eq!(partial_refusal(b"\xff"), None);
+    let answer = b"\x0a\x09\x08\x03\x12\x05stale";
+    let said = partial_refusal(answer).expect("a refusal");
+    assert_eq!(said, "3 data points rejected: stale");
 }

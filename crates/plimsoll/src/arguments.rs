@@ -83,7 +83,7 @@ fn check_places(matches: &ArgMatches) -> Result<(), clap::Error> {
         chosen.try_contains_id(id.as_str()).unwrap_or(false)
             && chosen.value_source(id.as_str()) == Some(ValueSource::CommandLine)
             // They mean the same everywhere.
-            && !["progress", "quiet", "verbose", "trace", "log_format", "telemetry"].contains(&id.as_str())
+            && !["progress", "quiet", "verbose", "trace", "log_format", "telemetry", "telemetry_header"].contains(&id.as_str())
     };
     match chosen.ids().find(|id| is_typed(id)) {
         None => Ok(()),

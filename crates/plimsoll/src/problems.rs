@@ -169,7 +169,13 @@ fn as_flags(text: &str) -> String {
         let goes_on = key.contains('.') || key == "objective";
         while let Some(at) = text.find(&format!("`{key}.")).filter(|_| goes_on) {
             let end = text[at + 1..].find('`').map_or(text.len(), |e| at + 1 + e);
-            text.replace_range(at + 1..end, flag);
+            // What is named by its number says nothing to who typed it; a field's name does.
+            let name = &text[at + 1 + key.len() + 1..end];
+            let shown = match name.starts_with(|c: char| c.is_ascii_digit()) {
+                true => flag.clone(),
+                false => format!("{flag} {name}"),
+            };
+            text.replace_range(at + 1..end, &shown);
         }
         text = text.replace(&format!("`{key}`"), &format!("`{flag}`"));
         if key.contains('.') {
@@ -242,7 +248,7 @@ mod tests {
         );
         assert_eq!(
             as_flags("`call.grpc.metadata.a b`: wrong"),
-            "`--metadata`: wrong"
+            "`--metadata a b`: wrong"
         );
         assert_eq!(
             as_flags("`load`: neither"),

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use plimsoll_protocols::serving::pages::SHUTDOWN_GRACE;
 use plimsoll_protocols::serving::runtime;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
@@ -94,9 +95,11 @@ pub(crate) fn until_stopped<T>(
     let stopped = Box::pin(async {
         let _ = receiver.await;
     });
-    runtime(workers)
-        .map_err(Failure::error)?
-        .block_on(serve(stopped))
+    let runtime = runtime(workers).map_err(Failure::error)?;
+    let served = runtime.block_on(serve(stopped));
+    // Work on other threads, such as a page in the making, can't be interrupted.
+    runtime.shutdown_timeout(SHUTDOWN_GRACE);
+    served
 }
 
 /// The same; the first signal is answered with `report`, where that says something.

@@ -1,40 +1,38 @@
 //! `--telemetry`: what a run does, reported to programs while it goes on.
 //!
 //! A thread of its own, of a lower priority than the workers, answers scrapes (OpenMetrics text) or posts metrics
-//! (OTLP over HTTP, in JSON) after every interval. Nobody waits for it: what a receiver is too slow for is in
+//! (OTLP over HTTP) after every interval. Nobody waits for it: what a receiver is too slow for is in
 //! the next post, since all figures are sums since the beginning.
 
+mod collector;
+
 use std::collections::BTreeMap;
-use std::net::TcpListener;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use axum::Router;
-use axum::extract::State;
-use axum::response::{IntoResponse, Response};
-use axum::routing::get;
 use jiff::Timestamp;
 use plimsoll_model::Plan;
 use plimsoll_model::run::IntervalRecord;
-use plimsoll_protocols::serving::runtime;
+use plimsoll_protocols::serving::pages::{self, Request, Response, StatusCode, header};
+use plimsoll_protocols::serving::{Bound, runtime};
+use plimsoll_report::ongoing::otlp::MetricsRequest;
 use plimsoll_report::ongoing::{self, Ongoing};
-use reqwest::Client;
 use rustix::process::setpriority_process;
 use tokio::sync::watch;
 
 use crate::console;
+use crate::environment::Environment;
 use crate::failure::{Failure, chain};
 use crate::listening::tcp_address;
 use crate::reporter::Reporter;
 use crate::threads;
+use collector::Collector;
 
 /// Of the thread, on the scale of nice(2).
 const PRIORITY: i32 = 10;
-/// How long a post may take, and so how long the end of a command may wait for the last one.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Where OTLP over HTTP takes metrics, below the address of a collector.
-const METRICS: &str = "/v1/metrics";
+/// How long the end of a command waits for the post in flight and the last one together.
+const END_LIMIT: Duration = Duration::from_secs(3);
 /// Runs whose figures are reported: of a long search or ladder, the latest.
 const MAX_RUNS: usize = 64;
 
@@ -57,12 +55,17 @@ fn current() -> MutexGuard<'static, Option<Telemetry>> {
     TELEMETRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reports the runs of this process from here on. `wanted`: where to listen for scrapes, or the URL of a collector.
+/// Reports the runs of this process from here on. `wanted`: where to listen for scrapes, or the URL of a collector, which
+/// gets `headers`.
 ///
 /// # Errors
 /// When it is neither, or can't be listened on.
-pub(crate) fn start(wanted: &str) -> Result<(), Failure> {
-    let telemetry = Telemetry::start(wanted)?;
+pub(crate) fn start(
+    wanted: &str,
+    headers: &[String],
+    environment: &Environment,
+) -> Result<(), Failure> {
+    let telemetry = Telemetry::start(Wanted::of(wanted, headers, environment)?)?;
     *current() = Some(telemetry);
     Ok(())
 }
@@ -92,17 +95,14 @@ pub(crate) fn end() {
 }
 
 enum Wanted {
-    Scrapes(TcpListener),
-    Posts(reqwest::Url),
+    Scrapes(Bound),
+    Posts(Collector),
 }
 
 impl Telemetry {
-    /// `wanted`: where to listen for scrapes, or the URL of a collector.
-    ///
     /// # Errors
-    /// When it is neither, or can't be listened on.
-    fn start(wanted: &str) -> Result<Telemetry, Failure> {
-        let wanted = Wanted::of(wanted)?;
+    /// When the system starts no more threads.
+    fn start(wanted: Wanted) -> Result<Telemetry, Failure> {
         let runs = Runs::default();
         let (news, seen) = watch::channel(0);
         let told = Arc::clone(&runs);
@@ -159,36 +159,26 @@ fn unix_ns() -> u64 {
 }
 
 impl Wanted {
-    fn of(typed: &str) -> Result<Wanted, Failure> {
+    fn of(typed: &str, headers: &[String], environment: &Environment) -> Result<Wanted, Failure> {
         if typed.contains("://") {
-            let url = reqwest::Url::parse(typed).map_err(|e| {
-                Failure::usage(
-                    format_args!("--telemetry: `{typed}`: {e}"),
-                    "write the URL of an OTLP collector; its port is mostly 4318",
-                )
-            })?;
-            let mut url = url;
-            if url.path() == "/" {
-                url.set_path(METRICS);
-            }
-            return Ok(Wanted::Posts(url));
+            return Collector::new(typed, headers, environment).map(Wanted::Posts);
+        }
+        if !headers.is_empty() {
+            return Err(Failure::usage(
+                "--telemetry-header: scrapes have no header fields of ours",
+                "leave it out, or give --telemetry the URL of an OTLP collector",
+            ));
         }
         let help = "write HOST:PORT, such as 127.0.0.1:9464, or the URL of an OTLP collector";
         let address = tcp_address("--telemetry", typed, help)?;
-        let listener = TcpListener::bind(address).and_then(|listener| {
-            listener.set_nonblocking(true)?;
-            console::notice(format_args!(
-                "metrics are at {}/metrics",
-                listener.local_addr()?
-            ));
-            Ok(listener)
-        });
-        listener.map(Wanted::Scrapes).map_err(|e| {
+        let bound = pages::bind(address).map_err(|e| {
             Failure::error_with_help(
                 format_args!("--telemetry: can't listen on {address}: {e}"),
                 "give another port; 0 takes any free one",
             )
-        })
+        })?;
+        console::notice(format_args!("metrics are at {}/metrics", bound.address()));
+        Ok(Wanted::Scrapes(bound))
     }
 }
 
@@ -200,7 +190,7 @@ fn tell(wanted: Wanted, runs: &Runs, news: watch::Receiver<u64>) {
         runtime.block_on(async {
             match wanted {
                 Wanted::Scrapes(listener) => answer(listener, runs, news).await,
-                Wanted::Posts(url) => post(&url, runs, news).await,
+                Wanted::Posts(collector) => post(&collector, runs, news).await,
             }
         })
     });
@@ -209,55 +199,70 @@ fn tell(wanted: Wanted, runs: &Runs, news: watch::Receiver<u64>) {
     }
 }
 
-async fn answer(
-    listener: TcpListener,
-    runs: &Runs,
-    mut news: watch::Receiver<u64>,
-) -> Result<(), String> {
-    let listener = tokio::net::TcpListener::from_std(listener).map_err(|e| e.to_string())?;
-    let router = Router::new()
-        .route("/metrics", get(scrape))
-        .with_state(Arc::clone(runs));
-    axum::serve(listener, router)
-        .with_graceful_shutdown(async move { while news.changed().await.is_ok() {} })
-        .await
-        .map_err(|e| e.to_string())
+async fn answer(bound: Bound, runs: &Runs, mut news: watch::Receiver<u64>) -> Result<(), String> {
+    let runs = Arc::clone(runs);
+    let answer = move |request: Request<()>| std::future::ready(page(&runs, request.uri().path()));
+    let ended = async move { while news.changed().await.is_ok() {} };
+    let served = pages::serve(bound, answer, ended).await;
+    served.map(drop).map_err(|e| chain(&e))
 }
 
-async fn scrape(State(runs): State<Runs>) -> Response {
-    let text = ongoing::openmetrics(lock(&runs).values().map(|(_, run)| run));
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([("content-type", kind)], text).into_response()
+fn page(runs: &Runs, path: &str) -> Response<String> {
+    let (status, kind, text) = if path == "/metrics" {
+        let text = ongoing::openmetrics(lock(runs).values().map(|(_, run)| run));
+        let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+        (StatusCode::OK, kind, text)
+    } else {
+        let text = "ask for /metrics\n".to_owned();
+        (StatusCode::NOT_FOUND, "text/plain; charset=utf-8", text)
+    };
+    let mut response = Response::new(text);
+    *response.status_mut() = status;
+    let kind = header::HeaderValue::from_static(kind);
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
 }
 
-/// Posts what is new until nothing can be any more, and then once more.
+/// Posts what is new until the command ends, and then once more, as far as [`END_LIMIT`] allows.
 async fn post(
-    url: &reqwest::Url,
+    collector: &Collector,
+    runs: &Runs,
+    news: watch::Receiver<u64>,
+) -> Result<(), String> {
+    let mut end = news.clone();
+    let too_late = async move {
+        while end.changed().await.is_ok() {}
+        tokio::time::sleep(END_LIMIT).await;
+    };
+    tokio::select! {
+        biased;
+        posted = post_all(collector, runs, news) => posted,
+        () = too_late => Err(format!(
+            "the collector did not take the last figures within {} s of the end",
+            END_LIMIT.as_secs()
+        )),
+    }
+}
+
+async fn post_all(
+    collector: &Collector,
     runs: &Runs,
     mut news: watch::Receiver<u64>,
 ) -> Result<(), String> {
-    let client = Client::builder().timeout(PATIENCE).build();
-    let client = client.map_err(|e| chain(&e))?;
+    let client = collector.client()?;
     let mut complained = false;
     loop {
         let more = news.changed().await.is_ok();
-        let body = {
+        let metrics = {
             let runs = lock(runs);
             let all = runs.values().map(|(_, run)| run);
-            ongoing::otlp(all, unix_ns(), env!("CARGO_PKG_VERSION")).to_string()
+            MetricsRequest::of(all, unix_ns(), env!("CARGO_PKG_VERSION"))
         };
-        let sent = client
-            .post(url.clone())
-            .header("content-type", "application/json")
-            .body(body)
-            .send()
-            .await
-            .and_then(reqwest::Response::error_for_status);
         // One complaint says it.
-        if let Err(e) = sent
+        if let Err(why) = collector.post(&client, &metrics).await
             && !std::mem::replace(&mut complained, true)
         {
-            console::notice(format_args!("--telemetry: {}; the load goes on", chain(&e)));
+            console::notice(format_args!("--telemetry: {why}; the load goes on"));
         }
         if !more {
             return Ok(());

@@ -3,10 +3,13 @@
 
 mod support;
 
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 
-use support::{Place, Server, stderr_of};
+use support::{CLIENT_TLS, Place, Server, stderr_of};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -351,7 +354,7 @@ fn a_server_that_wants_authorization_is_asked_with_metadata() {
     let wrong = place.run(&["grpc", "list", &url, "--metadata", "a b: 1"]);
     assert_eq!(wrong.status.code(), Some(2), "{}", stderr_of(&wrong));
     assert!(
-        stderr_of(&wrong).contains("`--metadata`"),
+        stderr_of(&wrong).contains("`--metadata a b`"),
         "{}",
         stderr_of(&wrong)
     );
@@ -393,4 +396,96 @@ fn a_server_without_reflection_is_named() {
     }
     drop(server);
     assert_eq!(place.run(&["grpc", "list", &url]).status.code(), Some(1));
+}
+
+#[test]
+fn list_takes_flags_of_connecting() {
+    let place = Place::new();
+    place.certificates();
+    for (flags, more, expected) in [
+        // It speaks no HTTP/2, which shows after TLS: no greeting comes.
+        (
+            &["-tls1_2", "-alpn", "h2"][..],
+            &["--tls-version", "1.2"][..],
+            "the server's greeting",
+        ),
+        (&["-tls1_3", "-alpn", "http/1.1"], &[], "TLS_ALPN"),
+        (&["-tls1_3"], &[], "TLS_ALPN"),
+        (
+            &["-tls1_3", "-alpn", "h2"],
+            &["--suite", "no"],
+            "--suite: `no`",
+        ),
+    ] {
+        let server = support::openssl::s_server(&place, &[&["-www"], flags].concat());
+        let url = server.tls();
+        let words = ["grpc", "list", &url];
+        let said = place.run(&[&words[..], &CLIENT_TLS, more].concat());
+        let said = stderr_of(&said);
+        assert!(said.contains(expected), "{flags:?}: {expected}: {said}");
+    }
+}
+
+/// A proxy that takes one CONNECT, and its address.
+fn connect_proxy() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    thread::spawn(move || {
+        let (client, _) = listener.accept().expect("a client");
+        let mut reader = BufReader::new(client.try_clone().expect("a socket"));
+        let mut target = String::new();
+        reader.read_line(&mut target).expect("a request");
+        let target = target.split(' ').nth(1).expect("a target");
+        let server = TcpStream::connect(target).expect("a server");
+        let mut line = String::new();
+        while line != "\r\n" {
+            line.clear();
+            reader.read_line(&mut line).expect("a field");
+        }
+        let answer = b"HTTP/1.1 200 OK\r\n\r\n";
+        (&client).write_all(answer).expect("answered");
+        let back = server.try_clone().expect("a socket");
+        let to_client = client.try_clone().expect("a socket");
+        thread::spawn(move || io::copy(&mut &back, &mut &to_client));
+        let _ = io::copy(&mut reader, &mut &server);
+    });
+    address
+}
+
+#[test]
+fn list_goes_through_a_proxy() {
+    let place = Place::new();
+    let server = place.serve(&["score"]);
+    let proxy = format!("http://{}", connect_proxy());
+    let listed = place.expect(0, &["grpc", "list", &server.plaintext(), "--proxy", &proxy]);
+    assert!(listed.contains("score.ScoreService/GetScore"), "{listed}");
+    let wrong = ["grpc", "list", "grpc://a:1", "--proxy", "ftp://b:1"];
+    let wrong = place.run(&wrong);
+    assert_eq!(wrong.status.code(), Some(2));
+    let said = stderr_of(&wrong);
+    assert!(
+        said.contains("--proxy: `ftp` is no kind of proxy"),
+        "{said}"
+    );
+}
+
+#[test]
+fn files_are_read_in_place_of_asking() {
+    let place = Place::new();
+    std::fs::write(place.path(OLD.0), OLD.1).expect("a file");
+    let files = ["--proto", OLD.0];
+    let listed = place.expect(
+        0,
+        &[&["grpc", "list", "grpc://127.0.0.1:1"], &files[..]].concat(),
+    );
+    assert_eq!(listed, "old.S/Call (unary): old.M -> old.M\n");
+    let described = ["grpc", "describe", "grpc://127.0.0.1:1", "old.M"];
+    let described = place.expect(0, &[&described[..], &files].concat());
+    assert!(described.contains("string text = 1;"), "{described}");
+    let server = place.serve(&["score"]);
+    let listed = ["grpc", "list", &server.plaintext(), "--reflection"];
+    let listed = place.expect(0, &[&listed[..], &files].concat());
+    for line in ["old.S/Call", "score.ScoreService/GetScore"] {
+        assert!(listed.contains(line), "{line} in {listed}");
+    }
 }

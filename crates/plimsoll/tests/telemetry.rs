@@ -97,81 +97,224 @@ fn scrape(address: &str) -> String {
     body.to_owned()
 }
 
-/// Takes requests until one says that a run has ended, and answers each; their bodies.
-fn collector(listener: &TcpListener, requests: usize) -> Vec<String> {
-    let mut bodies = Vec::new();
+/// A post that a collector took: its head in lower case, and its body.
+struct Post {
+    head: String,
+    body: Vec<u8>,
+}
+
+/// Takes so many posts of metrics, and gives each `answer`.
+fn collector(listener: &TcpListener, requests: usize, answer: &str) -> Vec<Post> {
+    let mut posts = Vec::new();
     let mut connection = None;
-    while bodies.len() < requests {
+    while posts.len() < requests {
         let mut stream = connection.take().unwrap_or_else(|| {
             let (stream, _) = listener.accept().expect("a connection");
             BufReader::new(stream)
         });
-        let mut length = 0;
-        let mut first = String::new();
-        if stream.read_line(&mut first).expect("text") == 0 {
+        let mut head = String::new();
+        if stream.read_line(&mut head).expect("text") == 0 {
             continue;
         }
-        assert!(first.starts_with("POST /v1/metrics "), "{first}");
+        assert!(head.starts_with("POST /v1/metrics "), "{head}");
+        let mut length = 0;
         loop {
             let mut line = String::new();
             stream.read_line(&mut line).expect("text");
-            let line = line.trim().to_ascii_lowercase();
+            let line = line.trim();
             if line.is_empty() {
                 break;
             }
-            if let Some(n) = line.strip_prefix("content-length: ") {
+            let lower = line.to_ascii_lowercase();
+            if let Some(n) = lower.strip_prefix("content-length: ") {
                 length = n.parse().expect("a number");
             }
+            head.push_str(&lower);
+            head.push('\n');
         }
         let mut body = vec![0; length];
         stream.read_exact(&mut body).expect("a body");
-        bodies.push(text(&body));
-        let answer =
-            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
-        stream
-            .get_mut()
-            .write_all(answer.as_bytes())
-            .expect("answered");
+        posts.push(Post { head, body });
+        let sent = stream.get_mut().write_all(answer.as_bytes());
+        sent.expect("answered");
         connection = Some(stream);
     }
-    bodies
+    posts
 }
 
-/// OpenTelemetry's own definition of the message takes every post, and the last one has all calls.
+fn bound() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    (listener, url)
+}
+
+/// OpenTelemetry's own definition of the message takes every post in both encodings, and the last one has all calls.
 #[test]
 fn a_collector_is_told_of_a_run() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "2ms"]);
-    let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
-    let collector_url = format!("http://{}", listener.local_addr().expect("an address"));
-    let taken = thread::spawn(move || collector(&listener, 3));
-    let url = server.plaintext();
-    place.expect(0, &load(&url, &collector_url, "4s"));
-    let bodies = taken.join().expect("a collector");
-    let script = "
+    for (encoding, kind, parse) in [
+        (
+            "http/protobuf",
+            "application/x-protobuf",
+            "ExportMetricsServiceRequest.FromString(body)",
+        ),
+        (
+            "http/json",
+            "application/json",
+            "json_format.Parse(body, ExportMetricsServiceRequest())",
+        ),
+    ] {
+        let (listener, collector_url) = bound();
+        let answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+        let taken = thread::spawn(move || collector(&listener, 3, answer));
+        let url = server.plaintext();
+        let out = format!("run-{}", kind.len());
+        let mut arguments = load(&url, &collector_url, "4s");
+        for word in arguments.iter_mut().filter(|word| **word == "run") {
+            *word = &out;
+        }
+        arguments.extend(["--telemetry-header", "X-Typed: $KEY"]);
+        let mut command = place.command(&arguments);
+        command
+            .env("OTEL_EXPORTER_OTLP_PROTOCOL", encoding)
+            .env("OTEL_EXPORTER_OTLP_HEADERS", "x-key=a%20b")
+            .env("KEY", "hush");
+        let ended = output(&mut command, support::LONGEST);
+        assert_eq!(ended.status.code(), Some(0), "{}", text(&ended.stderr));
+        assert!(!text(&ended.stderr).contains("hush"));
+        let script = format!(
+            "
 import sys, json
 from google.protobuf import json_format
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-request = json_format.Parse(sys.argv[1], ExportMetricsServiceRequest())
-metrics = {m.name: m for m in request.resource_metrics[0].scope_metrics[0].metrics}
+body = sys.stdin.buffer.read()
+request = {parse}
+metrics = {{m.name: m for m in request.resource_metrics[0].scope_metrics[0].metrics}}
 ok = [p.as_int for p in metrics['plimsoll.calls'].sum.data_points if any(a.key == 'plimsoll.outcome' and a.value.string_value == 'OK' for a in p.attributes)]
 response = metrics['plimsoll.response'].exponential_histogram.data_points[0]
 assert sum(response.positive.bucket_counts) == response.count == ok[0] > 0, (response.count, ok)
-assert metrics['plimsoll.due'].sum.is_monotonic
+assert response.start_time_unix_nano < response.time_unix_nano
+assert 0.002 <= response.min <= response.max and response.sum >= response.count * response.min
+assert metrics['plimsoll.due'].sum.is_monotonic and metrics['plimsoll.due'].sum.aggregation_temporality == 2
+assert metrics['plimsoll.cpu'].sum.data_points[0].as_double >= 0
 print(json.dumps(ok[0]))
-";
-    let mut last = 0;
-    for body in &bodies {
-        let read = output(
-            Command::new(python()).args(["-c", script, body]),
-            support::LONGEST,
+"
         );
-        assert!(read.status.success(), "{}\n{body}", text(&read.stderr));
-        let ok: Value = serde_json::from_slice(&read.stdout).expect("a number");
-        let ok = ok.as_u64().expect("a number");
-        assert!(ok >= last, "{ok} after {last}");
-        last = ok;
+        let mut last = 0;
+        for post in taken.join().expect("a collector") {
+            for field in [
+                format!("content-type: {kind}"),
+                "x-key: a b".into(),
+                "x-typed: hush".into(),
+            ] {
+                assert!(
+                    post.head.lines().any(|line| line == field),
+                    "{field}: {}",
+                    post.head
+                );
+            }
+            let mut parser = Command::new(python())
+                .args(["-c", &script])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("python");
+            let mut input = parser.stdin.take().expect("piped");
+            input.write_all(&post.body).expect("given");
+            drop(input);
+            let read = parser.wait_with_output().expect("ended");
+            assert!(read.status.success(), "{encoding}: {}", text(&read.stderr));
+            let ok: Value = serde_json::from_slice(&read.stdout).expect("a number");
+            let ok = ok.as_u64().expect("a number");
+            assert!(ok >= last, "{ok} after {last}");
+            last = ok;
+        }
     }
+}
+
+#[test]
+fn refusal_of_a_collector_is_shown() {
+    let place = Place::new();
+    let server = place.serve(&["score"]);
+    let (listener, collector_url) = bound();
+    let answer =
+        "HTTP/1.1 400 Bad Request\r\nContent-Length: 24\r\n\r\n\x08\x03no such tenant: hush!\n";
+    let taken = thread::spawn(move || collector(&listener, 1, answer));
+    let url = server.plaintext();
+    let mut arguments = load(&url, &collector_url, "2s");
+    arguments.extend(["--telemetry-header", "x-key: hush"]);
+    let ended = place.run(&arguments);
+    taken.join().expect("a collector");
+    assert_eq!(ended.status.code(), Some(0), "{}", text(&ended.stderr));
+    let said = support::stderr_of(&ended);
+    assert!(
+        said.contains("answers 400 Bad Request: no such tenant: …!"),
+        "{said}"
+    );
+}
+
+#[test]
+fn redirect_of_a_collector_is_not_followed() {
+    let place = Place::new();
+    let server = place.serve(&["score"]);
+    let ((listener, collector_url), (elsewhere, target)) = (bound(), bound());
+    elsewhere.set_nonblocking(true).expect("a socket");
+    let answer = format!(
+        "HTTP/1.1 307 Temporary Redirect\r\nLocation: {target}/\r\nContent-Length: 0\r\n\r\n"
+    );
+    let taken = thread::spawn(move || collector(&listener, 1, &answer));
+    let url = server.plaintext();
+    let ended = place.run(&load(&url, &collector_url, "2s"));
+    taken.join().expect("a collector");
+    let said = support::stderr_of(&ended);
+    assert!(said.contains("redirects are not followed"), "{said}");
+    assert!(elsewhere.accept().is_err(), "the redirect was followed");
+}
+
+/// The end waits for the last figures, and not for ever.
+#[test]
+fn silent_collector_does_not_hold_the_end() {
+    let place = Place::new();
+    let server = place.serve(&["score"]);
+    let (_listener, collector_url) = bound();
+    let url = server.plaintext();
+    let ended = place.run(&load(&url, &collector_url, "2s"));
+    assert_eq!(ended.status.code(), Some(0), "{}", text(&ended.stderr));
+    let said = support::stderr_of(&ended);
+    let last = "did not take the last figures within 3 s of the end";
+    assert!(said.contains(last), "{said}");
+}
+
+#[test]
+fn half_a_request_does_not_hold_the_end() {
+    let place = Place::new();
+    let server = place.serve(&["score"]);
+    let url = server.plaintext();
+    let mut run = place
+        .command(&load(&url, "127.0.0.1:0", "2s"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("started");
+    let mut said = BufReader::new(run.stderr.take().expect("piped"));
+    let mut line = String::new();
+    said.read_line(&mut line).expect("text");
+    let address = line.split_once("metrics are at ").expect("an address").1;
+    let address = address.split('/').next().expect("an address").to_owned();
+    let halves: Vec<TcpStream> = (0..200)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&address).expect("connected");
+            stream
+                .write_all(b"GET /metrics HTTP/1.1\r\nHost:")
+                .expect("asked");
+            stream
+        })
+        .collect();
+    assert!(scrape(&address).ends_with("# EOF\n"));
+    assert_eq!(support::wait(&mut run), 0);
+    drop(halves);
 }
 
 /// A collector that is not there is complained of once, and costs the run nothing.

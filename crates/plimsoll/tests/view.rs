@@ -170,6 +170,23 @@ fn a_browser_shows_the_list_and_compares_what_was_chosen() {
 }
 
 #[test]
+fn half_requests_hold_neither_pages_nor_the_end() {
+    let place = folder();
+    let server = view(&place);
+    let halves: Vec<TcpStream> = (0..300)
+        .map(|_| {
+            let mut stream = TcpStream::connect(server.address()).expect("connected");
+            stream.write_all(b"GET / HTTP/1.1\r\nHost:").expect("asked");
+            stream
+        })
+        .collect();
+    assert_eq!(get(&server, "localhost", "/").0, 200);
+    let (code, _) = server.stop();
+    assert_eq!(code, 0);
+    drop(halves);
+}
+
+#[test]
 fn a_folder_that_is_not_there_is_said_at_once() {
     let place = Place::new();
     let output = place.run(&["view"]);

@@ -28,7 +28,8 @@ pub struct Named<'a>(pub &'static str, pub &'a Path);
 
 impl Named<'_> {
     fn read(self) -> Result<Vec<u8>, FileError> {
-        input::read(self.1).map_err(|e| self.bad(e))
+        let content = input::read(self.1).map_err(|e| self.bad(e))?;
+        Ok(input::without_byte_order_mark(content))
     }
 
     /// The error that says `problem` of it.
@@ -306,6 +307,18 @@ mod tests {
             assert!(made.identity("ec.crt", key).is_ok(), "{key}");
             let error = made.identity("a.crt", key).unwrap_err().to_string();
             assert!(error.contains("does not belong"), "{error}");
+        }
+    }
+
+    #[test]
+    fn pem_after_byte_order_mark_is_read() {
+        let made = Made::new();
+        for name in ["a.crt", "a.key"] {
+            let marked = [b"\xef\xbb\xbf", &fs::read(made.path(name)).unwrap()[..]].concat();
+            fs::write(made.path(&format!("marked-{name}")), marked).unwrap();
+        }
+        if let Err(e) = made.identity("marked-a.crt", "marked-a.key") {
+            panic!("{e}");
         }
     }
 

@@ -154,7 +154,7 @@ impl Problems {
                     continue;
                 }
             };
-            let checked = check(names.are_binary(&lower), &template, rows);
+            let checked = check(names, &lower, &template, rows);
             match (checked, template.constant()) {
                 (Err(problem), _) => self.add(&*key, problem),
                 (Ok(()), Some(constant)) => {
@@ -194,7 +194,16 @@ fn value(spec: &MetadataSpec, surroundings: &dyn Surroundings) -> Result<SharedV
         MetadataSpec::Text(text) => text.clone(),
         MetadataSpec::Env(variable) => surroundings
             .variable(variable)
-            .ok_or_else(|| format!("the environment variable {variable} is not set"))?,
+            .ok_or_else(|| {
+                let is_name = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+                let begins = variable.starts_with(|c: char| !c.is_ascii_digit());
+                match begins && variable.bytes().all(is_name) {
+                    true => format!("the environment variable {variable} is not set"),
+                    false => format!(
+                        "`${variable}` names an environment variable, and none can have that name: put the value into one, such as $VALUE"
+                    ),
+                }
+            })?,
         MetadataSpec::File(path) => surroundings
             .read(path)
             .map(|text| text.trim_end_matches(['\r', '\n']).to_owned())
@@ -235,11 +244,17 @@ fn template(
 }
 
 const UNPRINTABLE: &str = "not a metadata value: use printable ASCII without blanks at its ends";
+const UNPRINTABLE_FIELD: &str = "not a field value: use printable ASCII without blanks at its ends";
 const NO_BASE64: &str =
     "not base64: the value of a name that ends in -bin is binary, typed in base64";
 
 /// Whether every call can have what `template` makes for it. Values may be secret: they are not shown.
-fn check(is_binary: bool, template: &Template, rows: Given<'_>) -> Result<(), String> {
+fn check(names: &Names, name: &str, template: &Template, rows: Given<'_>) -> Result<(), String> {
+    let is_binary = names.are_binary(name);
+    let in_words = |problem: &'static str| match problem {
+        UNPRINTABLE if !names.binary => UNPRINTABLE_FIELD,
+        problem => problem,
+    };
     let fields = || template.parts().iter().filter_map(Part::field);
     if fields().any(|field| matches!(field.source, Source::Message)) {
         return Err("{{message}}: metadata go before the first message".to_owned());
@@ -250,18 +265,20 @@ fn check(is_binary: bool, template: &Template, rows: Given<'_>) -> Result<(), St
     });
     let columns: Vec<&Column> = columns.collect();
     let Given::Rows(rows) = rows else {
-        return check_one(is_binary, template, &[], 0).map_err(|(problem, _)| problem.to_owned());
+        return check_one(is_binary, template, &[], 0)
+            .map_err(|(problem, _)| in_words(problem).to_owned());
     };
     let rows_to_check = if columns.is_empty() { 1 } else { rows.count() };
     for row in 0..rows_to_check {
         check_one(is_binary, template, &columns, row).map_err(
             |(problem, column)| match column {
                 Some(column) => format!(
-                    "{}, row {}, column {column:?}: {problem}",
+                    "{}, row {}, column {column:?}: {}",
                     rows.file(),
-                    row + 1
+                    row + 1,
+                    in_words(problem)
                 ),
-                None => problem.to_owned(),
+                None => in_words(problem).to_owned(),
             },
         )?;
     }

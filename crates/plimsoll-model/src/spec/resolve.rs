@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::problem::{Problem, Problems};
 use super::surroundings::Surroundings;
 use super::target::{
-    goes_with, how_to_write, is_bare_socket, parse_target, path_of, scheme_of, schemes_for,
+    goes_with, how_to_write, is_bare_socket, parse_target_for, path_of, scheme_of, schemes_for,
     section_of, takes_path,
 };
 use super::{Spec, give_addresses, protocol};
@@ -297,7 +297,8 @@ pub fn is_printable(text: &str) -> bool {
 /// A target and whether it is secured: a socket whose URL does not say so is where the spec
 /// says how.
 pub fn target_of(url: &str, spec: &Spec) -> Result<(Target, bool), String> {
-    let (target, secured) = parse_target(url)?;
+    let section = spec.call.given().into_iter().next();
+    let (target, secured) = parse_target_for(section, url)?;
     Ok((target, secured || spec.tls.is_some() && is_bare_socket(url)))
 }
 

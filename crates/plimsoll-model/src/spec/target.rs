@@ -18,6 +18,13 @@ impl Schemes {
     }
 }
 
+impl Target {
+    /// The host as peers know it: an IPv6 zone has a meaning on this machine alone (RFC 6874 §4).
+    pub fn name(&self) -> &str {
+        self.host.split('%').next().unwrap_or(&self.host)
+    }
+}
+
 fn all() -> impl Iterator<Item = &'static Schemes> {
     protocol::all().map(|protocol| protocol.schemes)
 }
@@ -157,20 +164,20 @@ pub fn path_of(url: &str) -> Option<&str> {
 /// # Errors
 /// The problem with the URL, and what to write.
 pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
+    parse_target_for(None, url)
+}
+
+/// As [`parse_target`], of a plan whose call is of `section`, where that is known.
+///
+/// # Errors
+/// The problem with the URL, and what to write.
+pub(super) fn parse_target_for(section: Option<&str>, url: &str) -> Result<(Target, bool), String> {
     if let Some((scheme, name)) = unix_of(url) {
         return unix_target(url, scheme, name);
     }
-    let (scheme, rest) = url.split_once("://").ok_or_else(|| {
-        let (plain, secured) = schemes_like("");
-        let mut message = format!(
-            "`{url}` has no scheme: write {plain}://{url} (plaintext) or {secured}://{url} (TLS)"
-        );
-        if let Some(fetched) = all().find(|schemes| schemes.with_path) {
-            let secured = fetched.secured.unwrap_or(fetched.plain);
-            message += &format!(", {}:// or {secured}:// to fetch files", fetched.plain);
-        }
-        message
-    })?;
+    let (scheme, rest) = url
+        .split_once("://")
+        .ok_or_else(|| no_scheme(section, url))?;
     let Some((schemes, secured)) = schemes_of(scheme) else {
         let elsewhere = all().flat_map(|schemes| schemes.elsewhere);
         if let Some((_, ours)) = elsewhere
@@ -178,7 +185,8 @@ pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
             .find(|(name, _)| scheme.eq_ignore_ascii_case(name))
         {
             return Err(format!(
-                "scheme `{scheme}` is not one of a target: write {ours}://{rest}"
+                "scheme `{scheme}` is not one of a target: write {ours}://{}",
+                without_userinfo(rest)
             ));
         }
         let known: Vec<String> = distinct()
@@ -198,7 +206,7 @@ pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
     };
     let address = rest.strip_suffix('/').unwrap_or(rest);
     if address.contains('@') {
-        return Err("user names and passwords don't belong in a target: use metadata".into());
+        return Err(no_userinfo(schemes));
     }
     if let Some(at) = address.find(['/', '?', '#']) {
         return Err(format!(
@@ -210,7 +218,7 @@ pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
         let (host, after) = bracketed
             .split_once(']')
             .ok_or_else(|| format!("`{address}` lacks the closing bracket of an IPv6 address"))?;
-        (host, after.strip_prefix(':'))
+        (zoned(host)?, after.strip_prefix(':'))
     } else {
         match address.rsplit_once(':') {
             Some((host, _)) if host.contains(':') => {
@@ -218,8 +226,8 @@ pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
                     "an IPv6 address needs brackets: {scheme}://[{address}]:PORT"
                 ));
             }
-            Some((host, port)) => (host, Some(port)),
-            None => (address, None),
+            Some((host, port)) => (host.to_owned(), Some(port)),
+            None => (address.to_owned(), None),
         }
     };
     if host.is_empty() {
@@ -248,6 +256,65 @@ pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
         }
     };
     Ok((Target::at(url, host, port), secured))
+}
+
+/// The message of a URL without a scheme.
+fn no_scheme(section: Option<&str>, url: &str) -> String {
+    let url = without_userinfo(url);
+    let schemes = section.map_or(protocol::first(), schemes_for);
+    let secured = schemes.secured.unwrap_or(schemes.plain);
+    let plain = schemes.plain;
+    let mut message = format!(
+        "`{url}` has no scheme: write {plain}://{url} (plaintext) or {secured}://{url} (TLS)"
+    );
+    let fetched = all().find(|schemes| schemes.with_path);
+    if let Some(fetched) = fetched.filter(|_| section.is_none()) {
+        let secured = fetched.secured.unwrap_or(fetched.plain);
+        message += &format!(", {}:// or {secured}:// for HTTP", fetched.plain);
+    }
+    message
+}
+
+/// What follows a scheme, without a user name and a password, which may be secret.
+fn without_userinfo(rest: &str) -> &str {
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    rest[..end].rfind('@').map_or(rest, |at| &rest[at + 1..])
+}
+
+/// The message of a URL with a user name or a password, which it does not repeat.
+fn no_userinfo(schemes: &Schemes) -> String {
+    let keys = protocol::named(schemes.section).map_or(&[][..], |protocol| (protocol.keys)());
+    let fields = keys
+        .iter()
+        .find(|key| ["headers", "metadata"].contains(*key));
+    let instead = match fields {
+        None => "leave them out".to_owned(),
+        Some(fields) => format!(
+            "with AUTH=\"Basic $(printf %s USER:PASSWORD | base64)\" in the environment, write call.{}.{fields} \
+             'authorization: $AUTH' (in a plan: authorization = {{ env = \"AUTH\" }})",
+            schemes.section
+        ),
+    };
+    format!(
+        "user names and passwords don't belong in a target, where others can read them: {instead}"
+    )
+}
+
+/// The address in brackets. Its zone is written `%25eth0` (RFC 6874), or as people type it, `%eth0`.
+fn zoned(bracketed: &str) -> Result<String, String> {
+    let Some((address, zone)) = bracketed.split_once('%') else {
+        return Ok(bracketed.to_owned());
+    };
+    let zone = zone
+        .strip_prefix("25")
+        .filter(|zone| !zone.is_empty())
+        .unwrap_or(zone);
+    if zone.is_empty() || address.parse::<std::net::Ipv6Addr>().is_err() {
+        return Err(format!(
+            "`{bracketed}` is not an IPv6 address with a zone: write [fe80::1%25eth0]"
+        ));
+    }
+    Ok(format!("{address}%{zone}"))
 }
 
 /// A socket of this machine. Its peer's certificate is for localhost, where no other name is
@@ -290,6 +357,11 @@ mod tests {
         assert_eq!(split("grpcs://[::1]:443/"), Ok(("::1".into(), 443, true)));
         assert_eq!(split("https://a/b?c=1:2"), Ok(("a".into(), 443, true)));
         assert_eq!(split("http://[::1]/b"), Ok(("::1".into(), 80, false)));
+        let zoned = Ok(("fe80::1%eth0".into(), 80, false));
+        assert_eq!(split("http://[fe80::1%25eth0]/b"), zoned);
+        assert_eq!(split("http://[fe80::1%eth0]/b"), zoned);
+        let (target, _) = parse_target("http://[fe80::1%25eth0]:81/b").expect("a target");
+        assert_eq!(target.authority(), "[fe80::1]:81");
         assert_eq!(path_of("https://a:1/b?c"), Some("/b?c"));
         assert_eq!(path_of("https://a:1"), None);
         assert_eq!(path_of("grpc://a:1/"), None);
@@ -347,9 +419,36 @@ mod tests {
             ("grpc://me:pw@a:1", "don't belong"),
             ("grpc://a:1/x.Y/Z", "`/x.Y/Z` after the port"),
             ("grpc://a b:1", "not a host name"),
+            ("http://[fe80::1%25]:1", "write [fe80::1%25eth0]"),
+            ("http://[host%25eth0]:1", "write [fe80::1%25eth0]"),
         ] {
             let error = parse_target(url).expect_err(url);
             assert!(error.contains(needle), "{url}: {error}");
         }
+    }
+
+    #[test]
+    fn missing_scheme_is_that_of_the_call() {
+        let of = |section| parse_target_for(section, "a:1/x").expect_err("no scheme");
+        let http = of(Some("http"));
+        assert!(
+            http.ends_with("write http://a:1/x (plaintext) or https://a:1/x (TLS)"),
+            "{http}"
+        );
+        let any = of(None);
+        assert!(any.ends_with("http:// or https:// for HTTP"), "{any}");
+    }
+
+    #[test]
+    fn userinfo_is_not_repeated() {
+        for url in ["me:hush@a:1", "http://me:hush@a:1/x", "grpc://me:hush@a:1"] {
+            let error = parse_target(url).expect_err(url);
+            assert!(!error.contains("hush"), "{url}: {error}");
+        }
+        let error = parse_target("http://me:hush@a:1/x").expect_err("userinfo");
+        assert!(
+            error.contains("call.http.headers 'authorization: $AUTH'"),
+            "{error}"
+        );
     }
 }

@@ -15,7 +15,7 @@ use plimsoll_model::spec::{
 
 use super::client::{ConnectError, Connection, Server};
 use super::encoding::{Reflect, Reflected};
-use super::reflection;
+use super::reflection::{self, Inquiry};
 use super::schema::Schema;
 use super::section::GrpcSpec;
 use crate::owned::{Lost, Unmade};
@@ -69,8 +69,8 @@ pub(super) fn server(
                 crl: tls.crl,
                 identity: identity.map(|(cert, key)| Identity { cert, key }),
                 server_name: tls.server_name,
-                suites: Vec::new(),
-                groups: Vec::new(),
+                suites: known(tls.suites.as_deref(), spec::suite_named),
+                groups: known(tls.groups.as_deref(), spec::group_named),
                 resume: false,
                 early_data: false,
                 full: None,
@@ -92,6 +92,12 @@ pub(super) fn server(
         metadata: Vec::new(),
         connect_timeout: CONNECT_TIMEOUT,
     })
+}
+
+/// Those of `typed` that there are; a plan's problems are reported elsewhere.
+fn known<T>(typed: Option<&[String]>, named: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
+    let typed = typed.unwrap_or_default().iter();
+    typed.filter_map(|name| named(name).ok()).collect()
 }
 
 /// Those that the plan names; its problems are reported elsewhere.
@@ -160,7 +166,11 @@ fn reflected(
     runtime.block_on(async {
         let opened = Connection::open(&server).await;
         let connection = opened.map_err(|e| no_way(url, e))?;
-        let asked = reflection::schema(&connection, Some(&question.service)).await;
+        let inquiry = match question.service.as_str() {
+            "" => Inquiry::Services,
+            service => Inquiry::Symbol(service),
+        };
+        let asked = reflection::schema(&connection, inquiry, &question.types).await;
         Ok(asked.map_err(|e| match e.advice() {
             Some(advice) => format!("{e}; {advice}"),
             None => e.to_string(),

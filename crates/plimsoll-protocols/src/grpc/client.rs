@@ -23,11 +23,11 @@ use plimsoll_wire::http2::FrameHead;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, join, split};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
-use tonic::Code;
 use tonic::body::Body;
 use tonic::client::Grpc;
 use tonic::codegen::Service;
 use tonic::codegen::http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri};
+use tonic::{Code, Status};
 
 use super::dial::{dial, pass};
 use crate::http2::{closed, not_http2};
@@ -118,6 +118,13 @@ impl Connection {
                 let handshake = connector.connect(tls.server_name().clone(), tcp);
                 let secured = within(server, until, "the TLS handshake", handshake).await?;
                 let secured = secured.map_err(|e| tls_lost(tls, &e))?;
+                if secured.get_ref().1.alpn_protocol() != Some(b"h2") {
+                    return Err(ConnectError::Link {
+                        outcome: Outcome::TlsAlpn,
+                        detail: "tls: the server did not agree to protocol \"h2\" by ALPN"
+                            .to_owned(),
+                    });
+                }
                 let greeted = greet(secured, Some(tls));
                 within(server, until, "the server's greeting", greeted).await??
             }
@@ -280,9 +287,9 @@ impl<R: AsyncRead + Unpin> AsyncRead for Overheard<R> {
 }
 
 impl Service<Request<Body>> for Connection {
-    type Response = Response<Incoming>;
+    type Response = Response<Body>;
     type Error = hyper::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Incoming>, hyper::Error>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, hyper::Error>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), hyper::Error>> {
         self.sender.poll_ready(context)
@@ -292,6 +299,36 @@ impl Service<Request<Body>> for Connection {
         for (name, value) in &self.metadata {
             request.headers_mut().append(name, value.clone());
         }
-        Box::pin(self.sender.send_request(request))
+        let answered = self.sender.send_request(request);
+        Box::pin(async { answered.await.map(as_grpc) })
+    }
+}
+
+/// The answer, or, where it is none of gRPC's (a page of a proxy), a status that says what it is. The library would
+/// read the page as a message.
+fn as_grpc(answer: Response<Incoming>) -> Response<Body> {
+    let kind = answer.headers().get("content-type");
+    let kind = kind.map_or("", |kind| kind.to_str().unwrap_or("?"));
+    let http = answer.status();
+    let is_grpc = http.is_success() && kind.starts_with("application/grpc");
+    if is_grpc || answer.headers().contains_key("grpc-status") {
+        return answer.map(Body::new);
+    }
+    let text = match kind {
+        "" => format!("HTTP status {}", http.as_u16()),
+        kind => format!("HTTP status {}, content-type {kind}", http.as_u16()),
+    };
+    Status::new(code_of(http.as_u16()), text).into_http()
+}
+
+/// What gRPC makes of the status of HTTP (its "HTTP to gRPC Status Code Mapping").
+fn code_of(http: u16) -> Code {
+    match http {
+        400 => Code::Internal,
+        401 => Code::Unauthenticated,
+        403 => Code::PermissionDenied,
+        404 => Code::Unimplemented,
+        429 | 502 | 503 | 504 => Code::Unavailable,
+        _ => Code::Unknown,
     }
 }

@@ -31,6 +31,8 @@ pub struct Reflect {
     pub insisted: bool,
     /// The call's.
     pub metadata: Vec<(String, String)>,
+    /// Types that the messages name, which the service's descriptors may lack.
+    pub types: Vec<String>,
     /// What came of it.
     pub answer: Reflected,
 }
@@ -46,13 +48,29 @@ pub(super) fn encode(
     (given, rows, metadata): (&GivenMessages, Option<&Rows>, &[(String, String)]),
     surroundings: &dyn Surroundings,
 ) -> Result<EncodedCall, Problem> {
-    let schema = match (&call.proto, &call.descriptor_set) {
+    let described = match (&call.proto, &call.descriptor_set) {
         (Some(files), _) => {
             let imports = call.import_path.as_deref().unwrap_or(&[]);
-            Schema::from_protos(files, imports).map_err(wrong("proto"))?
+            Some(Schema::from_protos(files, imports).map_err(wrong("proto"))?)
         }
-        (None, Some(path)) => Schema::from_descriptor_set(path).map_err(wrong("descriptor_set"))?,
-        (None, None) => undescribed(call, method, metadata, surroundings)?,
+        (None, Some(path)) => {
+            let set = Schema::from_descriptor_set(path);
+            Some(set.map_err(wrong("descriptor_set"))?)
+        }
+        (None, None) => None,
+    };
+    let schema = match described {
+        Some(schema) if call.reflection != Some(true) => schema,
+        files => {
+            let types = types_named_in(given);
+            undescribed(
+                call,
+                method,
+                (metadata, types),
+                files.as_ref(),
+                surroundings,
+            )?
+        }
     };
     let method = schema.method(method).map_err(|e| {
         let problem = wrong("method")(e);
@@ -89,12 +107,51 @@ fn wrong(key: &str) -> impl FnOnce(SchemaError) -> Problem {
     move |e| Problem::new(key, e.to_string())
 }
 
+/// Messages of more types are unusual, and what a server is asked is bounded.
+const MAX_TYPES: usize = 64;
+
+/// The types that messages name without their service's descriptors doing so: those of `Any`, by its `@type`, and
+/// extensions, by their names in brackets.
+fn types_named_in(given: &GivenMessages) -> Vec<String> {
+    let GivenMessages::Json(json) = given else {
+        return Vec::new();
+    };
+    let mut names: Vec<String> = Vec::new();
+    let mut strings = json.split('"').skip(1);
+    let mut is_type = false;
+    // Every other part is the inside of a string, unless that has escapes: then a name is missed at worst.
+    while let Some(text) = strings.next() {
+        let name = if std::mem::replace(&mut is_type, text == "@type") {
+            text.rsplit_once('/').map(|(_, name)| name)
+        } else {
+            text.strip_prefix('[')
+                .and_then(|rest| rest.strip_suffix(']'))
+        };
+        let is_name = |name: &&str| {
+            name.contains('.')
+                && name
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b"._".contains(&b))
+        };
+        if let Some(name) = name.filter(is_name)
+            && !names.iter().any(|known| known == name)
+            && names.len() < MAX_TYPES
+        {
+            names.push(name.to_owned());
+        }
+        let between = strings.next();
+        is_type &= between.is_some_and(|between| between.trim() == ":");
+    }
+    names
+}
+
 /// The schema of a method that no file describes: one of the built-in services, or
-/// what the server reports.
+/// what the server reports, with what `files` add to that.
 fn undescribed(
     call: &GrpcSpec,
     method: &str,
-    metadata: &[(String, String)],
+    (metadata, types): (&[(String, String)], Vec<String>),
+    files: Option<&Schema>,
     surroundings: &dyn Surroundings,
 ) -> Result<Schema, Problem> {
     let bare = method.strip_prefix('/').unwrap_or(method);
@@ -116,16 +173,40 @@ fn undescribed(
         method: method.to_owned(),
         insisted: asked_for,
         metadata: metadata.to_vec(),
+        types,
         answer: Reflected::NoAnswer("there is no way to ask it".to_owned()),
     };
     surroundings.ask(&mut question);
     match question.answer {
-        Reflected::Schema(schema) => Ok(schema),
+        Reflected::Schema(schema) => match files {
+            #[cfg(feature = "targets")]
+            Some(files) => schema.supplemented(files).map_err(wrong("proto")),
+            _ => Ok(schema),
+        },
         Reflected::NoWay => Err(unknown()),
         Reflected::NoAnswer(why) if asked_for => Err(Problem::new("call.grpc.reflection", why)),
         Reflected::NoAnswer(why) => Err(unknown().help(format!(
             "for a service of your own give its .proto files (call.grpc.proto) or a descriptor set \
              (call.grpc.descriptor_set); asking the server did not help: {why}"
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_found_where_messages_name_them() {
+        let of = |json: &str| types_named_in(&GivenMessages::Json(json.to_owned()));
+        let nested = r#"[{"a": {"@type" : "type.googleapis.com/b.Y", "[p.ext]": 1, "x": "@type"}},
+            {"@type": "x/b.Y", "y": {"@type": "https://h/c.Z"}, "[1]": "[no ext]"}]"#;
+        assert_eq!(of(nested), ["b.Y", "p.ext", "c.Z"]);
+        assert_eq!(of("{}"), [""; 0]);
+        assert_eq!(of("\"@type"), [""; 0]);
+        let many: String = (0..100)
+            .map(|i| format!("{{\"@type\": \"x/a.T{i}\"}}"))
+            .collect();
+        assert_eq!(of(&many).len(), MAX_TYPES);
     }
 }

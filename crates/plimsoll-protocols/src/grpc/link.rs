@@ -3,6 +3,7 @@
 use clap::Args;
 use plimsoll_model::spec::{self, TlsSpec, apply_typed, give_addresses, is_bare_socket};
 use plimsoll_model::units::Period;
+use serde::Serialize;
 
 use super::asking::{self, no_way};
 use super::client::{Connection, Server};
@@ -28,6 +29,9 @@ pub(super) struct LinkFlags {
     #[command(flatten)]
     tls: TlsFlags,
 
+    #[command(flatten)]
+    versions: VersionFlags,
+
     /// The :authority to send [default: host:port of the target].
     #[arg(long)]
     authority: Option<String>,
@@ -40,9 +44,45 @@ pub(super) struct LinkFlags {
     #[arg(long, value_name = "NAME:PORT:ADDRESSES")]
     resolve: Vec<String>,
 
+    /// Reach the server through a proxy: http://HOST:PORT (CONNECT) or socks5://HOST:PORT, with $NAME@ before the host
+    /// where that variable is USER:PASSWORD.
+    #[arg(long, value_name = "URL")]
+    proxy: Option<String>,
+
     /// How long TCP, TLS and the server's greeting may take together.
     #[arg(long, value_name = "TIME", default_value = "10s")]
     connect_timeout: Period,
+}
+
+/// What TLS is offered. The names are those of keys of a `TlsSpec`.
+#[derive(Debug, Default, Args, Serialize)]
+struct VersionFlags {
+    /// A version of TLS to offer, 1.3 or 1.2; may be given again [default: 1.3].
+    #[arg(
+        id = "tls_version",
+        long = "tls-version",
+        value_name = "VERSION",
+        help_heading = "TLS"
+    )]
+    versions: Option<Vec<String>>,
+
+    /// A cipher suite to offer, such as TLS_AES_128_GCM_SHA256; may be given again.
+    #[arg(
+        id = "suite",
+        long = "suite",
+        value_name = "SUITE",
+        help_heading = "TLS"
+    )]
+    suites: Option<Vec<String>>,
+
+    /// A key-exchange group to offer, such as X25519; may be given again.
+    #[arg(
+        id = "group",
+        long = "group",
+        value_name = "GROUP",
+        help_heading = "TLS"
+    )]
+    groups: Option<Vec<String>>,
 }
 
 impl LinkFlags {
@@ -59,6 +99,26 @@ impl LinkFlags {
         })?;
         let mut tls = TlsSpec::default();
         apply_typed("tls", &self.tls, &mut tls).map_err(Usage::from)?;
+        apply_typed("tls", &self.versions, &mut tls).map_err(Usage::from)?;
+        check_named(
+            "--tls-version",
+            tls.versions.as_deref(),
+            spec::tls_version_named,
+        )?;
+        check_named("--suite", tls.suites.as_deref(), spec::suite_named)?;
+        check_named("--group", tls.groups.as_deref(), spec::group_named)?;
+        if let Some(typed) = &self.proxy {
+            let proxy = spec::proxy(typed, asking.surroundings).map_err(|problem| {
+                Usage::new(format_args!("--proxy: {problem}"), "give a proxy's URL")
+            })?;
+            if target.socket.is_some() {
+                return Err(Unanswered::Usage(Usage::new(
+                    "--proxy: a socket of this machine is reached without a proxy",
+                    "leave it out",
+                )));
+            }
+            target.proxy = Some(proxy);
+        }
         let any = tls != TlsSpec::default();
         let secured = secured || any && is_bare_socket(&self.target);
         if any && !secured {
@@ -103,4 +163,20 @@ impl LinkFlags {
             Ok(work(opened.map_err(|e| no_way(&self.target, e))?).await)
         })
     }
+}
+
+/// # Errors
+/// The first of `typed` that there is none of.
+fn check_named<T>(
+    flag: &str,
+    typed: Option<&[String]>,
+    named: impl Fn(&str) -> Result<T, String>,
+) -> Result<(), Usage> {
+    for name in typed.unwrap_or_default() {
+        named(name).map_err(|problem| {
+            let help = "give one of those, or leave the flag out";
+            Usage::new(format_args!("{flag}: {problem}"), help)
+        })?;
+    }
+    Ok(())
 }

@@ -2,13 +2,14 @@
 //! `plimsoll check echo`, whether every kind of call works.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use clap::Args;
 use plimsoll_model::units::Period;
 
 use super::check::{CASES, CaseResult, EchoCheck, run};
 use super::link::LinkFlags;
-use super::reflection;
+use super::reflection::{self, Inquiry};
 use super::schema::Schema;
 use crate::asked::{Answer, Asking, Question, Unanswered};
 
@@ -19,6 +20,42 @@ use crate::asked::{Answer, Asking, Question, Unanswered};
 pub(crate) struct ListFlags {
     #[command(flatten)]
     link: LinkFlags,
+
+    #[command(flatten)]
+    files: FileFlags,
+}
+
+/// Files that describe services in place of the server.
+#[derive(Debug, Args)]
+struct FileFlags {
+    /// A .proto file to read in place of asking the server; may be given again.
+    #[arg(long, value_name = "FILE", conflicts_with = "descriptor_set")]
+    proto: Vec<PathBuf>,
+
+    /// Where imports of --proto are looked for; may be given again.
+    #[arg(long, value_name = "DIR", requires = "proto")]
+    import_path: Vec<PathBuf>,
+
+    /// A descriptor set to read in place of asking the server (protoc --descriptor_set_out --include_imports).
+    #[arg(long, value_name = "FILE")]
+    descriptor_set: Option<PathBuf>,
+
+    /// Ask the server all the same; the files add what it does not describe.
+    #[arg(long)]
+    reflection: bool,
+}
+
+impl FileFlags {
+    /// What the files describe; `None`: none is given.
+    fn schema(&self) -> Result<Option<Schema>, Unanswered> {
+        let read = match (&self.proto[..], &self.descriptor_set) {
+            ([], None) => return Ok(None),
+            ([], Some(path)) => Schema::from_descriptor_set(path),
+            (files, _) => Schema::from_protos(files, &self.import_path),
+        };
+        read.map(Some)
+            .map_err(|e| Unanswered::Refused(e.to_string(), None))
+    }
 }
 
 /// A service, method, message or enum of a server, with all it is made of.
@@ -28,6 +65,9 @@ pub(crate) struct ListFlags {
 pub(crate) struct DescribeFlags {
     #[command(flatten)]
     link: LinkFlags,
+
+    #[command(flatten)]
+    files: FileFlags,
 
     /// package.Service, package.Service/Method or package.Message.
     #[arg(value_name = "NAME")]
@@ -64,7 +104,11 @@ impl Question for ListFlags {
     const NAME: &str = "list";
 
     fn ask(self, asking: Asking<'_>) -> Result<Answer, Unanswered> {
-        answer(&self.link, asking, |schema| Ok(schema.list()))
+        let schema = described(&self.link, &self.files, Inquiry::Services, asking)?;
+        Ok(Answer {
+            text: schema.list(),
+            ..Answer::default()
+        })
     }
 }
 
@@ -72,30 +116,48 @@ impl Question for DescribeFlags {
     const NAME: &str = "describe";
 
     fn ask(self, asking: Asking<'_>) -> Result<Answer, Unanswered> {
-        answer(&self.link, asking, |schema| {
-            let described = schema.describe(&self.what);
+        let symbol = symbol_of(&self.what);
+        let schema = described(&self.link, &self.files, Inquiry::Symbol(symbol), asking)?;
+        let described = schema.describe(&self.what).map_err(|e| {
             let help = "`plimsoll grpc list` prints the services and their methods";
-            described.map_err(|e| Unanswered::Refused(e.to_string(), Some(help)))
+            Unanswered::Refused(e.to_string(), Some(help))
+        })?;
+        Ok(Answer {
+            text: described,
+            ..Answer::default()
         })
     }
 }
 
-fn answer(
+/// What a server knows `what` by: of a method with a slash, its service.
+fn symbol_of(what: &str) -> &str {
+    let bare = what.strip_prefix('/').unwrap_or(what);
+    bare.split_once('/').map_or(bare, |(service, _)| service)
+}
+
+/// What the files say, or the server, or both.
+fn described(
     link: &LinkFlags,
+    files: &FileFlags,
+    inquiry: Inquiry<'_>,
     asking: Asking<'_>,
-    show: impl FnOnce(&Schema) -> Result<String, Unanswered>,
-) -> Result<Answer, Unanswered> {
+) -> Result<Schema, Unanswered> {
+    let given = files.schema()?;
+    if let Some(schema) = given.as_ref().filter(|_| !files.reflection) {
+        return Ok(schema.clone());
+    }
     let schema = link.with_connection(asking, async |connection| {
-        reflection::schema(&connection, None).await
+        reflection::schema(&connection, inquiry, &[]).await
     })?;
-    let schema = schema.map_err(|e| Unanswered::Refused(e.to_string(), e.advice()))?;
+    let mut schema = schema.map_err(|e| Unanswered::Refused(e.to_string(), e.advice()))?;
+    if let Some(given) = &given {
+        let supplemented = schema.supplemented(given);
+        schema = supplemented.map_err(|e| Unanswered::Refused(e.to_string(), None))?;
+    }
     for broken in schema.broken_services() {
         (asking.notice)(&format!("warning: {broken}"));
     }
-    Ok(Answer {
-        text: show(&schema)?,
-        ..Answer::default()
-    })
+    Ok(schema)
 }
 
 impl Question for EchoFlags {

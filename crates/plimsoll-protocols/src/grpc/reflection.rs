@@ -9,13 +9,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use prost_reflect::DescriptorPool;
+use tokio::task::JoinSet;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::codegen::tokio_stream;
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest as Wanted;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
-use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
+use tonic_reflection::pb::v1::{ErrorResponse, ServerReflectionRequest, ServerReflectionResponse};
 
 use super::client::{Connection, outcome_of};
 use super::schema::{Descriptor, Schema, assemble};
@@ -26,6 +27,10 @@ const MAX_FILES: usize = 5_000;
 const MAX_BYTES: usize = 64 << 20;
 /// For the answer to one question.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// For the answers to all questions.
+const TOTAL_LIMIT: Duration = Duration::from_secs(60);
+/// Questions that are under way at once.
+const MAX_QUESTIONS: usize = 8;
 
 /// Why a server's services are not known.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +59,12 @@ pub enum ReflectionError {
     /// More than is worth reading.
     #[error("the server's services are described in more than {MAX_FILES} files, or {} MiB of them", MAX_BYTES >> 20)]
     TooMany,
+    /// The server answers, but not all questions in time.
+    #[error("the server has sent {files} files within {} s, and others are missing: it describes its services too slowly", TOTAL_LIMIT.as_secs())]
+    Slow {
+        /// Those that it has sent.
+        files: usize,
+    },
 }
 
 impl ReflectionError {
@@ -66,6 +77,9 @@ impl ReflectionError {
                 ),
                 _ => None,
             },
+            ReflectionError::Slow { .. } => {
+                Some("ask for one service: plimsoll grpc describe URL package.Service")
+            }
             _ => None,
         }
     }
@@ -82,15 +96,20 @@ fn what(wanted: &Wanted) -> String {
     }
 }
 
-/// Reflection of one server, in the version it has: the messages are the same in both.
-struct Mirror<'a> {
-    connection: &'a Connection,
+/// The versions of reflection; their messages are the same.
+const VERSIONS: [&str; 2] = ["v1", "v1alpha"];
+
+/// Reflection of one server in one version.
+#[derive(Clone)]
+struct Mirror {
+    connection: Connection,
     version: &'static str,
 }
 
-impl Mirror<'_> {
+impl Mirror {
     async fn call(&self, wanted: Wanted) -> Result<Option<ServerReflectionResponse>, Status> {
-        let mut grpc = self.connection.grpc();
+        let grpc = self.connection.grpc();
+        let mut grpc = grpc.max_decoding_message_size(MAX_BYTES);
         let unavailable = |e| Status::unavailable(format!("{e}"));
         grpc.ready().await.map_err(unavailable)?;
         let path = format!(
@@ -108,137 +127,161 @@ impl Mirror<'_> {
         answer.into_inner().message().await
     }
 
+    /// Returns what the server says, which may be a refusal of this question.
     async fn ask(&self, wanted: Wanted) -> Result<MessageResponse, ReflectionError> {
         let what = what(&wanted);
         let called = tokio::time::timeout(ANSWER_LIMIT, self.call(wanted));
-        let reply = called
-            .await
-            .map_err(|_| ReflectionError::Answer {
-                what: what.clone(),
-                problem: format!("no answer within {} s", ANSWER_LIMIT.as_secs()),
-            })?
-            .map_err(|status| match status.code() {
-                Code::Unimplemented => ReflectionError::Off,
-                // From tonic, which could not decode the answer: it is another message.
-                Code::Internal if status.message().starts_with("failed to decode") => {
-                    let problem = format!("{} ({ALIKE})", status.message());
-                    ReflectionError::Answer {
-                        what: what.clone(),
-                        problem,
-                    }
-                }
-                _ => ReflectionError::Refused {
-                    what: what.clone(),
-                    status: Box::new(status),
-                },
-            })?;
-        let problem = match reply.and_then(|reply| reply.message_response) {
-            Some(MessageResponse::ErrorResponse(refusal)) => {
-                format!("error {}: {}", refusal.error_code, refusal.error_message)
+        let called = called.await.map_err(|_| ReflectionError::Answer {
+            what: what.clone(),
+            problem: format!("no answer within {} s", ANSWER_LIMIT.as_secs()),
+        })?;
+        let reply = match called {
+            Ok(reply) => reply,
+            // Some servers refuse a question by the status of its stream.
+            Err(status) if status.code() == Code::NotFound => {
+                return Ok(MessageResponse::ErrorResponse(ErrorResponse {
+                    error_code: Code::NotFound as i32,
+                    error_message: status.message().to_owned(),
+                }));
             }
-            Some(response) => return Ok(response),
-            None => format!("an empty answer ({ALIKE})"),
+            Err(status) => return Err(failure_of(what, status)),
         };
-        Err(ReflectionError::Answer { what, problem })
+        reply
+            .and_then(|reply| reply.message_response)
+            .ok_or_else(|| {
+                let problem = format!("an empty answer ({ALIKE})");
+                ReflectionError::Answer { what, problem }
+            })
+    }
+
+    /// Asks the first question in each version until one is answered. Whatever the others answer (a status, a page
+    /// of a proxy that does not know them, nothing at all) is told only where none is.
+    async fn first_answer(
+        connection: &Connection,
+        wanted: &Wanted,
+    ) -> Result<(Mirror, MessageResponse), ReflectionError> {
+        let mut failure = ReflectionError::Off;
+        for version in VERSIONS {
+            let mirror = Mirror {
+                connection: connection.clone(),
+                version,
+            };
+            let answered = mirror.ask(wanted.clone()).await;
+            match answered.and_then(|answer| fitting(wanted, answer)) {
+                Ok(answer) => return Ok((mirror, answer)),
+                // The newest version that is there has most to say.
+                Err(e) if matches!(failure, ReflectionError::Off) => failure = e,
+                Err(_) => {}
+            }
+        }
+        Err(failure)
     }
 
     async fn services(&self) -> Result<Vec<String>, ReflectionError> {
-        match self.ask(Wanted::ListServices(String::new())).await? {
-            MessageResponse::ListServicesResponse(found) => {
-                Ok(found.service.into_iter().map(|s| s.name).collect())
-            }
-            _ => Err(unasked("its services".to_owned())),
-        }
+        services_in(self.ask(Wanted::ListServices(String::new())).await?)
     }
 
     async fn files(&self, wanted: Wanted) -> Result<Vec<Descriptor>, ReflectionError> {
         let what = what(&wanted);
-        let MessageResponse::FileDescriptorResponse(found) = self.ask(wanted).await? else {
-            return Err(unasked(what));
-        };
-        let found = found.file_descriptor_proto.iter();
-        let decoded = found.map(|file| Descriptor::decode(file));
-        decoded
-            .collect::<Result<_, _>>()
-            .map_err(|e| ReflectionError::Answer {
-                what,
-                problem: format!("not a file descriptor: {e}"),
-            })
+        files_in(self.ask(wanted).await?, what)
     }
 }
 
-fn unasked(what: String) -> ReflectionError {
-    let problem = "the answer to another question".to_owned();
+/// What a status means that a question about `what` ended with.
+fn failure_of(what: String, status: Status) -> ReflectionError {
+    match status.code() {
+        Code::Unimplemented => ReflectionError::Off,
+        // From tonic, which could not decode the answer: it is another message.
+        Code::Internal if status.message().starts_with("failed to decode") => {
+            let problem = format!("{} ({ALIKE})", status.message());
+            ReflectionError::Answer { what, problem }
+        }
+        _ => ReflectionError::Refused {
+            what,
+            status: Box::new(status),
+        },
+    }
+}
+
+/// `answer`, if it can be one to `wanted`. A symbol may be refused, the list may not.
+fn fitting(wanted: &Wanted, answer: MessageResponse) -> Result<MessageResponse, ReflectionError> {
+    match (wanted, answer) {
+        (Wanted::ListServices(_), answer @ MessageResponse::ListServicesResponse(_))
+        | (
+            Wanted::FileContainingSymbol(_),
+            answer @ (MessageResponse::FileDescriptorResponse(_)
+            | MessageResponse::ErrorResponse(_)),
+        ) => Ok(answer),
+        (wanted, answer) => Err(mismatch(answer, what(wanted))),
+    }
+}
+
+fn services_in(answer: MessageResponse) -> Result<Vec<String>, ReflectionError> {
+    let what = what(&Wanted::ListServices(String::new()));
+    match answer {
+        MessageResponse::ListServicesResponse(found) => {
+            Ok(found.service.into_iter().map(|s| s.name).collect())
+        }
+        other => Err(mismatch(other, what)),
+    }
+}
+
+fn files_in(answer: MessageResponse, what: String) -> Result<Vec<Descriptor>, ReflectionError> {
+    let found = match answer {
+        MessageResponse::FileDescriptorResponse(found) => found.file_descriptor_proto,
+        other => return Err(mismatch(other, what)),
+    };
+    let decoded = found.iter().map(|file| Descriptor::decode(file));
+    decoded
+        .collect::<Result<_, _>>()
+        .map_err(|e| ReflectionError::Answer {
+            what,
+            problem: format!("not a file descriptor: {e}"),
+        })
+}
+
+/// A refusal, or the answer to another question.
+fn mismatch(answer: MessageResponse, what: String) -> ReflectionError {
+    let problem = match answer {
+        MessageResponse::ErrorResponse(refusal) => {
+            format!("error {}: {}", refusal.error_code, refusal.error_message)
+        }
+        _ => "the answer to another question".to_owned(),
+    };
     ReflectionError::Answer { what, problem }
 }
 
-/// Asks the server for all its services, or for `service` alone.
+/// What of a server has to be described.
+#[derive(Clone, Copy, Debug)]
+pub enum Inquiry<'a> {
+    /// All services that the server lists.
+    Services,
+    /// A service, method or type by its full name. Where the server does not know it: all services, so that the nearest
+    /// names can be suggested.
+    Symbol(&'a str),
+}
+
+/// Asks the server for its descriptors, and for those of `types`, which messages carry without their service naming
+/// them. A type that the server does not know is left out.
 ///
 /// # Errors
-/// When the server has no reflection, or does not answer as it should.
+/// When the server has no reflection, does not answer as it should, or takes too long.
 pub async fn schema(
     connection: &Connection,
-    service: Option<&str>,
+    inquiry: Inquiry<'_>,
+    types: &[String],
 ) -> Result<Schema, ReflectionError> {
-    let mut mirror = Mirror {
-        connection,
-        version: "v1",
-    };
-    let services = match mirror.services().await {
-        Err(ReflectionError::Off) => {
-            mirror.version = "v1alpha";
-            mirror.services().await?
-        }
-        other => other?,
-    };
-    let wanted: Vec<String> = match service {
-        Some(name) if services.iter().any(|known| known == name) => vec![name.to_owned()],
-        // Unknown: all of them, so that the nearest names can be suggested.
-        _ => services
-            .into_iter()
-            .filter(|name| !name.starts_with("grpc.reflection."))
-            .collect(),
-    };
     let mut gathered = Gathered::default();
-    let mut broken = BTreeMap::new();
-    for service in &wanted {
-        let files = mirror
-            .files(Wanted::FileContainingSymbol(service.clone()))
-            .await;
-        match described(files)? {
-            Ok(files) => gathered.take(files)?,
-            Err(why) => {
-                broken.insert(service.clone(), why);
-            }
+    let asked = tokio::time::timeout(TOTAL_LIMIT, gathered.ask(connection, inquiry, types));
+    let wanted = match asked.await {
+        Ok(wanted) => wanted?,
+        Err(_) => {
+            return Err(ReflectionError::Slow {
+                files: gathered.files.len(),
+            });
         }
-    }
-    gathered.with_imports(&mirror).await?;
-    let files: Vec<Descriptor> = gathered.files.into_values().collect();
-    let file_of = |service: &String| {
-        let mut files = files.iter();
-        let found = files.find(|file| file.services().any(|named| named == *service));
-        found.map(|file| file.name().to_owned())
     };
-    let file_of: BTreeMap<&String, Option<String>> = wanted
-        .iter()
-        .map(|service| (service, file_of(service)))
-        .collect();
-    let assembled = assemble(files, &gathered.absent);
-    for (service, file) in file_of {
-        if assembled.pool.get_service_by_name(service).is_some() || broken.contains_key(service) {
-            continue;
-        }
-        let why = match &file {
-            None => "the server sends files that do not define it".to_owned(),
-            Some(file) => match assembled.broken.get(file) {
-                None => format!("file {file} does not define it"),
-                Some(why) => format!("file {file}: {why}"),
-            },
-        };
-        broken.insert(service.clone(), why);
-    }
-    let source = "the server's reflection".to_owned();
-    Ok(Schema::of(assembled, source, broken))
+    Ok(gathered.assembled(&wanted))
 }
 
 /// An answer with a problem concerns its question alone; a server that does not answer has nothing more to offer.
@@ -259,11 +302,90 @@ struct Gathered {
     bytes: usize,
     /// Those that it has not, and why.
     absent: BTreeMap<String, String>,
+    /// Services that it does not describe, and why.
+    broken: BTreeMap<String, String>,
 }
 
 impl Gathered {
+    /// Asks all questions; returns the services that were wanted.
+    async fn ask(
+        &mut self,
+        connection: &Connection,
+        inquiry: Inquiry<'_>,
+        types: &[String],
+    ) -> Result<Vec<String>, ReflectionError> {
+        let list = Wanted::ListServices(String::new());
+        let first = match inquiry {
+            Inquiry::Services => list,
+            Inquiry::Symbol(name) => Wanted::FileContainingSymbol(name.to_owned()),
+        };
+        let (mirror, answer) = Mirror::first_answer(connection, &first).await?;
+        let services = match inquiry {
+            Inquiry::Services => services_in(answer)?,
+            Inquiry::Symbol(_) => match described(files_in(answer, what(&first)))? {
+                Ok(files) => {
+                    let services = files.iter().flat_map(Descriptor::services).collect();
+                    self.take(files)?;
+                    services
+                }
+                // The list says what there is instead; a server may describe services and list none.
+                Err(_) => mirror.services().await.unwrap_or_default(),
+            },
+        };
+        let is_reflection = |name: &String| name.starts_with("grpc.reflection.");
+        let services: Vec<String> = services.into_iter().filter(|s| !is_reflection(s)).collect();
+        for (name, why) in self.describe(&mirror, &services).await? {
+            self.broken.insert(name, why);
+        }
+        self.describe(&mirror, types).await?;
+        self.with_imports(&mirror).await?;
+        Ok(services)
+    }
+
+    /// Asks for the files of symbols that no file defines yet, several at once; returns those that the server does not
+    /// describe, and why.
+    async fn describe(
+        &mut self,
+        mirror: &Mirror,
+        symbols: &[String],
+    ) -> Result<Vec<(String, String)>, ReflectionError> {
+        let mut refused = Vec::new();
+        let mut defined: BTreeSet<String> = self.files.values().flat_map(symbols_of).collect();
+        let mut left = symbols.iter();
+        loop {
+            let fresh = left.by_ref().filter(|symbol| !defined.contains(*symbol));
+            let batch: Vec<String> = fresh.take(MAX_QUESTIONS).cloned().collect();
+            if batch.is_empty() {
+                return Ok(refused);
+            }
+            let mut questions = JoinSet::new();
+            for symbol in batch {
+                let mirror = mirror.clone();
+                questions.spawn(async move {
+                    let wanted = Wanted::FileContainingSymbol(symbol.clone());
+                    (symbol, mirror.files(wanted).await)
+                });
+            }
+            let mut answers = questions.join_all().await;
+            answers.sort_by(|a, b| a.0.cmp(&b.0));
+            for (symbol, files) in answers {
+                match described(files)? {
+                    Ok(files) => {
+                        defined.extend(files.iter().flat_map(symbols_of));
+                        self.take(files)?;
+                    }
+                    Err(why) => refused.push((symbol, why)),
+                }
+            }
+        }
+    }
+
     fn take(&mut self, files: Vec<Descriptor>) -> Result<(), ReflectionError> {
         for file in files {
+            // Some servers send a file's imports with it, again and again.
+            if let Some(known) = self.files.get(file.name()) {
+                self.bytes -= known.size();
+            }
             self.bytes += file.size();
             self.files.insert(file.name().to_owned(), file);
         }
@@ -275,22 +397,21 @@ impl Gathered {
 
     /// Some servers send a file with its imports, some have to be asked for each, and those
     /// that come with protobuf some don't have at all.
-    async fn with_imports(&mut self, mirror: &Mirror<'_>) -> Result<(), ReflectionError> {
+    async fn with_imports(&mut self, mirror: &Mirror) -> Result<(), ReflectionError> {
         let known = DescriptorPool::global();
         let mut asked = BTreeSet::new();
         let mut missing: VecDeque<String> = imports(self.files.values()).collect();
         while let Some(name) = missing.pop_front() {
-            if self.files.contains_key(&name) || !asked.insert(name.clone()) {
+            if self.files.contains_key(&name)
+                || known.get_file_by_name(&name).is_some()
+                || !asked.insert(name.clone())
+            {
                 continue;
             }
             if asked.len() + self.files.len() > MAX_FILES {
                 return Err(ReflectionError::TooMany);
             }
-            let found = match known.get_file_by_name(&name) {
-                Some(file) => Ok(vec![Descriptor::known(&file)]),
-                None => described(mirror.files(Wanted::FileByFilename(name.clone())).await)?,
-            };
-            match found {
+            match described(mirror.files(Wanted::FileByFilename(name.clone())).await)? {
                 Ok(found) => {
                     missing.extend(imports(found.iter()));
                     self.take(found)?;
@@ -302,6 +423,45 @@ impl Gathered {
         }
         Ok(())
     }
+
+    /// Puts the files together. `wanted`: services that they should define.
+    fn assembled(self, wanted: &[String]) -> Schema {
+        let Gathered {
+            files,
+            absent,
+            mut broken,
+            ..
+        } = self;
+        let file_of = |service: &String| {
+            let mut files = files.values();
+            let found = files.find(|file| file.services().any(|named| named == *service));
+            found.map(|file| file.name().to_owned())
+        };
+        let file_of: BTreeMap<&String, Option<String>> = wanted
+            .iter()
+            .map(|service| (service, file_of(service)))
+            .collect();
+        let assembled = assemble(files.into_values().collect(), &absent);
+        for (service, file) in file_of {
+            if assembled.pool.get_service_by_name(service).is_some() || broken.contains_key(service)
+            {
+                continue;
+            }
+            let why = match &file {
+                None => "the server sends files that do not define it".to_owned(),
+                Some(file) => match assembled.broken.get(file) {
+                    None => format!("file {file} does not define it"),
+                    Some(why) => format!("file {file}: {why}"),
+                },
+            };
+            broken.insert(service.clone(), why);
+        }
+        Schema::of(assembled, "the server's reflection".to_owned(), broken)
+    }
+}
+
+fn symbols_of(file: &Descriptor) -> Vec<String> {
+    file.services().chain(file.types()).collect()
 }
 
 fn imports<'a>(files: impl Iterator<Item = &'a Descriptor>) -> impl Iterator<Item = String> {

@@ -92,7 +92,10 @@ fn check_name(name: &str) -> Result<(), &'static str> {
         return Err("not a metadata name: use a-z, 0-9, `_`, `-` and `.`");
     }
     if name == "user-agent" {
-        return Err("has a key of its own: write user_agent in [call.grpc]");
+        return Err("has a key of its own: write call.grpc.user_agent");
+    }
+    if name == "grpc-timeout" {
+        return Err("is the call's deadline: write load.deadline");
     }
     let own = [
         "te",
@@ -239,12 +242,6 @@ fn one_description(problems: &mut Problems, call: &GrpcSpec) {
         ("descriptor_set", call.descriptor_set.is_some()),
     ];
     collide(problems, "call.grpc", &schemas);
-    if call.reflection == Some(true) && (call.proto.is_some() || call.descriptor_set.is_some()) {
-        problems.add(
-            "call.grpc.reflection",
-            "given beside call.grpc.proto or call.grpc.descriptor_set: use one of them",
-        );
-    }
     if call.import_path.is_some() && call.proto.is_none() {
         problems.add("call.grpc.import_path", "used only with call.grpc.proto");
     }

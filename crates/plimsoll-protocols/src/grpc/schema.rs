@@ -122,13 +122,59 @@ impl Schema {
         }
         let assembled = assemble(files, &BTreeMap::new());
         match assembled.broken.first_key_value() {
-            Some((file, why)) => Err(bad(format!("file {file}: {why}"))),
+            Some((file, why)) => {
+                let mut problem = format!("file {file}: {why}");
+                if !assembled.missing.is_empty() {
+                    problem.push_str("; make the set with `protoc --include_imports`");
+                }
+                Err(bad(problem))
+            }
             None => Ok(Schema::new(
                 assembled.pool,
                 path.display().to_string(),
                 assembled.apart,
             )),
         }
+    }
+
+    /// This schema and the files of `more` that it lacks. A file of `more` whose names are all here, by another path,
+    /// is left out.
+    ///
+    /// # Errors
+    /// When a file of `more` contradicts this schema.
+    #[cfg(feature = "targets")]
+    pub(super) fn supplemented(mut self, more: &Schema) -> Result<Schema, SchemaError> {
+        for file in more.pool.files() {
+            let is_here = |name: &str| self.pool.get_file_by_name(name).is_some();
+            let mut messages = file.messages();
+            let is_known = is_here(file.name())
+                || file.messages().len() > 0
+                    && messages.all(|m| self.pool.get_message_by_name(m.full_name()).is_some())
+                    && (file.services())
+                        .all(|s| self.pool.get_service_by_name(s.full_name()).is_some());
+            if is_known {
+                continue;
+            }
+            let mut descriptor = file.file_descriptor_proto().clone();
+            descriptors::forget_imports(&mut descriptor, &self.pool);
+            self.pool
+                .add_file_descriptor_proto(descriptor)
+                .map_err(|e| {
+                    let (name, of) = (file.name(), &self.source);
+                    SchemaError::new(format_args!("{name} contradicts {of}: {e:?}"))
+                })?;
+        }
+        let mut apart = Apart::clone(&self.apart);
+        apart.closed.extend(more.apart.closed.iter().cloned());
+        apart.any_bytes.extend(more.apart.any_bytes.iter().cloned());
+        let broken = more
+            .broken
+            .iter()
+            .map(|(name, why)| (name.clone(), why.clone()));
+        Arc::make_mut(&mut self.broken).extend(broken);
+        self.source = format!("{} and {}", self.source, more.source);
+        self.apart = Arc::new(apart);
+        Ok(self)
     }
 
     fn new(pool: DescriptorPool, source: String, mut apart: Apart) -> Schema {

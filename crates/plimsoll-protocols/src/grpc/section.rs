@@ -74,8 +74,8 @@ pub struct GrpcSpec {
     #[arg(long, value_name = "FILE", help_heading = "Call")]
     pub descriptor_set: Option<PathBuf>,
 
-    /// Ask the server what the method is, even if it is one of the built-in services
-    /// [default: ask for methods of other services, where no description is given].
+    /// Ask the server what the method is, even if it is one of the built-in services; files that are given, too, add what
+    /// it does not describe [default: ask for methods of other services, where no description is given].
     #[arg(long, action = ArgAction::SetTrue, help_heading = "Call")]
     pub reflection: Option<bool>,
 

@@ -7,7 +7,7 @@ pub(super) const FIELDS: Names = Names {
     key: "call.http.headers",
     binary: false,
     check: |name| match name {
-        "host" => Err("has a key of its own: write host in [call.http]"),
+        "host" => Err("has a key of its own: write call.http.host"),
         name => check_name(name),
     },
 };

@@ -1,5 +1,6 @@
 //! `[call.http]` → what its calls are, with every default, and back.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -347,8 +348,8 @@ pub(crate) fn path_of_call(
     spec: &Spec,
     path: Option<&str>,
 ) -> Option<String> {
-    let in_url = spec.target.as_deref().and_then(path_of);
-    match (path, in_url) {
+    let in_url = spec.target.as_deref().and_then(path_of).map(requested);
+    match (path, in_url.as_deref()) {
         (Some(path), Some(other)) if path != other && other != "/" => {
             problems.add(
                 format!("call.{section}.path"),
@@ -358,6 +359,16 @@ pub(crate) fn path_of_call(
         }
         (Some(path), _) | (None, Some(path)) => Some(path.to_owned()),
         (None, None) => Some("/".to_owned()),
+    }
+}
+
+/// What is asked for of `path`, which begins where a URL's path, query or fragment does: a fragment is not sent
+/// (RFC 9110 §7.1), and an empty path is `/` (§4.2.3).
+fn requested(path: &str) -> Cow<'_, str> {
+    match path.split('#').next().unwrap_or_default() {
+        "" => Cow::Borrowed("/"),
+        query if query.starts_with('?') => Cow::Owned(format!("/{query}")),
+        path => Cow::Borrowed(path),
     }
 }
 
@@ -435,8 +446,19 @@ pub(crate) fn fits_a_path(text: &str) -> bool {
     is_visible(text) && !text.contains('#')
 }
 
+/// Says what to write in place of `text`.
 pub(crate) fn not_a_path(text: &str) -> String {
-    format!("`{text}` is not a path: begin with `/`, and write blanks and `#` as %20 and %23")
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'#' | 0..=b' ' | 0x7f.. => encoded.push_str(&format!("%{byte:02X}")),
+            byte => encoded.push(byte.into()),
+        }
+    }
+    match text {
+        text if encoded == text => format!("`{text}` is not a path: begin with `/`"),
+        text => format!("`{text}` is not a path: write `{encoded}`, percent-encoded"),
+    }
 }
 
 /// Whether every call has a path that a request line can carry.

@@ -9,6 +9,7 @@
 use std::future::Future;
 use std::io;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_engine::fault;
@@ -20,6 +21,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
+use super::admission::{Admission, Unproven};
 use super::early::{EarlyStream, Link};
 use super::proxied::OpeningError;
 use super::{Bound, ConnectionStats, Peer, Proxies, ServeError};
@@ -49,6 +51,13 @@ pub trait Serve: Clone + Send + 'static {
         tracing::warn!("{peer}: {why}");
     }
 
+    /// Gets what marks the connection as unproven, where [`super::Listen::max_unproven`] bounds those. It is to be
+    /// dropped once the peer has proven itself, and no earlier.
+    #[must_use]
+    fn holding(self, _mark: Unproven) -> Self {
+        self
+    }
+
     /// A TLS handshake was completed, or its client has sent early data.
     fn secured(&self, _session: &ServerConnection) {}
 }
@@ -68,6 +77,7 @@ pub async fn accept(
         proxies: bound.proxies.clone(),
         acceptor: bound.tls.clone().map(TlsAcceptor::from),
         handshakes: bound.handshakes.clone(),
+        admission: bound.max_unproven.map(Admission::new),
         server,
         stopped,
     };
@@ -131,13 +141,37 @@ struct Connecting<S> {
     /// `None`: plaintext.
     acceptor: Option<TlsAcceptor>,
     handshakes: SharedTally,
+    /// `None`: unproven connections are not bounded.
+    admission: Option<Arc<Admission>>,
     server: S,
     stopped: watch::Receiver<()>,
 }
 
 impl<S: Serve> Connecting<S> {
-    /// A connection whose other end may be a proxy.
     async fn open(mut self, stream: TcpStream, peer: Peer) -> Ended {
+        let Some(admission) = self.admission.take() else {
+            return self.identify(stream, peer).await;
+        };
+        let (mark, evicted) = admission.enter();
+        self.server = self.server.holding(mark);
+        let evicted = async {
+            // An error means that the peer has proven itself.
+            if evicted.await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            ended = Box::pin(self.identify(stream, peer)) => ended,
+            () = evicted => {
+                tracing::debug!("{peer}: closed to make room for newer connections");
+                Ended::Broken
+            }
+        }
+    }
+
+    /// A connection whose other end may be a proxy.
+    async fn identify(mut self, stream: TcpStream, peer: Peer) -> Ended {
         if self.proxies == Proxies::default() {
             return self.secure(stream, peer).await;
         }

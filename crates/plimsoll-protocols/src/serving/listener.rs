@@ -92,6 +92,9 @@ pub struct Listen {
     pub proxies: Proxies,
     /// How long calls in flight may take once the server was told to stop.
     pub drain: Duration,
+    /// Connections at once whose peers have not proven themselves; the oldest is closed for the next one. `None`: no
+    /// limit.
+    pub max_unproven: Option<usize>,
 }
 
 impl Default for Listen {
@@ -105,6 +108,7 @@ impl Default for Listen {
             max_concurrent_streams: Some(1000),
             proxies: Proxies::default(),
             drain: Duration::from_secs(10),
+            max_unproven: None,
         }
     }
 }
@@ -139,6 +143,7 @@ impl Listen {
             max_concurrent_streams: self.max_concurrent_streams,
             proxies: self.proxies.clone(),
             drain: self.drain,
+            max_unproven: self.max_unproven,
         })
     }
 
@@ -268,6 +273,7 @@ pub struct Bound {
     pub proxies: Proxies,
     /// How long work in flight may take once the server was told to stop.
     pub drain: Duration,
+    pub(crate) max_unproven: Option<usize>,
 }
 
 impl Bound {

@@ -6,6 +6,7 @@
 //! reported before the first connection. The targets call this, and the service simulator.
 
 pub mod accepting;
+mod admission;
 pub(crate) mod answering;
 pub(crate) mod delay;
 pub(crate) mod early;
@@ -14,6 +15,7 @@ pub(crate) mod http2;
 mod listener;
 mod names;
 mod outliving;
+pub mod pages;
 mod peer;
 pub mod proxied;
 pub mod reference;
@@ -29,6 +31,7 @@ use std::thread::JoinHandle;
 use plimsoll_engine::Address;
 use plimsoll_engine::tls::files::FileError;
 
+pub use admission::Unproven;
 pub use answering::{Answers, Delay, Stall};
 pub use early::Link;
 pub use listener::{Bound, Listen, Listener, NotAccepted, Reserved};

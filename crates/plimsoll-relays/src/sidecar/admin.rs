@@ -1,30 +1,25 @@
 //! Metrics (OpenMetrics text) and health, on a loopback address.
 //!
-//! A thread of its own with blocking reads: it is asked every few seconds, and must not
-//! be in the way of the data.
+//! On a thread of its own: it is asked every few seconds, and must not be in the way of the data.
 
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use plimsoll_engine::Address;
 use plimsoll_engine::address::Lack;
-use plimsoll_engine::clock::Clock;
-use plimsoll_engine::{Address, defect};
-use plimsoll_protocols::serving::NotAccepted;
-use plimsoll_wire::http1::{FieldSpace, RequestHead, put_response};
+use plimsoll_protocols::serving::pages::{self, Request, Response, StatusCode, header};
+use plimsoll_protocols::serving::runtime;
+use tokio::task::spawn_blocking;
 
 use super::metrics::Metrics;
 use super::names::Names;
 use super::{SidecarError, start_thread};
 use crate::metrics::CONTENT_TYPE;
 
-/// For a request, and for each write of its answer.
-const PATIENCE: Duration = Duration::from_secs(2);
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-const MAX_HEAD: usize = 8 << 10;
 /// How long an upstream may take to take a connection. The request for `/ready` waits for it.
 const TRIED_FOR: Duration = Duration::from_millis(500);
 
@@ -36,76 +31,54 @@ pub(super) fn start(
     stop: Arc<AtomicBool>,
 ) -> Result<SocketAddr, SidecarError> {
     let failed = |e| SidecarError::at(format!("admin: listening on {address}"), e);
-    let listener = TcpListener::bind(address).map_err(failed)?;
-    let bound = listener.local_addr().map_err(failed)?;
+    let bound = pages::bind(address).map_err(failed)?;
+    let listening = bound.address().tcp().unwrap_or(address);
+    let runtime = runtime(Some(1)).map_err(|e| failed(io::Error::other(e)))?;
     start_thread("admin", move || {
-        let (clock, mut not_accepted) = (Clock::new(), NotAccepted::default());
-        for stream in listener.incoming() {
-            let stream = match stream {
-                Ok(stream) => stream,
-                Err(e) => {
-                    // Descriptors have run out, for a while.
-                    not_accepted.report(&e, clock.now());
-                    thread::sleep(ACCEPT_PAUSE);
-                    continue;
-                }
-            };
-            // The next one is to be answered all the same.
+        let page = move |request: Request<()>| {
+            let (metrics, names) = (Arc::clone(&metrics), Arc::clone(&names));
             let stopping = stop.load(Ordering::Relaxed);
-            let _ = defect::caught(|| answer(stream, &metrics, &names, stopping));
+            // Upstreams are tried, which blocks.
+            let made =
+                spawn_blocking(move || answer(request.uri().path(), &metrics, &names, stopping));
+            async {
+                // A panic was reported when it happened.
+                made.await
+                    .unwrap_or_else(|_| plain(StatusCode::INTERNAL_SERVER_ERROR, ""))
+            }
+        };
+        if let Err(e) = runtime.block_on(pages::serve(bound, page, std::future::pending())) {
+            tracing::error!("admin: {e}");
         }
     })?;
-    Ok(bound)
+    Ok(listening)
 }
 
-fn answer(mut stream: TcpStream, metrics: &Metrics, names: &Names, stopping: bool) {
-    let _ = stream.set_write_timeout(Some(PATIENCE));
-    let Some(path) = read_path(&mut stream) else {
-        return;
-    };
-    let plain = |status, body: &str| (status, "text/plain; charset=utf-8", body.to_owned());
-    let (status, kind, body) = match path.as_str() {
-        "/metrics" => (200, CONTENT_TYPE, metrics.text()),
-        "/ready" if stopping => plain(503, "draining\n"),
+fn answer(path: &str, metrics: &Metrics, names: &Names, stopping: bool) -> Response<String> {
+    match path {
+        "/metrics" => response(StatusCode::OK, CONTENT_TYPE, metrics.text()),
+        "/ready" if stopping => plain(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
         "/ready" => match without_upstream(metrics, names) {
-            None => plain(200, "ready\n"),
-            Some((route, why)) => plain(503, &format!("route {route}: {why}\n")),
+            None => plain(StatusCode::OK, "ready\n"),
+            Some((route, why)) => {
+                let text = format!("route {route}: {why}\n");
+                plain(StatusCode::SERVICE_UNAVAILABLE, &text)
+            }
         },
-        _ => plain(404, "ask for /metrics or /ready\n"),
-    };
-    let fields = [
-        ("content-type", kind),
-        ("content-length", &*body.len().to_string()),
-        ("connection", "close"),
-    ];
-    let mut out = Vec::new();
-    put_response(&mut out, status, &fields);
-    out.extend_from_slice(body.as_bytes());
-    let _ = stream.write_all(&out);
+        _ => plain(StatusCode::NOT_FOUND, "ask for /metrics or /ready\n"),
+    }
 }
 
-/// The path of a request whose whole head has come; `None`: it has not, or is none.
-fn read_path(stream: &mut TcpStream) -> Option<String> {
-    let clock = Clock::new();
-    let end = clock.now() + PATIENCE;
-    let mut head = Vec::new();
-    let mut piece = [0; 1024];
-    loop {
-        let left = end.duration_since(clock.now());
-        // A timeout of nothing would be none at all.
-        stream
-            .set_read_timeout(Some(left.max(Duration::from_millis(1))))
-            .ok()?;
-        let got = stream.read(&mut piece).ok().filter(|got| *got > 0)?;
-        head.extend_from_slice(&piece[..got]);
-        let mut space = FieldSpace::new();
-        if let Some(request) = RequestHead::parse(&head, MAX_HEAD, &mut space).ok()? {
-            return Some(request.target.to_owned());
-        }
-        if clock.now() >= end {
-            return None;
-        }
-    }
+fn plain(status: StatusCode, text: &str) -> Response<String> {
+    response(status, "text/plain; charset=utf-8", text.to_owned())
+}
+
+fn response(status: StatusCode, kind: &'static str, text: String) -> Response<String> {
+    let mut response = Response::new(text);
+    *response.status_mut() = status;
+    let kind = header::HeaderValue::from_static(kind);
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
 }
 
 /// A route that none of its upstreams would take a call from, and why. An upstream is alive when a

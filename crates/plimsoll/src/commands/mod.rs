@@ -95,6 +95,18 @@ pub(crate) struct Messages {
     #[arg(long, global = true, value_name = "WHERE", help_heading = "Messages")]
     pub(crate) telemetry: Option<String>,
 
+    /// A header field for the collector of --telemetry, 'name: value'; repeatable. 'name: $VARIABLE' takes it from the
+    /// environment, as OTEL_EXPORTER_OTLP_HEADERS does.
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME: VALUE",
+        requires = "telemetry",
+        hide_env_values = true,
+        help_heading = "Messages"
+    )]
+    pub(crate) telemetry_header: Vec<String>,
+
     /// Messages as text, or json: an object a line [default: text].
     #[arg(
         long,
@@ -340,7 +352,7 @@ fn carry_out(
         let logging = messages.verbose || messages.trace;
         // The process that started a load reports for those that share it.
         if let Some(wanted) = messages.telemetry.as_deref().filter(|_| leads) {
-            telemetry::start(wanted)?;
+            telemetry::start(wanted, &messages.telemetry_header, environment)?;
         }
         let stop = stopped_by_signals(loads)?;
         if let Some(meeting) = meeting {

@@ -8,17 +8,14 @@ mod shelf;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use axum::Router;
-use axum::extract::{Request, State};
-use axum::response::{IntoResponse, Response};
 use clap::Args;
-use reqwest::{Method, StatusCode, header};
-use tokio::net::TcpListener;
+use plimsoll_protocols::serving::pages::{self, Method, Request, Response, StatusCode, header};
+use tokio::sync::Mutex;
 
 use crate::console;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, chain};
 use crate::stopping;
 use shelf::{Answer, Shelf};
 
@@ -49,40 +46,36 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     let shelf = Arc::new(Mutex::new(Shelf::new(&arguments.dir)));
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.port));
     stopping::until_stopped(Some(1), "", async |stopped| {
-        let listener = TcpListener::bind(address).await.map_err(|e| {
+        let bound = pages::bind(address).map_err(|e| {
             Failure::error_with_help(
                 format_args!("can't listen on {address}: {e}"),
                 "give another port with --port; 0 takes any free one",
             )
         })?;
-        let address = listener.local_addr().map_err(Failure::error)?;
+        let address = bound.address();
         console::result(format_args!(
             "view: listening on {address} (open http://{address}/ in a browser; Ctrl-C ends it)\n"
         ))?;
-        let router = Router::new().fallback(answer).with_state(shelf);
-        axum::serve(listener, router)
-            .with_graceful_shutdown(stopped)
-            .await
-            .map_err(Failure::error)
+        let page = move |request| answer(Arc::clone(&shelf), request);
+        let served = pages::serve(bound, page, stopped).await;
+        served.map_err(|e| Failure::error(chain(&e)))
     })?;
     Ok(Exit::Done)
 }
 
-async fn answer(State(shelf): State<Arc<Mutex<Shelf>>>, request: Request) -> Response {
+async fn answer(shelf: Arc<Mutex<Shelf>>, request: Request<()>) -> Response<String> {
     let host = request.headers().get(header::HOST);
     if !host.and_then(|h| h.to_str().ok()).is_some_and(is_here) {
-        return (
-            StatusCode::MISDIRECTED_REQUEST,
-            "not a name of this machine\n",
-        )
-            .into_response();
+        let text = "not a name of this machine\n".to_owned();
+        return response(StatusCode::MISDIRECTED_REQUEST, text, &[]);
     }
     if ![Method::GET, Method::HEAD].contains(request.method()) {
-        return StatusCode::METHOD_NOT_ALLOWED.into_response();
+        return response(StatusCode::METHOD_NOT_ALLOWED, String::new(), &[]);
     }
-    let uri = request.uri().clone();
+    // Waited for outside of the thread, so that a connection that is closed meanwhile makes no page.
+    let mut shelf = shelf.lock_owned().await;
     let made = tokio::task::spawn_blocking(move || {
-        let mut shelf = shelf.lock().unwrap_or_else(PoisonError::into_inner);
+        let uri = request.uri();
         shelf.answer(uri.path(), uri.query().unwrap_or_default())
     });
     let (status, page) = match made.await {
@@ -90,7 +83,7 @@ async fn answer(State(shelf): State<Arc<Mutex<Shelf>>>, request: Request) -> Res
         Ok(Answer::Unknown(page)) => (StatusCode::NOT_FOUND, page),
         Ok(Answer::Failed(page)) => (StatusCode::UNPROCESSABLE_ENTITY, page),
         // The panic was reported when it happened.
-        Err(_) => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        Err(_) => return response(StatusCode::INTERNAL_SERVER_ERROR, String::new(), &[]),
     };
     let fields = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
@@ -98,7 +91,21 @@ async fn answer(State(shelf): State<Arc<Mutex<Shelf>>>, request: Request) -> Res
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::X_FRAME_OPTIONS, "DENY"),
     ];
-    (status, fields, page).into_response()
+    response(status, page, &fields)
+}
+
+fn response(
+    status: StatusCode,
+    page: String,
+    fields: &[(header::HeaderName, &'static str)],
+) -> Response<String> {
+    let mut response = Response::new(page);
+    *response.status_mut() = status;
+    for (name, value) in fields {
+        let value = header::HeaderValue::from_static(value);
+        response.headers_mut().insert(name, value);
+    }
+    response
 }
 
 /// Whether a Host field names this machine, with or without a port.

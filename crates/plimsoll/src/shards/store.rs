@@ -5,6 +5,7 @@
 //! its meaning is known ([`super::lane`]). Where shards share no store, shard 0 serves a folder
 //! ([`host`]), and the others ask it ([`link`]).
 
+mod direct;
 mod host;
 mod link;
 
@@ -25,6 +26,7 @@ use tokio::runtime::Runtime;
 
 use super::objects::to_json;
 use crate::failure::{Failure, chain};
+use direct::Direct;
 pub(super) use host::FAREWELL;
 use host::Host;
 pub(crate) use link::Access;
@@ -275,6 +277,7 @@ fn objects(url: &str) -> Result<(Way, String), Failure> {
     macro_rules! bucket {
         ($builder:ident) => {{
             let builder = $builder::from_env().with_url(url).with_retry(retry);
+            let builder = builder.with_http_connector(Direct);
             Way::Objects(Arc::new(builder.build().map_err(failed)?))
         }};
     }

@@ -14,7 +14,8 @@ mod support;
 mod terminal;
 
 use std::fs;
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -386,4 +387,77 @@ fn what_was_handed_to_a_leader_that_is_lost_is_merged_from_its_folder() {
     let ok = |k: usize| run["shards"][k]["ok"].as_u64().unwrap();
     assert!(ok(0) > 0 && ok(1) > 0, "{}", run["shards"]);
     assert_eq!(run["total"]["ok"].as_u64().unwrap(), ok(0) + ok(1));
+}
+
+/// An object store that redirects gets no second request anywhere: it has signed requests and data.
+#[test]
+fn redirect_of_a_store_is_not_followed() {
+    let place = Place::new();
+    let (store, elsewhere) = (
+        TcpListener::bind("127.0.0.1:0").unwrap(),
+        TcpListener::bind("127.0.0.1:0").unwrap(),
+    );
+    elsewhere.set_nonblocking(true).unwrap();
+    let address = store.local_addr().unwrap();
+    let target = elsewhere.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in store.incoming() {
+            let mut stream = stream.unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            while lines
+                .next()
+                .is_some_and(|line| line.is_ok_and(|line| !line.is_empty()))
+            {}
+            let head =
+                format!("HTTP/1.1 307 Temporary Redirect\r\nlocation: http://{target}/x\r\n");
+            let rest = "content-length: 0\r\nconnection: close\r\n\r\n";
+            let _ = stream.write_all((head + rest).as_bytes());
+        }
+    });
+    let mut command = place.command(&["merge", "s3://loads/meeting", "--out", "merged"]);
+    command
+        .env("AWS_ENDPOINT_URL", format!("http://{address}"))
+        .envs([("AWS_ALLOW_HTTP", "true"), ("AWS_REGION", "us-east-1")])
+        .envs([
+            ("AWS_ACCESS_KEY_ID", "key"),
+            ("AWS_SECRET_ACCESS_KEY", "secret"),
+        ]);
+    let ended = support::output(&mut command, support::LONGEST);
+    assert_ne!(ended.status.code(), Some(0));
+    let said = support::stderr_of(&ended);
+    assert!(said.contains("307"), "{said}");
+    assert!(elsewhere.accept().is_err(), "the redirect was followed");
+}
+
+/// Sockets that show no token give way: they neither keep shards out nor the descriptors of shard 0.
+#[test]
+fn silent_sockets_do_not_keep_shards_out() {
+    let place = Place::new();
+    let server = place.serve(&["score"]);
+    plan(&place, &server, 100, 2);
+    let meeting = Meeting::leader();
+    let address = meeting.url.strip_prefix("tcp://").unwrap().to_owned();
+    let first = meeting.shard(&place, 2, 0, &[]).spawn().unwrap();
+    let mut silent: Vec<TcpStream> = Vec::new();
+    // More than may be there at once.
+    while silent.len() < 400 {
+        match TcpStream::connect(&address) {
+            Ok(stream) => silent.push(stream),
+            // It does not listen yet.
+            Err(_) => thread::sleep(Duration::from_millis(20)),
+        }
+    }
+    let mut rest = Vec::new();
+    // The oldest is closed, and the newest is not.
+    let _ = silent[0].set_read_timeout(Some(support::LONGEST));
+    assert!(matches!(silent[0].read_to_end(&mut rest), Ok(0) | Err(_)));
+    let newest = silent.last_mut().unwrap();
+    newest.set_nonblocking(true).unwrap();
+    let peeked = newest.peek(&mut [0]).map_err(|e| e.kind());
+    assert_eq!(peeked, Err(ErrorKind::WouldBlock));
+    let second = meeting.shard(&place, 2, 1, &[]).spawn().unwrap();
+    for shard in [first, second] {
+        let (code, _, printed) = over(shard);
+        assert_eq!(code, 0, "{printed}");
+    }
 }

@@ -35,6 +35,10 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
         "crates/plimsoll-protocols/src/grpc/resolve.rs",
         &["--descriptor_set_out", "--include_imports"],
     ),
+    (
+        "crates/plimsoll-protocols/src/grpc/schema.rs",
+        &["--include_imports"],
+    ),
     // Flags that the program gives its own processes.
     (
         "crates/plimsoll/src/commands/shard.rs",

@@ -50,6 +50,11 @@ const fn protocol(
 /// Where a word does not mean the protocol: the beginning of a path, the protocol or one word of it, what it means.
 const ELSEWHERE: &[(&str, &str, &str)] = &[
     (
+        "crates/plimsoll/src/telemetry/",
+        "http",
+        "how metrics are posted (OTLP)",
+    ),
+    (
         "crates/plimsoll-engine/",
         "session",
         "a TLS session (RFC 8446 §2.2)",

@@ -190,7 +190,7 @@ fn messages_and_metadata_are_judged() {
         ),
         (
             "metadata = { \"grpc-timeout\" = \"1S\" }",
-            "`call.grpc.metadata.grpc-timeout`: set by gRPC itself",
+            "`call.grpc.metadata.grpc-timeout`: is the call's deadline: write load.deadline",
         ),
         (
             "metadata = { \"a b\" = \"1\" }",

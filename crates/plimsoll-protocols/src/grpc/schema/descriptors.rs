@@ -6,7 +6,7 @@
 //! makes. Nothing read here may do that, so what it could stumble over is refused, and what
 //! bears on no message is left out: options but for three, defaults, positions.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use prost_reflect::prost::{DecodeError, Message as _};
 use prost_reflect::prost_types::field_descriptor_proto::{Label, Type};
@@ -40,6 +40,8 @@ pub(in crate::grpc) struct Assembled {
     pub(super) apart: Apart,
     /// By the name of a file that is not in the pool: why not.
     pub(in crate::grpc) broken: BTreeMap<String, String>,
+    /// Imports that nobody has.
+    pub(super) missing: BTreeSet<String>,
 }
 
 impl Descriptor {
@@ -64,8 +66,7 @@ impl Descriptor {
     }
 
     /// A file that the library knows.
-    #[cfg(feature = "targets")]
-    pub(in crate::grpc) fn known(file: &FileDescriptor) -> Descriptor {
+    fn known(file: &FileDescriptor) -> Descriptor {
         Descriptor {
             file: file.file_descriptor_proto().clone(),
             declared: None,
@@ -93,6 +94,17 @@ impl Descriptor {
         let services = self.file.service.iter();
         services.map(move |service| qualified(package, service.name()))
     }
+
+    /// Full names of the messages, enums and extensions that the file defines outside of messages.
+    #[cfg(feature = "targets")]
+    pub(in crate::grpc) fn types(&self) -> impl Iterator<Item = String> + '_ {
+        let package = self.file.package();
+        let messages = self.file.message_type.iter().map(DescriptorProto::name);
+        let enums = self.file.enum_type.iter().map(EnumDescriptorProto::name);
+        let extensions = self.file.extension.iter().map(FieldDescriptorProto::name);
+        let names = messages.chain(enums).chain(extensions);
+        names.map(move |name| qualified(package, name))
+    }
 }
 
 /// Puts files together, in any order. One that can't be read is left out, and so is one that
@@ -106,6 +118,7 @@ pub(in crate::grpc) fn assemble(
         pool: DescriptorPool::new(),
         apart: Apart::default(),
         broken: BTreeMap::new(),
+        missing: BTreeSet::new(),
     };
     let known = DescriptorPool::global();
     let mut by_name: BTreeMap<String, Descriptor> = BTreeMap::new();
@@ -120,10 +133,15 @@ pub(in crate::grpc) fn assemble(
                 .insert(name, "two files have this name".to_owned());
         }
     }
+    add_known(&mut by_name, &known);
     for (name, descriptor) in in_order(&mut by_name) {
         let mut file = descriptor.file;
         let is_own = known.get_file_by_name(&name).is_some();
         let lost = forget_imports(&mut file, &done.pool);
+        let missing = lost
+            .iter()
+            .filter(|import| !done.broken.contains_key(*import));
+        done.missing.extend(missing.cloned());
         let added = match done.broken.remove(&name) {
             Some(why) => Err(why),
             None if is_own => add(&mut done.pool, file),
@@ -144,6 +162,21 @@ pub(in crate::grpc) fn assemble(
         done.broken.insert(name, why);
     }
     done
+}
+
+/// Adds the imports that come with protobuf, which compilers and servers may leave out.
+fn add_known(files: &mut BTreeMap<String, Descriptor>, known: &DescriptorPool) {
+    let imports = files.values().flat_map(Descriptor::imports);
+    let mut wanted: Vec<String> = imports.cloned().collect();
+    while let Some(name) = wanted.pop() {
+        if !files.contains_key(&name)
+            && let Some(file) = known.get_file_by_name(&name)
+        {
+            let file = Descriptor::known(&file);
+            wanted.extend(file.imports().iter().cloned());
+            files.insert(name, file);
+        }
+    }
 }
 
 fn add(pool: &mut DescriptorPool, file: FileDescriptorProto) -> Result<(), String> {
@@ -190,7 +223,7 @@ fn in_order(files: &mut BTreeMap<String, Descriptor>) -> Vec<(String, Descriptor
 }
 
 /// Takes out the imports that are not in the pool, and returns them.
-fn forget_imports(file: &mut FileDescriptorProto, pool: &DescriptorPool) -> Vec<String> {
+pub(super) fn forget_imports(file: &mut FileDescriptorProto, pool: &DescriptorPool) -> Vec<String> {
     let mut lost = Vec::new();
     let mut public = Vec::new();
     let mut kept: Vec<String> = Vec::new();

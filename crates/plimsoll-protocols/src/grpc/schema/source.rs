@@ -5,7 +5,9 @@
 //! keep their line and column; what the edition means is then put in by [`super::editions`].
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::fs;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -27,17 +29,23 @@ struct Folder {
     path: PathBuf,
     known: IncludeFileResolver,
     apart: Rc<RefCell<Apart>>,
+    opened: Rc<RefCell<Opened>>,
 }
+
+/// Files that were opened, by where they are on the disk; their names are those of their first import.
+type Opened = BTreeMap<PathBuf, String>;
 
 /// Finds sources in `folders`, in that order, then among those that come with protobuf.
 /// What editions have that the library has not is added to `apart`.
 pub(super) fn resolver(folders: &[PathBuf], apart: &Rc<RefCell<Apart>>) -> ChainFileResolver {
     let mut chain = ChainFileResolver::new();
+    let opened = Rc::default();
     for path in folders {
         chain.add(Folder {
             path: path.clone(),
             known: IncludeFileResolver::new(path.clone()),
             apart: Rc::clone(apart),
+            opened: Rc::clone(&opened),
         });
     }
     chain.add(GoogleFileResolver::new());
@@ -81,7 +89,11 @@ impl FileResolver for Folder {
             })
         };
         let refused = |problem| refused_at((1, 1), problem);
-        let text = match input::file_to_string(&self.path.join(name)) {
+        let path = self.path.join(name);
+        if let Some(first) = self.first_name(&path, name) {
+            return Ok(alias(name, first));
+        }
+        let text = match input::file_to_string(&path) {
             Ok(text) => text,
             // The library opens it itself, and would wait for who writes to it.
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
@@ -99,7 +111,13 @@ impl FileResolver for Folder {
             ));
         }
         let Some(source) = Source::of_an_edition(&text, &tokens) else {
-            return self.known.open_file(name);
+            let length = fs::metadata(&path).map_or(0, |found| found.len());
+            // Without its byte-order mark, over which the library stumbles.
+            return if length == text.len() as u64 {
+                self.known.open_file(name)
+            } else {
+                File::from_source(name, &text)
+            };
         };
         check_named(&source.edition).map_err(refused)?;
         let mut file: FileDescriptorProto = File::from_source(name, &source.text)?.into();
@@ -110,6 +128,29 @@ impl FileResolver for Folder {
         translate(&mut file, &declared, &mut self.apart.borrow_mut());
         Ok(file.into())
     }
+}
+
+impl Folder {
+    /// The name by which the file at `path` was opened before, where that is not `name`: import paths that overlap
+    /// have two names for a file, and its messages must not be defined twice.
+    fn first_name(&self, path: &Path, name: &str) -> Option<String> {
+        let place = path.canonicalize().ok()?;
+        let mut opened = self.opened.borrow_mut();
+        let first = opened.entry(place).or_insert_with(|| name.to_owned());
+        (first != name).then(|| first.clone())
+    }
+}
+
+/// A file called `name` that has all that `file` defines.
+fn alias(name: &str, file: String) -> File {
+    let alias = FileDescriptorProto {
+        name: Some(name.to_owned()),
+        dependency: vec![file],
+        public_dependency: vec![0],
+        syntax: Some("proto3".to_owned()),
+        ..FileDescriptorProto::default()
+    };
+    alias.into()
 }
 
 /// A source in words that proto3 has.

@@ -1,5 +1,7 @@
 //! Long because each mistake in a schema or a message has its own words.
 
+mod sources;
+
 use std::fs;
 use std::path::PathBuf;
 

@@ -168,7 +168,7 @@ fn wrong_http_requests_say_what_is_right() {
         ),
         (
             "headers = { host = \"b\" }",
-            "`call.http.headers.host`: has a key of its own: write host in [call.http]",
+            "`call.http.headers.host`: has a key of its own: write call.http.host",
         ),
         (
             "headers = { \"a b\" = \"1\" }",
@@ -181,4 +181,33 @@ fn wrong_http_requests_say_what_is_right() {
         let problems = wrong(&text);
         assert!(problems[0].starts_with(expected), "{section}: {problems:?}");
     }
+}
+
+#[test]
+fn path_of_a_url_is_as_http_has_it() {
+    for (url, path) in [
+        ("http://a:1?q=1", "/?q=1"),
+        ("http://a:1#top", "/"),
+        ("http://a:1/x?q#top", "/x?q"),
+        ("http://a:1", "/"),
+    ] {
+        let text = format!("target = \"{url}\"\n[load]\nclients = 1\ncalls = 1\n[call.http]\n");
+        let plan = resolved(&text).unwrap_or_else(|problems| panic!("{url}: {problems:?}"));
+        let call = plan.call.of_type::<HttpCall>().expect("HTTP");
+        assert_eq!(call.path, path, "{url}");
+    }
+    let text = "target = \"http://a:1/caf\u{e9} x\"\n[load]\nclients = 1\ncalls = 1\n[call.http]\n";
+    let problems = wrong(text);
+    assert!(
+        problems[0].contains("write `/caf%C3%A9%20x`"),
+        "{problems:?}"
+    );
+}
+
+#[test]
+fn fields_are_named_and_called_fields() {
+    let text = "target = \"http://a:1\"\n[load]\nclients = 1\ncalls = 1\n[call.http]\nheaders = { x-c = \"\u{fc}\" }\n";
+    let problems = wrong(text);
+    let expected = "`call.http.headers.x-c`: not a field value: use printable ASCII";
+    assert!(problems[0].starts_with(expected), "{problems:?}");
 }

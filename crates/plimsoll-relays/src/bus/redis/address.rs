@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use plimsoll_model::input::without_byte_order_mark;
 use redis::aio::AsyncPushSender;
 use redis::cluster::ClusterClientBuilder;
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
@@ -58,6 +59,9 @@ impl RedisAddress {
         if !self.tls {
             return Err("certificates are for TLS: write rediss://".to_owned());
         }
+        let authorities = authorities.map(without_byte_order_mark);
+        let client =
+            client.map(|(cert, key)| (without_byte_order_mark(cert), without_byte_order_mark(key)));
         if let Some(pem) = &authorities
             && CertificateDer::pem_slice_iter(pem).next().is_none()
         {

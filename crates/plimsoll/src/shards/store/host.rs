@@ -14,8 +14,8 @@ use object_store::ObjectStore;
 use object_store::path::Path;
 use plimsoll_engine::Stop;
 use plimsoll_engine::worker::StopLevel;
-use plimsoll_protocols::serving::Link;
 use plimsoll_protocols::serving::accepting::{Serve, accept};
+use plimsoll_protocols::serving::{Link, Unproven};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -44,6 +44,8 @@ struct Serving {
     open: Arc<AtomicU64>,
     /// All that were let in.
     came: Arc<AtomicU64>,
+    /// Dropped once the peer has shown the token.
+    unproven: Option<Arc<Unproven>>,
 }
 
 impl Host {
@@ -63,6 +65,7 @@ impl Host {
             token: access.token()?,
             open: Arc::default(),
             came: Arc::default(),
+            unproven: None,
         };
         let bound = address.listen(access).map_err(|e| e.to_string())?;
         let (server, never) = (serving.clone(), std::future::pending());
@@ -104,10 +107,18 @@ impl Host {
 }
 
 impl Serve for Serving {
-    async fn serve<S: Link>(self, mut stream: S, _: watch::Receiver<()>) -> io::Result<()> {
+    fn holding(self, mark: Unproven) -> Serving {
+        Serving {
+            unproven: Some(Arc::new(mark)),
+            ..self
+        }
+    }
+
+    async fn serve<S: Link>(mut self, mut stream: S, _: watch::Receiver<()>) -> io::Result<()> {
         if !tokio::time::timeout(HELLO, self.admit(&mut stream)).await?? {
             return Ok(());
         }
+        self.unproven = None;
         self.open.fetch_add(1, Ordering::Relaxed);
         self.came.fetch_add(1, Ordering::Relaxed);
         let ended = self.converse(&mut stream).await;

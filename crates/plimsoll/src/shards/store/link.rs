@@ -41,6 +41,9 @@ const MAX_HELLO: u32 = 4 << 10;
 /// Bytes of a body: of a part of a log, compressed.
 const MAX_BODY: u32 = 256 << 20;
 
+/// Connections at once that have not shown the token; the oldest is closed for the next one.
+const MAX_UNPROVEN: usize = 256;
+
 /// Bytes of head and body of a frame by somebody who has not shown the token yet.
 pub(super) const FIRST_FRAME: (u32, u32) = (MAX_HELLO, 0);
 /// The same of all others.
@@ -319,6 +322,7 @@ impl Address {
             let listen = Listen {
                 address: address.into(),
                 tls: tls.clone(),
+                max_unproven: Some(MAX_UNPROVEN),
                 ..Listen::default()
             };
             listen.bind()

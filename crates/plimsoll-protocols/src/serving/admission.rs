@@ -1,0 +1,93 @@
+//! Connections whose peers have not proven themselves: bounded in number, the oldest gives way.
+//!
+//! Anybody can open sockets and send nothing, or half of a request. Each is bounded in time where it is served;
+//! here they are bounded together, so that thousands of them neither take all descriptors nor keep others out.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+/// Counts the unproven connections of one server.
+#[derive(Debug)]
+pub(super) struct Admission {
+    max: usize,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    next: u64,
+    /// By age, the oldest first.
+    evictions: BTreeMap<u64, oneshot::Sender<()>>,
+}
+
+/// Marks a connection as unproven until it is dropped.
+#[derive(Debug)]
+pub struct Unproven {
+    number: u64,
+    admission: Arc<Admission>,
+}
+
+impl Admission {
+    /// `max`: unproven connections that are kept at once, at least one.
+    pub(super) fn new(max: usize) -> Arc<Admission> {
+        Arc::new(Admission {
+            max: max.max(1),
+            waiting: Mutex::default(),
+        })
+    }
+
+    /// Registers a connection. The receiver completes with a value when the connection must give way to a newer
+    /// one, and with an error once the mark was dropped.
+    pub(super) fn enter(self: &Arc<Admission>) -> (Unproven, oneshot::Receiver<()>) {
+        let (evict, evicted) = oneshot::channel();
+        let mut waiting = self.lock();
+        let number = waiting.next;
+        waiting.next += 1;
+        waiting.evictions.insert(number, evict);
+        if waiting.evictions.len() > self.max
+            && let Some((_, oldest)) = waiting.evictions.pop_first()
+        {
+            // It may have ended at this moment.
+            let _ = oldest.send(());
+        }
+        drop(waiting);
+        let mark = Unproven {
+            number,
+            admission: Arc::clone(self),
+        };
+        (mark, evicted)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Unproven {
+    fn drop(&mut self) {
+        self.admission.lock().evictions.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn oldest_unproven_connection_gives_way() {
+        let admission = Admission::new(2);
+        let (first, mut first_evicted) = admission.enter();
+        let (_second, mut second_evicted) = admission.enter();
+        assert!(first_evicted.try_recv().is_err());
+        let (third, _) = admission.enter();
+        assert_eq!(first_evicted.try_recv(), Ok(()));
+        assert!(second_evicted.try_recv().is_err());
+        // A proven connection makes room.
+        drop(third);
+        drop(first);
+        let (_fourth, _) = admission.enter();
+        assert!(second_evicted.try_recv().is_err());
+    }
+}

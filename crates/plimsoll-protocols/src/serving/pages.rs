@@ -1,0 +1,212 @@
+//! Pages for people and scrapers over HTTP/1.1: telemetry, `view`, the sidecar's admin address.
+//!
+//! Invariant: a peer can hold nothing for long. A connection carries one request; its head is bounded in size and
+//! time, its body is not read, the number of connections is bounded, and an end waits for none of them longer
+//! than [`SHUTDOWN_GRACE`].
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::server::conn::http1::Builder;
+use hyper::service::service_fn;
+pub use hyper::{Method, Request, Response, StatusCode, header};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::accepting::{Serve, accept};
+use super::admission::Unproven;
+use super::{Bound, ConnectionStats, Link, Listen, ServeError};
+
+/// From accept to the end of the request's head.
+const HEAD_LIMIT: Duration = Duration::from_secs(5);
+/// From accept to the end of the answer.
+const CONNECTION_LIMIT: Duration = Duration::from_secs(120);
+/// The longest head of a request. Bytes.
+const MAX_HEAD: usize = 16 << 10;
+/// Connections at once; the oldest gives way to the next one.
+const MAX_CONNECTIONS: usize = 128;
+/// How long requests in progress may take once the server was told to stop.
+pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
+
+/// Opens a port for pages.
+///
+/// # Errors
+/// When the address can't be listened on.
+pub fn bind(address: SocketAddr) -> io::Result<Bound> {
+    let listen = Listen {
+        address: address.into(),
+        drain: SHUTDOWN_GRACE,
+        max_unproven: Some(MAX_CONNECTIONS),
+        ..Listen::default()
+    };
+    listen.bind().map_err(|e| match e {
+        ServeError::Address { source, .. } => source,
+        other => io::Error::other(other),
+    })
+}
+
+/// Answers each request with what `answer` returns for it, until `shutdown` completes. `bound` is of [`bind`].
+///
+/// # Errors
+/// When the listening socket itself fails.
+pub async fn serve<F, A>(
+    bound: Bound,
+    answer: A,
+    shutdown: impl Future<Output = ()>,
+) -> Result<ConnectionStats, ServeError>
+where
+    A: Fn(Request<()>) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Response<String>> + Send + 'static,
+{
+    let mut http = Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(HEAD_LIMIT)
+        .max_buf_size(MAX_HEAD)
+        .keep_alive(false);
+    let pages = Pages {
+        http,
+        answer,
+        place: None,
+    };
+    accept(bound, pages, shutdown).await
+}
+
+#[derive(Clone)]
+struct Pages<A> {
+    http: Builder,
+    answer: A,
+    /// Kept until the connection ends: each of them counts.
+    place: Option<Arc<Unproven>>,
+}
+
+impl<F, A> Serve for Pages<A>
+where
+    A: Fn(Request<()>) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Response<String>> + Send + 'static,
+{
+    fn holding(self, place: Unproven) -> Pages<A> {
+        Pages {
+            place: Some(Arc::new(place)),
+            ..self
+        }
+    }
+
+    async fn serve<S: Link>(self, stream: S, _: watch::Receiver<()>) -> io::Result<()> {
+        let Pages {
+            http,
+            answer,
+            place: _place,
+        } = self;
+        let service = service_fn(move |request: Request<Incoming>| {
+            let answered = answer(request.map(drop));
+            async move { Ok::<_, Infallible>(answered.await) }
+        });
+        let served = http.serve_connection(TokioIo::new(stream), service);
+        timeout(CONNECTION_LIMIT, served)
+            .await?
+            .map_err(io::Error::other)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests wait in real time")]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::super::runtime;
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(300);
+
+    /// Serves a page until the sender is dropped; the address, and what tells that serving is over.
+    fn served() -> (
+        SocketAddr,
+        tokio::sync::oneshot::Sender<()>,
+        mpsc::Receiver<ConnectionStats>,
+    ) {
+        let bound = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = bound.address().tcp().unwrap();
+        let (stop, stopped) = tokio::sync::oneshot::channel();
+        let (over, ended) = mpsc::channel();
+        thread::spawn(move || {
+            let answer = async |request: Request<()>| Response::new(request.uri().to_string());
+            let answer = move |request| Box::pin(answer(request)) as BoxedAnswer;
+            let stats = runtime(Some(1))
+                .unwrap()
+                .block_on(serve(bound, answer, async {
+                    let _ = stopped.await;
+                }));
+            over.send(stats.unwrap()).unwrap();
+        });
+        (address, stop, ended)
+    }
+
+    type BoxedAnswer = std::pin::Pin<Box<dyn Future<Output = Response<String>> + Send>>;
+
+    fn get(address: SocketAddr) -> String {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+            .write_all(b"GET /x HTTP/1.1\r\nhost: here\r\n\r\n")
+            .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn half_heads_neither_keep_others_out_nor_the_end() {
+        let (address, stop, ended) = served();
+        let halves: Vec<TcpStream> = (0..MAX_CONNECTIONS + 50)
+            .map(|_| {
+                let mut stream = TcpStream::connect(address).unwrap();
+                stream
+                    .write_all(b"GET /x HTTP/1.1\r\nhost: here\r\n")
+                    .unwrap();
+                stream
+            })
+            .collect();
+        let answer = get(address);
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        assert!(answer.ends_with("\r\n\r\n/x"), "{answer}");
+        drop(stop);
+        let stats = ended.recv_timeout(PATIENCE).expect("an end");
+        assert_eq!(stats.accepted, halves.len() as u64 + 1);
+        // Closed early: those for which there was no room.
+        let evicted = (halves.len() + 1 - MAX_CONNECTIONS) as u64;
+        assert!(stats.broken >= evicted, "{stats:?}");
+    }
+
+    #[test]
+    fn half_head_is_given_up() {
+        let (address, _stop, _ended) = served();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(b"GET /x HT").unwrap();
+        let mut rest = Vec::new();
+        // It is closed without a page; whether it is reset depends on what was read.
+        let _ = stream.read_to_end(&mut rest);
+        assert!(!rest.starts_with(b"HTTP/1.1 200"));
+    }
+
+    #[test]
+    fn connection_carries_one_request() {
+        let (address, _stop, _ended) = served();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let request = b"POST /y HTTP/1.1\r\nhost: here\r\ncontent-length: 9999999999\r\n\r\nabc";
+        stream.write_all(request).unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.ends_with(b"/y"), "{answer:?}");
+    }
+}

@@ -1,0 +1,210 @@
+//! Servers whose reflection is not all that it should be: an older version only, something else in the place of the newer
+//! one, services that are not listed, types that no service names.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use plimsoll_engine::Address;
+use plimsoll_protocols::grpc::client::{Connection, Server};
+use plimsoll_protocols::grpc::reflection::{Inquiry, ReflectionError, schema};
+use plimsoll_protocols::grpc::schema::Schema;
+use tokio::net::TcpListener;
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tonic::codegen::http::{Request, Response};
+use tonic::{Code, Status};
+use tonic_reflection::server::Builder;
+
+/// `a.S` with a request that carries any message, and a file of a message that may be carried.
+const FILES: [(&str, &str); 2] = [
+    (
+        "a.proto",
+        r#"syntax = "proto3"; package a; import "google/protobuf/any.proto";
+        message Q { google.protobuf.Any payload = 1; }
+        service S { rpc Do(Q) returns (Q); }"#,
+    ),
+    (
+        "b.proto",
+        r#"syntax = "proto3"; package b; message Y { string sku = 1; }"#,
+    ),
+];
+
+/// What a server has in the place of grpc.reflection.v1.
+#[derive(Clone, Copy, Debug)]
+enum Newer {
+    Reflection,
+    /// A page with this status.
+    Page(u16),
+    Status(Code),
+    /// The stream is reset.
+    Reset,
+}
+
+fn descriptors() -> Vec<u8> {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, text) in FILES {
+        std::fs::write(folder.path().join(name), text).expect("a file");
+    }
+    let mut compiler = protox::Compiler::new([folder.path()]).expect("a compiler");
+    compiler.include_imports(true);
+    for (name, _) in FILES {
+        compiler.open_file(name).expect("a source");
+    }
+    compiler.encode_file_descriptor_set()
+}
+
+/// Serves v1alpha, and `newer` in the place of v1; `listed`: the service that it says it has.
+async fn serve(newer: Newer, older: bool, listed: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let set: Arc<[u8]> = descriptors().into();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.expect("a connection");
+            let set = Arc::clone(&set);
+            let service = service_fn(move |request: Request<Incoming>| {
+                answer(Arc::clone(&set), newer, older, listed, request)
+            });
+            let http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            tokio::spawn(http.serve_connection(TokioIo::new(stream), service));
+        }
+    });
+    address
+}
+
+async fn answer(
+    set: Arc<[u8]>,
+    newer: Newer,
+    older: bool,
+    listed: &'static str,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, &'static str> {
+    let builder = || {
+        Builder::configure()
+            .register_encoded_file_descriptor_set(&set)
+            .with_service_name(listed)
+    };
+    let is_newer = request.uri().path().starts_with("/grpc.reflection.v1.");
+    let newer = match is_newer {
+        true => newer,
+        false if older => Newer::Reflection,
+        false => Newer::Status(Code::Unimplemented),
+    };
+    let answered: Result<Response<Body>, Infallible> = match newer {
+        Newer::Reflection if is_newer => builder().build_v1().expect("v1").call(request).await,
+        Newer::Reflection => {
+            let mut service = builder().build_v1alpha().expect("v1alpha");
+            service.call(request).await
+        }
+        Newer::Page(status) => {
+            let page = Response::builder().status(status);
+            let page = page.header("content-type", "text/html");
+            Ok(page
+                .body(Body::new("<html>none</html>".to_owned()))
+                .expect("a page"))
+        }
+        Newer::Status(code) => Ok(Status::new(code, "upstream reset").into_http()),
+        Newer::Reset => return Err("reset"),
+    };
+    Ok(answered.unwrap_or_else(|never| match never {}))
+}
+
+async fn ask(
+    address: SocketAddr,
+    inquiry: Inquiry<'_>,
+    types: &[&str],
+) -> Result<Schema, ReflectionError> {
+    let server = Server {
+        addresses: [Address::Tcp(address)].into(),
+        tunnel: None,
+        tls: None,
+        authority: address.to_string(),
+        metadata: Vec::new(),
+        connect_timeout: Duration::from_secs(300),
+    };
+    let connection = Connection::open(&server).await.expect("a server");
+    let types: Vec<String> = types.iter().map(|name| (*name).to_owned()).collect();
+    schema(&connection, inquiry, &types).await
+}
+
+const LINE: &str = "a.S/Do (unary): a.Q -> a.Q\n";
+
+#[tokio::test]
+async fn older_version_is_asked_whatever_the_newer_one_answers() {
+    for newer in [
+        Newer::Reflection,
+        Newer::Page(404),
+        Newer::Page(401),
+        Newer::Page(502),
+        Newer::Page(200),
+        Newer::Status(Code::Unavailable),
+        Newer::Status(Code::PermissionDenied),
+        Newer::Status(Code::Unimplemented),
+        Newer::Reset,
+    ] {
+        let address = serve(newer, true, "a.S").await;
+        let found = ask(address, Inquiry::Services, &[]).await;
+        let found = found.unwrap_or_else(|e| panic!("{newer:?}: {e}"));
+        assert_eq!(found.list(), LINE, "{newer:?}");
+    }
+}
+
+#[tokio::test]
+async fn failure_is_that_of_the_version_that_is_there() {
+    for (newer, expected) in [
+        (
+            Newer::Page(502),
+            "status UNAVAILABLE: HTTP status 502, content-type text/html",
+        ),
+        (Newer::Page(401), "status UNAUTHENTICATED: HTTP status 401"),
+        (
+            Newer::Status(Code::PermissionDenied),
+            "status PERMISSION_DENIED: upstream reset",
+        ),
+        (Newer::Page(404), "the server has no reflection"),
+    ] {
+        let address = serve(newer, false, "a.S").await;
+        let error = ask(address, Inquiry::Services, &[])
+            .await
+            .expect_err("none");
+        let said = error.to_string();
+        assert!(said.contains(expected), "{newer:?}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn symbols_are_described_that_are_not_listed() {
+    let address = serve(Newer::Reflection, true, "b.None").await;
+    let found = ask(address, Inquiry::Symbol("a.S"), &[]).await;
+    assert_eq!(found.expect("a schema").list(), LINE);
+    let found = ask(address, Inquiry::Symbol("b.Y"), &[]).await;
+    let described = found.expect("a schema").describe("b.Y").expect("a type");
+    assert!(described.contains("string sku = 1;"), "{described}");
+    // The services that are listed are there to be suggested.
+    let address = serve(Newer::Reflection, true, "a.S").await;
+    let found = ask(address, Inquiry::Symbol("a.s"), &[]).await;
+    assert_eq!(found.expect("a schema").list(), LINE);
+}
+
+#[tokio::test]
+async fn types_that_messages_carry_are_asked_for() {
+    let json = r#"{"payload": {"@type": "type.googleapis.com/b.Y", "sku": "x"}}"#;
+    let address = serve(Newer::Reflection, true, "a.S").await;
+    let bare = ask(address, Inquiry::Symbol("a.S"), &[])
+        .await
+        .expect("a schema");
+    let method = bare.method("a.S/Do").expect("a method");
+    assert!(bare.encode(&method, json).is_err());
+    let types = ["b.Y", "no.Such"];
+    let whole = ask(address, Inquiry::Symbol("a.S"), &types)
+        .await
+        .expect("a schema");
+    let method = whole.method("a.S/Do").expect("a method");
+    let bytes = whole.encode(&method, json).expect("a message");
+    assert!(bytes.windows(3).any(|part| part == b"b.Y"), "{bytes:?}");
+}

@@ -1,0 +1,401 @@
+//! Messages of OTLP 1 for metrics (opentelemetry-proto, `metrics.proto`): the parts that runs have. One structure makes
+//! both encodings, protobuf and its JSON, where 64-bit numbers are texts.
+
+use hdrhistogram::Histogram;
+use prost::Message;
+use serde::{Serialize, Serializer};
+
+use super::{COUNTERS, GAUGES, Ongoing, TIMES, counts, cpu, durations, recorded, sum_s};
+
+/// The most buckets of an exponential histogram, as OpenTelemetry's own libraries have it.
+const MAX_BUCKETS: i64 = 160;
+/// Sums count from the beginning of a run.
+const CUMULATIVE: i32 = 2;
+
+/// A request for metrics, `ExportMetricsServiceRequest`: cumulative sums, gauges, and exponential histograms in seconds.
+#[derive(Clone, PartialEq, Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MetricsRequest {
+    #[prost(message, repeated, tag = "1")]
+    resource_metrics: Vec<ResourceMetrics>,
+}
+
+/// What a collector answers: `ExportMetricsServiceResponse`.
+#[derive(Clone, PartialEq, Message)]
+struct MetricsResponse {
+    #[prost(message, optional, tag = "1")]
+    partial_success: Option<PartialSuccess>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct PartialSuccess {
+    #[prost(int64, tag = "1")]
+    rejected_data_points: i64,
+    #[prost(string, tag = "2")]
+    error_message: String,
+}
+
+#[derive(Clone, PartialEq, Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ResourceMetrics {
+    #[prost(message, optional, tag = "1")]
+    resource: Option<Resource>,
+    #[prost(message, repeated, tag = "2")]
+    scope_metrics: Vec<ScopeMetrics>,
+}
+
+#[derive(Clone, PartialEq, Message, Serialize)]
+struct Resource {
+    #[prost(message, repeated, tag = "1")]
+    attributes: Vec<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, Message, Serialize)]
+struct KeyValue {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(message, optional, tag = "2")]
+    value: Option<AnyValue>,
+}
+
+#[derive(Clone, PartialEq, Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AnyValue {
+    #[prost(string, optional, tag = "1")]
+    string_value: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Message, Serialize)]
+struct ScopeMetrics {
+    #[prost(message, optional, tag = "1")]
+    scope: Option<Scope>,
+    #[prost(message, repeated, tag = "2")]
+    metrics: Vec<Metric>,
+}
+
+#[derive(Clone, PartialEq, Message, Serialize)]
+struct Scope {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    version: String,
+}
+
+/// One of the three kinds is there.
+#[derive(Clone, PartialEq, Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Metric {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "3")]
+    unit: String,
+    #[prost(message, optional, tag = "5")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gauge: Option<Gauge>,
+    #[prost(message, optional, tag = "7")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sum: Option<Sum>,
+    #[prost(message, optional, tag = "10")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exponential_histogram: Option<Exponential>,
+}
+
+#[derive(Clone, PartialEq, Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Gauge {
+    #[prost(message, repeated, tag = "1")]
+    data_points: Vec<Number>,
+}
+
+#[derive(Clone, PartialEq, Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Sum {
+    #[prost(message, repeated, tag = "1")]
+    data_points: Vec<Number>,
+    #[prost(int32, tag = "2")]
+    aggregation_temporality: i32,
+    #[prost(bool, tag = "3")]
+    is_monotonic: bool,
+}
+
+/// One of the two values is there.
+#[derive(Clone, PartialEq, Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Number {
+    #[prost(fixed64, tag = "2")]
+    #[serde(serialize_with = "text")]
+    start_time_unix_nano: u64,
+    #[prost(fixed64, tag = "3")]
+    #[serde(serialize_with = "text")]
+    time_unix_nano: u64,
+    #[prost(double, optional, tag = "4")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    as_double: Option<f64>,
+    #[prost(sfixed64, optional, tag = "6")]
+    #[serde(
+        serialize_with = "optional_text",
+        skip_serializing_if = "Option::is_none"
+    )]
+    as_int: Option<i64>,
+    #[prost(message, repeated, tag = "7")]
+    attributes: Vec<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Exponential {
+    #[prost(message, repeated, tag = "1")]
+    data_points: Vec<ExponentialPoint>,
+    #[prost(int32, tag = "2")]
+    aggregation_temporality: i32,
+}
+
+#[derive(Clone, PartialEq, Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ExponentialPoint {
+    #[prost(message, repeated, tag = "1")]
+    attributes: Vec<KeyValue>,
+    #[prost(fixed64, tag = "2")]
+    #[serde(serialize_with = "text")]
+    start_time_unix_nano: u64,
+    #[prost(fixed64, tag = "3")]
+    #[serde(serialize_with = "text")]
+    time_unix_nano: u64,
+    #[prost(fixed64, tag = "4")]
+    #[serde(serialize_with = "text")]
+    count: u64,
+    #[prost(double, optional, tag = "5")]
+    sum: Option<f64>,
+    #[prost(sint32, tag = "6")]
+    scale: i32,
+    #[prost(fixed64, tag = "7")]
+    #[serde(serialize_with = "text")]
+    zero_count: u64,
+    #[prost(message, optional, tag = "8")]
+    positive: Option<Buckets>,
+    #[prost(double, optional, tag = "12")]
+    min: Option<f64>,
+    #[prost(double, optional, tag = "13")]
+    max: Option<f64>,
+}
+
+#[derive(Clone, PartialEq, Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Buckets {
+    #[prost(sint32, tag = "1")]
+    offset: i32,
+    #[prost(uint64, repeated, tag = "2")]
+    #[serde(serialize_with = "texts")]
+    bucket_counts: Vec<u64>,
+}
+
+fn text<S: Serializer>(n: &u64, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(n)
+}
+
+fn optional_text<S: Serializer>(n: &Option<i64>, to: S) -> Result<S::Ok, S::Error> {
+    match n {
+        Some(n) => to.collect_str(n),
+        None => to.serialize_none(),
+    }
+}
+
+fn texts<S: Serializer>(all: &[u64], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(all.iter().map(u64::to_string))
+}
+
+impl MetricsRequest {
+    /// All figures of the runs. Times are nanoseconds since 1970.
+    pub fn of<'a>(
+        runs: impl Iterator<Item = &'a Ongoing> + Clone,
+        now_unix_ns: u64,
+        tool_version: &str,
+    ) -> MetricsRequest {
+        let whole = |o: &Ongoing, more: Option<(&str, &str)>, n: u64| Number {
+            as_int: Some(i64::try_from(n).unwrap_or(i64::MAX)),
+            ..number(o, more, now_unix_ns)
+        };
+        let mut metrics = Vec::new();
+        for (name, _, of) in COUNTERS {
+            let unit = if name.ends_with("bytes") { "By" } else { "1" };
+            let points = runs.clone().map(|o| whole(o, None, of(o)));
+            metrics.push(sum(name, unit, points.collect()));
+        }
+        for count in counts(runs.clone()) {
+            let points = runs
+                .clone()
+                .map(|o| whole(o, None, o.calls.measures.of(count)));
+            metrics.push(sum(count.key(), "1", points.collect()));
+        }
+        for (name, _, of) in GAUGES {
+            let data_points = runs.clone().map(|o| whole(o, None, of(o))).collect();
+            metrics.push(Metric {
+                gauge: Some(Gauge { data_points }),
+                ..metric(name, "1")
+            });
+        }
+        let calls = runs.clone().flat_map(|o| {
+            let of = move |(outcome, n): (plimsoll_model::Outcome, u64)| {
+                whole(o, Some(("plimsoll.outcome", outcome.code())), n)
+            };
+            o.calls.outcomes.iter().map(of)
+        });
+        metrics.push(sum("calls", "1", calls.collect()));
+        let used = runs.clone().flat_map(|o| {
+            cpu(o).map(|(end, seconds)| Number {
+                as_double: Some(seconds),
+                ..number(o, Some(("plimsoll.end", end)), now_unix_ns)
+            })
+        });
+        metrics.push(sum("cpu", "s", used.collect()));
+        for (name, _, of) in TIMES {
+            let histograms = runs.clone().filter_map(|o| Some((o, of(o).histogram()?)));
+            metrics.push(exponential(name, histograms, now_unix_ns));
+        }
+        for measure in durations(runs.clone()) {
+            let histograms = runs
+                .clone()
+                .filter_map(|o| Some((o, o.calls.measures.times(measure).histogram()?)));
+            metrics.push(exponential(measure.key(), histograms, now_unix_ns));
+        }
+        let scope = Scope {
+            name: "plimsoll".to_owned(),
+            version: tool_version.to_owned(),
+        };
+        let resource = Resource {
+            attributes: vec![attribute("service.name", "plimsoll")],
+        };
+        MetricsRequest {
+            resource_metrics: vec![ResourceMetrics {
+                resource: Some(resource),
+                scope_metrics: vec![ScopeMetrics {
+                    scope: Some(scope),
+                    metrics,
+                }],
+            }],
+        }
+    }
+
+    /// In the protobuf encoding.
+    pub fn to_protobuf(&self) -> Vec<u8> {
+        self.encode_to_vec()
+    }
+
+    /// In protobuf's JSON mapping.
+    pub fn to_json(&self) -> Vec<u8> {
+        // Writing to memory does not fail.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
+/// What a collector that took a request says against a part of it; `None`: nothing, or not in protobuf.
+pub fn partial_refusal(answer: &[u8]) -> Option<String> {
+    let partial = MetricsResponse::decode(answer).ok()?.partial_success?;
+    let is_refusal = partial.rejected_data_points > 0 || !partial.error_message.is_empty();
+    is_refusal.then(|| {
+        format!(
+            "{} data points rejected: {}",
+            partial.rejected_data_points, partial.error_message
+        )
+    })
+}
+
+fn attribute(key: &str, text: &str) -> KeyValue {
+    KeyValue {
+        key: key.to_owned(),
+        value: Some(AnyValue {
+            string_value: Some(text.to_owned()),
+        }),
+    }
+}
+
+fn attributes(o: &Ongoing, more: Option<(&str, &str)>) -> Vec<KeyValue> {
+    let all = [
+        ("plimsoll.run", o.name.as_str()),
+        ("plimsoll.target", o.target.as_str()),
+    ];
+    let all = all.into_iter().chain(more);
+    all.map(|(key, text)| attribute(key, text)).collect()
+}
+
+/// A data point without its value.
+fn number(o: &Ongoing, more: Option<(&str, &str)>, now_unix_ns: u64) -> Number {
+    Number {
+        start_time_unix_nano: o.began_unix_ns,
+        time_unix_nano: now_unix_ns,
+        attributes: attributes(o, more),
+        ..Number::default()
+    }
+}
+
+/// A metric without its data.
+fn metric(name: &str, unit: &str) -> Metric {
+    Metric {
+        name: format!("plimsoll.{name}"),
+        unit: unit.to_owned(),
+        ..Metric::default()
+    }
+}
+
+fn sum(name: &str, unit: &str, data_points: Vec<Number>) -> Metric {
+    Metric {
+        sum: Some(Sum {
+            data_points,
+            aggregation_temporality: CUMULATIVE,
+            is_monotonic: true,
+        }),
+        ..metric(name, unit)
+    }
+}
+
+fn exponential<'a>(
+    name: &str,
+    histograms: impl Iterator<Item = (&'a Ongoing, &'a Histogram<u64>)>,
+    now_unix_ns: u64,
+) -> Metric {
+    let points = histograms.map(|(o, h)| ExponentialPoint {
+        attributes: attributes(o, None),
+        start_time_unix_nano: o.began_unix_ns,
+        time_unix_nano: now_unix_ns,
+        ..point(h)
+    });
+    Metric {
+        exponential_histogram: Some(Exponential {
+            data_points: points.collect(),
+            aggregation_temporality: CUMULATIVE,
+        }),
+        ..metric(name, "s")
+    }
+}
+
+/// A data point of an exponential histogram, in seconds: as fine as its buckets allow.
+fn point(h: &Histogram<u64>) -> ExponentialPoint {
+    let index = |ns: u64, scale: i32| {
+        // Bucket i holds what is above base^i, up to base^(i+1), where base is 2^(2^-scale).
+        ((ns.max(1) as f64 / 1e9).log2() * f64::from(scale).exp2()).ceil() as i64 - 1
+    };
+    let span = |scale| index(h.max(), scale) - index(h.min(), scale) + 1;
+    let scale = (-10..=20)
+        .rev()
+        .find(|s| span(*s) <= MAX_BUCKETS)
+        .unwrap_or(-10);
+    let offset = index(h.min(), scale);
+    let mut bucket_counts = vec![0_u64; usize::try_from(span(scale)).unwrap_or(1)];
+    let last = bucket_counts.len() as i64 - 1;
+    for (ns, n) in recorded(Some(h)) {
+        let at = (index(ns, scale) - offset).clamp(0, last);
+        bucket_counts[usize::try_from(at).unwrap_or(0)] += n;
+    }
+    ExponentialPoint {
+        count: h.len(),
+        sum: Some(sum_s(h)),
+        scale,
+        positive: Some(Buckets {
+            offset: i32::try_from(offset).unwrap_or(0),
+            bucket_counts,
+        }),
+        min: Some(h.min() as f64 / 1e9),
+        max: Some(h.max() as f64 / 1e9),
+        ..ExponentialPoint::default()
+    }
+}

@@ -1,0 +1,41 @@
+//! Requests to an object store that follow no redirect: it could lead credentials and data anywhere.
+
+use std::time::Duration;
+
+use object_store::client::{ClientOptions, HttpClient, HttpConnector};
+use object_store::{ClientConfigKey, Error};
+use reqwest::redirect::Policy;
+use reqwest::{NoProxy, Proxy};
+
+/// The library's own default.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// The library's own default.
+const REQUEST_LIMIT: Duration = Duration::from_secs(30);
+
+/// Makes clients that show a redirect as a failure. Of the library's options they know those that its documentation
+/// names for users: plaintext, certificates that are not checked, a proxy.
+#[derive(Debug)]
+pub(super) struct Direct;
+
+impl HttpConnector for Direct {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let failed = |e: reqwest::Error| Error::Generic {
+            store: "HTTP",
+            source: Box::new(e),
+        };
+        let value = |key: ClientConfigKey| options.get_config_value(&key);
+        let is_set = |key| value(key).as_deref() == Some("true");
+        let mut client = reqwest::Client::builder()
+            .redirect(Policy::none())
+            .connect_timeout(CONNECT_LIMIT)
+            .timeout(REQUEST_LIMIT)
+            .https_only(!is_set(ClientConfigKey::AllowHttp))
+            .tls_danger_accept_invalid_certs(is_set(ClientConfigKey::AllowInvalidCertificates));
+        if let Some(url) = value(ClientConfigKey::ProxyUrl) {
+            let excluded = value(ClientConfigKey::ProxyExcludes);
+            let excluded = excluded.as_deref().and_then(NoProxy::from_string);
+            client = client.proxy(Proxy::all(url).map_err(failed)?.no_proxy(excluded));
+        }
+        client.build().map(HttpClient::new).map_err(failed)
+    }
+}

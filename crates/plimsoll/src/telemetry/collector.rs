@@ -1,0 +1,316 @@
+//! A collector that takes OTLP over HTTP: what it is sent, with which header fields, and what it answers.
+//!
+//! The variables are those of OpenTelemetry's exporters. Invariant: header fields may be secret, and are in no message;
+//! redirects, which could lead them anywhere, are not followed.
+
+use plimsoll_protocols::flags::named;
+use plimsoll_protocols::serving::pages::header::{
+    CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION,
+};
+use plimsoll_report::ongoing::otlp::{MetricsRequest, partial_refusal};
+use reqwest::redirect::Policy;
+use reqwest::{Client, Response, Url};
+use serde_json::Value;
+use std::time::Duration;
+
+use crate::environment::Environment;
+use crate::failure::{Failure, chain};
+
+/// How long a post may take.
+const POST_LIMIT: Duration = Duration::from_secs(5);
+/// Where OTLP over HTTP takes metrics, below the address of a collector.
+const METRICS: &str = "/v1/metrics";
+/// So much of an answer is read. Bytes.
+const MAX_ANSWER: usize = 4 << 10;
+/// So much of it is shown. Characters.
+const MAX_SHOWN: usize = 200;
+/// Variables of OpenTelemetry's exporters, those for metrics alone first.
+const HEADERS: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_METRICS_HEADERS",
+    "OTEL_EXPORTER_OTLP_HEADERS",
+];
+const ENCODINGS: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL",
+    "OTEL_EXPORTER_OTLP_PROTOCOL",
+];
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Encoding {
+    #[default]
+    Protobuf,
+    Json,
+}
+
+/// Where metrics are posted, and how.
+#[derive(Debug)]
+pub(super) struct Collector {
+    url: Url,
+    headers: HeaderMap,
+    encoding: Encoding,
+}
+
+impl Collector {
+    /// `typed`: header fields, `NAME: VALUE`; they win over those of the environment.
+    ///
+    /// # Errors
+    /// When `url` is none, a header field is none, or the environment asks for what is not spoken.
+    pub(super) fn new(
+        url: &str,
+        typed: &[String],
+        environment: &Environment,
+    ) -> Result<Collector, Failure> {
+        let mut url = Url::parse(url).map_err(|e| {
+            // A user name and a password may be in it.
+            Failure::usage(
+                format_args!("--telemetry: no URL: {e}"),
+                "write the URL of an OTLP collector; its port is mostly 4318",
+            )
+        })?;
+        if !["http", "https"].contains(&url.scheme()) {
+            return Err(Failure::usage(
+                format_args!("--telemetry: no URL of a collector: `{}://`", url.scheme()),
+                "metrics are posted with OTLP over HTTP: write http:// or https://; the port is mostly 4318",
+            ));
+        }
+        if url.path() == "/" {
+            url.set_path(METRICS);
+        }
+        let mut headers = HeaderMap::new();
+        if let Some((variable, text)) = first_set(&HEADERS, environment) {
+            add_from_variable(&mut headers, variable, &text)?;
+        }
+        for field in typed {
+            add_typed(&mut headers, field, environment)?;
+        }
+        Ok(Collector {
+            url,
+            headers,
+            encoding: encoding(environment)?,
+        })
+    }
+
+    /// # Errors
+    /// When the system lacks what connections need.
+    pub(super) fn client(&self) -> Result<Client, String> {
+        let client = Client::builder()
+            .timeout(POST_LIMIT)
+            .redirect(Policy::none());
+        client.build().map_err(|e| chain(&e))
+    }
+
+    /// Posts the figures.
+    ///
+    /// # Errors
+    /// What is in the way, or what the collector answered instead.
+    pub(super) async fn post(
+        &self,
+        client: &Client,
+        metrics: &MetricsRequest,
+    ) -> Result<(), String> {
+        let (kind, body) = match self.encoding {
+            Encoding::Protobuf => ("application/x-protobuf", metrics.to_protobuf()),
+            Encoding::Json => ("application/json", metrics.to_json()),
+        };
+        let post = client.post(self.url.clone()).headers(self.headers.clone());
+        let sent = post.header(CONTENT_TYPE, kind).body(body).send().await;
+        let refusal = self.refusal(sent.map_err(|e| chain(&e))?).await;
+        refusal.map_or(Ok(()), Err)
+    }
+
+    /// Why the collector did not take a post, or not all of it.
+    async fn refusal(&self, mut answer: Response) -> Option<String> {
+        let (status, url) = (answer.status(), answer.url().clone());
+        let target = answer.headers().get(LOCATION);
+        let target = target.and_then(|target| target.to_str().ok().map(str::to_owned));
+        let mut body = Vec::new();
+        // What it says is worth less than that it refuses.
+        while let Ok(Some(part)) = answer.chunk().await {
+            body.extend_from_slice(&part);
+            if body.len() >= MAX_ANSWER {
+                break;
+            }
+        }
+        if status.is_success() {
+            let partial = match self.encoding {
+                Encoding::Protobuf => partial_refusal(&body),
+                Encoding::Json => partial_refusal_in_json(&body),
+            };
+            return partial.map(|why| format!("{url} answers: {}", self.shown(why.as_bytes())));
+        }
+        if let Some(target) = target.filter(|_| status.is_redirection()) {
+            let target = self.shown(target.as_bytes());
+            return Some(format!(
+                "{url} answers {status} to {target}: redirects are not followed, give the URL that takes metrics"
+            ));
+        }
+        let said = self.shown(&body);
+        Some(match said.as_str() {
+            "" => format!("{url} answers {status}"),
+            said => format!("{url} answers {status}: {said}"),
+        })
+    }
+
+    /// What is text in an answer, without header fields of ours that it repeats.
+    fn shown(&self, answer: &[u8]) -> String {
+        let text = String::from_utf8_lossy(answer);
+        let is_text = |c: char| !c.is_control() && c != char::REPLACEMENT_CHARACTER;
+        let words = text.split(|c| !is_text(c)).map(str::trim);
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+        let mut text = words.join(" ");
+        let values = self
+            .headers
+            .values()
+            .filter_map(|value| value.to_str().ok());
+        for secret in values.filter(|value| !value.is_empty()) {
+            text = text.replace(secret, "…");
+        }
+        text.chars().take(MAX_SHOWN).collect()
+    }
+}
+
+fn partial_refusal_in_json(answer: &[u8]) -> Option<String> {
+    let answer: Value = serde_json::from_slice(answer).ok()?;
+    let text = answer["partialSuccess"]["errorMessage"].as_str()?;
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+fn first_set(names: &[&'static str], environment: &Environment) -> Option<(&'static str, String)> {
+    let mut set = names.iter();
+    set.find_map(|name| Some((*name, environment.value(name)?)))
+}
+
+fn encoding(environment: &Environment) -> Result<Encoding, Failure> {
+    match first_set(&ENCODINGS, environment) {
+        None => Ok(Encoding::default()),
+        Some((_, text)) if text == "http/protobuf" => Ok(Encoding::Protobuf),
+        Some((_, text)) if text == "http/json" => Ok(Encoding::Json),
+        Some((variable, text)) => Err(Failure::usage(
+            format_args!("{variable}: `{text}` is not spoken here"),
+            "metrics are posted over HTTP: set it to http/protobuf or http/json, or leave it out",
+        )),
+    }
+}
+
+/// `NAME=VALUE,NAME=VALUE`, percent-encoded (OpenTelemetry's specification of exporters).
+fn add_from_variable(headers: &mut HeaderMap, variable: &str, text: &str) -> Result<(), Failure> {
+    let wrong = |number: usize| {
+        Failure::usage(
+            format_args!("{variable}: its entry {number} is no header field"),
+            "write NAME=VALUE,NAME=VALUE, with blanks and commas in values as %20 and %2C",
+        )
+    };
+    let entries = text.split(',').map(str::trim).enumerate();
+    for (i, entry) in entries.filter(|(_, entry)| !entry.is_empty()) {
+        let (name, value) = entry.split_once('=').ok_or_else(|| wrong(i + 1))?;
+        let value = percent_decoded(value.trim());
+        add(headers, name.trim(), &value).ok_or_else(|| wrong(i + 1))?;
+    }
+    Ok(())
+}
+
+/// `NAME: VALUE`; `$VARIABLE` as a value is that of the environment.
+fn add_typed(
+    headers: &mut HeaderMap,
+    field: &str,
+    environment: &Environment,
+) -> Result<(), Failure> {
+    const FLAG: &str = "--telemetry-header";
+    let (name, value) = named(FLAG, field, "x-api-key: $KEY")?;
+    let value = match value.strip_prefix('$') {
+        None => value.to_owned(),
+        Some(variable) => environment.value(variable).ok_or_else(|| {
+            Failure::usage(
+                format_args!("{FLAG} {name}: the environment variable {variable} is not set"),
+                "set it, or write the value itself",
+            )
+        })?,
+    };
+    add(headers, name, value.as_bytes()).ok_or_else(|| {
+        Failure::usage(
+            format_args!("{FLAG} {name}: not a field name and a value that HTTP can carry"),
+            "use letters, digits and `-` in the name, and printable ASCII in the value",
+        )
+    })
+}
+
+/// The later of two fields with one name wins.
+fn add(headers: &mut HeaderMap, name: &str, value: &[u8]) -> Option<()> {
+    let name = HeaderName::try_from(name).ok()?;
+    let mut value = HeaderValue::from_bytes(value).ok()?;
+    value.set_sensitive(true);
+    headers.insert(name, value);
+    Some(())
+}
+
+fn percent_decoded(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let digits = after.get(..2).filter(|_| first == b'%');
+        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        let is_hex = |text: &&str| text.bytes().all(|b| b.is_ascii_hexdigit());
+        match digits
+            .filter(is_hex)
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok())
+        {
+            Some(byte) => (bytes.push(byte), rest = &after[2..]).1,
+            None => (bytes.push(first), rest = after).1,
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const URL: &str = "http://me:hush@127.0.0.1:4318";
+
+    fn collector(typed: &[&str], variables: &[(&str, &str)]) -> Result<Collector, String> {
+        let typed: Vec<String> = typed.iter().map(|field| (*field).to_owned()).collect();
+        let made = Collector::new(URL, &typed, &Environment::of(variables));
+        made.map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn header_fields_are_those_of_variables_and_flags() {
+        let variables = [
+            ("OTEL_EXPORTER_OTLP_HEADERS", "x-key=a%20b%2C%zz, x-two = 2"),
+            ("KEY", "of the environment"),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
+        ];
+        let made = collector(&["X-Two: $KEY"], &variables).unwrap();
+        assert_eq!(made.headers["x-key"], "a b,%zz");
+        assert_eq!(made.headers["x-two"], "of the environment");
+        assert_eq!((made.encoding, made.url.path()), (Encoding::Json, METRICS));
+        let metrics = ("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "x-key=c");
+        let made = collector(&[], &[variables[0], metrics]).unwrap();
+        assert_eq!(made.headers["x-key"], "c");
+        assert_eq!(made.encoding, Encoding::Protobuf);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_without_its_value() {
+        let of = |variable, text| collector(&[], &[(variable, text)]).unwrap_err();
+        let said = of("OTEL_EXPORTER_OTLP_HEADERS", "x=1,hush");
+        assert!(
+            said.contains("OTEL_EXPORTER_OTLP_HEADERS: its entry 2"),
+            "{said}"
+        );
+        assert!(!said.contains("hush"), "{said}");
+        let said = of("OTEL_EXPORTER_OTLP_PROTOCOL", "other");
+        assert!(said.contains("`other` is not spoken here"), "{said}");
+        let said = collector(&["x y: hush"], &[]).unwrap_err();
+        assert!(said.contains("--telemetry-header x y"), "{said}");
+        assert!(!said.contains("hush"), "{said}");
+        let said = collector(&["x: $NONE"], &[]).unwrap_err();
+        assert!(said.contains("variable NONE is not set"), "{said}");
+    }
+
+    #[test]
+    fn answers_are_shown_as_text_without_our_header_fields() {
+        let made = collector(&["x-key: hush"], &[]).unwrap();
+        let said = made.shown(b"\x08\x03\x12\x10no such key:\nhush\xff");
+        assert_eq!(said, "no such key: …");
+    }
+}
