@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use jiff::Timestamp;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, decode, encode};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
 /// RFC 7518 §3.2: a key of at least the hash's size.
@@ -27,6 +27,14 @@ struct Checked {
     /// A NumericDate (RFC 7519 §2), which may have a fraction. Not compared: clocks differ.
     #[serde(rename = "iat")]
     _iat: f64,
+    /// The library rounds it.
+    #[serde(default, deserialize_with = "numeric_date")]
+    exp: Option<f64>,
+}
+
+/// A date that is there is a number.
+fn numeric_date<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    f64::deserialize(deserializer).map(Some)
 }
 
 /// Why a token is refused. Says nothing of the token itself.
@@ -127,8 +135,13 @@ impl Keys {
         }
         let mut refusal = Refusal::NotGenuine;
         let in_use = self.in_use();
+        let now = Timestamp::now().as_millisecond() as f64 / 1000.0;
         for key in &in_use.checking {
             match decode::<Checked>(token, key, &in_use.validation) {
+                // On it, or after it (RFC 7519, 4.1.4).
+                Ok(checked) if checked.claims.exp.is_some_and(|exp| exp <= now) => {
+                    return Err(Refusal::Expired);
+                }
                 Ok(checked) if checked.claims.session_id == session => return Ok(()),
                 Ok(_) => return Err(Refusal::WrongSession),
                 Err(e) => match e.kind() {
@@ -196,6 +209,11 @@ mod tests {
         let null = json!({ "session_id": "s", "iat": null });
         let finely = json!({ "session_id": "s", "iat": 1_763_700_000.25 });
         let numbered = json!({ "session_id": 5, "iat": 1 });
+        let now = Timestamp::now().as_second();
+        let this_second = json!({ "session_id": "s", "iat": 1, "exp": now });
+        let moment = json!({ "session_id": "s", "iat": 1, "exp": now as f64 - 0.001 });
+        let soon = json!({ "session_id": "s", "iat": 1, "exp": now + 3600 });
+        let nothing = json!({ "session_id": "s", "iat": 1, "exp": null });
         let strange = json!({ "session_id": "s", "iat": 1, "exp": "never" });
         let future = json!({ "session_id": "s", "iat": 1, "exp": 9_999_999_999u64 });
         let keys = keys(&[ONE]);
@@ -212,6 +230,22 @@ mod tests {
                 "expired",
                 token(Algorithm::HS256, ONE, &past),
                 Err(Refusal::Expired),
+            ),
+            (
+                "exp now",
+                token(Algorithm::HS256, ONE, &this_second),
+                Err(Refusal::Expired),
+            ),
+            (
+                "exp a moment ago",
+                token(Algorithm::HS256, ONE, &moment),
+                Err(Refusal::Expired),
+            ),
+            ("exp soon", token(Algorithm::HS256, ONE, &soon), Ok(())),
+            (
+                "exp null",
+                token(Algorithm::HS256, ONE, &nothing),
+                Err(Refusal::Claims),
             ),
             (
                 "exp no number",

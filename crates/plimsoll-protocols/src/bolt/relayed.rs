@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::frame::codec;
 use super::hessian::{self, Value};
-use super::{Command, Form, Frame, FrameError, Kind, Status};
+use super::{Command, Form, Frame, FrameError, Kind, Status, header};
 use crate::relayed::{self, Broken, CodecOptions, FrameCodec, Manner, Seen, Sender, Unusable, Why};
 
 /// By the longest content of a frame. Bytes.
@@ -57,11 +57,14 @@ impl FrameCodec for Codec {
     }
 
     #[inline]
-    fn read(&self, _from: Sender, bytes: &[u8]) -> Result<Option<Seen>, Broken> {
+    fn read(&self, from: Sender, bytes: &[u8]) -> Result<Option<Seen>, Broken> {
         let parsed = Frame::parse(bytes, self.0).map_err(|e| broken(e, bytes))?;
         let Some((frame, length)) = parsed else {
             return Ok(None);
         };
+        if from == Sender::Client {
+            check_request(&frame)?;
+        }
         Ok(Some(Seen {
             length,
             id: frame.id.into(),
@@ -145,6 +148,22 @@ impl FrameCodec for Codec {
             Some(status) => status.name().to_owned(),
             None => format!("{status:#06x}"),
         }
+    }
+}
+
+/// What servers may end their connection for, and the calls of others with it, is not passed on.
+#[inline]
+fn check_request(frame: &Frame<'_>) -> Result<(), Broken> {
+    let most = i16::MAX as usize;
+    if frame.class.len() > most || frame.header.len() > most {
+        let (class, header) = (frame.class.len(), frame.header.len());
+        return Err(Broken::new(format!(
+            "a class of {class} bytes and a header of {header}: more than {most} are negative to Java"
+        )));
+    }
+    match header::pairs(frame.header).find_map(Result::err) {
+        Some(error) => Err(Broken::new(error.to_string())),
+        None => Ok(()),
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Long because it is one list.
 
+mod fields;
+
 use std::io;
 
 use plimsoll_model::Outcome as O;
@@ -11,6 +13,7 @@ use plimsoll_wire::http2::{End, ErrorCode as Code, flags, kind, setting};
 
 use super::peer::Peer;
 use super::script::{Act, Behaviour, Frames, Step, Step::*};
+pub(super) use fields::FIELDS;
 
 /// `score.ScoreResponse { score: 1.0 }` with gRPC's prefix.
 const MESSAGE: &[u8] = &[0, 0, 0, 0, 9, 9, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f];
@@ -445,12 +448,6 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
                 &[("connection", "keep-alive"), ("grpc-status", "0")],
             )
         }),
-    Behaviour::new("h2-header-no-status", O::ProtocolError)
-        .about("no :status (RFC 9113 §8.3.2)")
-        .frames(|out, s| ends(out, s, &[HEAD[1], OK])),
-    Behaviour::new("h2-header-late-status", O::ProtocolError)
-        .about(":status behind a field (RFC 9113 §8.3)")
-        .frames(|out, s| ends(out, s, &[HEAD[1], HEAD[0], OK])),
     Behaviour::new("h2-header-list-long", O::ProtocolError)
         .about("1 MiB of header fields")
         .frames(|out, s| refused(out, s, "14", &"x".repeat(1 << 20))),

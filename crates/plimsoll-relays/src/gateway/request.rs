@@ -231,6 +231,14 @@ impl Request {
         if self.count("host") != 1 {
             return Answer::refuse(400, "host", "exactly one Host is needed");
         }
+        // A proxy may have checked the other one.
+        if self.count("authorization") > 1 {
+            return Answer::refuse(400, "authorization", "more than one Authorization");
+        }
+        let offered = self.list("sec-websocket-protocol");
+        if offered.filter(|name| *name == BEARER).count() > 1 {
+            return Answer::refuse(400, "bearer", "the subprotocol bearer more than once");
+        }
         // What follows would be a body to one, and frames to another.
         if self.has_body {
             return Answer::refuse(400, "body", "an upgrade has no body");

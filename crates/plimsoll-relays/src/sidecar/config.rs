@@ -1,16 +1,13 @@
 //! The sidecar's TOML file.
-//!
-//! Long because each key stands with its default, its check and its description.
 
 mod checks;
+mod tls;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use plimsoll_engine::Address;
-use plimsoll_model::plan::Trust;
-use plimsoll_model::spec::{self, TlsSpec};
 use plimsoll_model::units::{Period, Size};
 use plimsoll_protocols::registry::{Codec, RELAYED};
 use plimsoll_protocols::relayed::{CodecOptions, Relayed, Watchdog};
@@ -19,6 +16,8 @@ use serde::de::{self, Deserializer};
 
 use super::SidecarError;
 use super::names::Upstream;
+pub(super) use tls::versions;
+pub use tls::{TlsFiles, UpstreamTls, Version};
 
 const MAX_WORKERS: usize = 64;
 /// Bytes.
@@ -154,58 +153,6 @@ fn protocol<'de, D: Deserializer<'de>>(
             "unknown variant `{text}`, expected one of `{names}`"
         ))
     })
-}
-
-/// What those who connect are shown, and held to: files that are looked at again every two
-/// seconds.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TlsFiles {
-    /// What the clients' certificates must be signed by.
-    pub ca: PathBuf,
-    /// What they are shown: the certificate, and those between it and the CA.
-    pub cert: PathBuf,
-    /// Of `cert`.
-    pub key: PathBuf,
-    /// Known to be refused with a reason: clients' names are not checked.
-    server_name: Option<String>,
-}
-
-/// What the upstream is held to, and shown: the choices of a load's `[tls]`. Files are looked
-/// at again every two seconds.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct UpstreamTls {
-    /// Certificates that one must sign the upstream's, or be it. Default: the system's.
-    pub ca: Option<PathBuf>,
-    /// In place of `ca`: fingerprints of certificates, `sha256:…`.
-    pub pin: Option<Vec<String>>,
-    /// In place of both: any certificate will do.
-    pub insecure: Option<bool>,
-    /// What is shown to an upstream that asks. Default: nothing.
-    pub cert: Option<PathBuf>,
-    /// Of `cert`.
-    pub key: Option<PathBuf>,
-    /// The name its certificate must be for. Default: the upstream's name, or IP address.
-    pub server_name: Option<String>,
-}
-
-impl UpstreamTls {
-    /// # Errors
-    /// The key at fault, and the reason.
-    pub(super) fn trust(&self) -> Result<Trust, (String, String)> {
-        let spec = TlsSpec {
-            ca: self.ca.clone(),
-            pin: self.pin.clone(),
-            insecure: self.insecure,
-            ..TlsSpec::default()
-        };
-        spec::trust(&spec).map_err(|problems| {
-            let first = problems.into_iter().next();
-            let (key, message) = first.map_or_else(Default::default, |p| (p.key, p.message));
-            (key.replace("tls.", "upstream_tls."), message)
-        })
-    }
 }
 
 /// What keys that are times mean, with the seconds where they are not given.
@@ -458,6 +405,20 @@ mod tests {
                     "{route}listen_tls = {{ ca = \"a\", cert = \"b\", key = \"c\", insecure = true }}\n"
                 ),
                 "unknown field `insecure`",
+            ),
+            (
+                format!("{route}upstream_tls = {{ ca = \"a\", versions = [] }}\n"),
+                "route a: upstream_tls.versions: empty",
+            ),
+            (
+                format!(
+                    "{route}listen_tls = {{ ca = \"a\", cert = \"b\", key = \"c\", versions = [] }}\n"
+                ),
+                "route a: listen_tls.versions: empty",
+            ),
+            (
+                format!("{route}upstream_tls = {{ ca = \"a\", versions = [\"1.1\"] }}\n"),
+                "`1.1` is no version of TLS that is known: use \"1.3\" or \"1.2\"",
             ),
             (route.replace("bolt", "http3"), "unknown variant `http3`"),
             (

@@ -33,7 +33,7 @@ use plimsoll_engine::{Address, Clock};
 use plimsoll_protocols::relayed::Watchdog;
 
 use access_log::AccessLog;
-pub use config::{Config, Fault, Route, TlsFiles, UpstreamTls};
+pub use config::{Config, Fault, Route, TlsFiles, UpstreamTls, Version};
 use metrics::{Metrics, count};
 use names::Names;
 pub use names::Upstream;

@@ -1,4 +1,4 @@
-//! Mutual TLS 1.3 from files, read again when they change.
+//! Mutual TLS, 1.3 and 1.2, from files, read again when they change.
 //!
 //! A change that can't be used (half of it written, a key of another certificate) leaves
 //! what was there in use, and is tried again. Connections that are open keep what they
@@ -19,7 +19,7 @@ use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 
 use super::SidecarError;
-use super::config::{TlsFiles, UpstreamTls};
+use super::config::{TlsFiles, UpstreamTls, versions};
 
 /// The files' times and sizes: a change of either is a change.
 type Stamp = [Option<(SystemTime, u64)>; 3];
@@ -203,7 +203,7 @@ fn server(files: &TlsFiles, alpn: Alpn) -> Result<Made, TlsSetupError> {
         .map_err(|e| ca.bad(e))?;
     let (shown, not_after) = shown(&files.cert, &files.key, &provider)?;
     let mut config = ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_protocol_versions(&tls::versions(&versions(files.versions.as_deref())))?
         .with_client_cert_verifier(Arc::new(check))
         .with_cert_resolver(shown);
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
@@ -228,7 +228,7 @@ fn client(tls: &UpstreamTls, alpn: Alpn) -> Result<Made, TlsSetupError> {
     let trust = (tls.trust()).map_err(|(_, problem)| upstream.bad(problem))?;
     let check = ServerCheck::new(tls::trust(&trust)?, &provider, Arc::clone(&learned));
     let builder = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_protocol_versions(&tls::versions(&versions(tls.versions.as_deref())))?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(check));
     let not_after = shown.as_ref().and_then(|(_, not_after)| *not_after);

@@ -4,6 +4,7 @@
 //! What one turn brings for a connection leaves in one write at the turn's end.
 
 mod balance;
+mod charges;
 mod dispatch;
 mod exchanges;
 mod faults;
@@ -11,6 +12,7 @@ mod http2;
 mod lines;
 mod multiplex;
 mod pipe;
+mod resets;
 mod routes;
 mod sockets;
 mod table;
@@ -38,6 +40,7 @@ use super::metrics::{Counters, Metrics};
 use super::setup::Setup;
 use super::transport::Transport;
 use super::{SidecarError, count};
+use charges::Charges;
 use faults::Delayed;
 use http2::Http2;
 use routes::RouteState;
@@ -234,6 +237,7 @@ pub(super) struct Worker {
     fresh: Vec<u64>,
     /// What waits on purpose.
     delayed: Delayed,
+    charges: Charges,
 }
 
 impl Worker {
@@ -257,6 +261,7 @@ impl Worker {
             random: fastrand::Rng::new(),
             fresh: Vec::new(),
             delayed: Delayed::default(),
+            charges: Charges::default(),
         };
         worker.take_up(setup, Time::ZERO).map_err(failed)?;
         Ok(worker)
@@ -306,6 +311,7 @@ impl Worker {
                 endpoint.lanes.fill(None);
             }
             state.held.clear();
+            state.apart = 0;
         }
         for exchange in std::mem::take(&mut self.exchanges).into_values() {
             self.counters(exchange.route).in_flight.dec();

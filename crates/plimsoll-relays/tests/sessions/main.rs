@@ -14,6 +14,7 @@ mod killing;
 mod late;
 mod leaving;
 mod load;
+mod lying;
 mod reaching;
 mod redis;
 mod refusals;

@@ -101,6 +101,30 @@ async fn malformed_requests_get_their_status() {
         ("after", changed(&path, &format!("{path}?after=x")), 400),
         ("early data", format!("{good}early"), 400),
         (
+            "two tokens",
+            changed(
+                "Authorization:",
+                "Authorization: Bearer x\r\nAuthorization:",
+            ),
+            400,
+        ),
+        (
+            "two tokens the other way round",
+            changed(
+                "Authorization:",
+                "authorization: Basic eDp5\r\nAUTHORIZATION:",
+            ),
+            400,
+        ),
+        (
+            "two subprotocols with tokens",
+            changed(
+                "Authorization:",
+                "Sec-WebSocket-Protocol: bearer, x, bearer, y\r\nAuthorization:",
+            ),
+            400,
+        ),
+        (
             "endless head",
             format!(
                 "GET / HTTP/1.1\r\n{}",

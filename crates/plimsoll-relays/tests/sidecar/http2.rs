@@ -238,7 +238,11 @@ fn an_upstream_that_dies_or_is_full_is_reported_in_grpcs_terms() {
         assert_eq!(client.next().field("grpc-status"), Some("14"));
     }
     // What is not gRPC gets a status of HTTP.
-    client.headers(13, &[(":method", "GET"), (":path", "/")], true);
+    client.headers(
+        13,
+        &[(":method", "GET"), (":scheme", "http"), (":path", "/")],
+        true,
+    );
     let answer = client.next();
     assert_eq!(
         (answer.field(":status"), answer.field("grpc-status")),

@@ -92,6 +92,11 @@ impl Http2Peer {
         self.stream.write_all(&out).unwrap();
     }
 
+    /// As [`Http2Peer::say`], where the other end may have closed the connection.
+    pub(crate) fn try_say(&mut self, frames: &[u8]) {
+        let _ = self.stream.write_all(frames);
+    }
+
     pub(crate) fn headers(&mut self, stream: u32, fields: &[(&str, &str)], end: bool) {
         let block = Encoder::encode_plain(fields.iter().copied());
         self.say(|out| write::header_block(out, stream, &block, write::End(end)));

@@ -13,9 +13,12 @@ mod fairness;
 mod faults;
 mod http2;
 mod http2_peer;
+mod malformed;
 mod ports;
 mod reload;
+mod shapes;
 mod upstreams;
+mod versions;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -166,6 +169,51 @@ fn many_clients_share_few_connections_through_two_sidecars_and_mutual_tls() {
     assert_eq!(server.counter("r", "requests_total"), Some(600));
     client.stop();
     server.stop();
+}
+
+#[test]
+fn malformed_bolt_requests_end_their_own_connection() {
+    let (relay, outside) = sidecar(&route("bolt", echo_server(), ""));
+    let mut good = Client::connect(outside);
+    let long = vec![b'a'; 40_000];
+    let bad = |class: &'static [u8], header: &[u8]| {
+        let mut wire = Vec::new();
+        let frame = Frame {
+            class,
+            header,
+            ..request(Form::V1, 1, b"\x01x")
+        };
+        frame.write(&mut wire);
+        let mut client = Client::connect(outside);
+        client.stream.write_all(&wire).unwrap();
+        let mut rest = Vec::new();
+        client.stream.read_to_end(&mut rest).unwrap();
+        assert_eq!(
+            rest,
+            b"",
+            "{}",
+            header[..4.min(header.len())].escape_ascii()
+        );
+    };
+    for (id, header) in [
+        &b"\0\0\0\x01a"[..],
+        b"\0\0\0\x01a\0\0\0\x09b",
+        b"\0\0",
+        b"\xff\xff\xff\xfea",
+        b"\x7f\xff\xff\xffa",
+        &long,
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        bad(b"java.lang.String", header);
+        good.send(request(Form::V1, id as u32, b"\x01x"));
+        assert_eq!(good.answer().2, 0);
+    }
+    bad(long.leak(), b"");
+    assert_eq!(relay.counter("r", "malformed_total"), Some(7));
+    assert_eq!(relay.counter("r", "upstream_connects_total"), Some(1));
+    relay.stop();
 }
 
 #[test]

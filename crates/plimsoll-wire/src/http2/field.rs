@@ -1,24 +1,135 @@
 //! The fields of messages (RFC 9113, 8.2).
 
-/// The rule that a field breaks which is no pseudo-field: RFC 9113, 8.2.1 (characters)
-/// and 8.2.2 (fields of a connection).
+/// What a byte may be part of, a bit each.
+mod class {
+    /// A field's name, in lower case.
+    pub(super) const NAME: u8 = 1;
+    /// A field's value.
+    pub(super) const VALUE: u8 = 2;
+    /// A method: RFC 9110, 5.6.2.
+    pub(super) const TOKEN: u8 = 4;
+    /// A path with its query.
+    pub(super) const PATH: u8 = 8;
+    /// A host with its port.
+    pub(super) const AUTHORITY: u8 = 16;
+}
+
+static CLASSES: [u8; 256] = classes();
+
+const fn classes() -> [u8; 256] {
+    let mut classes = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let b = byte as u8;
+        let is_token = b.is_ascii_alphanumeric()
+            || matches!(
+                b,
+                b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_'
+            )
+            || matches!(b, b'`' | b'|' | b'~');
+        if is_token {
+            classes[byte] |= class::TOKEN;
+        }
+        if is_token && !b.is_ascii_uppercase() {
+            classes[byte] |= class::NAME;
+        }
+        if (b >= b' ' && b != 0x7f) || b == b'\t' {
+            classes[byte] |= class::VALUE;
+        }
+        // Some that RFC 3986 has percent-encoded come as they are all over the web; others end the path, or
+        // the line of HTTP/1.1 that it is written to.
+        if b.is_ascii_graphic() && !matches!(b, b'#' | b'<' | b'>' | b'`') {
+            classes[byte] |= class::PATH;
+        }
+        let is_host = b.is_ascii_alphanumeric()
+            || matches!(
+                b,
+                b'-' | b'.' | b'_' | b'~' | b'%' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')'
+            )
+            || matches!(b, b'*' | b'+' | b',' | b';' | b'=' | b':' | b'[' | b']');
+        if is_host {
+            classes[byte] |= class::AUTHORITY;
+        }
+        byte += 1;
+    }
+    classes
+}
+
+#[inline]
+fn are_all(bytes: &[u8], class: u8) -> bool {
+    bytes.iter().all(|b| CLASSES[usize::from(*b)] & class != 0)
+}
+
+/// The rule that a field breaks which is no pseudo-field: RFC 9113, 8.2.1 (characters, as RFC 9110, 5.1 and
+/// 5.5 have them) and 8.2.2 (fields of a connection).
 pub fn field_problem(name: &[u8], value: &[u8]) -> Option<&'static str> {
-    let is_name_byte = |b: &u8| matches!(b, 0x21..=0x7e) && !b.is_ascii_uppercase() && *b != b':';
-    if name.is_empty() || !name.iter().all(is_name_byte) {
+    if name.is_empty() || !are_all(name, class::NAME) {
         return Some("a field name with upper case or other forbidden bytes (RFC 9113, 8.2.1)");
     }
-    if value.iter().any(|b| matches!(b, 0 | b'\r' | b'\n')) {
-        return Some("a field value with NUL, CR or LF (RFC 9113, 8.2.1)");
+    if !are_all(value, class::VALUE) {
+        return Some("a field value with CR, LF or other control bytes (RFC 9113, 8.2.1)");
     }
     let is_blank = |b: Option<&u8>| matches!(b, Some(b' ' | b'\t'));
     if is_blank(value.first()) || is_blank(value.last()) {
         return Some("a field value with blanks around it (RFC 9113, 8.2.1)");
     }
-    if matches!(
-        name,
-        b"connection" | b"proxy-connection" | b"keep-alive" | b"transfer-encoding" | b"upgrade"
-    ) {
-        return Some("a field of HTTP/1.1 connections (RFC 9113, 8.2.2)");
+    match name {
+        b"connection" | b"proxy-connection" | b"keep-alive" | b"transfer-encoding" | b"upgrade" => {
+            Some("a field of HTTP/1.1 connections (RFC 9113, 8.2.2)")
+        }
+        b"te" if !value.eq_ignore_ascii_case(b"trailers") => {
+            Some("`te` other than `trailers` (RFC 9113, 8.2.2)")
+        }
+        _ => None,
     }
-    None
+}
+
+/// RFC 9110, 9.1.
+pub(super) fn is_method(value: &[u8]) -> bool {
+    !value.is_empty() && are_all(value, class::TOKEN)
+}
+
+/// RFC 3986, 3.1.
+pub(super) fn is_scheme(value: &[u8]) -> bool {
+    let is_part = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.');
+    value.first().is_some_and(u8::is_ascii_alphabetic) && value.iter().all(is_part)
+}
+
+/// An absolute path, with a query or without: RFC 9113, 8.3.1.
+pub(super) fn is_path(value: &[u8]) -> bool {
+    value.starts_with(b"/") && are_all(value, class::PATH)
+}
+
+/// A host and a port, without user information: RFC 9113, 8.3.1. Empty is one, too.
+pub(super) fn is_authority(value: &[u8]) -> bool {
+    if !are_all(value, class::AUTHORITY) {
+        return false;
+    }
+    let (host, port) = host_and_port(value);
+    let is_host = match host.strip_prefix(b"[") {
+        Some(rest) => rest
+            .strip_suffix(b"]")
+            .is_some_and(|ip| !ip.is_empty() && !ip.iter().any(|b| matches!(b, b'[' | b']'))),
+        None => !host.iter().any(|b| matches!(b, b'[' | b']' | b':')),
+    };
+    let is_port = port.is_none_or(|port| port.len() <= 5 && port.iter().all(u8::is_ascii_digit));
+    is_host && is_port && !(host.is_empty() && port.is_some())
+}
+
+/// The port, where there is one, is what follows the last colon outside brackets.
+fn host_and_port(value: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match value.iter().rposition(|b| matches!(b, b':' | b']')) {
+        Some(at) if value[at] == b':' => (&value[..at], Some(&value[at + 1..])),
+        _ => (value, None),
+    }
+}
+
+/// Whether two authorities are the same: letters of either case, and the scheme's own port is that of none.
+pub(super) fn are_same_authority(one: &[u8], other: &[u8], default_port: &[u8]) -> bool {
+    let without = |value| match host_and_port(value) {
+        (host, Some(port)) if port.is_empty() || port == default_port => (host, None),
+        parts => parts,
+    };
+    let ((one, one_port), (other, other_port)) = (without(one), without(other));
+    one.eq_ignore_ascii_case(other) && one_port == other_port
 }

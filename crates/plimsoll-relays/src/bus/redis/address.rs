@@ -18,6 +18,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use super::connection::{CONNECT_LIMIT, Connection, SILENT_LIMIT};
+use super::open::open;
 
 /// Tries of a cluster's command that is redirected, or whose node is failing over.
 const CLUSTER_TRIES: u32 = 5;
@@ -98,17 +99,17 @@ impl RedisAddress {
         match &self.place {
             Place::Server(address) => {
                 let info = self.info(address)?;
-                let client = match &self.certificates {
-                    Some(certificates) => Client::build_with_tls(info, certificates.clone())?,
-                    None => Client::open(info)?,
-                };
-                let connection = client.get_multiplexed_async_connection_with_config(&config);
-                connection.await.map(Connection::One)
+                let certificates = self.certificates.as_ref();
+                let opened = open(&info, certificates, config, CONNECT_LIMIT).await;
+                opened.map(Connection::One)
             }
             Place::Sentinel { nodes, master } => {
                 let mut client = self.sentinels(nodes, master)?;
-                let connection = client.get_async_connection_with_config(&config);
-                connection.await.map(Connection::One)
+                let master = client.async_get_client().await?;
+                let (info, certificates) =
+                    (master.get_connection_info(), self.certificates.as_ref());
+                let opened = open(info, certificates, config, CONNECT_LIMIT).await;
+                opened.map(Connection::One)
             }
             Place::Cluster(nodes) => {
                 let nodes: RedisResult<Vec<_>> = nodes.iter().map(|node| self.info(node)).collect();
@@ -122,7 +123,8 @@ impl RedisAddress {
                     client = client.certs(certificates.clone());
                 }
                 let client = client.build()?;
-                client.get_async_connection().await.map(Connection::Cluster)
+                let connection = client.get_async_generic_connection().await;
+                connection.map(Connection::Cluster)
             }
         }
     }

@@ -16,6 +16,8 @@ use redis::{
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::open::Node;
+
 pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// A server that answers nothing for so long is given up.
 pub(super) const SILENT_LIMIT: Duration = Duration::from_secs(15);
@@ -50,7 +52,7 @@ impl Batch {
 /// What the library has connected to.
 pub(super) enum Connection {
     One(MultiplexedConnection),
-    Cluster(ClusterConnection),
+    Cluster(ClusterConnection<Node>),
 }
 
 impl Connection {
@@ -75,7 +77,10 @@ impl Connection {
 }
 
 /// Each slot's commands go together to the node that has it.
-async fn run_in_cluster(connection: &ClusterConnection, batch: Batch) -> RedisResult<Vec<Value>> {
+async fn run_in_cluster(
+    connection: &ClusterConnection<Node>,
+    batch: Batch,
+) -> RedisResult<Vec<Value>> {
     let mut replies = vec![Value::Nil; batch.len()];
     let mut of_slots: HashMap<Route, (Pipeline, Vec<usize>)> = HashMap::new();
     for (i, (command, route)) in batch.commands.cmd_iter().zip(batch.routes).enumerate() {

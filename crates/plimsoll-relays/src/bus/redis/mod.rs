@@ -2,10 +2,12 @@
 //! the number of sessions.
 
 mod address;
+mod bounded;
 mod commands;
 mod connection;
 mod connector;
 mod offers;
+mod open;
 mod subscriber;
 
 use std::hash::{BuildHasher, RandomState};

@@ -93,9 +93,16 @@ impl Route {
     }
 
     fn check_tls(&self) -> Checked {
+        let is_named = |versions: Option<&Vec<_>>| versions.is_none_or(|v| !v.is_empty());
+        let right = "empty: name \"1.3\", \"1.2\" or both, or leave it out for both";
+        let listen = self.listen_tls.as_ref();
+        let listen = listen.and_then(|tls| tls.versions.as_ref());
+        ensure(is_named(listen), "listen_tls.versions", right)?;
         let Some(tls) = &self.upstream_tls else {
             return Ok(());
         };
+        let versions = tls.versions.as_ref();
+        ensure(is_named(versions), "upstream_tls.versions", right)?;
         let trust = tls.trust()?;
         let is_named = tls.server_name.is_some()
             || !matches!(trust, Trust::System | Trust::Ca(_))

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use plimsoll_model::Time;
+use plimsoll_wire::http2::write;
 
 use super::{Fields, Queue};
 
@@ -62,6 +63,9 @@ pub(crate) struct Exchange {
     /// Of data.
     pub(crate) bytes_up: u64,
     pub(crate) bytes_down: u64,
+    /// What `content-length` says of them; `None`: nothing.
+    pub(crate) length_up: Option<u64>,
+    pub(crate) length_down: Option<u64>,
 }
 
 impl Exchange {
@@ -71,6 +75,21 @@ impl Exchange {
             Way::Up => (self.down, self.up, &mut self.to_up),
             Way::Down => (self.up, self.down, &mut self.to_down),
         }
+    }
+
+    /// Counts data that came, and compares it with `content-length` (RFC 9113, 8.1.1).
+    pub(crate) fn count(&mut self, way: Way, data: &[u8], end: write::End) -> Option<&'static str> {
+        let (bytes, length) = match way {
+            Way::Up => (&mut self.bytes_up, self.length_up),
+            Way::Down => (&mut self.bytes_down, self.length_down),
+        };
+        *bytes += data.len() as u64;
+        let length = length?;
+        let is_fine = match end.0 {
+            true => *bytes == length,
+            false => *bytes <= length,
+        };
+        (!is_fine).then_some("DATA of another length than `content-length` (RFC 9113, 8.1.1)")
     }
 
     /// Its client has sent header fields, and nothing else so far.

@@ -55,7 +55,7 @@ pub(crate) enum Event<'a> {
     /// More may be sent than before.
     Room,
     /// No stream above `last_stream` was or will be looked at.
-    GoAway { last_stream: u32 },
+    GoAway { last_stream: u32, code: ErrorCode },
 }
 
 #[derive(Debug)]
@@ -65,6 +65,8 @@ struct Stream {
     receive_window: ReceiveWindow,
     /// The peer has sent END_STREAM.
     ended: bool,
+    /// Its call is over, and it is to be reset later; whether this end has sent END_STREAM.
+    abandoned: Option<End>,
 }
 
 /// By id. Hashing for speed: a connection has few streams, and every frame of a call looks its own up.
@@ -148,7 +150,15 @@ impl Session {
     /// The calls of the open streams that are above `last`.
     pub(crate) fn keys_above(&self, last: u32) -> Vec<u64> {
         let above = self.streams.0.iter().filter(|(id, _)| **id > last);
+        let above = above.filter(|(_, stream)| stream.abandoned.is_none());
         above.map(|(_, stream)| stream.key).collect()
+    }
+
+    /// The call of the newest open stream that is not above `last`; `None`: it is over.
+    pub(crate) fn newest_key(&self, last: u32) -> Option<u64> {
+        let seen = self.streams.0.iter().filter(|(id, _)| **id <= last);
+        let (_, newest) = seen.max_by_key(|(id, _)| **id)?;
+        newest.abandoned.is_none().then_some(newest.key)
     }
 
     // ---- sending ----
@@ -169,6 +179,7 @@ impl Session {
             send_window: self.http2.initial_window() as i32,
             receive_window: ReceiveWindow::new(STREAM_WINDOW),
             ended: ended.0,
+            abandoned: None,
         };
         self.streams.0.insert(stream, entry);
     }
@@ -220,10 +231,38 @@ impl Session {
         self.streams.0.remove(&stream);
     }
 
-    /// Both sides have ended it, or one has reset it. Whether the peer has ended it.
-    pub(crate) fn forget(&mut self, stream: u32) -> bool {
-        let entry = self.streams.0.remove(&stream);
+    /// Both sides have ended it, or one has reset it.
+    pub(crate) fn forget(&mut self, stream: u32) {
+        self.streams.0.remove(&stream);
+    }
+
+    /// The peer has ended it, or reset it.
+    pub(crate) fn is_ended_by_peer(&self, stream: u32) -> bool {
+        let entry = self.streams.0.get(&stream);
         entry.is_none_or(|entry| entry.ended)
+    }
+
+    /// Its call is over: what still comes on it is dropped. [`Session::reset`] ends it later, unless the
+    /// peer does before. `sent`: whether this end has sent END_STREAM.
+    pub(crate) fn abandon(&mut self, stream: u32, sent: End) {
+        if let Some(entry) = self.streams.0.get_mut(&stream) {
+            entry.abandoned = Some(sent);
+        }
+    }
+
+    /// It is open, and its call is over.
+    pub(crate) fn is_abandoned(&self, stream: u32) -> bool {
+        let entry = self.streams.0.get(&stream);
+        entry.is_some_and(|entry| entry.abandoned.is_some())
+    }
+
+    /// The peer has ended a stream that is abandoned.
+    #[cold]
+    fn end_abandoned(&mut self, stream: u32, sent: End, out: &mut Vec<u8>) {
+        self.streams.0.remove(&stream);
+        if !sent.0 {
+            self.http2.reset(stream, ErrorCode::CANCEL, out);
+        }
     }
 
     pub(crate) fn beat(&mut self, out: &mut Vec<u8>) {
@@ -275,13 +314,13 @@ impl Session {
             }
             kind::HEADERS if head.has(flags::END_HEADERS) => {
                 let block = self.http2.headers(head, payload)?;
-                return self.take_block(block);
+                return self.take_block(block, out);
             }
             _ => {}
         }
         Ok(
             match (self.http2).control(head, payload, &mut self.streams, out)? {
-                Control::Block(block) => self.take_block(block.piece())?,
+                Control::Block(block) => self.take_block(block.piece(), out)?,
                 Control::Settings(settings) => {
                     for size in settings.values(setting::HEADER_TABLE_SIZE) {
                         self.writer.allow(size);
@@ -291,9 +330,12 @@ impl Session {
                 Control::Room => Some(Event::Room),
                 Control::Reset { stream, code } => {
                     let entry = self.streams.0.remove(&stream);
+                    let entry = entry.filter(|entry| entry.abandoned.is_none());
                     entry.map(|Stream { key, .. }| Event::Reset { key, code })
                 }
-                Control::GoAway { last_stream, .. } => Some(Event::GoAway { last_stream }),
+                Control::GoAway {
+                    last_stream, code, ..
+                } => Some(Event::GoAway { last_stream, code }),
                 Control::Pong(data) => {
                     self.is_beating &= data != BEAT;
                     None
@@ -315,17 +357,26 @@ impl Session {
             };
             entry.receive_window.take(stream, length)?;
             entry.ended = data.end_stream;
-            Ok(Some(entry.key))
+            Ok(Some((entry.key, entry.abandoned)))
         });
         let passed_on = match taken {
-            Ok(Some(_)) => data.bytes.len(),
+            Ok(Some((_, None))) => data.bytes.len(),
             // Reset or refused before the peer knew, or by what it broke: it will not be taken.
             _ => 0,
         };
         if length as usize > passed_on {
             self.give_back(stream, length as usize - passed_on, out);
         }
-        Ok(taken?.map(|key| Event::Data {
+        let Some((key, abandoned)) = taken? else {
+            return Ok(None);
+        };
+        if let Some(sent) = abandoned {
+            if data.end_stream {
+                self.end_abandoned(stream, sent, out);
+            }
+            return Ok(None);
+        }
+        Ok(Some(Event::Data {
             key,
             data: data.bytes,
             end_stream: data.end_stream,
@@ -333,7 +384,11 @@ impl Session {
     }
 
     /// A whole header block. It is decoded whatever becomes of it: the table must be kept.
-    fn take_block(&mut self, block: Piece<'_>) -> Result<Option<Event<'static>>, Violation> {
+    fn take_block(
+        &mut self,
+        block: Piece<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Event<'static>>, Violation> {
         let fields = self.reader.read(block.bytes).map_err(|error| {
             Violation::connection(ErrorCode::COMPRESSION_ERROR, error.to_string())
         })?;
@@ -345,13 +400,21 @@ impl Session {
                 end_stream,
             }));
         }
-        Ok(self.receiving(block, "HEADERS")?.map(|entry| {
-            entry.ended = end_stream;
-            Event::Headers {
-                key: entry.key,
-                fields,
-                end_stream,
+        let Some(entry) = self.receiving(block, "HEADERS")? else {
+            return Ok(None);
+        };
+        entry.ended = end_stream;
+        let (key, abandoned) = (entry.key, entry.abandoned);
+        if let Some(sent) = abandoned {
+            if end_stream {
+                self.end_abandoned(stream, sent, out);
             }
+            return Ok(None);
+        }
+        Ok(Some(Event::Headers {
+            key,
+            fields,
+            end_stream,
         }))
     }
 

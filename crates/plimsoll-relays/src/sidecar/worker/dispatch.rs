@@ -3,7 +3,7 @@
 
 use plimsoll_model::Time;
 use plimsoll_protocols::relayed::Why;
-use plimsoll_wire::http2::{ErrorCode, Side, write};
+use plimsoll_wire::http2::{ErrorCode, MAX_STREAM_ID, Side, Stage, write};
 
 use super::super::count;
 use super::super::http2::{End, Way};
@@ -35,7 +35,12 @@ impl Worker {
             return;
         };
         exchange.tries += 1;
-        let why = match self.find_upstream(route, 0, now) {
+        let down = exchange.down.token;
+        let found = match self.find_apart(down, route, now) {
+            Some(found) => found,
+            None => self.find_upstream(route, 0, now),
+        };
+        let why = match found {
             Found::Upstream(token) => {
                 let connection = self.connections.get(token);
                 let endpoint = connection.and_then(|connection| connection.endpoint);
@@ -117,7 +122,13 @@ impl Worker {
 
     /// GOAWAY: new calls take another connection; so do those that were not looked at, and
     /// the clients of others that were not do it themselves.
-    pub(super) fn upstream_leaves(&mut self, token: u64, last_stream: u32, now: Time) {
+    pub(super) fn upstream_leaves(
+        &mut self,
+        token: u64,
+        last_stream: u32,
+        code: ErrorCode,
+        now: Time,
+    ) {
         let Some(connection) = self.live(token) else {
             return;
         };
@@ -131,7 +142,12 @@ impl Worker {
         let mut waiting = std::mem::take(&mut http2.waiting);
         waiting.append(&mut http2.bare);
         let unseen = http2.session.keys_above(last_stream);
+        let (owner, newest) = (http2.owner, http2.session.newest_key(last_stream));
+        self.leave_owner(token, owner);
         self.free_lane(route, endpoint, token);
+        if let Some(newest) = newest.filter(|_| code != ErrorCode::NO_ERROR) {
+            self.blame(newest, now);
+        }
         for key in unseen {
             self.reset_unseen(token, key, now);
         }
@@ -189,8 +205,20 @@ impl Worker {
             for key in keys {
                 self.reset_by(token, key, ErrorCode::CANCEL, now);
             }
+            if let Some(own) = http2.own {
+                self.close(own, now);
+            }
             return;
         };
+        if http2.owner.is_some() {
+            self.routes[route].apart -= 1;
+        }
+        // It has ended without a word.
+        if http2.session.http2.stage() == Stage::Open
+            && let Some(newest) = http2.session.newest_key(MAX_STREAM_ID)
+        {
+            self.blame(newest, now);
+        }
         let mut lost = 0;
         for key in keys {
             let Some(exchange) = self.exchanges.get_mut(key) else {
@@ -239,9 +267,11 @@ impl Worker {
         };
         let state = &self.routes[connection.route];
         let lanes = &state.endpoints[endpoint].lanes;
-        if http2.session.open_streams() == 0 && !lanes.contains(&Some(token)) {
+        if http2.calls() == 0 && !lanes.contains(&Some(token)) {
             return false;
         }
+        let heard = connection.last_active;
+        let mut has_more = http2.reset_waiting(heard, now, &mut connection.transport.out);
         if http2.session.is_beating {
             if now >= http2.beat_until {
                 let name = &state.setup.route.name;
@@ -253,7 +283,12 @@ impl Worker {
         {
             http2.session.beat(&mut connection.transport.out);
             http2.beat_until = now.plus_nanos(BEAT_WAIT);
+            has_more = true;
+        }
+        if has_more {
             self.mark(token);
+            // Streams that were reset leave room for others.
+            self.open_waiting(token, now);
         }
         true
     }

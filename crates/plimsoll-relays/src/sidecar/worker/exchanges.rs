@@ -2,19 +2,16 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::relayed::{StreamFields, Why};
-use plimsoll_wire::http2::{ErrorCode, Side, Violation, write};
+use plimsoll_wire::http2::{ErrorCode, Violation, write};
 
 use super::super::access_log::Line;
 use super::super::count;
 use super::super::http2::{End, Exchange, Fields, Queue, Verdict, Way};
 use super::Worker;
 use super::http2::http2_of;
-
-const RESETS_COUNTED: Duration = Duration::from_secs(1);
 
 const HALF_OPEN: Verdict = Verdict {
     outcome: Outcome::DeadlineExceeded,
@@ -58,8 +55,36 @@ fn verdict(why: Why) -> Verdict {
     }
 }
 
+/// Why these fields of an upstream can't be passed on; notes what they say of the answer's length.
+fn answer_problem(
+    exchange: &mut Exchange,
+    fields: &Fields,
+    end: write::End,
+) -> Option<&'static str> {
+    if exchange.begun {
+        return match end.0 {
+            true => (fields.trailers_problem()).or_else(|| exchange.count(Way::Down, b"", end)),
+            false => Some("trailers without END_STREAM (RFC 9113, 8.1)"),
+        };
+    }
+    if let Some(problem) = fields.answer_problem() {
+        return Some(problem);
+    }
+    if fields.check.is_informational() {
+        return (end.0).then_some("an informational answer that ends (RFC 9113, 8.1)");
+    }
+    exchange.length_down = fields.check.answer_length(&exchange.request.check);
+    match end.0 {
+        true => exchange.count(Way::Down, b"", end),
+        false => None,
+    }
+}
+
 impl Worker {
     /// A client's new stream.
+    ///
+    /// # Errors
+    /// The connection must not go on.
     pub(super) fn opened(
         &mut self,
         token: u64,
@@ -67,17 +92,17 @@ impl Worker {
         fields: Arc<Fields>,
         end: write::End,
         now: Time,
-    ) {
+    ) -> Result<(), Violation> {
         let Some(connection) = self.live(token) else {
-            return;
+            return Ok(());
         };
         let route = connection.route;
         let Some((transport, http2)) = http2_of(&mut self.connections, token) else {
-            return;
+            return Ok(());
         };
         if http2.left {
             // Above GOAWAY's last stream: the client knows that it is not served.
-            return;
+            return Ok(());
         }
         let config = &self.routes[route].setup.route;
         if http2.session.open_streams() >= config.max_streams() as usize {
@@ -85,14 +110,19 @@ impl Worker {
                 .session
                 .reset(stream, ErrorCode::REFUSED_STREAM, &mut transport.out);
             count(&self.counters(route).busy, 1);
-            return;
+            return Ok(());
         }
-        if let Some(problem) = fields.request_problem() {
+        let length_up = fields.check.request_length();
+        let problem = fields.request_problem().or_else(|| {
+            let lacks_data = end.0 && length_up.is_some_and(|length| length > 0);
+            lacks_data.then_some("`content-length`, and no DATA (RFC 9113, 8.1.1)")
+        });
+        if let Some(problem) = problem {
             http2
                 .session
                 .reset(stream, ErrorCode::PROTOCOL_ERROR, &mut transport.out);
             self.report_garbage_of(token, &problem, now);
-            return;
+            return self.charge(token, 1, now);
         }
         let limits = [
             fields.metadata.timeout(),
@@ -117,6 +147,8 @@ impl Worker {
             by_sidecar: false,
             bytes_up: 0,
             bytes_down: 0,
+            length_up,
+            length_down: None,
             deadline: timeout.map_or(Time::NEVER, |timeout| now + timeout),
             request_until: match end.0 {
                 true => Time::NEVER,
@@ -128,18 +160,16 @@ impl Worker {
         http2.session.adopt(stream, key, end);
         count(&self.counters(route).requests, 1);
         self.counters(route).in_flight.inc();
-        if end.0 {
-            self.dispatch(key, now);
-        } else {
-            self.fresh.push(key);
-        }
+        self.fresh.push(key);
+        Ok(())
     }
 
-    /// Calls whose header fields came with nothing after them so far.
+    /// Calls that have just come. What was read together is looked at together, so that an upstream sees
+    /// nothing of a call that its client resets at once, or that turns out to be malformed.
     pub(super) fn dispatch_fresh(&mut self, now: Time) {
         let mut fresh = std::mem::take(&mut self.fresh);
         for key in fresh.drain(..) {
-            // It may have gone on meanwhile, or been reset.
+            // It may have been reset meanwhile.
             if self.exchanges.get_mut(key).is_some_and(|e| e.is_fresh) {
                 self.dispatch(key, now);
             }
@@ -148,6 +178,9 @@ impl Worker {
     }
 
     /// Header fields on a stream that is known.
+    ///
+    /// # Errors
+    /// The connection must not go on.
     pub(super) fn fields(
         &mut self,
         token: u64,
@@ -155,29 +188,69 @@ impl Worker {
         fields: Arc<Fields>,
         end: write::End,
         now: Time,
-    ) {
+    ) -> Result<(), Violation> {
+        let Some(exchange) = self.exchanges.get_mut(key) else {
+            return Ok(());
+        };
+        exchange.request_until = Time::NEVER;
+        match exchange.way_from(token) {
+            Way::Up => self.request_trailers(token, key, fields, end, now),
+            Way::Down => {
+                self.answer_fields(key, fields, end, now);
+                Ok(())
+            }
+        }
+    }
+
+    fn request_trailers(
+        &mut self,
+        token: u64,
+        key: u64,
+        fields: Arc<Fields>,
+        end: write::End,
+        now: Time,
+    ) -> Result<(), Violation> {
+        let Some(exchange) = self.exchanges.get_mut(key) else {
+            return Ok(());
+        };
+        let problem = match end.0 {
+            true => (fields.trailers_problem()).or_else(|| exchange.count(Way::Up, b"", end)),
+            false => Some("trailers without END_STREAM (RFC 9113, 8.1)"),
+        };
+        if let Some(problem) = problem {
+            return self.bad_request(token, key, problem, now);
+        }
+        exchange.to_up.finish(fields);
+        let (is_fresh, up) = (exchange.is_fresh, exchange.up);
+        if up.stream == 0 && !is_fresh {
+            self.promote(up.token, key, now);
+        } else {
+            self.send_queued(key, Way::Up, now);
+        }
+        Ok(())
+    }
+
+    /// A request whose beginning was taken turns out to be malformed.
+    ///
+    /// # Errors
+    /// The connection that it came by must not go on.
+    pub(super) fn bad_request(
+        &mut self,
+        token: u64,
+        key: u64,
+        problem: &str,
+        now: Time,
+    ) -> Result<(), Violation> {
+        self.report_garbage_of(token, &problem, now);
+        self.give_up(key, ErrorCode::PROTOCOL_ERROR, now);
+        self.charge(token, 1, now)
+    }
+
+    fn answer_fields(&mut self, key: u64, fields: Arc<Fields>, end: write::End, now: Time) {
         let logs = self.logs();
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
-        let way = exchange.way_from(token);
-        exchange.request_until = Time::NEVER;
-        if way == Way::Up {
-            if end.0 && fields.answer_problem(true).is_none() {
-                exchange.to_up.finish(fields);
-                let (is_fresh, up) = (exchange.is_fresh, exchange.up);
-                if up.stream == 0 && !is_fresh {
-                    self.promote(up.token, key, now);
-                } else {
-                    self.send_queued(key, way, now);
-                }
-            } else {
-                let why = "trailers that can't end a request (RFC 9113, 8.1)";
-                self.report_garbage_of(token, &why, now);
-                self.give_up(key, ErrorCode::PROTOCOL_ERROR, now);
-            }
-            return;
-        }
         let (route, endpoint) = (exchange.route, exchange.endpoint);
         exchange.code = fields.code().or(exchange.code);
         if logs && exchange.status.is_none() {
@@ -187,15 +260,13 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
-        if let Some(problem) = fields.answer_problem(exchange.begun) {
+        if let Some(problem) = answer_problem(exchange, &fields, end) {
             self.bad_answer(key, problem, now);
         } else if end.0 {
             exchange.to_down.finish(fields);
-            self.send_queued(key, way, now);
-        } else if exchange.begun {
-            self.bad_answer(key, "trailers without END_STREAM (RFC 9113, 8.1)", now);
+            self.send_queued(key, Way::Down, now);
         } else {
-            exchange.begun = !fields.is_informational;
+            exchange.begun = !fields.check.is_informational();
             let down = exchange.down;
             if let Some((transport, http2)) = http2_of(&mut self.connections, down.token) {
                 http2
@@ -236,13 +307,13 @@ impl Worker {
             false => exchange.request.answer(verdict),
             true if exchange.request.metadata.are_of_protocol() => Fields::end(verdict),
             true => {
-                self.drop_stream(up, ErrorCode::CANCEL, now);
+                self.drop_stream(key, up, now);
                 self.give_up(key, ErrorCode::INTERNAL_ERROR, now);
                 return;
             }
         };
         exchange.to_down.finish(Arc::new(fields));
-        self.drop_stream(up, ErrorCode::CANCEL, now);
+        self.drop_stream(key, up, now);
         self.send_queued(key, Way::Down, now);
     }
 
@@ -286,34 +357,6 @@ impl Worker {
         }
     }
 
-    /// A client that resets calls as fast as it makes them costs its upstreams work for nothing
-    /// (CVE-2023-44487).
-    ///
-    /// # Errors
-    /// It has reset more than it may have in flight, within a second.
-    pub(super) fn count_reset(&mut self, token: u64, now: Time) -> Result<(), Violation> {
-        let Some(connection) = self.live(token) else {
-            return Ok(());
-        };
-        let route = connection.route;
-        let most = self.routes[route].setup.route.max_streams();
-        let Some((_, http2)) = http2_of(&mut self.connections, token) else {
-            return Ok(());
-        };
-        if http2.session.side() == Side::Client {
-            return Ok(());
-        }
-        if now >= http2.resets_until {
-            (http2.resets, http2.resets_until) = (0, now + RESETS_COUNTED);
-        }
-        http2.resets += 1;
-        if http2.resets <= most {
-            return Ok(());
-        }
-        let why = format!("more than {most} calls reset within a second (max_streams)");
-        Err(Violation::connection(ErrorCode::ENHANCE_YOUR_CALM, why))
-    }
-
     /// Forgets a call, and resets its stream on a side where it still goes on.
     fn conclude(&mut self, key: u64, code_down: ErrorCode, code_up: ErrorCode, now: Time) {
         let Some(exchange) = self.exchanges.remove(key) else {
@@ -334,25 +377,32 @@ impl Worker {
                 state.statuses.count(status, metrics, name, named);
             }
         }
-        let (to_up, to_down) = (&exchange.to_up, &exchange.to_down);
-        self.let_go(exchange.down, to_down, to_up, code_down);
+        self.let_go(&exchange, Way::Down, code_down, now);
         let up = exchange.up;
         if up.stream == 0 {
             self.unlist(up.token, key);
         } else {
-            self.let_go(up, to_up, to_down, code_up);
+            self.let_go(&exchange, Way::Up, code_up, now);
             self.open_waiting(up.token, now);
         }
     }
 
-    /// Forgets one side's stream, or resets it where it still goes on. What came from there and was not
-    /// passed on may come again.
-    fn let_go(&mut self, end: End, to_there: &Queue, from_there: &Queue, code: ErrorCode) {
+    /// Forgets the stream that a call's bytes went to this way, or resets it where it still goes on. What
+    /// came from there and was not passed on may come again.
+    fn let_go(&mut self, exchange: &Exchange, way: Way, code: ErrorCode, now: Time) {
+        let (end, to_there, from_there) = match way {
+            Way::Up => (exchange.up, &exchange.to_up, &exchange.to_down),
+            Way::Down => (exchange.down, &exchange.to_down, &exchange.to_up),
+        };
         let Some((transport, http2)) = http2_of(&mut self.connections, end.token) else {
             return;
         };
         let out = &mut transport.out;
-        if !(http2.session.forget(end.stream) && to_there.ended) {
+        if http2.session.is_ended_by_peer(end.stream) && to_there.ended {
+            http2.session.forget(end.stream);
+        } else if way == Way::Up && !exchange.begun {
+            http2.reset_unanswered(end.stream, code, write::End(to_there.ended), now, out);
+        } else {
             http2.session.reset(end.stream, code, out);
         }
         http2
@@ -376,13 +426,20 @@ impl Worker {
         self.log(exchange.route, exchange.endpoint, exchange.began, line);
     }
 
-    /// Resets a stream that its call has let go of.
-    fn drop_stream(&mut self, end: End, code: ErrorCode, now: Time) {
-        if end.stream == 0 {
+    /// Resets a stream upstream, `end`, that the call has let go of.
+    fn drop_stream(&mut self, key: u64, end: End, now: Time) {
+        let Some(exchange) = self.exchanges.get(key).filter(|_| end.stream != 0) else {
             return;
-        }
+        };
+        let (begun, sent) = (exchange.begun, write::End(exchange.to_up.ended));
         if let Some((transport, http2)) = http2_of(&mut self.connections, end.token) {
-            http2.session.reset(end.stream, code, &mut transport.out);
+            let out = &mut transport.out;
+            match begun {
+                true => http2.session.reset(end.stream, ErrorCode::CANCEL, out),
+                false => {
+                    http2.reset_unanswered(end.stream, ErrorCode::CANCEL, sent, now, out);
+                }
+            }
             self.mark(end.token);
             self.open_waiting(end.token, now);
         }

@@ -15,6 +15,7 @@ use plimsoll_wire::http2::{Side, Violation, write};
 use super::super::count;
 use super::super::http2::{End, Event, Session, Way};
 use super::super::transport::Transport;
+use super::resets::Resets;
 use super::{Connections, HIGH_WATER, Role, Worker};
 
 /// An HTTP/2 connection, either side.
@@ -32,9 +33,13 @@ pub(super) struct Http2 {
     pub(super) bare: VecDeque<u64>,
     /// When the answer to a PING must have come.
     pub(super) beat_until: Time,
-    /// Calls that the client has reset since the counting began anew, and when it does next.
-    pub(super) resets: u32,
-    pub(super) resets_until: Time,
+    /// Of a connection upstream: what is still to be reset there.
+    pub(super) resets: Resets,
+    /// Of a client's connection: until when its calls go upstream by one of their own, and that one.
+    pub(super) apart_until: Time,
+    pub(super) own: Option<u64>,
+    /// Of such a connection upstream: the client's.
+    pub(super) owner: Option<u64>,
     /// GOAWAY was announced, and sent with the last stream's id.
     pub(super) leaving: bool,
     pub(super) left: bool,
@@ -50,8 +55,10 @@ impl Http2 {
             waiting: VecDeque::new(),
             bare: VecDeque::new(),
             beat_until: Time::NEVER,
-            resets: 0,
-            resets_until: Time::ZERO,
+            resets: Resets::default(),
+            apart_until: Time::ZERO,
+            own: None,
+            owner: None,
             leaving: false,
             left: false,
         }
@@ -150,23 +157,25 @@ impl Worker {
                 stream,
                 fields,
                 end_stream,
-            } => self.opened(token, stream, fields, write::End(end_stream), now),
+            } => return self.opened(token, stream, fields, write::End(end_stream), now),
             Event::Headers {
                 key,
                 fields,
                 end_stream,
-            } => self.fields(token, key, fields, write::End(end_stream), now),
+            } => return self.fields(token, key, fields, write::End(end_stream), now),
             Event::Data {
                 key,
                 data,
                 end_stream,
-            } => self.carry(token, key, data, write::End(end_stream), now),
+            } => return self.carry(token, key, data, write::End(end_stream), now),
             Event::Reset { key, code } => {
                 self.reset_by(token, key, code, now);
-                return self.count_reset(token, now);
+                return self.charge(token, 1, now);
             }
             Event::Room => self.send_blocked(token, now),
-            Event::GoAway { last_stream } => self.upstream_leaves(token, last_stream, now),
+            Event::GoAway { last_stream, code } => {
+                self.upstream_leaves(token, last_stream, code, now);
+            }
         }
         Ok(())
     }
@@ -174,31 +183,45 @@ impl Worker {
     // ---- data ----
 
     /// Passes data on, or keeps it until there is room.
-    fn carry(&mut self, token: u64, key: u64, data: &[u8], end: write::End, now: Time) {
+    ///
+    /// # Errors
+    /// The connection must not go on.
+    fn carry(
+        &mut self,
+        token: u64,
+        key: u64,
+        data: &[u8],
+        end: write::End,
+        now: Time,
+    ) -> Result<(), Violation> {
         let Some(exchange) = self.exchanges.get_mut(key) else {
-            return;
+            return Ok(());
         };
         let way = exchange.way_from(token);
         exchange.request_until = Time::NEVER;
+        let problem = match way {
+            Way::Down if !exchange.begun => Some("DATA before HEADERS (RFC 9113, 8.1)"),
+            _ => exchange.count(way, data, end),
+        };
+        if let Some(problem) = problem {
+            let (from, ..) = exchange.parts(way);
+            self.give_back(from, data.len());
+            return match way {
+                Way::Up => self.bad_request(token, key, problem, now),
+                Way::Down => {
+                    self.bad_answer(key, problem, now);
+                    Ok(())
+                }
+            };
+        }
         if way == Way::Up && exchange.up.stream == 0 {
             // It has more than header fields now.
             exchange.to_up.push(data, end);
-            exchange.bytes_up += data.len() as u64;
             let (is_fresh, up) = (exchange.is_fresh, exchange.up.token);
-            if is_fresh {
-                self.dispatch(key, now);
-            } else {
+            if !is_fresh {
                 self.promote(up, key, now);
             }
-            return;
-        }
-        if way == Way::Down && !exchange.begun {
-            self.bad_answer(key, "DATA before HEADERS (RFC 9113, 8.1)", now);
-            return;
-        }
-        match way {
-            Way::Up => exchange.bytes_up += data.len() as u64,
-            Way::Down => exchange.bytes_down += data.len() as u64,
+            return Ok(());
         }
         let (from, to, queue) = exchange.parts(way);
         let target = match to.stream {
@@ -213,7 +236,7 @@ impl Worker {
         let Some((transport, http2)) = fits else {
             queue.push(data, end);
             self.send_queued(key, way, now);
-            return;
+            return Ok(());
         };
         let out = &mut transport.out;
         (http2.session).data(to.stream, data, end, out);
@@ -229,6 +252,7 @@ impl Worker {
         if end.0 {
             self.half_over(key, way, now);
         }
+        Ok(())
     }
 
     /// Sends what waits on a call, one way, as far as there is room.

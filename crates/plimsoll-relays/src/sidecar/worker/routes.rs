@@ -25,6 +25,8 @@ pub(super) struct RouteState {
     pub(super) next_endpoint: usize,
     /// Layouts of frames that calls came in since the last tick, a bit each.
     pub(super) called: u8,
+    /// Connections upstream that each carry one client's calls.
+    pub(super) apart: usize,
     /// Clients whose next request waits until an upstream can take it.
     pub(super) held: VecDeque<u64>,
     pub(super) troubles: Troubles,
@@ -50,6 +52,7 @@ impl RouteState {
             endpoints: Vec::new(),
             next_endpoint: 0,
             called: 0,
+            apart: 0,
             held: VecDeque::new(),
             troubles: Troubles::default(),
             statuses: Statuses::default(),

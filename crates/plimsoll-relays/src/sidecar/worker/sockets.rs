@@ -154,7 +154,10 @@ impl Worker {
     fn begin(&mut self, token: u64, route: usize, now: Time) {
         match self.routes[route].setup.route.protocol.carriage {
             Carriage::Frames { .. } => {}
-            Carriage::Streams { .. } => self.greet(token),
+            Carriage::Streams { .. } => {
+                self.admit(token, now);
+                self.greet(token);
+            }
             Carriage::Bytes => self.meet(token, route, now),
         }
     }

@@ -91,6 +91,7 @@ impl Worker {
         match endpoint {
             None => {
                 self.counters(route).open.dec();
+                self.charge_abandoned(&connection, now);
             }
             Some(endpoint) => {
                 if connection.proven {

@@ -1,0 +1,40 @@
+//! Fields that no answer may have (RFC 9113, 8.1 to 8.3).
+
+use plimsoll_model::Outcome as O;
+
+use super::super::script::Behaviour;
+use super::{HEAD, OK, data, ends, head, status};
+
+pub(in super::super) const FIELDS: &[Behaviour] = &[
+    Behaviour::new("h2-header-no-status", O::ProtocolError)
+        .about("no :status (RFC 9113 §8.3.2)")
+        .frames(|out, s| ends(out, s, &[HEAD[1], OK])),
+    Behaviour::new("h2-header-late-status", O::ProtocolError)
+        .about(":status behind a field (RFC 9113 §8.3)")
+        .frames(|out, s| ends(out, s, &[HEAD[1], HEAD[0], OK])),
+    Behaviour::new("h2-header-status-twice", O::ProtocolError)
+        .about(":status twice (RFC 9113 §8.3)")
+        .frames(|out, s| ends(out, s, &[HEAD[0], HEAD[0], HEAD[1], OK])),
+    Behaviour::new("h2-header-status-word", O::ProtocolError)
+        .about(":status of letters (RFC 9113 §8.3.2)")
+        .frames(|out, s| ends(out, s, &[(":status", "ok!"), HEAD[1], OK])),
+    Behaviour::new("h2-header-path", O::ProtocolError)
+        .about(":path in an answer (RFC 9113 §8.3.2)")
+        .frames(|out, s| ends(out, s, &[HEAD[0], (":path", "/"), HEAD[1], OK])),
+    Behaviour::new("h2-header-line-break", O::ProtocolError)
+        .about("CR and LF in a field's value (RFC 9113 §8.2.1)")
+        .frames(|out, s| status(out, s, &[("x", "a\r\nb: c"), OK])),
+    Behaviour::new("h2-header-control", O::ProtocolError)
+        .about("a control byte in a field's value (RFC 9110 §5.5)")
+        .frames(|out, s| status(out, s, &[("x", "a\x01b"), OK])),
+    Behaviour::new("h2-header-name", O::ProtocolError)
+        .about("a field name with a blank (RFC 9113 §8.2.1)")
+        .frames(|out, s| status(out, s, &[("a b", "c"), OK])),
+    Behaviour::new("h2-trailers-pseudo", O::ProtocolError)
+        .about(":path in trailers (RFC 9113 §8.1)")
+        .frames(|out, s| {
+            head(out, s);
+            data(out, s);
+            ends(out, s, &[(":path", "/"), OK]);
+        }),
+];

@@ -1,0 +1,158 @@
+//! Opens connections to servers of Redis whose replies are [`Bounded`], for the client library to use.
+//!
+//! A cluster's nodes over TLS, and Sentinels, are connected to by the library itself, which bounds nothing.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::cluster_async::Connect;
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind,
+    IntoConnectionInfo, Pipeline, RedisError, RedisFuture, RedisResult, TlsCertificates, Value,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::bounded::Bounded;
+
+/// Connects to one server. `limit`: for all of it.
+pub(super) async fn open(
+    info: &ConnectionInfo,
+    certificates: Option<&TlsCertificates>,
+    config: AsyncConnectionConfig,
+    limit: Duration,
+) -> RedisResult<MultiplexedConnection> {
+    let opening = async {
+        match info.addr() {
+            ConnectionAddr::Tcp(host, port) => {
+                let stream = connect(host, *port).await?;
+                hand_over(info, stream, config).await
+            }
+            ConnectionAddr::TcpTls { host, port, .. } => {
+                let tls = TlsConnector::from(Arc::new(tls_config(certificates)?));
+                let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
+                let stream = tls.connect(name, connect(host, *port).await?).await?;
+                hand_over(info, stream, config).await
+            }
+            ConnectionAddr::Unix(path) => {
+                let stream = UnixStream::connect(path).await?;
+                hand_over(info, stream, config).await
+            }
+            _ => Err((ErrorKind::InvalidClientConfig, "an unknown kind of address").into()),
+        }
+    };
+    let opened = timeout(limit, opening).await;
+    opened.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
+/// To the first of a name's addresses that answers.
+async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut connecting = JoinSet::new();
+    for address in lookup_host((host, port)).await? {
+        connecting.spawn(TcpStream::connect(address));
+    }
+    let mut failed = io::Error::other(format!("{host} has no address"));
+    while let Some(connected) = connecting.join_next().await {
+        match connected.map_err(io::Error::other).flatten() {
+            Ok(stream) => return Ok(stream),
+            Err(e) => failed = e,
+        }
+    }
+    Err(failed)
+}
+
+async fn hand_over(
+    info: &ConnectionInfo,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    config: AsyncConnectionConfig,
+) -> RedisResult<MultiplexedConnection> {
+    let stream = Bounded::new(stream);
+    let settings = info.redis_settings();
+    let (connection, driver) =
+        MultiplexedConnection::new_with_config(settings, stream, config).await?;
+    // It ends with the connection.
+    tokio::spawn(driver);
+    Ok(connection)
+}
+
+fn tls_config(certificates: Option<&TlsCertificates>) -> RedisResult<ClientConfig> {
+    let bad = |e: String| RedisError::from((ErrorKind::InvalidClientConfig, "TLS", e));
+    let mut roots = RootCertStore::empty();
+    match certificates.and_then(|given| given.root_cert.as_deref()) {
+        Some(pem) => {
+            for certificate in CertificateDer::pem_slice_iter(pem) {
+                let certificate = certificate.map_err(|e| bad(e.to_string()))?;
+                roots.add(certificate).map_err(|e| bad(e.to_string()))?;
+            }
+        }
+        None => {
+            let system = rustls_native_certs::load_native_certs();
+            roots.add_parsable_certificates(system.certs);
+        }
+    }
+    let config = ClientConfig::builder().with_root_certificates(roots);
+    match certificates.and_then(|given| given.client_tls.as_ref()) {
+        Some(client) => {
+            let chain = CertificateDer::pem_slice_iter(&client.client_cert);
+            let chain = chain.collect::<Result<Vec<_>, _>>();
+            let chain = chain.map_err(|e| bad(e.to_string()))?;
+            // What a library says of a key may show it.
+            let key = PrivateKeyDer::from_pem_slice(&client.client_key)
+                .map_err(|_| bad("the client's key is no PEM".to_owned()))?;
+            (config.with_client_auth_cert(chain, key)).map_err(|e| bad(e.to_string()))
+        }
+        None => Ok(config.with_no_client_auth()),
+    }
+}
+
+/// A connection to a cluster's node.
+#[derive(Clone)]
+pub(super) struct Node(MultiplexedConnection);
+
+impl Connect for Node {
+    fn connect_with_config<'a, T>(info: T, config: AsyncConnectionConfig) -> RedisFuture<'a, Node>
+    where
+        T: IntoConnectionInfo + Send + 'a,
+    {
+        Box::pin(async move {
+            let info = info.into_connection_info()?;
+            // The certificates of a cluster are in what the library alone can read.
+            let connection = if let ConnectionAddr::TcpTls { .. } = info.addr() {
+                let client = Client::open(info)?;
+                client
+                    .get_multiplexed_async_connection_with_config(&config)
+                    .await?
+            } else {
+                open(&info, None, config, super::connection::CONNECT_LIMIT).await?
+            };
+            Ok(Node(connection))
+        })
+    }
+}
+
+impl ConnectionLike for Node {
+    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        self.0.req_packed_command(command)
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        commands: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        self.0.req_packed_commands(commands, offset, count)
+    }
+
+    fn get_db(&self) -> i64 {
+        self.0.get_db()
+    }
+}

@@ -1,0 +1,368 @@
+//! Clients that send what RFC 9113 forbids, or reset what they send, beside one that does nothing wrong and
+//! has every call answered: through an upstream of ours, and one of grpc-go.
+
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+
+use plimsoll_protocols::grpc::target::echo::EchoOptions;
+use plimsoll_protocols::serving::reference::untyped;
+use plimsoll_wire::http2::{ErrorCode, write};
+
+use super::http2_peer::{Came, Http2Peer};
+use super::shapes::{MESSAGE, block, list, request, shapes};
+use super::{eventually, route, served, sidecar};
+
+fn client(address: SocketAddr) -> Http2Peer {
+    Http2Peer::new(TcpStream::connect(address).unwrap(), true, &[])
+}
+
+/// Who does nothing wrong.
+struct Good {
+    peer: Http2Peer,
+    path: &'static str,
+    stream: u32,
+    calls: u32,
+}
+
+impl Good {
+    fn new(address: SocketAddr, path: &'static str) -> Good {
+        let (stream, calls) = (1, 0);
+        let peer = client(address);
+        Good {
+            peer,
+            path,
+            stream,
+            calls,
+        }
+    }
+
+    /// A call, which has to end well.
+    fn call(&mut self, beside: &str) {
+        let mut list = request(self.path);
+        list.push((b"x-good".to_vec(), b"1".to_vec()));
+        let stream = self.stream;
+        self.stream += 2;
+        self.peer.say(|out| {
+            write::header_block(out, stream, &block(&list), write::End(false));
+            write::data(out, stream, MESSAGE, write::End(true));
+        });
+        loop {
+            match self.peer.next() {
+                Came::Headers {
+                    fields, end: true, ..
+                } => {
+                    let status = fields.iter().find(|(name, _)| name == "grpc-status");
+                    let status = status.map(|(_, status)| &**status);
+                    assert_eq!(status, Some("0"), "beside {beside}: {fields:?}");
+                    break;
+                }
+                Came::Headers { .. } | Came::Data { .. } | Came::Ping => {}
+                other => panic!("beside {beside}: {other:?}"),
+            }
+        }
+        self.calls += 1;
+    }
+}
+
+/// An upstream that tells which calls it was given whole, and answers them.
+fn recorder() -> (SocketAddr, Receiver<Vec<(String, String)>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, told) = channel();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let tell = tell.clone();
+            let mut peer = Http2Peer::new(stream.unwrap(), false, &[]);
+            thread::spawn(move || {
+                let mut open = Vec::new();
+                loop {
+                    let (stream, end) = match peer.next() {
+                        Came::Headers {
+                            stream,
+                            fields,
+                            end,
+                        } => {
+                            open.push((stream, fields));
+                            (stream, end)
+                        }
+                        Came::Data { stream, end, .. } => (stream, end),
+                        Came::End => return,
+                        _ => continue,
+                    };
+                    if end {
+                        let place = open.iter().position(|(known, _)| *known == stream);
+                        let (_, fields) = open.remove(place.unwrap());
+                        let _ = tell.send(fields);
+                        let answer = [(":status", "200"), ("grpc-status", "0")];
+                        peer.headers(stream, &answer, true);
+                    }
+                }
+            });
+        }
+    });
+    (address, told)
+}
+
+/// grpc-go's server, which `make setup` builds.
+struct GoServer {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl GoServer {
+    fn start() -> GoServer {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.peers/bin/go-score");
+        let mut command = Command::new(&path);
+        let child = command.stdout(Stdio::piped()).spawn();
+        let mut child = child.unwrap_or_else(|e| panic!("{}: {e} (make setup)", path.display()));
+        let mut line = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("listening on ").unwrap();
+        let address = address.parse().unwrap();
+        GoServer { child, address }
+    }
+}
+
+impl Drop for GoServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const ECHO: &str = "/grpc.examples.echo.Echo/UnaryEcho";
+const SCORE: &str = "/score.ScoreService/GetScore";
+
+/// Does `attack` to a sidecar in front of each of the upstreams.
+fn before_each_upstream(attack: impl Fn(SocketAddr, &'static str)) {
+    let go = GoServer::start();
+    for (upstream, path) in [(served(untyped::<EchoOptions>), ECHO), (go.address, SCORE)] {
+        let (relay, outside) = sidecar(&route("grpc", upstream, ""));
+        attack(outside, path);
+        relay.stop();
+    }
+}
+
+#[test]
+fn malformed_requests_never_reach_an_upstream() {
+    let (upstream, told) = recorder();
+    let (relay, outside) = sidecar(&route("grpc", upstream, ""));
+    let mut passed = Vec::new();
+    let mut good = Good::new(outside, ECHO);
+    for (place, shape) in shapes(ECHO).iter().enumerate() {
+        let mut bad = client(outside);
+        bad.say(|out| shape.write(1, out));
+        let refused = loop {
+            match bad.next() {
+                Came::Headers { .. } | Came::Data { .. } | Came::Ping => passed.push(place),
+                other => break other,
+            }
+        };
+        let is_refused = matches!(refused, Came::Reset { stream: 1, code: 1 })
+            || matches!(refused, Came::GoAway { .. });
+        assert!(is_refused, "{place}: {refused:?}");
+        good.call("a malformed request");
+    }
+    assert_eq!(passed, [0; 0]);
+    relay.stop();
+    let seen: Vec<_> = told.try_iter().collect();
+    assert_eq!(seen.len(), good.calls as usize);
+    let is_good = |fields: &Vec<(String, String)>| fields.iter().any(|(name, _)| name == "x-good");
+    assert!(seen.iter().all(is_good));
+}
+
+#[test]
+fn malformed_requests_harm_no_other_caller() {
+    before_each_upstream(|outside, path| {
+        let mut good = Good::new(outside, path);
+        for (place, shape) in shapes(path).iter().enumerate() {
+            // Whole at once, and with what is wrong at last after the rest has been passed on.
+            let mut bad = client(outside);
+            let mut frames = Vec::new();
+            (0..8).for_each(|i| shape.write(2 * i + 1, &mut frames));
+            bad.try_say(&frames);
+            for stream in (17..33).step_by(2) {
+                for part in shape.frames(stream) {
+                    bad.try_say(&part);
+                    good.call(&format!("shape {place}"));
+                }
+            }
+        }
+        assert!(good.calls > 1000);
+    });
+}
+
+/// How a client makes work of no use: what it sends first of a call, and what afterwards.
+type Pattern = (
+    &'static str,
+    fn(&[u8], u32, &mut Vec<u8>),
+    fn(u32, &mut Vec<u8>),
+);
+
+fn begin(block: &[u8], stream: u32, out: &mut Vec<u8>) {
+    write::header_block(out, stream, block, write::End(false));
+}
+
+fn begin_with_data(block: &[u8], stream: u32, out: &mut Vec<u8>) {
+    begin(block, stream, out);
+    write::data(out, stream, MESSAGE, write::End(false));
+}
+
+fn make(block: &[u8], stream: u32, out: &mut Vec<u8>) {
+    begin(block, stream, out);
+    write::data(out, stream, MESSAGE, write::End(true));
+}
+
+fn reset(stream: u32, out: &mut Vec<u8>) {
+    write::reset_stream(out, stream, ErrorCode::CANCEL);
+}
+
+fn leave(_: u32, _: &mut Vec<u8>) {}
+
+/// The sidecar has to reset the call itself.
+fn overflow(stream: u32, out: &mut Vec<u8>) {
+    write::window_update(out, stream, (1 << 31) - 1);
+}
+
+fn bad_trailers(stream: u32, out: &mut Vec<u8>) {
+    let fields = block(&list(&[(":path", "/")]));
+    write::header_block(out, stream, &fields, write::End(true));
+}
+
+const PATTERNS: [Pattern; 9] = [
+    ("header fields, then resets", begin, reset),
+    ("data, then resets", begin_with_data, reset),
+    ("whole calls, then resets", make, reset),
+    (
+        "header fields, then the end of the connection",
+        begin,
+        leave,
+    ),
+    (
+        "data, then the end of the connection",
+        begin_with_data,
+        leave,
+    ),
+    ("whole calls, then the end of the connection", make, leave),
+    (
+        "data, then a window that overflows",
+        begin_with_data,
+        overflow,
+    ),
+    (
+        "header fields, then a window that overflows",
+        begin,
+        overflow,
+    ),
+    (
+        "data, then malformed trailers",
+        begin_with_data,
+        bad_trailers,
+    ),
+];
+
+#[test]
+fn resets_of_a_client_that_reconnects_harm_no_other_caller() {
+    before_each_upstream(|outside, path| {
+        let fields = block(&request(path));
+        let mut good = Good::new(outside, path);
+        for (name, first, then) in PATTERNS {
+            for together in [true, false] {
+                for round in 0..10 {
+                    let mut bad = client(outside);
+                    let streams = || (1..200).step_by(2);
+                    let mut frames = Vec::new();
+                    streams().for_each(|stream| first(&fields, stream, &mut frames));
+                    if !together {
+                        bad.say(|out| out.append(&mut frames));
+                        good.call(name);
+                    }
+                    streams().for_each(|stream| then(stream, &mut frames));
+                    bad.try_say(&frames);
+                    good.call(name);
+                    // One that comes later, from the same address.
+                    if round % 3 == 0 {
+                        Good::new(outside, path).call(name);
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn calls_that_end_by_their_deadline_harm_no_other_caller() {
+    before_each_upstream(|outside, path| {
+        let mut fields = request(path);
+        fields.push((b"grpc-timeout".to_vec(), b"1m".to_vec()));
+        let fields = block(&fields);
+        let mut good = Good::new(outside, path);
+        for _ in 0..10 {
+            let mut bad = client(outside);
+            bad.say(|out| {
+                let streams = (1..200).step_by(2);
+                streams.for_each(|stream| begin_with_data(&fields, stream, out));
+            });
+            for _ in 0..100 {
+                let came = bad.next();
+                assert_eq!(came.field("grpc-status"), Some("4"), "{came:?}");
+                assert!(matches!(bad.next(), Came::Reset { .. }));
+            }
+            good.call("calls without time");
+        }
+    });
+}
+
+/// An upstream that ends its connection as soon as a call has `x-poison`, and answers all others.
+fn fragile() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut peer = Http2Peer::new(stream.unwrap(), false, &[]);
+            thread::spawn(move || {
+                loop {
+                    let came = peer.next();
+                    if came.field("x-poison").is_some() {
+                        let code = ErrorCode::ENHANCE_YOUR_CALM;
+                        peer.say(|out| write::goaway(out, came.stream(), code, b""));
+                        return;
+                    }
+                    match came {
+                        Came::Data {
+                            stream, end: true, ..
+                        } => {
+                            peer.headers(stream, &[(":status", "200"), ("grpc-status", "0")], true);
+                        }
+                        Came::End => return,
+                        _ => {}
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn calls_that_end_an_upstream_connection_go_alone() {
+    let (relay, outside) = sidecar(&route("grpc", fragile(), ""));
+    let (mut good, mut bad) = (Good::new(outside, ECHO), client(outside));
+    let mut poison = request(ECHO);
+    poison.push((b"x-poison".to_vec(), b"1".to_vec()));
+    let poison = block(&poison);
+    for round in 0..20u32 {
+        bad.say(|out| make(&poison, 2 * round + 1, out));
+        assert_eq!(bad.next().field("grpc-status"), Some("14"));
+        good.call("poison");
+    }
+    // The first one was on the connection that all share, each other one on one of its own.
+    let connects = || relay.counter("r", "upstream_connects_total");
+    eventually("connections of their own", || connects() >= Some(20));
+    relay.stop();
+}

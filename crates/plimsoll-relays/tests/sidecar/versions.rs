@@ -1,0 +1,44 @@
+//! Versions of TLS between two sidecars.
+
+use super::{Client, certificates, echo_server, eventually, files, request, route, sidecar};
+use plimsoll_protocols::bolt::Form;
+
+/// [`files`], with versions.
+fn tls(folder: &std::path::Path, key: &str, who: &str, versions: &str) -> String {
+    let files = files(key, folder, who);
+    match versions {
+        "" => files,
+        versions => files.replace(" }", &format!(", versions = [{versions}] }}")),
+    }
+}
+
+#[test]
+fn sidecars_agree_on_tls_1_2_and_1_3() {
+    let folder = certificates();
+    for (ours, theirs, is_fine) in [
+        ("", "", true),
+        ("", "\"1.2\"", true),
+        ("\"1.2\"", "", true),
+        ("\"1.3\"", "", true),
+        ("", "\"1.3\"", true),
+        ("\"1.2\"", "\"1.2\", \"1.3\"", true),
+        ("\"1.2\"", "\"1.3\"", false),
+        ("\"1.3\"", "\"1.2\"", false),
+    ] {
+        let listen = tls(folder.path(), "listen_tls", "server", theirs);
+        let (server, middle) = sidecar(&route("bolt", echo_server(), &listen));
+        let upstream = tls(folder.path(), "upstream_tls", "client", ours);
+        let (client, outside) = sidecar(&route("bolt", middle, &upstream));
+        let mut caller = Client::connect(outside);
+        caller.send(request(Form::V1, 1, b"\x01x"));
+        let status = caller.answer().2;
+        assert_eq!(status == 0, is_fine, "{ours} and {theirs}: {status}");
+        if !is_fine {
+            eventually("the failure is counted", || {
+                server.counter("r", "handshakes_failed_total") > Some(0)
+            });
+        }
+        client.stop();
+        server.stop();
+    }
+}

@@ -1,0 +1,235 @@
+//! What the field list of a request, an answer or a trailer section must have, and must not (RFC 9113, 8.1.1,
+//! 8.2 and 8.3): looked at field by field as they are decoded, without a copy.
+//!
+//! Called by who passes messages on. Drivers, which read answers to their own requests, hold them to less.
+
+use super::field::{
+    are_same_authority, field_problem, is_authority, is_method, is_path, is_scheme,
+};
+
+/// Fields that were seen, a bit each.
+mod bit {
+    pub(super) const METHOD: u8 = 1;
+    pub(super) const SCHEME: u8 = 2;
+    pub(super) const PATH: u8 = 4;
+    pub(super) const AUTHORITY: u8 = 8;
+    pub(super) const STATUS: u8 = 16;
+    pub(super) const PSEUDO: u8 = METHOD | SCHEME | PATH | AUTHORITY | STATUS;
+    pub(super) const HOST: u8 = 32;
+    pub(super) const CONTENT_LENGTH: u8 = 64;
+    pub(super) const REGULAR: u8 = 128;
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Method {
+    #[default]
+    Other,
+    Connect,
+    Head,
+    Options,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Path {
+    #[default]
+    Absolute,
+    Asterisk,
+}
+
+/// What is known of a field list so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MessageCheck {
+    seen: u8,
+    problem: Option<&'static str>,
+    method: Method,
+    path: Path,
+    /// Of `http` or `https`; empty: another scheme.
+    default_port: &'static [u8],
+    is_authority_empty: bool,
+    status: u16,
+    content_length: u64,
+}
+
+impl MessageCheck {
+    /// Looks at the next field.
+    #[inline]
+    pub fn note(&mut self, name: &[u8], value: &[u8]) {
+        let problem = if name.starts_with(b":") {
+            self.pseudo(name, value)
+        } else {
+            self.regular(name, value)
+        };
+        if self.problem.is_none() {
+            self.problem = problem;
+        }
+    }
+
+    /// Something else is wrong with the list.
+    pub fn refuse(&mut self, problem: &'static str) {
+        self.problem = Some(problem);
+    }
+
+    fn pseudo(&mut self, name: &[u8], value: &[u8]) -> Option<&'static str> {
+        let (bit, is_fine) = match name {
+            b":method" => {
+                self.method = match value {
+                    b"CONNECT" => Method::Connect,
+                    b"HEAD" => Method::Head,
+                    b"OPTIONS" => Method::Options,
+                    _ => Method::Other,
+                };
+                (bit::METHOD, is_method(value))
+            }
+            b":scheme" => {
+                self.default_port = match () {
+                    () if value.eq_ignore_ascii_case(b"http") => b"80",
+                    () if value.eq_ignore_ascii_case(b"https") => b"443",
+                    () => b"",
+                };
+                (bit::SCHEME, is_scheme(value))
+            }
+            b":path" if value == b"*" => {
+                self.path = Path::Asterisk;
+                (bit::PATH, true)
+            }
+            b":path" => (bit::PATH, is_path(value)),
+            b":authority" => {
+                self.is_authority_empty = value.is_empty();
+                (bit::AUTHORITY, is_authority(value))
+            }
+            b":status" => {
+                let number = std::str::from_utf8(value).ok();
+                let number = number.filter(|_| value.iter().all(u8::is_ascii_digit));
+                let status = number.and_then(|number| number.parse().ok()).unwrap_or(0);
+                self.status = status;
+                let is_fine = value.len() == 3 && status >= 100 && status != 101;
+                (bit::STATUS, is_fine)
+            }
+            _ => return Some("a pseudo-field that is unknown (RFC 9113, 8.3)"),
+        };
+        let again = self.seen & bit != 0;
+        self.seen |= bit;
+        if self.seen & bit::REGULAR != 0 {
+            return Some("a pseudo-field after a regular one (RFC 9113, 8.3)");
+        }
+        if again {
+            return Some("a pseudo-field that is there twice (RFC 9113, 8.3)");
+        }
+        (!is_fine).then_some("a pseudo-field with a value that it can't have (RFC 9113, 8.3)")
+    }
+
+    fn regular(&mut self, name: &[u8], value: &[u8]) -> Option<&'static str> {
+        self.seen |= bit::REGULAR;
+        match name {
+            b"content-length" => {
+                let number = std::str::from_utf8(value).ok();
+                let number = number.filter(|_| value.iter().all(u8::is_ascii_digit));
+                let number = number.and_then(|number| number.parse().ok());
+                self.content_length = number.unwrap_or(0);
+                let again = self.seen & bit::CONTENT_LENGTH != 0;
+                self.seen |= bit::CONTENT_LENGTH;
+                if number.is_none() || again {
+                    return Some("`content-length` is no number, or there twice (RFC 9110, 8.6)");
+                }
+                None
+            }
+            b"host" => {
+                let again = self.seen & bit::HOST != 0;
+                self.seen |= bit::HOST;
+                if again || !is_authority(value) {
+                    return Some("`host` is no authority, or there twice (RFC 9110, 7.2)");
+                }
+                None
+            }
+            _ => field_problem(name, value),
+        }
+    }
+
+    fn has(&self, bits: u8) -> bool {
+        self.seen & bits == bits
+    }
+
+    /// Why the list can't begin a request. `find`: the value of a field of it.
+    pub fn request<'a>(&self, find: impl Fn(&[u8]) -> Option<&'a [u8]>) -> Option<&'static str> {
+        if self.problem.is_some() {
+            return self.problem;
+        }
+        if self.has(bit::STATUS) {
+            return Some("a request with :status (RFC 9113, 8.3)");
+        }
+        let target = bit::METHOD | bit::SCHEME | bit::PATH;
+        let is_whole = match self.method {
+            Method::Connect => {
+                self.has(bit::METHOD | bit::AUTHORITY)
+                    && self.seen & (bit::SCHEME | bit::PATH) == 0
+                    && !self.is_authority_empty
+            }
+            _ => self.has(target),
+        };
+        if !is_whole {
+            return Some(
+                "a request without :method, :scheme or :path, or a CONNECT with them (RFC 9113, 8.3.1)",
+            );
+        }
+        if self.path == Path::Asterisk && self.method != Method::Options {
+            return Some(":path `*` of another method than OPTIONS (RFC 9113, 8.3.1)");
+        }
+        let is_web = !self.default_port.is_empty();
+        if is_web && self.has(bit::AUTHORITY) && self.is_authority_empty {
+            return Some("an empty :authority (RFC 9110, 4.2.1)");
+        }
+        if self.has(bit::HOST | bit::AUTHORITY) {
+            let (authority, host) = (find(b":authority"), find(b"host"));
+            let (authority, host) = (authority.unwrap_or_default(), host.unwrap_or_default());
+            if !are_same_authority(authority, host, self.default_port) {
+                return Some("`host` is another than :authority (RFC 9113, 8.3.1)");
+            }
+        }
+        None
+    }
+
+    /// Why the list can't begin an answer, or come before one.
+    pub fn answer(&self) -> Option<&'static str> {
+        match self.problem {
+            None if self.seen & bit::PSEUDO != bit::STATUS => {
+                Some("an answer without :status, or with a request's (RFC 9113, 8.3.2)")
+            }
+            other => other,
+        }
+    }
+
+    /// Why the list can't end an answer, or a request.
+    pub fn trailers(&self) -> Option<&'static str> {
+        match self.problem {
+            None if self.seen & bit::PSEUDO != 0 => {
+                Some("a pseudo-field in trailers (RFC 9113, 8.1)")
+            }
+            None if self.seen & (bit::HOST | bit::CONTENT_LENGTH) != 0 => {
+                Some("`host` or `content-length` in trailers (RFC 9110, 6.5.1)")
+            }
+            other => other,
+        }
+    }
+
+    /// `:status` begins with 1: more will follow.
+    pub fn is_informational(&self) -> bool {
+        self.has(bit::STATUS) && self.status < 200
+    }
+
+    /// The bytes that must follow a request's head; `None`: any number.
+    pub fn request_length(&self) -> Option<u64> {
+        self.has(bit::CONTENT_LENGTH).then_some(self.content_length)
+    }
+
+    /// The same of an answer to the request that `request` is of.
+    pub fn answer_length(&self, request: &MessageCheck) -> Option<u64> {
+        match self.status {
+            _ if request.method == Method::Head => Some(0),
+            204 | 304 => Some(0),
+            _ => self.request_length(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
