@@ -166,6 +166,11 @@ where
         }
         self.intervals = Intervals::beginning(start);
         self.begin_issue();
+        // A pause that began before the load, while nobody looked for one, and lasted into it.
+        let now = self.network.now();
+        if let Some(length) = self.pauses.begun_late(start, now) {
+            self.stood_still(length, now);
+        }
         let mut ready = Vec::new();
         let mut result = Ok(());
         while self.phase != Phase::Ended {

@@ -65,6 +65,16 @@ impl Pauses {
         Some(worked + waited)
     }
 
+    /// The load that was to begin at `start` begins at `now`. Gives how late that is, if it is a pause. Nanoseconds.
+    pub(crate) fn begun_late(&mut self, start: Time, now: Time) -> Option<u64> {
+        let late = now.since(start);
+        (late > SHORTEST_NS).then(|| {
+            // Not a second time in the first turn.
+            self.awoke = now;
+            late
+        })
+    }
+
     /// A pause of `length_ns` is over. `under_way`: calls in flight or waiting; `due`: how many
     /// have been due so far.
     #[cold]

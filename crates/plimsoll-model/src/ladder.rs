@@ -208,7 +208,8 @@ impl Slice {
                 .and_then(|phases| phases.connection?.p50_us),
             carried: Carried::of(run),
             errors: total.errors,
-            valid: run.summary.health.valid,
+            // A difference of times that are known only between two numbers may be the generator's.
+            valid: run.summary.health.valid && !run.summary.health.is_late(),
             not_resumed: objective::only_not_resumed(run),
             conclusion: Conclusion::of(&objectives),
             objectives,
@@ -426,14 +427,14 @@ impl LadderRecord {
     }
 
     /// What all slices with objectives, and all gates, come to together: the worst of them. A gate that
-    /// is undecided says nothing.
+    /// is undecided is inconclusive, as a resolution that was not reached is.
     pub fn conclusion(&self) -> Option<Conclusion> {
         let slices = self.rungs.iter().flat_map(|r| &r.slices);
         let mut found: Vec<Conclusion> = slices.filter_map(|s| s.conclusion).collect();
-        found.extend(self.gated().iter().filter_map(|gated| match gated.passage {
-            Passage::Within => Some(Conclusion::Pass),
-            Passage::Beyond => Some(Conclusion::Fail),
-            Passage::Undecided => None,
+        found.extend(self.gated().iter().map(|gated| match gated.passage {
+            Passage::Within => Conclusion::Pass,
+            Passage::Beyond => Conclusion::Fail,
+            Passage::Undecided => Conclusion::Invalid,
         }));
         let resolved = self.turns.as_ref().is_none_or(TurnsRecord::is_resolved);
         found.extend((!resolved).then_some(Conclusion::Invalid));

@@ -10,6 +10,7 @@ mod document;
 mod fingerprint;
 pub mod gate;
 pub mod input;
+pub mod instrument;
 pub mod ladder;
 pub mod lanes;
 pub mod limits;

@@ -20,7 +20,7 @@ use crate::statistics::quantile::quantile;
 use crate::units::Rate;
 
 pub use blame::Circumstances;
-use blame::{Failed, times};
+use blame::{Evidence, Failed, times};
 pub use so_far::{SoFar, plotted, value};
 pub use table::{Conclusion, Found, Validity, Verdict, verdict};
 
@@ -31,8 +31,12 @@ pub struct Judged {
     pub objective: String,
     /// What became of it.
     pub verdict: Verdict,
-    /// And, where it cannot be judged, why.
+    /// And, where it is inconclusive, why.
     pub measured: String,
+    /// For a time, the [instrument interval](crate::instrument) that it was judged by, µs; `None` where failures decide,
+    /// too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instrument_us: Option<[f64; 2]>,
 }
 
 /// The calls of a run, or of one of its stages, that objectives are judged by.
@@ -117,14 +121,20 @@ pub fn judge(objectives: &[Objective], measured: &Measured, validity: Validity) 
     objectives
         .iter()
         .map(|objective| {
-            let (found, text) = match measured.part(objective.stage.as_deref()) {
+            let evidence = match measured.part(objective.stage.as_deref()) {
                 Some(part) => find(objective, part, &measured.circumstances),
-                None => (Found::TooFew, "no calls in this stage".to_owned()),
+                None => Evaluation {
+                    found: Found::TooFew,
+                    text: "no calls in this stage".to_owned(),
+                    interval: None,
+                },
             };
+            let finite = |(low, high): (f64, f64)| high.is_finite().then_some([low, high]);
             Judged {
                 objective: objective.text.clone(),
-                verdict: verdict(validity, found),
-                measured: text,
+                verdict: verdict(validity, evidence.found),
+                measured: evidence.text,
+                instrument_us: evidence.interval.and_then(finite).map(in_micros),
             }
         })
         .collect()
@@ -198,6 +208,7 @@ fn is_lost(
 ) -> bool {
     let all = expected.max(record.ended()) as f64;
     let failed = Failed::of(record).surely(record, circumstances);
+    let evidence = |timed| Evidence::of(timed, record, circumstances);
     let (timed, statistic) = match objective.metric {
         Metric::Errors => return failed as f64 > objective.limit * all,
         // How many handshakes there will be is not known beforehand.
@@ -208,7 +219,7 @@ fn is_lost(
     };
     match statistic {
         Statistic::Percentile(p) => {
-            let slow = blame::surely_over(timed, objective.limit as u64, record, circumstances);
+            let slow = evidence(timed).surely_over(objective.limit as u64);
             slow as f64 > (1.0 - p / 100.0) * all
         }
         Statistic::Mean => {
@@ -236,20 +247,38 @@ fn memory_of(end: End, memory: Option<&MemorySummary>) -> (Option<f64>, String) 
     (each, text)
 }
 
-/// What was measured of an objective, and in words.
-fn find(objective: &Objective, part: &Part, circumstances: &Circumstances) -> (Found, String) {
+/// What was measured of an objective.
+struct Evaluation {
+    found: Found,
+    /// In words, and where the limit lies within the interval, why.
+    text: String,
+    /// Of a time: its instrument interval, in nanoseconds.
+    interval: Option<(f64, f64)>,
+}
+
+/// Nanoseconds in µs, to three decimals.
+fn in_micros(ns: [f64; 2]) -> [f64; 2] {
+    ns.map(|ns| ns.round() / 1e3)
+}
+
+/// What was measured of an objective, seen apart from the state of the run.
+fn find(objective: &Objective, part: &Part, circumstances: &Circumstances) -> Evaluation {
     let record = &part.record;
     let (value, text) = measure(objective, part);
     let Some(value) = value else {
-        return (Found::TooFew, text);
+        return Evaluation {
+            found: Found::TooFew,
+            text,
+            interval: None,
+        };
     };
-    let is_met = match objective.below {
-        true => value <= objective.limit,
-        false => value >= objective.limit,
+    let interval = interval(objective, value, record, circumstances);
+    // The end that the limit is farthest from decides whether it is met, the other whether it is missed.
+    let (low, high) = interval.unwrap_or((value, value));
+    let (is_met, is_missed) = match objective.below {
+        true => (high <= objective.limit, low > objective.limit),
+        false => (low >= objective.limit, high < objective.limit),
     };
-    if is_met {
-        return (Found::Met, text);
-    }
     let is_sure = match objective.metric {
         Metric::Errors => {
             let all = record.ok() + Failed::of(record).all();
@@ -264,30 +293,57 @@ fn find(objective: &Objective, part: &Part, circumstances: &Circumstances) -> (F
                 && value * held_back < objective.limit
         }
         Metric::Resumed | Metric::Memory(_) => true,
-        // The generator makes no time shorter.
-        Metric::Time(..) if !objective.below => true,
-        Metric::Time(timed, Statistic::Percentile(p)) => {
-            let over = blame::surely_over(timed, objective.limit as u64, record, circumstances);
-            let all = population(timed, objective.limit as u64, record);
-            over as f64 > (1.0 - p / 100.0) * all as f64
-        }
-        Metric::Time(timed, Statistic::Mean) => {
-            let failed = match timed.counts_failures() {
-                true => Failed::of(record).surely(record, circumstances),
-                false => 0,
-            };
-            let others = circumstances.short || circumstances.not_resumed;
-            failed > 0
-                || !others && value.is_finite() && value - blame::of_mean(record) > objective.limit
+        Metric::Time(..) => is_missed,
+    };
+    let text = match interval {
+        Some((low, high)) if high.is_finite() => between(low, high),
+        _ => text,
+    };
+    let (found, text) = match (is_met, is_sure) {
+        (true, _) => (Found::Met, text),
+        (false, true) => (Found::Missed, text),
+        (false, false) => {
+            let why = reason(objective, record, circumstances);
+            (Found::Within, format!("{text}; {why}"))
         }
     };
-    match is_sure {
-        true => (Found::Missed, text),
-        false => {
-            let why = reason(objective, record, circumstances);
-            (Found::MissedPerhaps, format!("{text}; {why}"))
-        }
+    Evaluation {
+        found,
+        text,
+        interval,
     }
+}
+
+/// The instrument interval of a time that was measured as `value`, in nanoseconds; `None`: the objective is on none.
+fn interval(
+    objective: &Objective,
+    value: f64,
+    record: &StageRecord,
+    circumstances: &Circumstances,
+) -> Option<(f64, f64)> {
+    let Metric::Time(timed, statistic) = objective.metric else {
+        return None;
+    };
+    let evidence = Evidence::of(timed, record, circumstances);
+    let low = match statistic {
+        Statistic::Percentile(p) => evidence.low_end(p),
+        Statistic::Mean => evidence.low_mean(value, circumstances),
+    };
+    Some((low.min(value), value))
+}
+
+/// An instrument interval of nanoseconds in words: one number where two figures are the same, or all but a hundredth.
+fn between(low: f64, high: f64) -> String {
+    match two_figures(low) == two_figures(high) || high - low <= high / 100.0 {
+        true => readable(high),
+        false if low == 0.0 => format!("at most {}", readable(high)),
+        false => format!("{} to {}", readable(low), readable(high)),
+    }
+}
+
+/// `ns` rounded to two figures.
+fn two_figures(ns: f64) -> String {
+    format!("{ns:.1e}")
 }
 
 /// Why the generator can be the cause.
@@ -326,13 +382,6 @@ fn reason(objective: &Objective, record: &StageRecord, circumstances: &Circumsta
         false => format!(" ({})", seen.join(", ")),
     };
     format!("the generator can be the cause{seen}")
-}
-
-/// The calls that a time is of: those that were given up are in it only where they are known
-/// to have taken longer than `limit`.
-fn population(timed: Timed, limit: u64, record: &StageRecord) -> u64 {
-    let measured = times(timed, record).map_or(0, Times::len);
-    measured + not_in_time(timed, limit, record)
 }
 
 /// Calls that took longer than `limit`, though no time of them was measured.

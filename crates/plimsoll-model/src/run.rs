@@ -37,7 +37,7 @@ pub use rotation::{RotationPart, RotationSummary};
 pub use shard_totals::ShardTotals;
 pub use shards::{ShardFigures, ShardState};
 pub use summary::{StageSummary, Summary, Totals};
-pub use times::TimesSummary;
+pub use times::{InstrumentSummary, TimesSummary};
 pub use writer::{MANY_CONNECTIONS, RunWriter};
 
 pub use crate::document::{RunError, SCHEMA_VERSION};

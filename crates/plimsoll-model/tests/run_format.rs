@@ -487,17 +487,19 @@ fn a_shard_at_its_limit_makes_the_run_invalid_and_is_named() {
     let parent = tempfile::tempdir().unwrap();
     let (mut writer, _) = write(parent.path(), 4);
     let header = writer.header().clone();
-    let figures = |shard, ratio| {
+    let figures = |shard, late_ms: u64| {
         let mut totals = ShardTotals::default();
-        let mut busy = second(2).0;
-        busy.busiest_worker_ratio = ratio;
-        for (_, record) in &mut busy.stages {
+        let mut interval = second(2).0;
+        for (_, record) in &mut interval.stages {
             record.connect_failures = Default::default();
+            for _ in 0..100 {
+                record.pacing.record(late_ms * 1_000_000);
+            }
         }
-        totals.add(&header, &busy);
+        totals.add(&header, &interval);
         totals.figures(&header, shard)
     };
-    let (fine, limited) = (figures(0, 0.5), figures(1, 0.99));
+    let (fine, limited) = (figures(0, 1), figures(1, 60_000));
     assert_eq!((fine.due, fine.ok, fine.errors), (1_001, 990, 9));
     assert!(fine.limits.is_empty(), "{:?}", fine.limits);
     assert_eq!(limited.limits.len(), 1);
@@ -506,7 +508,9 @@ fn a_shard_at_its_limit_makes_the_run_invalid_and_is_named() {
     assert_eq!(run.state, State::Invalid);
     let reason = run.reason.unwrap();
     assert!(
-        reason.starts_with("generator-limited: shard 1 of 2: a worker used 99 % of a core"),
+        reason.starts_with(
+            "generator-limited: shard 1 of 2: the load was not delivered: calls were sent"
+        ),
         "{reason}"
     );
 }

@@ -33,6 +33,7 @@ use plimsoll_model::objective::{self, Conclusion, Judged, Verdict};
 use plimsoll_model::run::{Run, RunError, State};
 use plimsoll_model::search::{Limit, SearchRecord};
 
+use crate::answer::{answer, figure};
 use crate::facts;
 use crate::ladder as ladder_words;
 use crate::lanes as lane_words;
@@ -271,12 +272,14 @@ fn verdict(view: &View) -> Markup {
         _ if Conclusion::of(&view.judged) == Some(Conclusion::Fail) => {
             (Tone::Bad, "objective missed")
         }
-        (_, Some(p)) if p.kind.is_generator_limit() => (Tone::Unsure, "invalid: generator-limited"),
+        (_, Some(p)) if p.kind.is_generator_limit() => {
+            (Tone::Unsure, "invalid: load not delivered")
+        }
         (_, Some(_)) => (Tone::Unsure, "invalid"),
         (State::Aborted, _) => (Tone::Unsure, "stopped before its end"),
         (State::Partial | State::Running, _) => (Tone::Unsure, "partial"),
         _ if total.ok == 0 => (Tone::Bad, "not one call succeeded"),
-        _ if unjudged => (Tone::Unsure, "not every objective can be judged"),
+        _ if unjudged => (Tone::Unsure, "inconclusive"),
         _ if view.judged.is_empty() => (Tone::Plain, "no objective"),
         _ => (Tone::Good, "objectives met"),
     };
@@ -290,9 +293,13 @@ fn verdict(view: &View) -> Markup {
         cards.push(card);
     }
     if let Some(response) = &total.response {
-        cards.extend(response.p50_us.map(|us| Card::new("p50", time(us))));
-        cards.extend(response.p99_us.map(|us| Card::new("p99", time(us))));
-        cards.extend(response.p99_9_us.map(|us| Card::new("p99.9", time(us))));
+        let intervals = response.instrument.map(|i| i.percentiles());
+        let all = response.percentiles().into_iter().enumerate();
+        let told = all.filter(|(_, (name, _))| ["p50", "p99", "p99.9"].contains(name));
+        cards.extend(told.filter_map(|(i, (name, us))| {
+            let interval = intervals.and_then(|all| all[i].1);
+            Some(Card::new(name, figure(us?, interval)))
+        }));
     }
     if let Some(received) = total.messages.and_then(|m| m.received_per_s) {
         cards.push(Card::new("messages received", rate(received)));
@@ -303,14 +310,11 @@ fn verdict(view: &View) -> Markup {
     if let Some(cpu) = total.server.and_then(|c| c.cpu_us_per_call) {
         cards.push(Card::new("server CPU a call", time(cpu)));
     }
-    let mut sentences: Vec<String> = view
-        .judged
-        .iter()
-        .map(|j| {
-            let word = j.verdict.words();
-            format!("{}: {word} ({})", j.objective, j.measured)
-        })
-        .collect();
+    let objectives = view.judged.iter().map(|j| {
+        let word = j.verdict.words();
+        format!("{}: {word} ({})", j.objective, j.measured)
+    });
+    let mut sentences: Vec<String> = answer(run).into_iter().chain(objectives).collect();
     sentences.extend(facts::ending(run));
     sentences.extend(run.summary.health.problems.iter().map(|p| p.text.clone()));
     sentences.extend(facts::notes(&run.header).map(str::to_owned));

@@ -163,7 +163,7 @@ impl Suite {
             let unjudged = [Verdict::CannotBeJudged, Verdict::NotSupported];
             let problem = match (of(name, &[Verdict::Missed]), of(name, &unjudged)) {
                 (Some(missed), _) => Some(("failure", format!("missed {missed}"))),
-                (None, Some(share)) => Some(("error", format!("cannot be judged {share}"))),
+                (None, Some(share)) => Some(("error", format!("inconclusive {share}"))),
                 (None, None) => None,
             };
             Case {
@@ -185,15 +185,18 @@ impl Suite {
     }
 
     /// The gates, and the resolution that was wanted: `None`, where neither was asked for and the ladder
-    /// came to its end. A gate that is not decided is passed, as it is by the exit code.
+    /// came to its end.
     fn between_rungs(record: &LadderRecord) -> Option<Suite> {
         let mut cases: Vec<Case> = record
             .gated()
             .iter()
             .map(|gated| Case {
                 name: format!("{}: {}", record.rungs[gated.rung].name, gated.gate),
-                problem: (gated.passage == Passage::Beyond)
-                    .then(|| ("failure", rungs::passage(record, gated))),
+                problem: match gated.passage {
+                    Passage::Within => None,
+                    Passage::Beyond => Some(("failure", rungs::passage(record, gated))),
+                    Passage::Undecided => Some(("error", rungs::passage(record, gated))),
+                },
             })
             .collect();
         let wanted = record.turns.as_ref().filter(|t| t.wanted_us.is_some());

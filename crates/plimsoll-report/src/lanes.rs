@@ -6,9 +6,10 @@ use plimsoll_model::lanes::LanesRecord;
 use plimsoll_model::objective::{self, Conclusion};
 use plimsoll_model::run::Run;
 
-use crate::quantity::{count, exact_rate, or_dash, time};
+use crate::quantity::{count, exact_rate, or_dash};
 use crate::table::Table;
 use crate::terminal::Options;
+use crate::totals;
 
 /// The lanes' lines on the terminal; `runs` are theirs, in order. With a line's end at its end.
 pub fn render(record: &LanesRecord, runs: &[Run], options: &Options) -> String {
@@ -45,6 +46,7 @@ pub(crate) fn table(record: &LanesRecord, runs: &[Run]) -> Table {
         let total = &run.summary.total;
         (ok, errors) = (ok + total.ok, errors + total.errors);
         rate += total.offered_per_s.unwrap_or(0.0);
+        let at = |n| totals::percentile(run, n);
         let conclusion = Conclusion::of(&objective::judge_run(run));
         rows.push(vec![
             lane.name.clone(),
@@ -52,8 +54,8 @@ pub(crate) fn table(record: &LanesRecord, runs: &[Run]) -> Table {
             or_dash(total.offered_per_s, exact_rate),
             count(total.ok),
             count(total.errors),
-            or_dash(total.response.and_then(|r| r.p50_us), time),
-            or_dash(total.response.and_then(|r| r.p99_us), time),
+            at(0),
+            at(4),
             or_dash(conclusion, |c| c.name().to_owned()),
         ]);
     }

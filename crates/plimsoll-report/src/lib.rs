@@ -10,6 +10,7 @@
 
 mod addresses;
 pub mod aiperf;
+mod answer;
 pub mod bencher;
 pub mod compare;
 pub mod data;

@@ -9,6 +9,7 @@ use plimsoll_model::objective::{Conclusion, Verdict, judge_run};
 use plimsoll_model::run::{Run, State};
 use plimsoll_model::search::SearchRecord;
 
+use crate::answer::answer;
 use crate::compare::Comparison;
 use crate::ladder as rungs;
 use crate::search as found;
@@ -50,6 +51,7 @@ pub fn lanes(record: &LanesRecord, runs: &[Run], overhead_over: Option<Duration>
 
 /// How the run was made, its objectives, and what is to be known of its figures.
 fn verdicts(out: &mut String, run: &Run) {
+    sentences(out, answer(run));
     let how = facts::how(&run.header);
     let how = (!how.is_empty()).then(|| how.join(", "));
     sentences(out, facts::what(&run.header).into_iter().chain(how));
@@ -57,7 +59,7 @@ fn verdicts(out: &mut String, run: &Run) {
         let word = match j.verdict {
             Verdict::Met => "✅ met",
             Verdict::Missed => "❌ missed",
-            Verdict::CannotBeJudged | Verdict::NotSupported => "⚠️ cannot be judged",
+            Verdict::CannotBeJudged | Verdict::NotSupported => "⚠️ inconclusive",
         };
         let _ = writeln!(
             out,

@@ -4,10 +4,11 @@ use std::fmt::Write;
 
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::run::summary::MeasuresSummary;
-use plimsoll_model::run::{Run, TimesSummary};
+use plimsoll_model::run::{InstrumentSummary, Run, TimesSummary};
 use plimsoll_model::spec::GoodputSpec;
 use plimsoll_model::statistics::distribution::percentiles;
 
+use crate::answer::wide;
 use crate::quantity::{bytes, count, or_dash, rate, time};
 use crate::table::Table;
 
@@ -284,11 +285,27 @@ pub(crate) fn table(what: &str, rows: impl IntoIterator<Item = (String, TimesSum
         what, "mean", "sd", "min", "p50", "p75", "p90", "p95", "p99", "p99.9", "p99.99", "max",
         "count",
     ];
-    let rows = rows.into_iter().map(|(name, t)| {
+    let rows = rows.into_iter().flat_map(|(name, t)| {
+        // Service times are there to be compared, and failures are no answers.
+        let is_answer = !name.starts_with("service") && !name.starts_with("failed");
+        let low = wide(&t).filter(|_| is_answer);
+        let low = low.map(|low| low_ends(&name, &low));
         let mut cells = vec![name, time(t.mean_us), time(t.sd_us), time(t.min_us)];
         cells.extend(t.percentiles().map(|(_, us)| or_dash(us, time)));
         cells.extend([time(t.max_us), count(t.count)]);
-        cells
+        [Some(cells), low].into_iter().flatten()
     });
     Table::new(head, &[0], rows)
+}
+
+/// The row of what times were at least, had the generator been on time.
+fn low_ends(name: &str, instrument: &InstrumentSummary) -> Vec<String> {
+    let unknown = || "–".to_owned();
+    let low = |[low, _]: [f64; 2]| time(low);
+    let mut cells = vec![format!("{name}, at least"), low(instrument.mean_us)];
+    cells.extend([unknown(), unknown()]);
+    let percentiles = instrument.percentiles().map(|(_, interval)| interval);
+    cells.extend(percentiles.map(|interval| interval.map_or_else(unknown, low)));
+    cells.extend([low(instrument.max_us), String::new()]);
+    cells
 }

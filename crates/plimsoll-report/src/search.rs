@@ -13,7 +13,7 @@ pub fn verdict(verdict: &Verdict) -> String {
         Verdict::Missed { errors: true, .. } => "errors".to_owned(),
         Verdict::Missed { objectives, .. } => format!("missed {}", objectives.join(", ")),
         Verdict::Growing => "calls pile up".to_owned(),
-        Verdict::GeneratorLimited { .. } => "generator-limited".to_owned(),
+        Verdict::GeneratorLimited { .. } => "unsure".to_owned(),
     }
 }
 
@@ -25,11 +25,17 @@ pub fn headline(record: &SearchRecord) -> String {
     let held = record.objectives.join(", ");
     match (finding.line_per_s, &finding.limit) {
         (Some(line), Limit::Generator { .. }) => format!(
-            "At least {} ({held}): the generator, not the target, was the limit.",
+            "Meets {held} up to {}; above it the generator was too late to tell.",
             exact_rate(line)
         ),
         (Some(line), Limit::MostRate | Limit::NotReached) => {
-            format!("At least {} ({held}).", exact_rate(line))
+            let is_highest = record.trials.iter().all(|t| t.rate_per_s <= line);
+            let highest = if is_highest {
+                ", the highest rate tried"
+            } else {
+                ""
+            };
+            format!("Meets {held} up to {}{highest}.", exact_rate(line))
         }
         (Some(line), _) => format!("{} is the load line ({held}).", exact_rate(line)),
         (None, _) if record.trials.is_empty() => "No trial was made.".to_owned(),
@@ -37,7 +43,7 @@ pub fn headline(record: &SearchRecord) -> String {
             "No rate was shown to meet {held}: what did was outlasted or outnumbered by trials that did not."
         ),
         (None, Limit::Generator { .. }) => {
-            "No rate was shown: the generator was the limit from the start.".to_owned()
+            "No rate was shown: the generator was too late to tell from the start.".to_owned()
         }
         (None, _) if !record.trials.iter().any(|t| t.verdict.is_failure()) => {
             "No rate was shown: the generator was late in every trial.".to_owned()
@@ -118,12 +124,9 @@ fn above(record: &SearchRecord, finding: &Finding) -> Option<String> {
         Limit::Queue => "calls pile up for as long as the load lasts".to_owned(),
         Limit::ServerErrors => "the target answers with errors".to_owned(),
         Limit::Generator { reason } => {
-            return Some(format!(
-                "the generator could not make {}: {reason}",
-                finding
-                    .generator_limit_per_s
-                    .map_or_else(|| "more".to_owned(), exact_rate)
-            ));
+            return finding
+                .generator_limit_per_s
+                .map(|rate| format!("most trials at {} were unsure: {reason}", exact_rate(rate)));
         }
         Limit::MostRate => {
             return Some(format!(
@@ -207,12 +210,17 @@ fn exceptions(record: &SearchRecord, finding: &Finding) -> Option<String> {
     let highest = higher
         .iter()
         .max_by(|a, b| a.rate_per_s.total_cmp(&b.rate_per_s));
-    let met = highest.map(|t| {
+    let met = highest.map(|highest| {
+        let failed = |t: &Trial| t.rate_per_s <= highest.rate_per_s && t.verdict.is_failure();
+        let why = match record.trials.iter().any(failed) {
+            true => "but longer or more trials did not",
+            false => "too few or too short to confirm it there",
+        };
         format!(
-            "{} above the line met every objective (up to {} for {} s), but longer or more trials did not",
+            "{} above the line met every objective (up to {} for {} s), {why}",
             plural(higher.len() as u64, "trial"),
-            exact_rate(t.rate_per_s),
-            seconds(t.length_s)
+            exact_rate(highest.rate_per_s),
+            seconds(highest.length_s)
         )
     });
     let missed = (lower > 0).then(|| {

@@ -17,6 +17,7 @@ use std::time::Duration;
 use plimsoll_model::objective::{Conclusion, judge_run};
 use plimsoll_model::run::{Run, State, TimesSummary};
 
+use crate::answer::answer;
 use crate::measures::{Fact, table as times_of};
 use crate::table::Table;
 use crate::times::of_phases;
@@ -68,6 +69,12 @@ impl Options {
 pub fn render(run: &Run, options: &Options) -> String {
     let mut out = String::new();
     verdict(&mut out, run, options);
+    if let Some(answer) = answer(run) {
+        for line in wrap(&answer, options.width) {
+            let _ = writeln!(out, "{}", options.bold(&line));
+        }
+        out.push('\n');
+    }
     headline(&mut out, run, options);
     objectives::objectives(&mut out, run, options);
     counted(&mut out, run, options);
@@ -126,7 +133,7 @@ fn shown(
     }
 }
 
-/// First of all, whatever makes the figures less than they seem.
+/// Before the figures: that the load was another than was asked for, or ended early.
 fn verdict(out: &mut String, run: &Run, options: &Options) {
     let summary = &run.summary;
     let invalid: Vec<&str> = summary
@@ -144,12 +151,8 @@ fn verdict(out: &mut String, run: &Run, options: &Options) {
             .any(|p| p.invalidates && p.kind.is_generator_limit());
         let failed = Conclusion::of(&judge_run(run)) == Some(Conclusion::Fail);
         let title = match (limited, failed) {
-            (true, true) => {
-                "GENERATOR-LIMITED. The times include the load generator's own delays; what was missed is the target's all the same."
-            }
-            (true, false) => {
-                "INVALID: generator-limited. These figures describe the load generator, not the target."
-            }
+            (true, true) => "THE LOAD WAS NOT DELIVERED. What was missed is missed all the same.",
+            (true, false) => "INVALID: the load was not delivered.",
             (false, true) => {
                 "NOT THE LOAD THAT WAS ASKED FOR. What was missed is missed all the same."
             }

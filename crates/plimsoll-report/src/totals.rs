@@ -3,8 +3,9 @@
 use std::fmt::Write;
 
 use plimsoll_model::Outcome;
-use plimsoll_model::run::{Run, TimesSummary};
+use plimsoll_model::run::Run;
 
+use crate::answer::figure;
 use crate::facts::counts;
 use crate::measures::{Fact, arriving, messages};
 use crate::quantity::{bytes, count, or_dash, plural, rate, share, time};
@@ -16,16 +17,23 @@ pub(crate) const IN_SHORT: [&str; 5] = ["calls ok", "achieved", "p50", "p99", "p
 /// A run in a row of a table of runs.
 pub(crate) fn in_short(run: &Run) -> [String; 5] {
     let total = &run.summary.total;
-    let at = |percentile: fn(TimesSummary) -> Option<f64>| {
-        or_dash(total.response.and_then(percentile), time)
-    };
+    let at = |n| percentile(run, n);
     [
         share(total.ok, total.ok + total.errors),
         or_dash(total.achieved_per_s, rate),
-        at(|r| r.p50_us),
-        at(|r| r.p99_us),
-        at(|r| r.p99_9_us),
+        at(0),
+        at(4),
+        at(5),
     ]
+}
+
+/// The response time at the percentile number `n` of [`TimesSummary::percentiles`](plimsoll_model::run::TimesSummary),
+/// or its interval.
+pub(crate) fn percentile(run: &Run, n: usize) -> String {
+    let response = run.summary.total.response.as_ref();
+    let us = response.and_then(|r| r.percentiles()[n].1);
+    let interval = response.and_then(|r| r.instrument?.percentiles()[n].1);
+    or_dash(us, |us| figure(us, interval))
 }
 
 /// Calls, their rate and their bytes, and the connections that they had.

@@ -177,11 +177,12 @@ fn junit_of_a_ladder_has_its_gates_and_its_resolution() {
         "{xml}"
     );
     assert_eq!(xml.matches("<failure ").count(), 1, "{xml}");
-    // Undecided is passed, here as there.
+    // Undecided is an error, as a resolution that was not reached is.
     let undecided = gates(&["p99 +100us"]);
-    assert_ne!(undecided.conclusion(), Some(Conclusion::Fail));
+    assert_eq!(undecided.conclusion(), Some(Conclusion::Invalid));
     let xml = junit::ladder(&undecided);
     assert_eq!(xml.matches("<failure ").count(), 0, "{xml}");
+    assert!(xml.contains("p99 +100us not decided"), "{xml}");
     assert!(xml.contains("name=\"tls server: p99 +100us\""), "{xml}");
     let mut unresolved = gates(&[]);
     assert!(!junit::ladder(&unresolved).contains("differences"));

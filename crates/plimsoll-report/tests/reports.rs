@@ -112,6 +112,12 @@ fn invalid() {
 }
 
 #[test]
+fn late() {
+    let run = finished(Fixture::late("late"), Ending::complete());
+    assert_data_eq!(shown(&run), file!["golden/late.txt"]);
+}
+
+#[test]
 fn partial() {
     let run = finished(
         Fixture::interrupted("partial"),
@@ -135,6 +141,7 @@ fn of_all_kinds(dir: &Path) -> Vec<Run> {
         Fixture::cold("cold"),
         Fixture::fleet("fleet"),
         Fixture::invalid("invalid"),
+        Fixture::late("late"),
         Fixture::tiny("tiny"),
         Fixture::streams("streams"),
         Fixture::sessions("sessions"),

@@ -269,15 +269,20 @@ impl Reader<'_> {
 
     fn headline(&mut self, text: &str) -> Result<(), Wrong> {
         let held = format!(" ({})", self.record.objectives.join(", "));
-        if let Some(rest) = text.strip_prefix("At least ") {
-            let (at, rest) = rest.split_once(&held).ok_or("no objectives")?;
+        let meets = format!("Meets {} up to ", self.record.objectives.join(", "));
+        if let Some(rest) = text.strip_prefix(&meets) {
+            let end = rest.find("/s").ok_or("no rate")? + 2;
+            let (at, rest) = rest.split_at(end);
             let line = self.rate(at)?;
             self.line = Some(line);
             self.met(line)?;
             return match rest {
-                ": the generator, not the target, was the limit." => {
+                "; above it the generator was too late to tell." => {
                     let limit = self.generators_limit().ok_or("no such trial")?;
                     self.carries_all(limit)
+                }
+                ", the highest rate tried." => {
+                    self.none(|t| t.rate_per_s > line, "higher rates were tried")
                 }
                 "." => self.carries_all(f64::INFINITY),
                 _ => Err("unknown".to_owned()),
@@ -295,7 +300,7 @@ impl Reader<'_> {
         let met = |t: &Trial| t.verdict == Verdict::Met;
         let objectives = self.record.objectives.join(", ");
         match text {
-            "No rate was shown: the generator was the limit from the start." => {
+            "No rate was shown: the generator was too late to tell from the start." => {
                 self.generators_limit().ok_or("no such trial")?;
                 self.none(met, "trials met the objectives")
             }
@@ -381,8 +386,10 @@ impl Reader<'_> {
                 "no such point",
             );
         }
-        if let Some(rest) = text.strip_prefix("the generator could not make ") {
-            let (at, _) = rest.split_once(": a late worker").ok_or("no reason")?;
+        if let Some(rest) = text.strip_prefix("most trials at ") {
+            let (at, _) = rest
+                .split_once(" were unsure: a late worker")
+                .ok_or("no reason")?;
             return match Some(self.rate(at)?) == self.generators_limit() {
                 true => Ok(()),
                 false => Err("another rate".to_owned()),
@@ -537,6 +544,14 @@ impl Reader<'_> {
                     "no such trial",
                 )?;
                 self.none(|t| higher(t) && t.rate_per_s > at, "higher ones met")?;
+                let failed = |t: &Trial| t.rate_per_s <= at && t.verdict.is_failure();
+                match part.split_once(" s), ").map(|(_, why)| why) {
+                    Some("but longer or more trials did not") => self.any(failed, "none failed")?,
+                    Some("too few or too short to confirm it there") => {
+                        self.none(failed, "failed")?
+                    }
+                    _ => return Err("unknown".to_owned()),
+                }
             } else {
                 missed = count(part)?;
             }

@@ -57,7 +57,7 @@ fn agreed(place: &Place, code: i32) -> Documents {
     let (expected, word, on_screen) = match documents.objective.as_str() {
         "met" => (0, "PASS", ": met"),
         "missed" => (99, "FAIL", ": MISSED"),
-        _ => (90, "INVALID", ": CANNOT BE JUDGED"),
+        _ => (90, "INCONCLUSIVE", ": INCONCLUSIVE"),
     };
     assert_eq!(code, expected, "{screen}");
     let verdict = match expected {
@@ -83,7 +83,12 @@ fn agreed(place: &Place, code: i32) -> Documents {
         }
     }
     let markdown = place.expect(0, &["report", "run", "--markdown", "-"]);
-    assert!(markdown.contains(&format!("| {verdict} |")), "{markdown}");
+    let in_words = if verdict == "invalid" {
+        "inconclusive"
+    } else {
+        verdict
+    };
+    assert!(markdown.contains(&format!("| {in_words} |")), "{markdown}");
     assert_eq!(
         documents.run["count_check"]["matches"], true,
         "{}",

@@ -41,7 +41,7 @@ fn lanes_share_one_schedule_by_their_weights() {
     let row = out.lines().find(|line| line.starts_with("checkout "));
     let (code, verdict) = match row.and_then(|row| row.split_whitespace().last()) {
         Some("fail") => (99, "FAIL"),
-        Some("invalid") => (90, "INVALID"),
+        Some("inconclusive") => (90, "INCONCLUSIVE"),
         _ => panic!("no verdict: {out}"),
     };
     assert_eq!(

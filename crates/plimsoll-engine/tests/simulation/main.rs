@@ -5,6 +5,7 @@
 //! the network does; and the same seed gives the same record.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -23,6 +24,7 @@ use proptest::prelude::*;
 
 mod calls;
 mod connections;
+mod instrument;
 mod ledger;
 mod protocol;
 mod servers;
@@ -33,6 +35,8 @@ use servers::*;
 
 struct Alone {
     start: Option<Time>,
+    /// So many times the start is asked for before it is known.
+    unknown_for: Cell<u32>,
     total: Interval,
     lasts: usize,
     /// The run is stopped gracefully with the end of this interval.
@@ -49,7 +53,13 @@ impl Control for Alone {
         self.level
     }
     fn start(&self) -> Option<Time> {
-        self.start
+        match self.unknown_for.get() {
+            0 => self.start,
+            n => {
+                self.unknown_for.set(n - 1);
+                None
+            }
+        }
     }
     fn connections(&self, _change: i64) {}
     fn interval(&mut self, interval: WorkerInterval) -> Option<Interval> {
@@ -159,6 +169,7 @@ fn worker_that<S: Server>(
 fn alone(stop_after: Option<u32>) -> Alone {
     Alone {
         start: None,
+        unknown_for: Cell::new(0),
         total: Interval::default(),
         lasts: 0,
         stop_after,

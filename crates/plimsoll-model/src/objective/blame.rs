@@ -5,14 +5,14 @@
 //! turn, none is answered later than if all had come 80 ms later. So a call that took more than
 //! `limit + a` had taken more than `limit` of the target's own, unless the generator can have
 //! lengthened it by more than `a`; and how many calls it can have lengthened by more than `a` is
-//! recorded ([`StageRecord::pacing`], [`StageRecord::delayed`]). What remains is the target's,
-//! for whichever `a` that is most.
+//! recorded ([`Lateness`]). What remains is the target's, for whichever `a` that is most.
 
 use std::time::Duration;
 
+use crate::instrument::{Lateness, Tail};
 use crate::measure::TimeMeasure;
 use crate::plan::Timed;
-use crate::record::{StageRecord, Times};
+use crate::record::{LONGEST_NS, StageRecord, Times};
 
 /// What holds for the run that is judged, besides its records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl Failed {
         self.sure
             + self
                 .timeouts
-                .saturating_sub(lengthened(record, little(deadline)))
+                .saturating_sub(Lateness::of(record).longer_than(little(deadline)))
     }
 }
 
@@ -78,17 +78,6 @@ fn nanos(time: Duration) -> u64 {
 /// A time this close to a deadline counts as the deadline: a hundredth of it.
 fn little(deadline: Duration) -> u64 {
     nanos(deadline / 100)
-}
-
-/// Calls whose times the generator can have lengthened by more than `ns`.
-pub(super) fn lengthened(record: &StageRecord, ns: u64) -> u64 {
-    record.pacing.longer_than(ns) + record.delayed.longer_than(ns)
-}
-
-/// The lengths that are tried: 0, and from 1 µs by halves of a doubling to above an hour.
-fn lengths() -> impl Iterator<Item = u64> {
-    let doubled = (0..33).map(|n| 1_000u64 << n);
-    std::iter::once(0).chain(doubled.flat_map(|ns| [ns, ns + ns / 2]))
 }
 
 /// The times of a record that an objective names; `None` where there is none of them.
@@ -111,39 +100,113 @@ pub(super) fn times(timed: Timed, record: &StageRecord) -> Option<&Times> {
     })
 }
 
-/// How many calls surely took longer than `limit` ns, had the generator never been late. Calls
-/// that failed took longer where this time counts failures.
-pub(super) fn surely_over(
-    timed: Timed,
-    limit: u64,
-    record: &StageRecord,
-    circumstances: &Circumstances,
-) -> u64 {
-    let (times, failures) = (times(timed, record), timed.counts_failures());
-    let failed = match failures {
-        true => Failed::of(record),
-        false => Failed::default(),
-    };
-    if is_anothers(timed, record, circumstances) {
-        return failed.sure;
+/// What the records of calls show of one of their times.
+pub(super) struct Evidence<'a> {
+    record: &'a StageRecord,
+    times: Tail,
+    /// Empty where this time counts no failures.
+    cut_off: Tail,
+    failed: Failed,
+    lateness: Lateness,
+    deadline: Duration,
+    counts_failures: bool,
+    is_anothers: bool,
+}
+
+impl<'a> Evidence<'a> {
+    pub(super) fn of(
+        timed: Timed,
+        record: &'a StageRecord,
+        circumstances: &Circumstances,
+    ) -> Evidence<'a> {
+        let counts_failures = timed.counts_failures();
+        let (failed, cut_off) = match counts_failures {
+            true => (Failed::of(record), Tail::of(&record.cut_off)),
+            false => (Failed::default(), Tail::default()),
+        };
+        Evidence {
+            record,
+            times: times(timed, record).map(Tail::of).unwrap_or_default(),
+            cut_off,
+            failed,
+            lateness: Lateness::of(record),
+            deadline: circumstances.deadline.unwrap_or(FALLBACK_DEADLINE),
+            counts_failures,
+            is_anothers: is_anothers(timed, record, circumstances),
+        }
     }
-    let deadline = circumstances.deadline.unwrap_or(FALLBACK_DEADLINE);
-    // A call that hit its deadline took at least as long, and how much longer is not known.
-    let reach = nanos(deadline).saturating_sub(limit).max(little(deadline));
-    lengths()
-        .map(|length| {
-            let over = times.map_or(0, |times| times.longer_than(limit.saturating_add(length)));
-            let cut_off = match failures {
-                true => record.cut_off.longer_than(limit.saturating_add(length)),
-                false => 0,
-            };
-            let timeouts = if length <= reach { failed.timeouts } else { 0 };
-            let lengthened = lengthened(record, length);
-            // Failures that no lateness causes are the target's, however many calls were late.
-            failed.sure + (over + cut_off + timeouts).saturating_sub(lengthened)
-        })
-        .max()
-        .unwrap_or(0)
+
+    /// How many calls surely took longer than `limit` ns, had the generator never been late. Calls
+    /// that failed took longer where this time counts failures.
+    pub(super) fn surely_over(&self, limit: u64) -> u64 {
+        if self.is_anothers {
+            return self.failed.sure;
+        }
+        // A call that hit its deadline took at least as long, and how much longer is not known.
+        let reach = nanos(self.deadline)
+            .saturating_sub(limit)
+            .max(little(self.deadline));
+        self.lateness
+            .steps()
+            .map(|(length, lengthened)| {
+                let beyond = limit.saturating_add(length);
+                let over = self.times.longer_than(beyond) + self.cut_off.longer_than(beyond);
+                let timeouts = match length <= reach {
+                    true => self.failed.timeouts,
+                    false => 0,
+                };
+                // Failures that no lateness causes are the target's, however many calls were late.
+                self.failed.sure + (over + timeouts).saturating_sub(lengthened)
+            })
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// The calls that the time is of: those that were given up are in it only where they are known to have taken
+    /// longer than `limit`.
+    fn population(&self, limit: u64) -> u64 {
+        let failed = match self.counts_failures {
+            true => Failed::of(self.record).all(),
+            false => 0,
+        };
+        self.times.len() + failed + self.cut_off.longer_than(limit)
+    }
+
+    /// More calls than a percentile (0–100) leaves out surely took longer than `limit` ns.
+    pub(super) fn surely_exceeds(&self, percentile: f64, limit: u64) -> bool {
+        let beyond = (1.0 - percentile / 100.0) * self.population(limit) as f64;
+        self.surely_over(limit) as f64 > beyond
+    }
+
+    /// The lower end of a percentile (0–100), in nanoseconds: what it surely exceeds; infinite where failures decide.
+    pub(super) fn low_end(&self, percentile: f64) -> f64 {
+        if self.surely_exceeds(percentile, LONGEST_NS) {
+            return f64::INFINITY;
+        }
+        let (mut low, mut high) = (0, LONGEST_NS);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.surely_exceeds(percentile, middle) {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        low as f64
+    }
+
+    /// The lower end of a mean that was measured as `mean_ns`.
+    pub(super) fn low_mean(&self, mean_ns: f64, circumstances: &Circumstances) -> f64 {
+        if self.counts_failures && self.failed.surely(self.record, circumstances) > 0 {
+            return f64::INFINITY;
+        }
+        match circumstances.short || circumstances.not_resumed || !mean_ns.is_finite() {
+            true => 0.0,
+            false => {
+                let of_each = self.lateness.sum_ns() / self.record.ok().max(1) as f64;
+                (mean_ns - of_each).max(0.0)
+            }
+        }
+    }
 }
 
 /// Times that are long for a reason of the client's machine, or are not those asked for.
@@ -162,13 +225,12 @@ fn is_anothers(timed: Timed, record: &StageRecord, circumstances: &Circumstances
 pub(super) fn held_back(record: &StageRecord) -> f64 {
     /// Shorter pauses are not seen as such, and made up for.
     const SHORT_NS: u64 = 1_000_000;
-    lengthened(record, SHORT_NS) as f64 / record.ended().max(1) as f64
+    Lateness::of(record).longer_than(SHORT_NS) as f64 / record.ended().max(1) as f64
 }
 
 /// How many nanoseconds of a mean are the generator's at most.
 pub(super) fn of_mean(record: &StageRecord) -> f64 {
-    let sum = |times: &Times| times.histogram().map_or(0.0, |h| h.mean() * h.len() as f64);
-    (sum(&record.pacing) + sum(&record.delayed)) / record.ok().max(1) as f64
+    Lateness::of(record).sum_ns() / record.ok().max(1) as f64
 }
 
 #[cfg(test)]
@@ -183,7 +245,7 @@ mod tests {
             deadline: Some(Duration::from_secs(1)),
             ..Circumstances::default()
         };
-        surely_over(Timed::Response, limit_ms * MS, record, &circumstances)
+        Evidence::of(Timed::Response, record, &circumstances).surely_over(limit_ms * MS)
     }
 
     fn record(calls: &[(u64, u64)]) -> StageRecord {

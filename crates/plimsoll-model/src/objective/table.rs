@@ -13,24 +13,19 @@ use super::Judged;
 /// What was measured of an objective, seen apart from the run's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// The limit was kept.
+    /// Both ends of the interval keep the limit.
     Met,
-    /// It would be missed had the generator never been late.
+    /// Neither does: it would be missed had the generator never been late.
     Missed,
-    /// It is missed, and the generator can be the cause.
-    MissedPerhaps,
+    /// The limit lies within the interval, or the generator can have lowered a rate by so much.
+    Within,
     /// Too few calls, or handshakes, to tell.
     TooFew,
 }
 
 impl Found {
     /// In the order of the table.
-    pub const ALL: [Found; 4] = [
-        Found::Met,
-        Found::Missed,
-        Found::MissedPerhaps,
-        Found::TooFew,
-    ];
+    pub const ALL: [Found; 4] = [Found::Met, Found::Missed, Found::Within, Found::TooFew];
 }
 
 named! {
@@ -41,7 +36,7 @@ named! {
         Sound "sound",
         /// Ended early, because an objective could no longer be met.
         Lost "ended early: an objective could no longer be met",
-        /// Not the load that was asked for: generator-limited, connections missing, or full
+        /// Not the load that was asked for: not delivered, connections missing, or full
         /// handshakes where resumed ones were asked for.
         OtherLoad "not the load that was asked for",
         /// Incomplete, without one success, or with counts that don't add up.
@@ -58,10 +53,10 @@ named! {
         Met "met",
         /// It was not, and the generator can't be the cause.
         Missed "missed",
-        /// The generator can be the cause, or the run shows nothing.
-        CannotBeJudged "cannot be judged",
+        /// The limit lies within what the generator's lateness leaves open, or the run shows nothing.
+        CannotBeJudged "inconclusive",
         /// The run has too few calls, or handshakes, to tell.
-        NotSupported "cannot be judged",
+        NotSupported "inconclusive",
     }
 }
 
@@ -70,7 +65,7 @@ pub fn verdict(validity: Validity, found: Found) -> Verdict {
     match (validity, found) {
         (Validity::Unproven, _) => Verdict::CannotBeJudged,
         (_, Found::TooFew) => Verdict::NotSupported,
-        (_, Found::MissedPerhaps) => Verdict::CannotBeJudged,
+        (_, Found::Within) => Verdict::CannotBeJudged,
         // Whatever load it was, and whatever the rest of the run would have shown.
         (_, Found::Missed) => Verdict::Missed,
         // A lighter load, or a burstier one, proves nothing.
@@ -88,8 +83,8 @@ named! {
         Pass "pass",
         /// An objective was missed, and not by the generator.
         Fail "fail",
-        /// None was missed for sure, and one cannot be judged.
-        Invalid "invalid",
+        /// None was missed for sure, and one is inconclusive.
+        Invalid "inconclusive",
     }
 }
 
@@ -137,7 +132,7 @@ mod tests {
                 row
             })
             .collect();
-        assert_eq!(rows(&page, "Whose fault it is"), expected);
+        assert_eq!(rows(&page, "How an objective is judged"), expected);
     }
 
     #[test]
@@ -156,6 +151,7 @@ mod tests {
                     objective: String::new(),
                     verdict: *verdict,
                     measured: String::new(),
+                    instrument_us: None,
                 })
                 .collect();
             assert_eq!(Conclusion::of(&judged), conclusion, "{verdicts:?}");

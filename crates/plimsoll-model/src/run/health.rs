@@ -9,10 +9,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::Outcome;
+use crate::quantity::planned as planned_length;
 use crate::record::{Counts, StageRecord, Times};
 use crate::statistics::quantile::quantile;
 
-use super::header::RunHeader;
+use super::header::{PlannedStage, RunHeader};
 use super::shards::ShardFigures;
 
 mod observed;
@@ -32,8 +33,10 @@ pub const BUSY_RATIO: f64 = 0.95;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProblemKind {
-    /// The loop noticed arrivals late.
+    /// The loop noticed arrivals so late that times are known only between two numbers.
     PacingLate,
+    /// Arrivals were sent too far from the plan, or not at all.
+    LoadNotDelivered,
     /// A worker used a whole core.
     WorkerBusy,
     /// One of the shards was at its limit.
@@ -76,6 +79,7 @@ impl ProblemKind {
         matches!(
             self,
             ProblemKind::PacingLate
+                | ProblemKind::LoadNotDelivered
                 | ProblemKind::WorkerBusy
                 | ProblemKind::ShardLimited
                 | ProblemKind::NoDescriptors
@@ -189,7 +193,7 @@ impl HealthProblem {
 
     /// A generator that was late has not changed what connections at rest hold.
     pub(super) fn leaves_memory_alone(&mut self) {
-        if self.kind == ProblemKind::PacingLate {
+        if self.kind == ProblemKind::LoadNotDelivered {
             self.invalidates = false;
             self.text.push_str(
                 "; the times are not the target's alone, the memory is not touched by it",
@@ -263,6 +267,13 @@ pub fn health(record: &StageRecord, header: &RunHeader, observed: &Observed) -> 
     problems
 }
 
+/// A load is not delivered when more than this share of its calls was never sent.
+const MAX_UNSENT_SHARE: f64 = 0.01;
+
+/// Or when a call in a hundred was sent later than by this share of the load's length, so that as large a share of all
+/// arrivals was missing at some time.
+const MAX_LATE_SHARE: f64 = 0.1;
+
 /// Arrivals that the generator noticed late, and calls that left together.
 fn late(
     record: &StageRecord,
@@ -273,19 +284,22 @@ fn late(
     let mut problems = Vec::new();
     // What calls waited for a tick is what the plan asks for, and no lateness.
     let bundled = u64::try_from(header.tick().as_nanos()).unwrap_or(u64::MAX);
-    if let (true, Some((name, _, pacing)), Some(response)) = (
-        header.is_open(),
-        high(&observed.pacing(record)),
-        response_p50,
-    ) && pacing.saturating_sub(bundled) > response / 10
-    {
-        problems.push(ProblemKind::PacingLate.invalidates(format!(
-                "the generator noticed arrivals late ({name} {}), more than a tenth of the response time's p50 ({}){}: give it an idle core, more workers or a lower rate",
+    if let (true, Some((name, _, pacing))) = (header.is_open(), high(&observed.pacing(record))) {
+        let late = pacing.saturating_sub(bundled);
+        let cause = observed.cause();
+        if let Some(undelivered) = undelivered(record, header, observed, (name, late)) {
+            problems.push(ProblemKind::LoadNotDelivered.invalidates(format!(
+                "the load was not delivered: {undelivered}{cause}; what failed stands: {ADVICE}"
+            )));
+        } else if let Some(response) = response_p50
+            && late > response / 10
+        {
+            problems.push(ProblemKind::PacingLate.noted(format!(
+                "the generator noticed arrivals late ({name} {}), more than a tenth of the response time's p50 ({}){cause}: each time lies between what it was at least and what was measured; to know it closer, {ADVICE}",
                 Ns(pacing),
                 Ns(response),
-                observed.cause()
-            ),
-        ));
+            )));
+        }
     }
     if bundled > 0 && !record.pacing.is_empty() {
         problems.push(ProblemKind::Bundled.noted(format!(
@@ -297,8 +311,44 @@ fn late(
     problems
 }
 
-/// In a closed loop a generator at its limit lowers the rate, which is then not the target's; the times of
-/// the calls it did make stand.
+/// What helps a late generator.
+const ADVICE: &str = "give it an idle core, more workers or a lower rate";
+
+/// How far the load was from the plan, where it was too far. `late`: a high percentile of how late calls were noticed,
+/// in nanoseconds, with its name.
+fn undelivered(
+    record: &StageRecord,
+    header: &RunHeader,
+    observed: &Observed,
+    (name, late): (&str, u64),
+) -> Option<String> {
+    // Those of the others that were not sent waited for the target until the run ended.
+    let ended = record.cut_off.len().saturating_sub(record.calls_cut_off());
+    let unsent = record.not_started.saturating_sub(ended);
+    if unsent as f64 > MAX_UNSENT_SHARE * record.due as f64 {
+        return Some(format!(
+            "{unsent} of {} calls were not sent, because the generator came to them after their deadline",
+            record.due
+        ));
+    }
+    let measured = header.planned_stages.iter().filter(|stage| !stage.warmup);
+    let planned: Option<Duration> = measured.map(PlannedStage::duration).sum();
+    let length = planned
+        .filter(|length| !length.is_zero())
+        .unwrap_or(INTERVAL * u32::try_from(observed.intervals).unwrap_or(u32::MAX));
+    let share = Duration::from_nanos(late).as_secs_f64() / length.as_secs_f64();
+    (!length.is_zero() && share > MAX_LATE_SHARE).then(|| {
+        format!(
+            "calls were sent up to {} late ({name}), {:.0} % of the load's length of {}",
+            Ns(late),
+            share * 100.0,
+            planned_length(length)
+        )
+    })
+}
+
+/// In a closed loop a generator at its limit lowers the rate, which is then not the target's; in an open loop it sends
+/// late, and how late is known of each call.
 fn busy(header: &RunHeader, observed: &Observed) -> Option<HealthProblem> {
     let busy_intervals = observed.busy_intervals();
     if busy_intervals == 0 {
@@ -312,9 +362,7 @@ fn busy(header: &RunHeader, observed: &Observed) -> Option<HealthProblem> {
         BUSY_RATIO * 100.0
     );
     Some(match header.is_open() {
-        true => {
-            ProblemKind::WorkerBusy.invalidates(format!("{seen}: use more workers or a lower rate"))
-        }
+        true => ProblemKind::WorkerBusy.noted(format!("{seen}: use more workers or a lower rate")),
         false => ProblemKind::WorkerBusy.noted(format!(
             "{seen}: the rate achieved may be the generator's limit, not the target's"
         )),

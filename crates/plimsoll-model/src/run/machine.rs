@@ -63,6 +63,9 @@ impl MachineUse {
     }
 }
 
+/// A process is named as a cause if it used this share of a core, and of the time that the load waited.
+const MIN_SHARE: f64 = 0.01;
+
 /// Why a load was late, in an order from what it can do least about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
@@ -84,10 +87,16 @@ impl Cause {
         let percent = |part: f64| (part * 100.0).round() as u64;
         let stolen = machine.stolen_us as f64 / us / f64::from(machine.cores.max(1));
         let waited = machine.waited_us as f64 / us;
+        // Who used little had little to do with it.
+        let least_us = MIN_SHARE * us.max(machine.waited_us as f64);
+        let is_worth_naming = |p: &&OtherProcess| p.cpu_us as f64 >= least_us;
         if stolen >= 0.02 && stolen >= waited {
             Cause::Host(percent(stolen))
         } else if waited >= 0.02 {
-            Cause::Others(percent(waited), machine.busiest.clone())
+            Cause::Others(
+                percent(waited),
+                machine.busiest.as_ref().filter(is_worth_naming).cloned(),
+            )
         } else if busiest >= 0.8 {
             Cause::OwnWork(percent(busiest))
         } else {
@@ -148,6 +157,12 @@ mod tests {
         let others = cause(seen(0, 300), 0.99);
         assert!(others.contains("waited 30 %"), "{others}");
         assert!(others.contains("rustc (process 7) used 1.9 s"), "{others}");
+        let mut idle = seen(0, 300);
+        idle.busiest = idle.busiest.map(|p| OtherProcess { cpu_us: 9_000, ..p });
+        assert_eq!(
+            cause(idle, 0.1),
+            "its threads waited 30 % of the time for a core"
+        );
         assert!(cause(seen(0, 0), 0.97).contains("97 % of a core"));
         assert!(cause(seen(0, 0), 0.1).contains("timers were late"));
     }

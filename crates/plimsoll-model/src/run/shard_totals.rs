@@ -45,6 +45,7 @@ impl ShardTotals {
             self.record.response.merge(&record.response);
             self.record.lag.merge(&record.lag);
             self.record.pacing.merge(&record.pacing);
+            self.record.cut_off.merge(&record.cut_off);
         }
         if counts {
             self.observed.add(header, interval);

@@ -14,10 +14,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::Outcome;
+use crate::instrument::Lateness;
 use crate::measure::{Count, Measures, TimeMeasure};
 use crate::record::{AddressCounts, Counts, Detail, StageRecord, is_zero};
 
-use super::health::{HealthProblem, health};
+use super::health::{HealthProblem, ProblemKind, health};
 use super::memory::MemorySummary;
 use super::rotation::RotationSummary;
 use super::times::{TimesSummary, rounded};
@@ -45,8 +46,8 @@ pub struct PhasesSummary {
 }
 
 impl PhasesSummary {
-    fn of(measures: &Measures) -> Option<PhasesSummary> {
-        let of = |measure| TimesSummary::of(measures.times(measure));
+    fn of(measures: &Measures, lateness: Option<&Lateness>) -> Option<PhasesSummary> {
+        let of = |measure| TimesSummary::within(measures.times(measure), lateness);
         let phases = PhasesSummary {
             resolve: of(TimeMeasure::Resolve),
             connect: of(TimeMeasure::Connect),
@@ -76,9 +77,13 @@ pub struct MessagesSummary {
 
 impl MessagesSummary {
     /// `lasted`: until the last of them had come.
-    fn of(record: &StageRecord, lasted: Duration) -> Option<MessagesSummary> {
+    fn of(
+        record: &StageRecord,
+        lasted: Duration,
+        lateness: Option<&Lateness>,
+    ) -> Option<MessagesSummary> {
         let messages = record.messages?;
-        let of = |measure| TimesSummary::of(record.measures.times(measure));
+        let of = |measure| TimesSummary::within(record.measures.times(measure), lateness);
         let seconds = lasted.as_secs_f64();
         Some(MessagesSummary {
             sent: messages.sent,
@@ -100,11 +105,11 @@ pub struct MeasuresSummary {
 }
 
 impl MeasuresSummary {
-    fn of(measures: &Measures) -> Option<MeasuresSummary> {
+    fn of(measures: &Measures, lateness: Option<&Lateness>) -> Option<MeasuresSummary> {
         let counts = Count::all().map(|c| (c.key(), measures.of(c)));
         let times = TimeMeasure::all()
             .filter(|m| m.is_besides())
-            .filter_map(|m| Some((m.key(), TimesSummary::of(measures.times(m))?)));
+            .filter_map(|m| Some((m.key(), TimesSummary::within(measures.times(m), lateness)?)));
         let all = MeasuresSummary {
             counts: counts.collect(),
             times: times.collect(),
@@ -290,8 +295,11 @@ fn whole_us(time: Duration) -> Option<u64> {
 }
 
 impl StageSummary {
-    fn of(name: String, totals: &StageTotals) -> StageSummary {
+    /// `is_lateness_known`: it is not of runs of other tools.
+    fn of(name: String, totals: &StageTotals, is_lateness_known: bool) -> StageSummary {
         let r = &totals.record;
+        let lateness = is_lateness_known.then(|| Lateness::of(r));
+        let lateness = lateness.as_ref();
         let per_second = |n: u64| {
             let seconds = totals.window.as_secs_f64();
             (seconds > 0.0).then(|| rounded(n as f64 / seconds))
@@ -327,15 +335,15 @@ impl StageSummary {
             cut_off_by_code: ErrorSummary::of(&r.outcomes, Outcome::is_given_up),
             connect_failures_by_code: ErrorSummary::of(&r.connect_failures, |o| !o.is_ok()),
             addresses: AddressSummary::of(r),
-            response: TimesSummary::of(&r.response),
-            service: TimesSummary::of(&r.service),
-            first_byte: TimesSummary::of(&r.first_byte),
-            failed: TimesSummary::of(&r.failed),
+            response: TimesSummary::within(&r.response, lateness),
+            service: TimesSummary::within(&r.service, lateness),
+            first_byte: TimesSummary::within(&r.first_byte, lateness),
+            failed: TimesSummary::within(&r.failed, lateness),
             lag: TimesSummary::of(&r.lag),
             pacing: TimesSummary::of(&r.pacing),
-            phases: PhasesSummary::of(&r.measures),
-            messages: MessagesSummary::of(r, totals.lasted),
-            measures: MeasuresSummary::of(&r.measures),
+            phases: PhasesSummary::of(&r.measures, lateness),
+            messages: MessagesSummary::of(r, totals.lasted, lateness),
+            measures: MeasuresSummary::of(&r.measures, lateness),
             client: totals.client.map(|used| used.rounded(r.ended())),
             server: totals.server.map(|used| used.rounded(r.ended())),
         }
@@ -389,6 +397,14 @@ pub struct Health {
     pub problems: Vec<HealthProblem>,
 }
 
+impl Health {
+    /// The generator was late enough to show in the times.
+    pub fn is_late(&self) -> bool {
+        let late = [ProblemKind::PacingLate, ProblemKind::LoadNotDelivered];
+        self.problems.iter().any(|p| late.contains(&p.kind))
+    }
+}
+
 /// All figures of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
@@ -427,6 +443,7 @@ impl Summary {
     pub fn of(header: &RunHeader, totals: &Totals) -> Summary {
         let mut measured = StageTotals::default();
         let mut stages = Vec::new();
+        let is_measured = header.source == Source::Measured;
         let mut check = CountCheck {
             in_flight: totals.in_flight,
             backlog: totals.backlog,
@@ -439,7 +456,7 @@ impl Summary {
                 .planned_stages
                 .get(usize::from(*stage))
                 .map_or_else(|| format!("stage {stage}"), |s| s.name.clone());
-            let summary = StageSummary::of(name, &t);
+            let summary = StageSummary::of(name, &t, is_measured);
             let warmup = header.is_warmup(*stage);
             stages.push(StageSummary { warmup, ..summary });
             if !warmup {
@@ -460,7 +477,7 @@ impl Summary {
         }
         Summary {
             elapsed_us: whole_us(totals.end),
-            total: StageSummary::of("total".to_owned(), &measured),
+            total: StageSummary::of("total".to_owned(), &measured, is_measured),
             stages,
             details: totals.details.clone(),
             slowest: SlowCallSummary::of(&measured.record.slowest),

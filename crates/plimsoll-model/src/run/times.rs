@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::instrument::{Lateness, LowEnds};
 use crate::record::Times;
 use crate::statistics::quantile::quantile;
 
@@ -35,6 +36,66 @@ pub struct TimesSummary {
     pub p99_99_us: Option<f64>,
     /// The longest.
     pub max_us: f64,
+    /// Between what each of these lies had the generator been on time; `None`: its lateness is in none of them, or is
+    /// not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instrument: Option<InstrumentSummary>,
+}
+
+/// The instrument intervals of [`TimesSummary`]'s figures, µs: each from the least that it was to what was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct InstrumentSummary {
+    /// Of the mean.
+    pub mean_us: [f64; 2],
+    /// Of the median.
+    pub p50_us: Option<[f64; 2]>,
+    /// Of the 75th percentile.
+    pub p75_us: Option<[f64; 2]>,
+    /// Of the 90th.
+    pub p90_us: Option<[f64; 2]>,
+    /// Of the 95th.
+    pub p95_us: Option<[f64; 2]>,
+    /// Of the 99th.
+    pub p99_us: Option<[f64; 2]>,
+    /// Of the 99.9th.
+    #[serde(rename = "p99.9_us")]
+    pub p99_9_us: Option<[f64; 2]>,
+    /// Of the 99.99th.
+    #[serde(rename = "p99.99_us")]
+    pub p99_99_us: Option<[f64; 2]>,
+    /// Of the longest.
+    pub max_us: [f64; 2],
+}
+
+impl InstrumentSummary {
+    fn of(high: &TimesSummary, low: &LowEnds<'_>) -> InstrumentSummary {
+        let interval = |low_us: f64, high_us: f64| [rounded(low_us.min(high_us)), high_us];
+        let at = |p: f64, high_us: Option<f64>| Some(interval(micros(low.quantile(p)), high_us?));
+        InstrumentSummary {
+            mean_us: interval(low.mean() / 1e3, high.mean_us),
+            p50_us: at(0.5, high.p50_us),
+            p75_us: at(0.75, high.p75_us),
+            p90_us: at(0.9, high.p90_us),
+            p95_us: at(0.95, high.p95_us),
+            p99_us: at(0.99, high.p99_us),
+            p99_9_us: at(0.999, high.p99_9_us),
+            p99_99_us: at(0.9999, high.p99_99_us),
+            max_us: interval(micros(low.max()), high.max_us),
+        }
+    }
+
+    /// The percentiles' intervals with their names, in order.
+    pub fn percentiles(&self) -> [(&'static str, Option<[f64; 2]>); 7] {
+        [
+            ("p50", self.p50_us),
+            ("p75", self.p75_us),
+            ("p90", self.p90_us),
+            ("p95", self.p95_us),
+            ("p99", self.p99_us),
+            ("p99.9", self.p99_9_us),
+            ("p99.99", self.p99_99_us),
+        ]
+    }
 }
 
 fn micros(ns: u64) -> f64 {
@@ -64,6 +125,18 @@ impl TimesSummary {
             p99_9_us: at(0.999),
             p99_99_us: at(0.9999),
             max_us: micros(h.max()),
+            instrument: None,
+        })
+    }
+
+    /// With instrument intervals, where it is known how late calls were. `None` where nothing was recorded.
+    pub fn within(times: &Times, lateness: Option<&Lateness>) -> Option<TimesSummary> {
+        let summary = TimesSummary::of(times)?;
+        let instrument =
+            lateness.map(|late| InstrumentSummary::of(&summary, &LowEnds::of(times, late)));
+        Some(TimesSummary {
+            instrument,
+            ..summary
         })
     }
 

@@ -160,7 +160,7 @@ fn conclude(conclusion: Conclusion) -> (&'static str, String) {
     match conclusion {
         Conclusion::Pass => ("met", "objectives met".to_owned()),
         Conclusion::Fail => ("missed", "objective missed".to_owned()),
-        Conclusion::Invalid => ("limited", "can't be judged".to_owned()),
+        Conclusion::Invalid => ("limited", "inconclusive".to_owned()),
     }
 }
 

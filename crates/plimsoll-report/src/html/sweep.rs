@@ -83,7 +83,7 @@ fn verdict(record: &LadderRecord, links: &[Link]) -> Markup {
         Some(Conclusion::Fail) => (Tone::Bad, "objective missed"),
         _ if record.interrupted => (Tone::Unsure, "interrupted"),
         _ if idle => (Tone::Unsure, "not every link carried a file"),
-        Some(Conclusion::Invalid) => (Tone::Unsure, "not every objective can be judged"),
+        Some(Conclusion::Invalid) => (Tone::Unsure, "inconclusive"),
         Some(Conclusion::Pass) => (Tone::Good, "objectives met"),
         None => (Tone::Plain, "no objective"),
     };

@@ -126,9 +126,9 @@ pub(crate) fn resolution(ladder: &LadderRecord) -> Option<String> {
     let resolution = time(resolution);
     Some(match turns.wanted_us {
         Some(wanted) if !turns.is_resolved() => format!(
-            "NOT RESOLVED to ±{} at the p50, but to ±{resolution} after {lasted} s: needs about {} s more (--budget){left_out}",
+            "NOT RESOLVED to ±{} at the p50, but to ±{resolution} after {lasted} s: {}{left_out}",
             time(wanted),
-            more(wanted).ceil()
+            needed(more(wanted))
         ),
         Some(_) => format!("resolved to ±{resolution} at the p50, after {lasted} s{left_out}"),
         None => format!(
@@ -137,8 +137,35 @@ pub(crate) fn resolution(ladder: &LadderRecord) -> Option<String> {
     })
 }
 
+/// What would resolve as much as was wanted: so many seconds more, where anybody has them.
+fn needed(more_s: f64) -> String {
+    const DAY_S: f64 = 86_400.0;
+    match more_s {
+        s if s <= 600.0 => format!("needs about {} s more (--budget)", s.ceil()),
+        s if s <= 7_200.0 => format!("needs about {} min more (--budget)", (s / 60.0).ceil()),
+        s if s <= DAY_S => format!("needs about {} h more (--budget)", (s / 3_600.0).ceil()),
+        _ => "more than a day would be needed: close other programs, or ask for less (--resolve)"
+            .to_owned(),
+    }
+}
+
 /// How long the load was, in all sittings and stretches, in seconds without binary noise.
 pub(super) fn lasted(ladder: &LadderRecord) -> f64 {
     let slices = ladder.rungs.first().map_or(1, |rung| rung.slices.len());
     (ladder.slice_s * slices as f64 * 1e3).round() / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::needed;
+
+    #[test]
+    fn time_that_nobody_has_is_not_asked_for() {
+        assert_eq!(needed(59.2), "needs about 60 s more (--budget)");
+        assert_eq!(needed(1_000.0), "needs about 17 min more (--budget)");
+        assert_eq!(needed(22_000.0), "needs about 7 h more (--budget)");
+        for more_s in [22_774_290_755.0, f64::INFINITY] {
+            assert!(needed(more_s).starts_with("more than a day"), "{more_s}");
+        }
+    }
 }

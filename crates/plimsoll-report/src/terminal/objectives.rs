@@ -15,14 +15,16 @@ pub(super) fn objectives(out: &mut String, run: &Run, options: &Options) {
     let verdict = match conclusion {
         Conclusion::Pass => options.bold("verdict: pass"),
         Conclusion::Fail => options.loud("verdict: FAIL"),
-        Conclusion::Invalid => options.loud("verdict: INVALID, not every objective can be judged"),
+        Conclusion::Invalid => {
+            options.loud("verdict: INCONCLUSIVE, not every objective could be judged")
+        }
     };
     let _ = writeln!(out, "{verdict}");
     for one in judged {
         let word = match one.verdict {
             Verdict::Met => "met".to_owned(),
             Verdict::Missed => options.loud("MISSED"),
-            Verdict::CannotBeJudged | Verdict::NotSupported => options.loud("CANNOT BE JUDGED"),
+            Verdict::CannotBeJudged | Verdict::NotSupported => options.loud("INCONCLUSIVE"),
         };
         let _ = writeln!(
             out,

@@ -170,7 +170,16 @@ impl Fixture {
         }
     }
 
+    /// Its generator sent more than a tenth of the load's length late.
     pub(crate) fn invalid(name: &str) -> Fixture {
+        Fixture {
+            pacing_ns: 500 * MS,
+            ..Fixture::steady(name)
+        }
+    }
+
+    /// Its generator was late, by less than a call takes.
+    pub(crate) fn late(name: &str) -> Fixture {
         Fixture {
             pacing_ns: 3 * MS,
             ..Fixture::steady(name)

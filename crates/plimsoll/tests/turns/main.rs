@@ -409,9 +409,9 @@ fn a_gate_ends_with_99_only_when_a_rung_is_beyond_it() {
     plan(&place, slow, &ladder("\"p50 +10s\""));
     let out = place.expect(0, &["ladder", "plan.toml", "--out", "within"]);
     assert!(out.contains("new: p50 +10000000us within"), "{out}");
-    // Nothing is known of a metric that was not measured: all of the budget is used, and no claim made.
+    // Nothing is known of a metric that was not measured: all of the budget is used, and the exit code tells.
     plan(&place, slow, &ladder("\"sidecar_cpu +1%\", \"p50 +10s\""));
-    let out = place.expect(0, &["ladder", "plan.toml", "--out", "undecided"]);
+    let out = place.expect(90, &["ladder", "plan.toml", "--out", "undecided"]);
     assert!(out.contains("sidecar_cpu +1% not decided"), "{out}");
 }
 

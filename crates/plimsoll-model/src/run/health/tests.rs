@@ -36,7 +36,7 @@ fn late_pacing_is_the_generators_fault_and_waiting_is_not() {
     assert_eq!(judged(&record(100, 120), true, Duration::ZERO, &calm), []);
     assert_eq!(
         kinds(&judged(&record(600, 620), true, Duration::ZERO, &calm)),
-        [(ProblemKind::PacingLate, true)]
+        [(ProblemKind::PacingLate, false)]
     );
     // What calls waited for a tick is asked for, and what comes on top is not.
     let tick = Duration::from_micros(550);
@@ -46,7 +46,7 @@ fn late_pacing_is_the_generators_fault_and_waiting_is_not() {
     );
     assert_eq!(
         kinds(&judged(&record(1_200, 1_220), true, tick, &calm))[0],
-        (ProblemKind::PacingLate, true)
+        (ProblemKind::PacingLate, false)
     );
     // A lag alone does not say what was waited for.
     assert_eq!(judged(&record(20, 90_000), true, Duration::ZERO, &calm), []);
@@ -71,7 +71,7 @@ fn late_pacing_is_the_generators_fault_and_waiting_is_not() {
     assert_eq!(
         kinds(&judged(&waited, true, Duration::ZERO, &calm)),
         [
-            (ProblemKind::PacingLate, true),
+            (ProblemKind::PacingLate, false),
             (ProblemKind::WaitedForConnection, false)
         ]
     );
@@ -79,7 +79,7 @@ fn late_pacing_is_the_generators_fault_and_waiting_is_not() {
 }
 
 #[test]
-fn a_busy_worker_invalidates_an_open_loop_only() {
+fn a_busy_worker_is_noted_and_invalidates_nothing() {
     let mut busy = Observed::default();
     for (length_ms, ratio) in [(1_000, 0.5), (1_400, 0.99), (6, 1.0)] {
         let interval = IntervalRecord {
@@ -93,7 +93,7 @@ fn a_busy_worker_invalidates_an_open_loop_only() {
     let stalled = (ProblemKind::MachineStalled, false);
     assert_eq!(
         kinds(&judged(&record(1, 1), true, Duration::ZERO, &busy)),
-        [(ProblemKind::WorkerBusy, true), stalled]
+        [(ProblemKind::WorkerBusy, false), stalled]
     );
     assert_eq!(
         kinds(&judged(&record(1, 1), false, Duration::ZERO, &busy)),
@@ -185,8 +185,8 @@ fn lateness_while_the_target_is_gone_does_not_invalidate() {
         kinds(&judged(&record, true, Duration::ZERO, &observed))
     };
     let gone = (ProblemKind::TargetGone, false);
-    let late = (ProblemKind::PacingLate, true);
-    let busy = (ProblemKind::WorkerBusy, true);
+    let late = (ProblemKind::PacingLate, false);
+    let busy = (ProblemKind::WorkerBusy, false);
     assert_eq!(found("ooo"), []);
     assert_eq!(found("oOo"), [late, busy]);
     // It goes, and comes back, in the middle of an interval.
@@ -195,4 +195,38 @@ fn lateness_while_the_target_is_gone_does_not_invalidate() {
     // What was late while it was there stays.
     assert_eq!(found("oOoxxoo"), [late, busy, gone]);
     assert_eq!(found("ooxxooO"), [late, busy, gone]);
+}
+
+/// A load of 4 s whose generator was late for one call in fifty.
+#[test]
+fn load_is_not_delivered_when_arrivals_are_far_from_the_plan_or_missing() {
+    let header = RunHeader {
+        load_loop: Some(Loop::Open),
+        planned_stages: vec![PlannedStage {
+            duration_us: Some(4_000_000),
+            ..PlannedStage::default()
+        }],
+        ..RunHeader::default()
+    };
+    let problems = |late_ms: u64, unsent: u64, cut_off: u64| {
+        let mut r = record(1, 1);
+        r.pacing.record_n(late_ms * 1_000_000, 20);
+        (r.due, r.not_started) = (1_020, unsent + cut_off);
+        r.cut_off.record_n(1_000_000, cut_off);
+        let problems = health(&r, &header, &Observed::default());
+        let found = problems.iter().find(|p| p.invalidates);
+        found.map(|p| (p.kind, p.text.clone()))
+    };
+    assert_eq!(problems(390, 0, 0), None);
+    let (kind, text) = problems(450, 0, 0).unwrap();
+    assert_eq!(kind, ProblemKind::LoadNotDelivered);
+    assert!(
+        text.starts_with("the load was not delivered: calls were sent up to 450.10 ms late (p99), 11 % of the load's length of 4 s"),
+        "{text}"
+    );
+    let (kind, text) = problems(1, 11, 0).unwrap();
+    assert_eq!(kind, ProblemKind::LoadNotDelivered);
+    assert!(text.contains("11 of 1020 calls were not sent"), "{text}");
+    // The run ended while they waited for the target.
+    assert_eq!(problems(1, 0, 500), None);
 }

@@ -94,9 +94,15 @@ pub(super) fn judge(
     // At a rate that is met there are enough calls.
     missed.extend(unmet(NotSupported).map(|j| j.objective.clone()));
     if missed.is_empty() {
-        return match limited {
+        // A late generator makes a queue of its own.
+        let late = run
+            .summary
+            .health
+            .problems
+            .iter()
+            .find(|p| p.kind.is_generator_limit());
+        return match late {
             _ if growing.is_none() => Verdict::Met,
-            // A late generator makes a queue of its own.
             Some(problem) => Verdict::GeneratorLimited {
                 reason: problem.text.clone(),
             },

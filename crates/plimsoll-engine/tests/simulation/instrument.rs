@@ -1,0 +1,240 @@
+//! Instrument intervals against the truth: the same calls to the same server, by a generator that is on time and by one
+//! that sends late, reads late and stands still.
+
+use super::*;
+use plimsoll_model::instrument::{Lateness, LowEnds};
+use plimsoll_model::objective::{Circumstances, Judged};
+
+/// When the load begins.
+const START: Time = Time(5_000_000_000);
+
+/// Serves calls in turn, each for a time of its own; stands still once, if asked.
+struct Queue {
+    random: Random,
+    mean_ns: u64,
+    free: Time,
+    freeze: Option<(Time, Time)>,
+    greeted: bool,
+    answers: Vec<Vec<u8>>,
+}
+
+impl Server for Queue {
+    fn opened(&mut self, _peer: Peer, _now: Time, _actions: &mut Vec<Action>) {}
+    fn receive(&mut self, _peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+        let (words, _) = bytes.as_chunks::<4>();
+        for word in words {
+            if !std::mem::replace(&mut self.greeted, true) {
+                actions.push(Action::Send(word.to_vec()));
+                continue;
+            }
+            let mut begins = now.max(self.free);
+            if let Some((from, to)) = self.freeze
+                && (from..to).contains(&begins)
+            {
+                begins = to;
+            }
+            // Exponential, so that queues form.
+            let share = (self.random.below(1_000_000) + 1) as f64 / 1e6;
+            let took = (self.mean_ns as f64 * -share.ln()) as u64;
+            self.free = begins.plus_nanos(took);
+            actions.push(Action::Timer {
+                after: self.free.duration_since(now),
+                tag: self.answers.len() as u64,
+            });
+            self.answers.push(word.to_vec());
+        }
+    }
+    fn timer(&mut self, _peer: Peer, tag: u64, _now: Time, actions: &mut Vec<Action>) {
+        let answer = std::mem::take(&mut self.answers[tag as usize]);
+        actions.push(Action::Send(answer));
+    }
+}
+
+/// Whole numbers from a seed.
+#[derive(Clone)]
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % below
+    }
+}
+
+/// A load and its server, from a seed.
+struct Scene {
+    seed: u64,
+    load: Load,
+    mean_ns: u64,
+    freeze: Option<(Time, Time)>,
+}
+
+impl Scene {
+    fn of(seed: u64, random: &mut Random) -> Scene {
+        let spacing = match random.below(2) {
+            0 => Spacing::Constant,
+            _ => Spacing::Poisson,
+        };
+        let rate = 200 + random.below(800);
+        let freeze = (random.below(3) == 0).then(|| {
+            let from = START.plus_nanos(random.below(1_500) * MS);
+            (from, from.plus_nanos((1 + random.below(150)) * MS))
+        });
+        Scene {
+            seed,
+            load: Load {
+                deadline: None,
+                drain: Duration::from_secs(20),
+                ..load(Arrivals::Open(spacing), rate as f64, 1)
+            },
+            // Busy for three quarters of the time at most.
+            mean_ns: 1_000_000_000 / rate * (10 + random.below(65)) / 100,
+            freeze,
+        }
+    }
+
+    /// What is recorded where the generator is stopped at these moments for so long.
+    fn record(&self, pauses: Vec<(Time, Duration)>) -> StageRecord {
+        let server = Queue {
+            random: Random(self.seed),
+            mean_ns: self.mean_ns,
+            free: Time(0),
+            freeze: self.freeze,
+            greeted: false,
+            answers: Vec::new(),
+        };
+        let record = simulate_stopped(self.load.clone(), Weather::calm(self.seed), server, pauses);
+        assert_eq!(record.ok(), record.due, "seed {}: {record:?}", self.seed);
+        record
+    }
+}
+
+/// Long pauses and short ones, at the start and in bursts.
+fn pauses(random: &mut Random) -> Vec<(Time, Duration)> {
+    let mut pauses = Vec::new();
+    if random.below(4) == 0 {
+        let before = START.0 - random.below(20 * MS);
+        let length = Duration::from_millis(1 + random.below(450));
+        pauses.push((Time(before), length));
+    }
+    for _ in 0..random.below(6) {
+        let mut at = START.plus_nanos(random.below(2_000) * MS);
+        let longest = [3, 20, 150][random.below(3) as usize] * MS;
+        for _ in 0..=random.below(8) {
+            let length = 1_100_000 + random.below(longest);
+            pauses.push((at, Duration::from_nanos(length)));
+            at = at.plus_nanos(length + random.below(2 * longest));
+        }
+    }
+    pauses
+}
+
+fn quantile(record: &StageRecord, p: f64) -> u64 {
+    let response = record.response.histogram().expect("calls were made");
+    response.value_at_quantile(p)
+}
+
+/// Judges `p < limit` by `record`.
+fn judged(record: &StageRecord, p: f64, limit_ns: u64) -> Judged {
+    let objective = Objective {
+        metric: Metric::Time(Timed::Response, Statistic::Percentile(p * 100.0)),
+        stage: None,
+        below: true,
+        limit: limit_ns as f64,
+        text: String::new(),
+    };
+    let part = Part {
+        record: record.clone(),
+        ..Part::default()
+    };
+    let measured = Measured {
+        all: part,
+        stages: Vec::new(),
+        circumstances: Circumstances::default(),
+    };
+    judge(&[objective], &measured, Validity::Sound).remove(0)
+}
+
+/// What the worker records of a call is its own turn of the loop, too: so much at most.
+const TURN_NS: u64 = 20_000;
+
+#[test]
+fn intervals_hold_the_truth_and_no_objective_is_judged_wrongly() {
+    let (mut met, mut missed, mut open) = (0, 0, 0);
+    for seed in 0..600 {
+        let mut random = Random(seed);
+        let scene = Scene::of(seed, &mut random);
+        let truth = scene.record(Vec::new());
+        let late = scene.record(pauses(&mut random));
+        assert_eq!(truth.due, late.due);
+        let lateness = Lateness::of(&late);
+        let low_ends = LowEnds::of(&late.response, &lateness);
+        for p in [0.5, 0.9, 0.99] {
+            let (own, low, high) = (
+                quantile(&truth, p),
+                low_ends.quantile(p),
+                quantile(&late, p),
+            );
+            let range = low.saturating_sub(low / 500 + TURN_NS)..=high + high / 500 + TURN_NS;
+            assert!(range.contains(&own), "seed {seed}, {p}: {own} in {range:?}");
+            for _ in 0..4 {
+                let limit = own * (20 + random.below(200)) / 100;
+                let judged = judged(&late, p, limit);
+                let near = own / 250 + TURN_NS;
+                match judged.verdict {
+                    Verdict::Met => {
+                        assert!(
+                            own <= limit + near,
+                            "seed {seed}: {judged:?}, {own} > {limit}"
+                        );
+                        met += 1;
+                    }
+                    Verdict::Missed => {
+                        assert!(
+                            own + near > limit,
+                            "seed {seed}: {judged:?}, {own} <= {limit}"
+                        );
+                        missed += 1;
+                    }
+                    Verdict::CannotBeJudged | Verdict::NotSupported => open += 1,
+                }
+            }
+        }
+    }
+    // Most is decided all the same, on both sides.
+    assert!(
+        met > 1_000 && missed > 500,
+        "{met} met, {missed} missed, {open} open"
+    );
+    assert!(
+        open < met + missed,
+        "{met} met, {missed} missed, {open} open"
+    );
+}
+
+/// The generator is stopped while it waits for the load's start, and goes on after it.
+#[test]
+fn pause_at_the_start_counts_as_delay() {
+    let delayed = |unknown_for: u32| {
+        let network = SimulatedNetwork::new(echo(20), Weather::calm(1));
+        let load = load(Arrivals::Open(Spacing::Constant), 300.0, 1);
+        let mut worker = worker(load, network, 1, Ids::default());
+        let mut control = alone(None);
+        worker.establish(&mut control).unwrap();
+        control.start = Some(START);
+        control.unknown_for.set(unknown_for);
+        assert!(worker.await_start(&mut control).unwrap());
+        worker.run(START, &mut control).unwrap();
+        let record = control.total.stage_mut(0).clone();
+        (record.pacing.longer_than(100 * MS), record.delayed.len())
+    };
+    assert_eq!(delayed(1), (0, 0));
+    let (late, delayed) = delayed(90);
+    assert!(
+        late > 10 && delayed > late,
+        "{late} late, {delayed} delayed"
+    );
+}

@@ -1,0 +1,292 @@
+//! Instrument intervals: two numbers between which a time lies, had the generator been on time.
+//!
+//! A response time counts from when its call was due, so the generator's own lateness in sending the call and in
+//! reading its answer is part of it: what was measured is the upper end. The records hold how many calls that lateness
+//! can have lengthened by more than `a` ([`StageRecord::pacing`], [`StageRecord::delayed`]). Leaving that many of the
+//! slowest calls out, and taking `a` off all others, gives a number that the true percentile is not below, whichever
+//! calls were the late ones; the lower end is the largest such number over all `a` (the bounds of Makarov 1982).
+//!
+//! [`crate::objective`] judges by the same counts, with failures among the calls.
+
+use crate::record::{StageRecord, Times};
+
+/// Lengths that are tried are a sixth of an octave apart.
+const PER_OCTAVE: u32 = 6;
+/// The shortest length that is tried, besides 0. Nanoseconds.
+const SHORTEST_NS: u64 = 1_000;
+/// Parts into which a length is split between sending and reading.
+const PARTS: u64 = 8;
+
+/// How many of some times are longer than any given one; looks a histogram through only once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tail {
+    /// The least and the greatest value of each bucket with times in it, and how many times are longer.
+    buckets: Vec<(u64, u64, u64)>,
+    len: u64,
+}
+
+impl Tail {
+    pub(crate) fn of(times: &Times) -> Tail {
+        let Some(histogram) = times.histogram() else {
+            return Tail::default();
+        };
+        let len = histogram.len();
+        let mut longer = len;
+        let buckets = histogram.iter_recorded().map(|bucket| {
+            longer -= bucket.count_at_value();
+            let greatest = bucket.value_iterated_to();
+            (histogram.lowest_equivalent(greatest), greatest, longer)
+        });
+        Tail {
+            buckets: buckets.collect(),
+            len,
+        }
+    }
+
+    /// How many are longer than `ns`, as [`Times::longer_than`] has it.
+    pub(crate) fn longer_than(&self, ns: u64) -> u64 {
+        match self.buckets.partition_point(|(least, ..)| *least <= ns) {
+            0 => self.len,
+            n => self.buckets[n - 1].2,
+        }
+    }
+
+    /// The shortest of the times that at most `n` are longer than; 0 where `n` are all.
+    fn exceeded_by(&self, n: u64) -> u64 {
+        if n >= self.len {
+            return 0;
+        }
+        let at = self.buckets.partition_point(|(_, _, longer)| *longer > n);
+        self.buckets.get(at).map_or(0, |(_, greatest, _)| *greatest)
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn max(&self) -> u64 {
+        self.buckets.last().map_or(0, |(_, greatest, _)| *greatest)
+    }
+}
+
+/// How many calls the generator can have lengthened, and by how much.
+#[derive(Clone, Debug, Default)]
+pub struct Lateness {
+    /// Lengths in nanoseconds, from 0, each with the calls that can have been lengthened by more.
+    steps: Vec<(u64, u64)>,
+    /// All that lateness together, in nanoseconds.
+    sum_ns: f64,
+    /// The longest that a call was noticed late. Nanoseconds.
+    latest_ns: u64,
+    /// The longest that the generator stood still. Nanoseconds.
+    longest_pause_ns: u64,
+}
+
+impl Lateness {
+    /// The lateness that was recorded beside the times of `record`.
+    pub fn of(record: &StageRecord) -> Lateness {
+        let (sent, read) = (Tail::of(&record.pacing), Tail::of(&record.delayed));
+        let sum = |times: &Times| times.histogram().map_or(0.0, |h| h.mean() * h.len() as f64);
+        let longest = sent.max().saturating_add(read.max());
+        let octaves = (SHORTEST_NS.max(longest) / SHORTEST_NS).ilog2() + 2;
+        let lengths = (0..octaves * PER_OCTAVE)
+            .map(|n| SHORTEST_NS as f64 * (f64::from(n) / f64::from(PER_OCTAVE)).exp2())
+            .map(|ns| ns as u64);
+        let exact = [0, sent.max(), read.max(), longest];
+        let mut steps: Vec<(u64, u64)> = lengths
+            .chain(exact)
+            .map(|length| (length, lengthened(&sent, &read, length)))
+            .collect();
+        steps.sort_unstable();
+        Lateness {
+            steps,
+            sum_ns: sum(&record.pacing) + sum(&record.delayed),
+            latest_ns: sent.max(),
+            longest_pause_ns: read.max(),
+        }
+    }
+
+    /// How many calls can have been lengthened by more than `ns`.
+    pub fn longer_than(&self, ns: u64) -> u64 {
+        match self.steps.partition_point(|(length, _)| *length <= ns) {
+            0 => 0,
+            n => self.steps[n - 1].1,
+        }
+    }
+
+    /// The lengths that are worth trying, each with the calls that can have been lengthened by more.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = (u64, u64)> {
+        let none = self.steps.is_empty().then_some((0, 0));
+        self.steps.iter().copied().chain(none)
+    }
+
+    /// All lateness together. Nanoseconds.
+    pub(crate) fn sum_ns(&self) -> f64 {
+        self.sum_ns
+    }
+
+    /// The longest that the generator was late, in noticing a call or because it stood still. Nanoseconds.
+    pub fn greatest_ns(&self) -> u64 {
+        self.latest_ns.max(self.longest_pause_ns)
+    }
+
+    /// The lower end for the value that at most `beyond` of the times of `tail` are longer than. Nanoseconds.
+    fn low_end(&self, tail: &Tail, beyond: u64) -> u64 {
+        self.steps()
+            .map(|(length, calls)| tail.exceeded_by(beyond + calls).saturating_sub(length))
+            .max()
+            .unwrap_or(0)
+    }
+}
+
+/// How many calls sending and reading together can have lengthened by more than `length`: whatever the split, one of
+/// its two parts was exceeded.
+fn lengthened(sent: &Tail, read: &Tail, length: u64) -> u64 {
+    // Sends that are late by more than this are so because of a pause, which the other part counts already.
+    const PAUSE_NS: u64 = 1_000_000;
+    let parts = (0..=PARTS).map(|part| length / PARTS * part);
+    parts
+        .chain([length, length.min(PAUSE_NS)])
+        .map(|of_sending| sent.longer_than(of_sending) + read.longer_than(length - of_sending))
+        .min()
+        .unwrap_or(0)
+}
+
+/// The lower ends of some times: those whose upper ends are what was measured.
+#[derive(Clone, Debug)]
+pub struct LowEnds<'a> {
+    lateness: &'a Lateness,
+    tail: Tail,
+    mean_ns: f64,
+}
+
+impl<'a> LowEnds<'a> {
+    /// Those of `times`, which calls that were late as `lateness` says can have been lengthened by.
+    pub fn of(times: &Times, lateness: &'a Lateness) -> LowEnds<'a> {
+        LowEnds {
+            lateness,
+            tail: Tail::of(times),
+            mean_ns: times.histogram().map_or(0.0, |h| h.mean()),
+        }
+    }
+
+    /// The lower end of the quantile `p` (0–1). Nanoseconds.
+    pub fn quantile(&self, p: f64) -> u64 {
+        let n = self.tail.len;
+        // A product that rounding put above a whole number of calls is that number.
+        let within = (p * n as f64 * (1.0 - 1e-12)).ceil() as u64;
+        self.lateness.low_end(&self.tail, n - within.min(n))
+    }
+
+    /// The lower end of the longest. Nanoseconds.
+    pub fn max(&self) -> u64 {
+        self.lateness.low_end(&self.tail, 0)
+    }
+
+    /// The lower end of the mean. Nanoseconds.
+    pub fn mean(&self) -> f64 {
+        let of_each = self.lateness.sum_ns / self.tail.len.max(1) as f64;
+        (self.mean_ns - of_each).max(0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// Whole numbers below `below`, from a seed.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, below: u64) -> u64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = self.0;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            (z ^ (z >> 31)) % below
+        }
+    }
+
+    fn times(values: impl IntoIterator<Item = u64>) -> Times {
+        let mut times = Times::default();
+        values.into_iter().for_each(|ns| times.record(ns));
+        times
+    }
+
+    #[test]
+    fn tail_counts_as_the_histogram_does() {
+        let mut random = Random(1);
+        let times = times((0..2_000).map(|_| random.below(50 * MS)));
+        let tail = Tail::of(&times);
+        for _ in 0..2_000 {
+            let ns = random.below(60 * MS);
+            assert_eq!(tail.longer_than(ns), times.longer_than(ns), "{ns}");
+        }
+        let h = times.histogram().unwrap();
+        for p in [0.5, 0.9, 0.95, 0.99, 0.999] {
+            let on_time = Lateness::default();
+            let low = LowEnds::of(&times, &on_time).quantile(p);
+            assert_eq!(low, h.value_at_quantile(p), "{p}");
+        }
+    }
+
+    #[test]
+    fn lower_end_leaves_out_calls_that_a_pause_delayed() {
+        let mut record = StageRecord::default();
+        record.response.record_n(5 * MS, 900);
+        record.response.record_n(50 * MS, 60);
+        record.delayed.record_n(80 * MS, 70);
+        let lateness = Lateness::of(&record);
+        assert_eq!(lateness.longer_than(79 * MS), 70);
+        assert_eq!(lateness.longer_than(81 * MS), 0);
+        let low = LowEnds::of(&record.response, &lateness);
+        assert_eq!(low.quantile(0.5) / MS, 5);
+        assert_eq!(low.quantile(0.99) / MS, 5);
+        assert_eq!(low.max() / MS, 5);
+    }
+
+    /// Sent late and read late, by lengths that are not known call by call.
+    #[test]
+    fn lower_end_is_below_the_truth_however_lateness_and_times_fall_together() {
+        for seed in 0..1_000 {
+            let mut random = Random(seed);
+            let mut record = StageRecord::default();
+            let mut truth = Vec::new();
+            let (burst, worst) = (1 + random.below(40), 1 + random.below(20 * MS));
+            for _ in 0..500 {
+                let own = MS + random.below(4 * MS) * (1 + 20 * u64::from(random.below(50) == 0));
+                let is_late = |random: &mut Random| random.below(40) < burst;
+                // The longest calls are late more often, which is the worst case.
+                let sent = match is_late(&mut random) || own > 20 * MS {
+                    true => random.below(worst),
+                    false => random.below(20_000),
+                };
+                let read = match is_late(&mut random) {
+                    true => random.below(worst),
+                    false => 0,
+                };
+                record.pacing.record(sent);
+                if read > 0 {
+                    record.delayed.record(read);
+                }
+                record.response.record(own + sent + read);
+                truth.push(own);
+            }
+            truth.sort_unstable();
+            let lateness = Lateness::of(&record);
+            let low = LowEnds::of(&record.response, &lateness);
+            let high = record.response.histogram().unwrap();
+            for p in [0.5, 0.9, 0.99] {
+                let own = truth[(p * 500.0_f64).ceil() as usize - 1];
+                let (low, high) = (low.quantile(p), high.value_at_quantile(p));
+                // Three digits are kept.
+                let range = low - low / 1_000..=high + high / 1_000;
+                assert!(range.contains(&own), "seed {seed}, {p}: {own} {range:?}");
+            }
+            let mean = truth.iter().sum::<u64>() as f64 / 500.0;
+            assert!(low.mean() <= mean * 1.001, "seed {seed}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! A run's times with their instrument intervals, in words: the first sentence of each report.
+
+use plimsoll_model::instrument::Lateness;
+use plimsoll_model::run::{InstrumentSummary, Run, TimesSummary};
+
+use crate::quantity::{count, planned, plural, time};
+
+/// The percentiles of the first sentence; of too few calls for the first of them, the mean.
+const TOLD: [&str; 3] = ["p50", "p90", "p99"];
+
+/// Response times, and why those that are not known closely are not. `None` where no call succeeded.
+pub(crate) fn answer(run: &Run) -> Option<String> {
+    let total = &run.summary.total;
+    let response = total.response?;
+    let told = figures(&response);
+    let mut parts = vec![told.sure.join(", ")];
+    parts.push(told.unsure.join(", "));
+    parts.retain(|part| !part.is_empty());
+    let mut text = parts.join("; ");
+    if !told.unsure.is_empty() {
+        text += &cause(run);
+    }
+    let ended = total.ok + total.errors;
+    if total.errors > 0 {
+        let of = plural(ended, "call");
+        text = format!(
+            "{} of {of} failed; of the others {text}",
+            count(total.errors)
+        );
+    }
+    Some(format!("{text}."))
+}
+
+struct Figures {
+    sure: Vec<String>,
+    unsure: Vec<String>,
+}
+
+fn figures(times: &TimesSummary) -> Figures {
+    let mut told = Figures {
+        sure: Vec::new(),
+        unsure: Vec::new(),
+    };
+    let intervals = times.instrument.map(|instrument| instrument.percentiles());
+    let known = times.percentiles().into_iter().enumerate();
+    let known = known.filter(|(_, (name, _))| TOLD.contains(name));
+    let mut known: Vec<(&str, f64, Option<[f64; 2]>)> = known
+        .filter_map(|(i, (name, us))| Some((name, us?, intervals.and_then(|all| all[i].1))))
+        .collect();
+    if known.is_empty() {
+        let interval = times.instrument.map(|instrument| instrument.mean_us);
+        known.push(("mean", times.mean_us, interval));
+    }
+    for (name, us, interval) in known {
+        match interval {
+            Some(interval) if !is_narrow(interval) => {
+                told.unsure.push(format!("{name} {}", apart(interval)));
+            }
+            Some([low, high]) if time(low) != time(high) => {
+                told.sure
+                    .push(format!("{name} {}", time(two_figures(high))));
+            }
+            _ => told.sure.push(format!("{name} {}", time(us))),
+        }
+    }
+    told
+}
+
+/// Why times are not known more closely.
+fn cause(run: &Run) -> String {
+    let greatest = Lateness::of(&run.measured()).greatest_ns();
+    let tick = run.header.tick();
+    match u128::from(greatest) <= tick.as_nanos() {
+        true => format!(", because calls left together every {}", planned(tick)),
+        false => format!(
+            ", because the generator was up to {} late",
+            short(two_figures(greatest as f64 / 1e3))
+        ),
+    }
+}
+
+/// A figure of a run, or its interval where that is wider than two figures. Microseconds.
+pub(crate) fn figure(us: f64, interval: Option<[f64; 2]>) -> String {
+    match interval.filter(|interval| !is_narrow(*interval)) {
+        Some(interval) => apart(interval)
+            .replace("between ", "")
+            .replace(" and ", " to "),
+        None => time(us),
+    }
+}
+
+/// Both ends of an interval are the same number, to two figures or within a hundredth.
+pub(crate) fn is_narrow([low, high]: [f64; 2]) -> bool {
+    two_figures(low) == two_figures(high) || high - low <= high / 100.0
+}
+
+/// `us` rounded to two figures.
+fn two_figures(us: f64) -> f64 {
+    rounded(us, 2, f64::round)
+}
+
+/// `us` to so many figures.
+fn rounded(us: f64, figures: u8, round: fn(f64) -> f64) -> f64 {
+    if us <= 0.0 {
+        return 0.0;
+    }
+    let step = 10_f64.powf(us.log10().floor() + 1.0 - f64::from(figures));
+    round(us / step) * step
+}
+
+/// "between 8.1 and 9.3 ms": to two figures, rounded outward.
+fn apart([low, high]: [f64; 2]) -> String {
+    let (low, high) = (rounded(low, 2, f64::floor), rounded(high, 2, f64::ceil));
+    let (from, to) = (short(low), short(high));
+    if low <= 0.0 {
+        return format!("at most {to}");
+    }
+    let number = match (from.split_once(' '), to.split_once(' ')) {
+        (Some((number, one)), Some((_, other))) if one == other => number,
+        _ => &from,
+    };
+    format!("between {number} and {to}")
+}
+
+/// A time of two figures, without zeros behind the point.
+fn short(us: f64) -> String {
+    let text = time(us);
+    match text.split_once(' ') {
+        Some((number, unit)) if number.contains('.') => {
+            let number = number.trim_end_matches('0').trim_end_matches('.');
+            format!("{number} {unit}")
+        }
+        _ => text,
+    }
+}
+
+/// The intervals of `times`, where one of them is wider than two figures.
+pub(crate) fn wide(times: &TimesSummary) -> Option<InstrumentSummary> {
+    let instrument = times.instrument?;
+    let mut all = instrument.percentiles().into_iter().filter_map(|(_, i)| i);
+    let is_wide = all.any(|interval| !is_narrow(interval)) || !is_narrow(instrument.mean_us);
+    is_wide.then_some(instrument)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interval_is_rounded_outward_and_one_number_where_it_is_narrow() {
+        assert_eq!(apart([8_137.0, 9_301.0]), "between 8.1 and 9.4 ms");
+        assert_eq!(apart([870.0, 1_200.0]), "between 870 µs and 1.2 ms");
+        assert_eq!(apart([0.0, 1_200.0]), "at most 1.2 ms");
+        assert_eq!(figure(5_231.0, Some([5_160.0, 5_231.0])), "5.23 ms");
+        assert_eq!(figure(9_301.0, Some([8_137.0, 9_301.0])), "8.1 to 9.4 ms");
+        assert!(is_narrow([199_500.0, 202_000.0]));
+        assert!(!is_narrow([5_100.0, 5_231.0]));
+    }
+}
