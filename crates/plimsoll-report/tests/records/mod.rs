@@ -201,6 +201,7 @@ pub(crate) fn sweep() -> LadderRecord {
                     objective: "resumed >= 100%".to_owned(),
                     verdict: Became::Missed,
                     measured: "0.0000% of 1000 handshakes".to_owned(),
+                    instrument_us: None,
                 })),
                 run: "rung/slice".to_owned(),
                 volume: Some(volume.clone()),
