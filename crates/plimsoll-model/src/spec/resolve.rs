@@ -11,6 +11,7 @@ use super::target::{
 };
 use super::{Spec, give_addresses, protocol};
 use crate::plan::{Arrivals, CallPlan, Load, Plan, Reuse, Target, TlsPlan, Watch};
+use crate::redaction;
 
 #[cfg(test)]
 mod tests;
@@ -297,7 +298,9 @@ pub fn is_printable(text: &str) -> bool {
 /// A target and whether it is secured: a socket whose URL does not say so is where the spec
 /// says how.
 pub fn target_of(url: &str, spec: &Spec) -> Result<(Target, bool), String> {
-    let (target, secured) = parse_target(url)?;
+    let (mut target, secured) = parse_target(url)?;
+    // It names the target in reports, and nothing is sent to it by this name.
+    target.url = redaction::with_variables(url);
     Ok((target, secured || spec.tls.is_some() && is_bare_socket(url)))
 }
 
