@@ -172,7 +172,8 @@ impl Section for FetchOptions {
 }
 
 impl Quick for FetchFlags {
-    const TARGET: &str = "http://HOST:PORT/PATH (plaintext), https://HOST:PORT/PATH (TLS 1.3), or unix:/SOCKET:/PATH";
+    const TARGET: &str =
+        "http://HOST:PORT/PATH (plaintext), https://HOST:PORT/PATH (TLS), or unix:/SOCKET:/PATH";
     type Section = FetchOptions;
 
     fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<FetchOptions, Usage> {

@@ -201,8 +201,7 @@ impl PluginOptions {
 }
 
 impl Quick for PluginFlags {
-    const TARGET: &str =
-        "plugin://HOST:PORT (plaintext), plugins://HOST:PORT (TLS 1.3), or unix:/PATH";
+    const TARGET: &str = "plugin://HOST:PORT (plaintext), plugins://HOST:PORT (TLS), or unix:/PATH";
     type Section = PluginOptions;
 
     fn section(self, _: &mut Spec, _: Variables<'_>) -> Result<PluginOptions, Usage> {
