@@ -191,6 +191,21 @@ fn every_protocol_speaks_tls_1_2_on_its_own_records_by_default() {
     }
 }
 
+#[test]
+fn connections_rest_with_servers_of_tls_1_2_by_default() {
+    let place = place();
+    let server = place.serve(&[&["hold"], &OLD[..], &SERVER_TLS].concat());
+    let url = format!("tls://localhost:{}", server.port);
+    let hold = ["hold", &url, "-q", "--json", "--out", "run"];
+    let many = ["--connections", "20", "--for", "1s"];
+    let run = place.expect_run(0, &[&hold[..], &many, &CLIENT_TLS].concat());
+    assert_eq!(run["total"]["ok"], 20, "{run}");
+    assert_eq!(run["tls"]["version"], "TLSv1_2", "{run}");
+    let (code, said) = server.stop();
+    assert_eq!(code, 0, "{said}");
+    assert!(!said.contains("connections broken"), "{said}");
+}
+
 /// What is counted as resumed was resumed, also where the server turns out to have TLS 1.2 alone.
 #[test]
 fn sessions_are_resumed_with_servers_of_either_version_by_default() {
