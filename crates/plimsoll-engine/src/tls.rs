@@ -25,9 +25,11 @@ mod failures;
 pub mod files;
 mod handshake;
 mod hybrid;
+mod key_kinds;
 mod key_log;
 pub mod limits;
 mod own;
+mod pem_errors;
 pub mod record;
 pub mod rotation;
 mod secrets;
@@ -38,6 +40,7 @@ mod tickets;
 pub mod trust;
 pub mod validity;
 mod version_1;
+mod version_1_2;
 mod whole;
 
 use failures::{Shown, classify_record, explained};
@@ -229,9 +232,10 @@ impl TlsClient {
             _ if self.lacks_certificate() => {
                 (Outcome::TlsClientCertificateRequired, UNINVITED.to_owned())
             }
-            (None, io::ErrorKind::UnexpectedEof) => {
-                (Outcome::TlsFailed, CLOSED_IN_HANDSHAKE.to_owned())
-            }
+            (None, io::ErrorKind::UnexpectedEof) => match self.refusal_suspected() {
+                Some(suspected) => (Outcome::TlsClientCertificateRejected, suspected),
+                None => (Outcome::TlsFailed, CLOSED_IN_HANDSHAKE.to_owned()),
+            },
             (None, _) => (classify_connect(error), format!("tls: {error}")),
         }
     }
@@ -249,6 +253,19 @@ impl TlsClient {
     /// A server asked for a client certificate, and there was none to show.
     pub fn lacks_certificate(&self) -> bool {
         self.shown == Shown::Nothing && self.learned.asked()
+    }
+
+    /// Why a connection may have ended without an alert before the server sent anything: it asked for the client's
+    /// certificate, and may have refused it.
+    pub fn refusal_suspected(&self) -> Option<String> {
+        let shown = self
+            .identity
+            .as_ref()
+            .filter(|shown| shown.was_asked_for())?;
+        Some(format!(
+            "tls: the server asked for a client certificate and closed the connection without a word, so it probably refuses the {}",
+            shown.description()
+        ))
     }
 
     /// The name that the server's certificate has to be for.

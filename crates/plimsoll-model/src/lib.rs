@@ -23,6 +23,7 @@ pub mod plan_text;
 pub mod quantity;
 pub mod record;
 pub mod recorder;
+pub mod redaction;
 pub mod run;
 pub mod sample;
 pub mod schedule;

@@ -67,7 +67,7 @@ outcomes! {
     TlsClientCertificateRequired "TLS_CLIENT_CERTIFICATE_REQUIRED" Link "the server wants a client certificate";
     TlsClientCertificateRejected "TLS_CLIENT_CERTIFICATE_REJECTED" Link "the server rejected the client certificate";
     TlsVersion "TLS_VERSION" Link "the server does not speak a TLS version that the plan allows";
-    TlsNoCommonParameters "TLS_NO_COMMON_PARAMETERS" Link "no cipher suite or key-exchange group in common with the server";
+    TlsNoCommonParameters "TLS_NO_COMMON_PARAMETERS" Link "no cipher suite, key-exchange group or kind of key in common with the server";
     TlsAlpn "TLS_ALPN" Link "the server does not offer the protocol asked for by ALPN";
     TlsNotTls "TLS_NOT_TLS" Link "the server answered a TLS handshake with something that is not TLS";
     TlsAlert "TLS_ALERT" Link "the server ended the TLS handshake with an alert";

@@ -79,7 +79,7 @@ pub use tls::{TlsSpec, group_named, suite_named, tls_version_named, trust};
 pub struct Spec {
     /// The run's name. Default: the method and the kind of load.
     pub name: Option<String>,
-    /// `grpc://host:port` (plaintext) or `grpcs://host:port` (TLS 1.3); for SOFARPC
+    /// `grpc://host:port` (plaintext) or `grpcs://host:port` (TLS); for SOFARPC
     /// `sofa://` or `sofas://`, for files `http://` or `https://`, for connections that are
     /// held `tcp://` or `tls://`.
     pub target: Option<String>,

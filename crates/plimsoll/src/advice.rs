@@ -61,7 +61,7 @@ fn template(outcome: Outcome, socket: bool) -> &'static str {
             "allow a version of TLS that the server speaks with {tls.versions}, or allow this one on the server"
         }
         Outcome::TlsNoCommonParameters => {
-            "allow a cipher suite and a key-exchange group that both ends know ({tls.suites}, {tls.groups})"
+            "allow a cipher suite and a key-exchange group that both ends know ({tls.suites}, {tls.groups}); a server whose only key is RSA-PSS, Ed448 or DSA needs another one: these are not supported"
         }
         Outcome::TlsBadCertificate | Outcome::TlsAlert | Outcome::TlsFailed => {
             "the server's log may say more; -v shows what was seen here"

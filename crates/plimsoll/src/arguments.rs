@@ -1,11 +1,13 @@
 //! The command line as it was typed: read, and where each value came from.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command};
+use plimsoll_model::redaction;
 
 use crate::commands::{self, Cli};
 use crate::console;
@@ -30,13 +32,17 @@ pub(crate) fn parse(
         failure.exit()
     };
     let typed = words::ours(typed.into_iter().collect()).map_err(reported)?;
+    let checked = |(cli, origins, needed): Parsed| match needed {
+        Some(failure) => Err(reported(failure)),
+        None => Ok((cli, origins)),
+    };
     if let Ok(parsed) = read(commands::command_of(&typed), &typed, environment) {
         variables::check(environment).map_err(reported)?;
-        return Ok(parsed);
+        return checked(parsed);
     }
     // Help lists all commands, and an error suggests one of them.
-    read(commands::command(), &typed, environment).map_err(|(error, stand_ins)| {
-        let _ = error.print();
+    let parsed = read(commands::command(), &typed, environment).map_err(|(error, stand_ins)| {
+        print(&error);
         if let Some(variable) = blamed_variable(&error, &typed, &stand_ins, environment) {
             console::notice(format_args!(
                 "note: the value is that of {variable} in the environment"
@@ -47,7 +53,21 @@ pub(crate) fn parse(
         } else {
             Exit::Done
         }
-    })
+    })?;
+    checked(parsed)
+}
+
+/// What was typed, where it came from, and the failure of a flag whose value in a file is left out.
+type Parsed = (Cli, Origins, Option<Failure>);
+
+/// Prints help or a mistake. It may show values of flags and variables, so what is secret in URLs is masked.
+fn print(error: &clap::Error) {
+    let plain = error.render().to_string();
+    match redaction::masked(&plain) {
+        Cow::Borrowed(_) => drop(error.print()),
+        Cow::Owned(masked) if error.use_stderr() => console::line(masked),
+        Cow::Owned(masked) => drop(console::result(masked)),
+    }
 }
 
 /// # Errors
@@ -56,7 +76,7 @@ fn read(
     command: Command,
     typed: &[OsString],
     environment: &Environment,
-) -> Result<(Cli, Origins), (clap::Error, StandIns)> {
+) -> Result<Parsed, (clap::Error, StandIns)> {
     let mut stand_ins = BTreeMap::new();
     let mut command = with_stand_ins(command, "", environment, &mut stand_ins);
     let own = |word: &&OsString| *word != "--";
@@ -66,7 +86,8 @@ fn read(
     let parsed = command.try_get_matches_from_mut(typed).and_then(|matches| {
         check_places(&matches)?;
         let cli = Cli::of(&matches)?;
-        Ok((cli, origins(&command, &matches, &stand_ins)))
+        let needed = needed_but_refused(&command, "", &matches, environment);
+        Ok((cli, origins(&command, &matches, &stand_ins), needed))
     });
     parsed.map_err(|error| (error, stand_ins))
 }
@@ -127,12 +148,34 @@ fn with_stand_ins(
             Strength::Alias
         };
         found.insert(arg.get_id().to_string(), (strength, stand_in.variable));
+        let is_secret = arg.is_hide_env_values_set();
         arg.default_value(stand_in.value)
+            .hide_default_value(is_secret)
     });
     command.mut_subcommands(|sub| {
         let path = format!("{path} {}", sub.get_name());
         with_stand_ins(sub, path.trim_start(), environment, found)
     })
+}
+
+/// Returns the failure of a flag of the chosen command whose value in a file is left out. `path`: the command's words
+/// after the program's name.
+fn needed_but_refused(
+    command: &Command,
+    path: &str,
+    matches: &ArgMatches,
+    environment: &Environment,
+) -> Option<Failure> {
+    if let Some((name, inner)) = matches.subcommand()
+        && let Some(chosen) = command.find_subcommand(name)
+    {
+        let path = format!("{path} {name}");
+        return needed_but_refused(chosen, path.trim_start(), inner, environment);
+    }
+    let typed = Some(ValueSource::CommandLine);
+    let mut untyped = (command.get_arguments())
+        .filter(|arg| matches.value_source(arg.get_id().as_str()) != typed);
+    untyped.find_map(|arg| environment.needed_but_refused(arg.get_env()?.to_str()?, path))
 }
 
 /// Of the innermost command.

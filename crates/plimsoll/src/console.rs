@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use plimsoll_model::redaction;
+
 use crate::failure::Failure;
 
 /// Writes a result. A reader that went away early (`| head`) is no error.
@@ -78,8 +80,9 @@ pub(crate) fn json_line(level: &str, text: &str) -> String {
     .to_string()
 }
 
-/// Prints a line as it is.
+/// Prints a line, but for what is secret in its URLs.
 pub(crate) fn line(text: String) {
+    let text = redaction::masked(&text).into_owned();
     match lines().as_mut() {
         Some(held) => held.push(text),
         None => {

@@ -1,22 +1,64 @@
 //! Credentials that live short: header fields and metadata whose values a command prints, again and
 //! again while a run goes on.
 
+use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
 use plimsoll_model::Plan;
 use plimsoll_model::template::LiveValue;
 
+use crate::console;
+
 /// How often a thread looks whether its run is over.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// What becomes of the commands and plugins that plans name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum PlanCode {
+    /// The plan is only shown: nothing of it runs.
+    #[default]
+    Skipped,
+    /// A person started a run: commands are printed, and run.
+    Announced,
+    /// The process that started this one has printed them.
+    Unannounced,
+}
+
+/// Stands for what a command would print, where it does not run.
+const NOT_RUN: &str = "not run";
+
+impl PlanCode {
+    /// Returns what a plan's command prints.
+    ///
+    /// # Errors
+    /// As [`printed`].
+    pub(crate) fn printed(self, command: &str) -> Result<String, String> {
+        match self {
+            PlanCode::Skipped => return Ok(NOT_RUN.to_owned()),
+            PlanCode::Announced => announce(command),
+            PlanCode::Unannounced => {}
+        }
+        printed(command)
+    }
+}
+
+/// Prints a command before it runs for the first time.
+fn announce(command: &str) {
+    static ANNOUNCED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut announced = ANNOUNCED.lock().unwrap_or_else(PoisonError::into_inner);
+    if announced.insert(command.to_owned()) {
+        console::notice(format_args!("running the plan's command: {command}"));
+    }
+}
 
 /// What a command of the shell prints, without the last line's end.
 ///
 /// # Errors
 /// It could not be run, or failed.
-pub(crate) fn printed(command: &str) -> Result<String, String> {
+fn printed(command: &str) -> Result<String, String> {
     let ran = Command::new("sh")
         .args(["-c", command])
         .stdin(Stdio::null())

@@ -7,9 +7,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use plimsoll_model::input;
 use plimsoll_protocols::foreign::{Alias, Form, Web};
 use plimsoll_protocols::registry::{self, ENTRIES};
 
+use crate::credentials::PlanCode;
+use crate::dotenv;
 use crate::failure::Failure;
 
 /// What every command's help says about variables.
@@ -17,8 +20,8 @@ pub(crate) const HELP: &str = "\
 Environment: the variable shown with a flag sets it, also from a file .env in the current
 directory. These variables work as well, with bare numbers:
   DF_HOST, DF_PORT             the target's (serve: the listening) host and port
-  N_RPS                        --rate, in calls a second
-  T_DURATION_SEC, T_WARMUP_SEC --duration, --warmup, in seconds
+  N_RPS                        --rate, in calls a second, of steady runs
+  T_DURATION_SEC, T_WARMUP_SEC --duration and, of steady runs, --warmup, in seconds
   TLS_CA, TLS_CERT, TLS_KEY    --ca, --cert, --key (serve: --tls-client-ca, --tls-cert, --tls-key)
   SSLKEYLOGFILE                --key-log
   DELAY_MS                     serve: --delay, in milliseconds
@@ -38,6 +41,7 @@ directory. These variables work as well, with bare numbers:
                                --reconnect-pause-most, in seconds
   JWT_SECRET, JWT_ALGORITHM    serve llm, relay gateway: the tokens' secret; HS256
 A flag wins over PLIMSOLL_…, that over these names, that over .env, that over .env.loadtest.
+No file sets what runs a command, loads code or writes secrets down.
 
 Exit codes: 0 done, 1 error or not one call succeeded, 2 wrong usage or plan, 90 the run
 proves nothing (with objectives), 99 an objective was missed, 130 interrupted.";
@@ -70,6 +74,12 @@ const ALIASES: [Alias; 19] = [
     ),
 ];
 
+/// Aliases that mean the rate and the warm-up of steady runs, and of no others.
+pub(crate) const OF_STEADY_RUNS: [&str; 2] = ["N_RPS", "T_WARMUP_SEC"];
+
+/// Commands that make loads, none of which is a steady run.
+const NOT_STEADY: [&str; 3] = ["find", "ladder", "sweep"];
+
 /// A value and the variable it came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
@@ -79,39 +89,149 @@ pub(crate) struct Found {
     pub(crate) from_file: bool,
 }
 
+/// Files of variables, the stronger one last.
+const FILES: [&str; 2] = [".env.loadtest", ".env"];
+
+/// The largest of them. Bytes.
+const MAX_FILE: u64 = 1 << 20;
+
+/// Variables of flags that run something, or write secrets down. Whoever put a file into the current directory is not
+/// the one who typed the command, so a file does not set them.
+const NEVER_OF_FILES: [(&str, &str); 5] = [
+    ("PLIMSOLL_HEADER_FROM_COMMAND", "it runs a command"),
+    ("PLIMSOLL_CODEC", "it loads code"),
+    ("PLIMSOLL_PROGRAM", "it names a program"),
+    (
+        "PLIMSOLL_KEY_LOG",
+        "it writes the secrets of connections to a file",
+    ),
+    (
+        "SSLKEYLOGFILE",
+        "it writes the secrets of connections to a file",
+    ),
+];
+
+/// Why a file's variable is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Refusal {
+    /// The file, and the line where it is that.
+    place: String,
+    name: Option<String>,
+    problem: String,
+}
+
 #[derive(Clone, Default)]
 pub(crate) struct Environment {
     process: BTreeMap<String, String>,
     file: BTreeMap<String, String>,
+    refused: Vec<Refusal>,
+    /// What becomes of the commands that plans name.
+    pub(crate) plan_code: PlanCode,
 }
 
 impl Environment {
     /// The process's environment, `.env` and `.env.loadtest`, where there are any.
-    ///
-    /// # Errors
-    /// When one of the files can't be read or understood.
-    pub(crate) fn load() -> Result<Environment, Failure> {
+    pub(crate) fn load() -> Environment {
         let process = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
-        let mut file = BTreeMap::new();
-        for name in [".env.loadtest", ".env"] {
+        let mut environment = Environment {
+            process,
+            ..Environment::default()
+        };
+        for name in FILES {
             let path = Path::new(name);
-            if !path.is_file() {
-                continue;
-            }
-            let wrong = |e: dotenvy::Error| {
-                Failure::usage(
-                    format_args!("{name}: {e}"),
-                    "each line is NAME=value; quote values with blanks",
-                )
-            };
-            for item in dotenvy::from_path_iter(path).map_err(wrong)? {
-                let (name, value) = item.map_err(wrong)?;
-                file.insert(name, value);
+            if path.is_file() {
+                match text_of(path) {
+                    Ok(text) => environment.read_file(name, &text),
+                    Err(problem) => environment.refuse(name.to_owned(), None, problem),
+                }
             }
         }
-        Ok(Environment { process, file })
+        environment
+    }
+
+    /// Takes the variables of the text of the file `file`.
+    fn read_file(&mut self, file: &str, text: &str) {
+        let read = dotenv::read(text, |name| self.process.get(name).cloned());
+        for line in read.unreadable {
+            // A weaker file's value is not what was meant.
+            line.name
+                .iter()
+                .for_each(|name| drop(self.file.remove(name)));
+            let place = format!("{file}, line {}", line.line);
+            self.refuse(place, line.name, line.problem.to_owned());
+        }
+        for (name, value) in read.values {
+            let never = NEVER_OF_FILES.iter().find(|(never, _)| *never == name);
+            match never {
+                Some((_, why)) => {
+                    let problem = format!(
+                        "{why}, so no file sets it: give the flag, or set the variable of the process"
+                    );
+                    self.refuse(file.to_owned(), Some(name), problem);
+                }
+                None => {
+                    self.refused
+                        .retain(|refusal| refusal.name.as_ref() != Some(&name));
+                    self.file.insert(name, value);
+                }
+            }
+        }
+    }
+
+    fn refuse(&mut self, place: String, name: Option<String>, problem: String) {
+        self.refused.push(Refusal {
+            place,
+            name,
+            problem,
+        });
+    }
+
+    /// What of the files is left out, for a person to see.
+    pub(crate) fn refusals(&self) -> impl Iterator<Item = String> {
+        let left_out = self.refused.iter();
+        left_out.map(|refusal| format!("{}; it is left out", refusal.text()))
+    }
+
+    /// Returns the failure of a command that has a flag with this variable, where the files' value for it is left out and
+    /// nothing else sets it.
+    pub(crate) fn needed_but_refused(&self, variable: &str, command: &str) -> Option<Failure> {
+        let is_set = self.process.contains_key(variable);
+        if self.refused.is_empty() || is_set || self.stand_in(variable, command).is_some() {
+            return None;
+        }
+        let mut names = self.names_for(variable, command).into_iter();
+        let refusal = names.find_map(|wanted| {
+            let is_it = |refusal: &&Refusal| refusal.name.as_deref() == Some(wanted);
+            let refusal = self.refused.iter().find(is_it);
+            refusal.filter(|_| !self.process.contains_key(wanted))
+        })?;
+        Some(Failure::usage(
+            refusal.text(),
+            "mend the line, or give the flag that it stands for",
+        ))
+    }
+
+    /// The variables that set the flag with `variable`.
+    fn names_for(&self, variable: &str, command: &str) -> Vec<&str> {
+        let aliases = known_aliases(variable, command).map(|alias| alias.name);
+        let addresses: &[&str] = match (variable, command) {
+            ("PLIMSOLL_LISTEN", "serve llm") => {
+                &["DF_HOST", "DF_PORT", "FASTAPI_HOST", "FASTAPI_PORT"]
+            }
+            ("PLIMSOLL_LISTEN", "relay gateway") => &["DF_HOST", "DF_PORT", "HOST", "PORT"],
+            ("PLIMSOLL_TARGET" | "PLIMSOLL_LISTEN", _) => &["DF_HOST", "DF_PORT"],
+            _ => &[],
+        };
+        let own = self
+            .refused
+            .iter()
+            .filter_map(|refusal| refusal.name.as_deref());
+        let own = own.filter(|name| *name == variable);
+        own.chain(aliases)
+            .chain(addresses.iter().copied())
+            .collect()
     }
 
     /// The names of all variables that are set, each of them once or twice.
@@ -125,7 +245,7 @@ impl Environment {
         let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         Environment {
             process: process.iter().map(pair).collect(),
-            file: BTreeMap::new(),
+            ..Environment::default()
         }
     }
 
@@ -163,13 +283,7 @@ impl Environment {
     }
 
     fn alias(&self, variable: &str, command: &str) -> Option<Found> {
-        let of_protocols = ENTRIES.iter().flat_map(|entry| entry.aliases);
-        let is_here = |alias: &&Alias| {
-            alias.variable == variable
-                && (alias.commands.is_empty() || alias.commands.contains(&command))
-        };
-        let mut known = ALIASES.iter().chain(of_protocols).filter(is_here);
-        let named = known.find_map(|alias| match alias.form {
+        let named = known_aliases(variable, command).find_map(|alias| match alias.form {
             Form::Plain { unit } => self.plain(alias.name, unit),
             Form::Url(schemes) => self.url(alias.name, schemes),
         });
@@ -263,201 +377,35 @@ impl Environment {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn environment(process: &[(&str, &str)], file: &[(&str, &str)]) -> Environment {
-        let map = |pairs: &[(&str, &str)]| {
-            pairs
-                .iter()
-                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-                .collect()
-        };
-        Environment {
-            process: map(process),
-            file: map(file),
+impl Refusal {
+    fn text(&self) -> String {
+        match &self.name {
+            Some(name) => format!("{}: {name}: {}", self.place, self.problem),
+            None => format!("{}: {}", self.place, self.problem),
         }
-    }
-
-    #[test]
-    fn the_process_wins_over_aliases_and_they_over_the_file() {
-        let value = |e: &Environment| {
-            e.stand_in("PLIMSOLL_RATE", "grpc")
-                .map(|f| (f.value, f.variable))
-        };
-        let alias = Some(("700/s".to_owned(), "N_RPS".to_owned()));
-        assert_eq!(
-            value(&environment(
-                &[("N_RPS", "700")],
-                &[("PLIMSOLL_RATE", "5/s")]
-            )),
-            alias
-        );
-        assert_eq!(
-            value(&environment(
-                &[("N_RPS", "700"), ("PLIMSOLL_RATE", "5/s")],
-                &[]
-            )),
-            None
-        );
-        assert_eq!(
-            value(&environment(
-                &[],
-                &[("N_RPS", "700"), ("PLIMSOLL_RATE", "5/s")]
-            )),
-            Some(("5/s".into(), "PLIMSOLL_RATE".into()))
-        );
-        assert_eq!(value(&environment(&[], &[("N_RPS", "700")])), alias);
-        assert_eq!(value(&environment(&[("N_RPS", "")], &[])), None);
-    }
-
-    #[test]
-    fn aliases_take_bare_numbers_and_units() {
-        let e = environment(
-            &[
-                ("T_DURATION_SEC", "30"),
-                ("T_WARMUP_SEC", "500ms"),
-                ("DELAY_MS", "2.5"),
-                ("TLS_CA", "ca1"),
-            ],
-            &[],
-        );
-        let value = |variable| e.stand_in(variable, "grpc").map(|f| f.value);
-        assert_eq!(value("PLIMSOLL_DURATION").as_deref(), Some("30s"));
-        assert_eq!(value("PLIMSOLL_WARMUP").as_deref(), Some("500ms"));
-        assert_eq!(value("PLIMSOLL_DELAY").as_deref(), Some("2.5ms"));
-        assert_eq!(value("PLIMSOLL_CA").as_deref(), Some("ca1"));
-        assert_eq!(value("PLIMSOLL_TLS_CLIENT_CA").as_deref(), Some("ca1"));
-    }
-
-    #[test]
-    fn host_and_port_make_a_target_secured_where_there_is_a_ca() {
-        let target = |pairs: &[(&str, &str)]| {
-            environment(pairs, &[])
-                .stand_in("PLIMSOLL_TARGET", "grpc")
-                .map(|f| f.value)
-        };
-        assert_eq!(
-            target(&[("DF_HOST", "a"), ("DF_PORT", "1")]).as_deref(),
-            Some("grpc://a:1")
-        );
-        assert_eq!(
-            target(&[("DF_HOST", "::1"), ("DF_PORT", "1"), ("TLS_CA", "ca")]).as_deref(),
-            Some("grpcs://[::1]:1")
-        );
-        assert_eq!(target(&[]), None);
-        let listen = environment(&[("DF_PORT", "7")], &[]).stand_in("PLIMSOLL_LISTEN", "score");
-        assert_eq!(listen.map(|f| f.value).as_deref(), Some("localhost:7"));
-    }
-
-    #[test]
-    fn addresses_of_the_web_are_those_of_sessions() {
-        let value = |name: &str, url: &str, variable: &str, command: &str| {
-            environment(&[(name, url)], &[])
-                .stand_in(variable, command)
-                .map(|found| found.value)
-        };
-        for (url, target) in [
-            ("http://localhost:8080", "session://localhost:8080"),
-            ("http://localhost:8080/", "session://localhost:8080"),
-            ("http://api", "session://api:80"),
-            ("https://api", "sessions://api:443"),
-            ("http://[::1]", "session://[::1]:80"),
-            ("session://api:1", "session://api:1"),
-            ("api:8080", "session://api:8080"),
-            ("ftp://api", "ftp://api"),
-        ] {
-            let found = value("FASTAPI_URL", url, "PLIMSOLL_TARGET", "session");
-            assert_eq!(found.as_deref(), Some(target), "{url}");
-            assert_eq!(value("FASTAPI_URL", url, "PLIMSOLL_TARGET", "grpc"), None);
-        }
-        for (url, sockets) in [
-            ("ws://localhost:8081", "ws://localhost:8081"),
-            ("wss://sockets", "wss://sockets:443"),
-            ("http://localhost:8081", "ws://localhost:8081"),
-        ] {
-            let found = value("WSPROXY_URL", url, "PLIMSOLL_SOCKET", "session");
-            assert_eq!(found.as_deref(), Some(sockets), "{url}");
-        }
-    }
-
-    #[test]
-    fn common_names_mean_something_to_sessions_alone() {
-        for (name, typed, variable, meant) in [
-            ("CLIENTS", "5", "PLIMSOLL_CLIENTS", "5"),
-            ("QUERIES_PER_CLIENT", "3", "PLIMSOLL_QUERIES", "3"),
-            ("OUTPUT_DIR", "out", "PLIMSOLL_OUTPUT_DIR", "out"),
-            ("WS_MAX_RECONNECT_ATTEMPTS", "7", "PLIMSOLL_RECONNECTS", "7"),
-            (
-                "WS_INITIAL_BACKOFF_SECONDS",
-                "0.5",
-                "PLIMSOLL_RECONNECT_PAUSE",
-                "0.5s",
-            ),
-            (
-                "WS_MAX_BACKOFF_SECONDS",
-                "30",
-                "PLIMSOLL_RECONNECT_PAUSE_MOST",
-                "30s",
-            ),
-        ] {
-            let value = |command| {
-                let found = environment(&[], &[(name, typed)]).stand_in(variable, command);
-                found.map(|found| found.value)
-            };
-            for command in ["session", "stack run"] {
-                assert_eq!(
-                    value(command).as_deref(),
-                    Some(meant),
-                    "{name} of {command}"
-                );
-            }
-            for command in ["grpc", "run", "stack up", "bolt"] {
-                assert_eq!(value(command), None, "{name} of {command}");
-            }
-        }
-        let simulator = [
-            ("FASTAPI_HOST", "0.0.0.0"),
-            ("FASTAPI_PORT", "9000"),
-            ("FASTAPI_WORKERS", "4"),
-        ];
-        let value = |variable, command| {
-            let found = environment(&simulator, &[]).stand_in(variable, command);
-            found.map(|found| found.value)
-        };
-        assert_eq!(
-            value("PLIMSOLL_LISTEN", "serve llm").as_deref(),
-            Some("0.0.0.0:9000")
-        );
-        assert_eq!(value("PLIMSOLL_WORKERS", "serve llm").as_deref(), Some("4"));
-        assert_eq!(value("PLIMSOLL_WORKERS", "relay gateway"), None);
-        assert_eq!(value("PLIMSOLL_LISTEN", "serve score"), None);
-    }
-
-    #[test]
-    fn a_bare_host_and_port_are_the_gateways_alone() {
-        let listen = |pairs: &[(&str, &str)], command| {
-            let found = environment(pairs, &[]).stand_in("PLIMSOLL_LISTEN", command);
-            found.map(|f| f.value)
-        };
-        let both = [("HOST", "0.0.0.0"), ("PORT", "5000")];
-        assert_eq!(
-            listen(&both, "relay gateway").as_deref(),
-            Some("0.0.0.0:5000")
-        );
-        assert_eq!(
-            listen(&both[..1], "relay gateway").as_deref(),
-            Some("0.0.0.0:4040")
-        );
-        assert_eq!(
-            listen(&both[1..], "relay gateway").as_deref(),
-            Some("127.0.0.1:5000")
-        );
-        for command in ["serve llm", "serve score", "relay sidecar"] {
-            assert_eq!(listen(&both, command), None);
-        }
-        let target = environment(&both, &[]).stand_in("PLIMSOLL_TARGET", "grpc");
-        assert_eq!(target, None);
     }
 }
+
+/// The other names of a variable, for this command.
+fn known_aliases<'a>(variable: &'a str, command: &'a str) -> impl Iterator<Item = &'static Alias> {
+    let of_protocols = ENTRIES.iter().flat_map(|entry| entry.aliases);
+    let is_steady = !NOT_STEADY.contains(&command);
+    ALIASES.iter().chain(of_protocols).filter(move |alias| {
+        alias.variable == variable
+            && (alias.commands.is_empty() || alias.commands.contains(&command))
+            && (is_steady || !OF_STEADY_RUNS.contains(&alias.name))
+    })
+}
+
+fn text_of(path: &Path) -> Result<String, String> {
+    let size = path.metadata().map_err(|e| e.to_string())?.len();
+    if size > MAX_FILE {
+        return Err(format!(
+            "{size} bytes, and a file of variables has at most {MAX_FILE}"
+        ));
+    }
+    input::read_to_string(path).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests;

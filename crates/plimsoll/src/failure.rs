@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use miette::Report;
 use plimsoll_model::input;
 use plimsoll_model::objective::Conclusion;
+use plimsoll_model::redaction;
 use plimsoll_model::run::RunError;
 use plimsoll_protocols::registry::Usage;
 use plimsoll_protocols::serving::ServeError;
@@ -109,6 +110,8 @@ impl Failure {
 
     /// An error with exit code 1.
     pub(crate) fn error(message: impl std::fmt::Display) -> Failure {
+        let message = message.to_string();
+        let message = redaction::masked(&message);
         Failure::new(Exit::Error, miette::miette!("{message}"))
     }
 
@@ -124,7 +127,11 @@ impl Failure {
 
     /// The same with another exit code.
     pub(crate) fn helped(exit: Exit, message: impl std::fmt::Display, help: &str) -> Failure {
-        Failure::new(exit, miette::miette!(help = help.to_owned(), "{message}"))
+        // Before it is laid out: a secret on two lines could not be told from other text.
+        let message = message.to_string();
+        let message = redaction::masked(&message);
+        let help = redaction::masked(help).into_owned();
+        Failure::new(exit, miette::miette!(help = help, "{message}"))
     }
 
     /// The same with more to do about it.

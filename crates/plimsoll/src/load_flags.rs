@@ -12,6 +12,7 @@ use plimsoll_model::spec::{
 use plimsoll_model::units::Rate;
 use plimsoll_protocols::flags::TlsFlags;
 
+use crate::environment::OF_STEADY_RUNS;
 use crate::failure::Failure;
 use crate::origins::Origins;
 use crate::problems;
@@ -142,6 +143,14 @@ impl LoadFlags {
     fn apply_load(&self, spec: &mut Spec, origins: &Origins) -> Result<(), Failure> {
         let mut typed = self.keys.clone();
         typed.clients = self.fleet.or(typed.clients);
+        if !self.is_steady(&typed, &spec.load) {
+            let of_steady_runs = |id| {
+                let variable = origins.variable(id);
+                variable.is_some_and(|variable| OF_STEADY_RUNS.contains(&variable))
+            };
+            typed.rate = typed.rate.filter(|_| !of_steady_runs("rate"));
+            typed.warmup = typed.warmup.filter(|_| !of_steady_runs("warmup"));
+        }
         // Of an open and a closed loop the one asked for more directly wins.
         if typed.rate.is_some() && typed.clients.is_some() {
             let strength = |id| origins.strength(id);
@@ -177,6 +186,17 @@ impl LoadFlags {
             }
         }
         Ok(())
+    }
+
+    /// Whether the load is calls at one rate, on connections that are kept.
+    fn is_steady(&self, typed: &LoadSpec, plan: &LoadSpec) -> bool {
+        let varies = |load: &LoadSpec| {
+            load.clients.is_some()
+                || load.steps.is_some()
+                || load.reuse.as_deref() == Some("never")
+                || matches!(load.rate, Some(RateSpec::Ramp(_)))
+        };
+        !self.cold && !varies(typed) && !varies(plan)
     }
 
     fn apply_tls(&self, spec: &mut Spec, origins: &Origins) -> Result<(), Failure> {

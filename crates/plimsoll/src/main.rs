@@ -15,6 +15,7 @@ mod credentials;
 mod defects;
 mod descriptors;
 mod documents;
+mod dotenv;
 mod environment;
 mod execution;
 mod failure;
@@ -69,7 +70,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<Exit, Failure> {
-    let environment = environment::Environment::load()?;
+    let mut environment = environment::Environment::load();
     let (cli, origins) = match arguments::parse(std::env::args_os(), &environment) {
         Ok(parsed) => parsed,
         Err(exit) => return Ok(exit),
@@ -77,6 +78,8 @@ fn run() -> Result<Exit, Failure> {
     if cli.messages.quiet {
         console::keep_quiet();
     }
+    environment.plan_code = cli.command.plan_code();
+    environment.refusals().for_each(console::confirmation);
     // Connections and decisions with --verbose; frames and TLS events with --trace.
     let level = match (cli.messages.trace, cli.messages.verbose) {
         (true, _) => LevelFilter::TRACE,

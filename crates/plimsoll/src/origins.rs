@@ -20,6 +20,11 @@ impl Origins {
         self.0.get(id).map(|(strength, _)| *strength)
     }
 
+    /// The variable that a value came from.
+    pub(crate) fn variable(&self, id: &str) -> Option<&str> {
+        self.0.get(id).map(|(_, variable)| variable.as_str())
+    }
+
     /// The variables that took effect, for a person to see.
     pub(crate) fn variables(&self) -> impl Iterator<Item = &str> {
         self.0

@@ -13,7 +13,7 @@ use plimsoll_model::plan::Watch;
 use plimsoll_model::spec::{self, Problem, Spec, Surroundings};
 use plimsoll_protocols::registry;
 
-use crate::credentials;
+use crate::credentials::PlanCode;
 use crate::environment::Environment;
 use crate::failure::Failure;
 use crate::problems::{self, Source};
@@ -123,7 +123,11 @@ impl Surroundings for World<'_> {
     }
 
     fn printed(&self, command: &str) -> Result<String, String> {
-        credentials::printed(command)
+        self.environment.plan_code.printed(command)
+    }
+
+    fn may_run_code(&self) -> bool {
+        self.environment.plan_code != PlanCode::Skipped
     }
 
     fn read(&self, path: &Path) -> io::Result<String> {

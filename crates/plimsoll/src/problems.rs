@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use miette::{Diagnostic, NamedSource, Report, SourceSpan};
+use plimsoll_model::redaction;
 use plimsoll_model::spec::Problem;
 
 use crate::failure::{Exit, Failure};
@@ -118,21 +119,25 @@ fn show(problem: Problem, alike: usize, source: &Source<'_>) -> Shown {
 fn show_one(problem: Problem, source: &Source<'_>) -> Shown {
     match source {
         Source::File { name, text } => {
+            // Masking keeps lengths, so places stay where they are.
+            let text = redaction::masked_plan(text);
             // A place shows file, line and column; without one the file must be named.
             let message = match problem.span {
                 Some(_) => problem.to_string(),
                 None => format!("{name}: {problem}"),
             };
             Shown {
-                message,
-                help: problem.help,
-                span: problem.span.map(|span| shortened(span, text).into()),
-                text: Some(NamedSource::new(name, (*text).to_owned()).with_language("TOML")),
+                message: redaction::masked(&message).into_owned(),
+                help: problem
+                    .help
+                    .map(|help| redaction::masked(&help).into_owned()),
+                span: problem.span.map(|span| shortened(span, &text).into()),
+                text: Some(NamedSource::new(name, text.into_owned()).with_language("TOML")),
             }
         }
         Source::Flags => Shown {
-            message: as_flags(&problem.to_string()),
-            help: problem.help.as_deref().map(as_flags),
+            message: as_flags(&redaction::masked(&problem.to_string())),
+            help: (problem.help.as_deref()).map(|help| as_flags(&redaction::masked(help))),
             span: None,
             text: None,
         },

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use clap::Command;
+use plimsoll_model::redaction::QUERY_VARIABLE;
 
 use crate::commands;
 use crate::environment::Environment;
@@ -21,7 +22,10 @@ const METADATA: &str = "PLIMSOLL_METADATA_";
 /// A variable `PLIMSOLL_…` that stands for no flag of any command.
 pub(crate) fn check(environment: &Environment) -> Result<(), Failure> {
     let may_be_a_flags = |name: &&str| {
-        name.starts_with(PREFIX) && !name.starts_with(METADATA) && !is_a_clusters(name)
+        name.starts_with(PREFIX)
+            && !name.starts_with(METADATA)
+            && !name.starts_with(QUERY_VARIABLE)
+            && !is_a_clusters(name)
     };
     let mut ours = environment.names().filter(may_be_a_flags).peekable();
     if ours.peek().is_none() {

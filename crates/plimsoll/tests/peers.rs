@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use support::peers::{peer, python, succeeds, tool};
 use support::{
     CLIENT_MTLS, CLIENT_TLS, LONGEST, ORDER, Place, SCORE, SERVER_MTLS, SERVER_TLS, Server, output,
-    text,
+    stderr_of, text,
 };
 
 /// How a link is secured: its name in `run.json`, the server's flags and the client's.
@@ -170,6 +170,37 @@ fn our_client_distinguishes_the_statuses_of_grpcio() {
     ];
     let out = place.expect(1, &arguments);
     assert!(out.contains("UNIMPLEMENTED"), "{out}");
+}
+
+/// gRPC's C core closes the connection without an alert.
+#[test]
+fn a_client_certificate_that_grpcio_refuses_is_suspected_by_name() {
+    let place = Place::new();
+    place.certificates();
+    place.expect(0, &["certs", "other"]);
+    let server = grpcio_server(&place, &SECURITIES[2]);
+    let url = server.tls();
+    let strange = [
+        "--ca",
+        "certs/ca.crt",
+        "--cert",
+        "other/client.crt",
+        "--key",
+        "other/client.key",
+    ];
+    let load = ["--clients", "1", "--calls", "1", "--out", "run"];
+    let called = place.run(&[&["grpc", &url][..], &SCORE, &load, &strange].concat());
+    let listed = place.run(&[&["grpc", "list", &url][..], &strange].concat());
+    for ended in [called, listed] {
+        let printed = stderr_of(&ended);
+        assert_eq!(ended.status.code(), Some(1), "{printed}");
+        assert!(
+            printed.contains("it probably refuses the client certificate other/client.crt"),
+            "{printed}"
+        );
+        assert!(printed.contains("issued by"), "{printed}");
+        assert!(!printed.contains("is the server running"), "{printed}");
+    }
 }
 
 #[test]

@@ -92,6 +92,7 @@ pub(super) fn classify(error: &rustls::Error, shown: Shown) -> (Outcome, String)
             Alert::ProtocolVersion => Outcome::TlsVersion,
             Alert::HandshakeFailure | Alert::InsufficientSecurity => Outcome::TlsNoCommonParameters,
             Alert::NoApplicationProtocol => Outcome::TlsAlpn,
+            Alert::UnrecognisedName => Outcome::TlsNameMismatch,
             _ => Outcome::TlsAlert,
         },
         rustls::Error::PeerIncompatible(problem) => match problem {
@@ -111,5 +112,15 @@ pub(super) fn classify(error: &rustls::Error, shown: Shown) -> (Outcome, String)
         ) => Outcome::TlsNotTls,
         _ => Outcome::TlsFailed,
     };
-    (outcome, format!("tls: {}", failure(error)))
+    let said = match error {
+        rustls::Error::AlertReceived(Alert::UnrecognisedName) => {
+            "the server has no certificate for the name that it was asked for (SNI; alert unrecognized_name)".to_owned()
+        }
+        rustls::Error::AlertReceived(Alert::HandshakeFailure) => format!(
+            "{}: nothing in common with the server, be it a cipher suite, a group, or the kind of its key, where that is RSA-PSS, Ed448 or DSA",
+            failure(error)
+        ),
+        other => failure(other),
+    };
+    (outcome, format!("tls: {said}"))
 }

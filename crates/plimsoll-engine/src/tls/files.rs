@@ -2,6 +2,8 @@
 //!
 //! PEM and DER are read. What is sealed with a passphrase is not: the error names the form and the
 //! command that turns it into one that is. Both ends of every TLS connection read their files here.
+//!
+//! A private key may stand in any of these files, so no error of a library is repeated in a message.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -16,6 +18,7 @@ use rustls::sign::CertifiedKey;
 use super::der::{SEQUENCE, element, take};
 use super::validity::not_after;
 use super::version_1::{self, is_version_1};
+use super::{key_kinds, pem_errors};
 
 /// Why a file can't be used: its role, its path and the problem.
 #[derive(Debug, thiserror::Error)]
@@ -38,9 +41,23 @@ impl Named<'_> {
         FileError(format!("{what} {}: {problem}", path.display()))
     }
 
-    /// `openssl …` from this file to one beside it, named by `extension`; `{in}` and `{out}`
-    /// stand for them.
+    /// The error of a section of PEM that can't be read.
+    fn bad_pem(self, content: &[u8], error: &pem::Error) -> FileError {
+        let own = self.1.extension().and_then(|extension| extension.to_str());
+        let extension = format!("lines.{}", own.unwrap_or("pem"));
+        self.bad(pem_errors::problem(content, error, |command| {
+            self.command(command, &extension)
+        }))
+    }
+
+    /// `openssl …`, as [`Named::command`] has it.
     fn openssl(self, command: &str, extension: &str) -> String {
+        self.command(&format!("openssl {command}"), extension)
+    }
+
+    /// A shell command from this file to one beside it, named by `extension`; `{in}` and `{out}`
+    /// stand for them.
+    fn command(self, command: &str, extension: &str) -> String {
         let quoted = |path: &Path| {
             let text = path.display().to_string();
             let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,@%".contains(c);
@@ -51,7 +68,7 @@ impl Named<'_> {
         };
         let out = self.1.with_extension(extension);
         let command = command.replace("{in}", &quoted(self.1));
-        format!("`openssl {}`", command.replace("{out}", &quoted(&out)))
+        format!("`{}`", command.replace("{out}", &quoted(&out)))
     }
 }
 
@@ -64,7 +81,7 @@ pub fn certificates(file: Named<'_>) -> Result<Vec<CertificateDer<'static>>, Fil
     if !is_der(&content) {
         let chain: Vec<_> = CertificateDer::pem_slice_iter(&content)
             .collect::<Result<_, _>>()
-            .map_err(|e| file.bad(format!("not valid PEM: {e}")))?;
+            .map_err(|e| file.bad_pem(&content, &e))?;
         if chain.is_empty() {
             let hint = if has_label(&content, "TRUSTED CERTIFICATE") {
                 let command = file.openssl("x509 -in {in} -out {out}", "plain.crt");
@@ -110,7 +127,7 @@ pub fn revocation_lists(
     }
     let lists: Vec<_> = CertificateRevocationListDer::pem_slice_iter(&content)
         .collect::<Result<_, _>>()
-        .map_err(|e| file.bad(format!("not valid PEM: {e}")))?;
+        .map_err(|e| file.bad_pem(&content, &e))?;
     if lists.is_empty() {
         return Err(
             file.bad("holds no list of revoked certificates (expected -----BEGIN X509 CRL-----)")
@@ -162,7 +179,7 @@ pub fn private_key(file: Named<'_>) -> Result<PrivateKeyDer<'static>, FileError>
         pem::Error::NoItemsFound => {
             file.bad("holds no PEM private key (expected -----BEGIN PRIVATE KEY-----)")
         }
-        other => file.bad(format!("not valid PEM: {other}")),
+        other => file.bad_pem(&content, &other),
     })
 }
 
@@ -177,6 +194,7 @@ pub fn identity(
 ) -> Result<Arc<CertifiedKey>, FileError> {
     let chain = certificates(cert)?;
     let private = private_key(key)?;
+    let key_problem = key_kinds::problem(&private);
     let certified = match chain.first().is_some_and(|first| is_version_1(first)) {
         true => version_1::certified(chain, private, provider),
         false => CertifiedKey::from_der(chain, private, provider),
@@ -188,7 +206,10 @@ pub fn identity(
             rustls::Error::InconsistentKeys(_) => {
                 format!("{files}: the key does not belong to the certificate")
             }
-            other => format!("{files}: {other}"),
+            rustls::Error::InvalidCertificate(_) => {
+                format!("{files}: the certificate can't be read, so it may be damaged")
+            }
+            _ => format!("{files}: {key_problem}"),
         })
     })
 }
@@ -393,6 +414,65 @@ mod tests {
                 certificates(Named("CA file", &made.path(opened))).is_ok(),
                 "{said}"
             );
+        }
+    }
+
+    #[test]
+    fn pem_without_newlines_is_refused_without_its_bytes_and_mended_by_the_named_command() {
+        let made = Made::new();
+        let whole = fs::read_to_string(made.path("a.key")).unwrap();
+        let lines: Vec<&str> = whole.lines().collect();
+        for (name, text) in [
+            ("joined.key", lines.concat()),
+            ("blanks.key", lines.join(" ")),
+            ("escaped.key", lines.join(r"\n")),
+            ("returns.key", lines.join(r"\r\n")),
+            ("half.key", lines[..3].concat()),
+        ] {
+            fs::write(made.path(name), text).unwrap();
+            let path = made.path(name);
+            let error = made.key(name).unwrap_err();
+            let as_certificate = certificates(Named("CA file", &path)).unwrap_err();
+            for said in [error.to_string(), as_certificate.to_string()] {
+                assert!(said.contains("PEM without its newlines"), "{said}");
+                assert!(!said.contains(&lines[1][..20]), "{said}");
+                // The library shows bytes as numbers.
+                assert!(!said.contains("77, 73"), "{said}");
+            }
+            if name != "half.key" {
+                let said = error.to_string();
+                made.shell(said.split('`').nth(1).expect("a command"));
+                let mended = name.replace(".key", ".lines.key");
+                assert!(made.identity("a.crt", &mended).is_ok(), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn broken_pem_names_the_defect_but_none_of_its_bytes() {
+        let made = Made::new();
+        let whole = fs::read_to_string(made.path("a.key")).unwrap();
+        let lines: Vec<&str> = whole.lines().collect();
+        let (first, last) = (lines[0], lines[lines.len() - 1]);
+        for (text, problem) in [
+            (lines[..4].join("\n"), "no -----END …----- line"),
+            (format!("{first}\nc4nary?c4nary\n{last}\n"), "not base64"),
+            ("-----BEGIN c4nary\n".to_owned(), "does not end with -----"),
+            (format!("{first}\nYzRuYXJ5\n{last}\n"), "damaged"),
+        ] {
+            fs::write(made.path("broken.key"), &text).unwrap();
+            let said = made
+                .identity("a.crt", "broken.key")
+                .unwrap_err()
+                .to_string();
+            assert!(said.contains(problem), "{said}");
+            assert!(!said.contains("c4nary"), "{said}");
+            assert!(!said.contains(lines[1]), "{said}");
+        }
+        for (algorithm, kind) in [("RSA-PSS", "RSA-PSS"), ("ED448", "Ed448")] {
+            made.openssl(&format!("genpkey -algorithm {algorithm} -out other.key"));
+            let said = made.identity("a.crt", "other.key").unwrap_err().to_string();
+            assert!(said.contains(&format!("of the kind {kind}")), "{said}");
         }
     }
 

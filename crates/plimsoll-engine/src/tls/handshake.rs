@@ -14,11 +14,12 @@ use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, InsufficientSizeError, UnbufferedStatus};
 use rustls::{
     ClientConnection, CommonState, ConnectionCommon, ConnectionTrafficSecrets, ExtractedSecrets,
-    HandshakeKind, ServerConnection, SignatureScheme,
+    HandshakeKind, ProtocolVersion, ServerConnection, SignatureScheme,
 };
 
 use super::agreed::{Agreement, noted_signature};
 use super::record::{Cipher, HEADER, Key, RecordError};
+use super::version_1_2::OldRecords;
 
 /// Bytes that may wait for the rest of a message. The library takes messages of up to 64 KiB;
 /// small records make more of them.
@@ -162,20 +163,38 @@ impl<E: End> Handshake<E> {
         Ok(over)
     }
 
-    /// The handshake is over.
-    ///
-    /// # Errors
-    /// When it is not, or the library keeps its secrets.
-    pub(super) fn finish(self) -> Result<Over<E>, rustls::Error> {
+    /// Whether the records that follow are those of TLS 1.2.
+    pub(super) fn is_of_version_1_2(&self) -> bool {
         let common: &CommonState = &self.connection;
-        let agreed = Agreed {
+        common.protocol_version() == Some(ProtocolVersion::TLSv1_2)
+    }
+
+    /// The handshake is over, and the library goes on with the records.
+    pub(super) fn finish_in_library(self) -> OldRecords<E> {
+        let agreed = self.agreed();
+        let mut unsent = self.output;
+        unsent.drain(..self.written);
+        OldRecords::new(self.connection, agreed, self.input, unsent)
+    }
+
+    fn agreed(&self) -> Agreed {
+        let common: &CommonState = &self.connection;
+        Agreed {
             on: Agreement {
                 retried: self.retried,
                 signature: self.signature,
                 ..Agreement::of(common)
             },
             alpn: common.alpn_protocol().map(Box::from),
-        };
+        }
+    }
+
+    /// The handshake is over.
+    ///
+    /// # Errors
+    /// When it is not, or the library keeps its secrets.
+    pub(super) fn finish(self) -> Result<Over<E>, rustls::Error> {
+        let agreed = self.agreed();
         let (secrets, kernel) = self.connection.into_kernel()?;
         let mut unsent = self.output;
         unsent.drain(..self.written);
@@ -290,7 +309,7 @@ fn general(what: &str) -> rustls::Error {
 }
 
 /// Let the library write behind `output`, with as much room as it asks for.
-fn encode(
+pub(super) fn encode(
     output: &mut Vec<u8>,
     mut write: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
 ) -> Result<(), rustls::Error> {

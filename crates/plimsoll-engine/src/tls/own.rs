@@ -5,7 +5,8 @@
 //! from secrets that were heard. With these a session can rest: once it has nothing to do it keeps its secrets and the
 //! numbers of its next records, some 120 bytes, and no part of the library's connection, no certificate of the peer and no
 //! cipher context. A turn on a resting connection costs a few microseconds more, for the keys. Key updates and the goodbye
-//! work all the same, and a client that rests has no use for tickets.
+//! work all the same, and a client that rests has no use for tickets. Where a server has only TLS 1.2, the records are
+//! the library's ([`super::version_1_2`]), and nothing rests.
 //!
 //! [`super::session`] calls this.
 
@@ -17,9 +18,12 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ConnectionTrafficSecrets};
 
 use super::handshake::{Agreed, End, Handshake, Over, key};
-use super::record::{AtRest, Failure, Key, KeySchedule, MAX_PLAINTEXT, RecordError, Records};
+use super::record::{
+    AtRest, Failure, Key, KeySchedule, MAX_PLAINTEXT, MAX_RECORD, RecordError, Records,
+};
 use super::secrets::{First, Heard, Ours, TrafficSecrets};
 use super::tickets::Tickets;
+use super::version_1_2::OldRecords;
 use super::whole::SessionError;
 
 /// What the keys after the handshake will follow from.
@@ -111,6 +115,8 @@ enum Stage<E: End> {
     Handshake(Box<Handshaking<E>>),
     Open(Box<Open<E>>),
     Resting(Box<AtRest<TrafficSecrets>>),
+    /// Open, with the records of TLS 1.2.
+    Old(Box<OldRecords<E>>),
     /// Ended by an error, which an alert of the handshake says.
     Failed(Option<Box<Handshaking<E>>>),
 }
@@ -149,13 +155,17 @@ impl<E: End> OwnSession<E> {
     }
 
     pub(super) fn is_handshaking(&self) -> bool {
-        !matches!(self.stage, Stage::Open(_) | Stage::Resting(_))
+        !matches!(
+            self.stage,
+            Stage::Open(_) | Stage::Resting(_) | Stage::Old(_)
+        )
     }
 
     /// `None` until the handshake is over, and at rest.
     pub(super) fn agreed(&self) -> Option<&Agreed> {
         match &self.stage {
             Stage::Open(open) => open.agreed.as_ref(),
+            Stage::Old(old) => Some(&old.agreed),
             _ => None,
         }
     }
@@ -189,6 +199,10 @@ impl<E: End> OwnSession<E> {
 
     /// The handshake is over: take the secrets.
     fn open(&mut self, state: Handshaking<E>) -> Result<(), SessionError> {
+        if state.handshake.is_of_version_1_2() {
+            self.stage = Stage::Old(Box::new(state.handshake.finish_in_library()));
+            return Ok(());
+        }
         let Over {
             agreed,
             secrets,
@@ -245,6 +259,9 @@ impl<E: End> OwnSession<E> {
         bytes: &mut [u8],
         take: &mut impl FnMut(&[u8]) -> Result<(), T>,
     ) -> Result<bool, Failure<T>> {
+        if let Stage::Old(old) = &mut self.stage {
+            return old.receive(bytes, take);
+        }
         let Some(open) = self.awake()? else {
             return Ok(false);
         };
@@ -258,10 +275,13 @@ impl<E: End> OwnSession<E> {
     }
 
     pub(super) fn seal(&mut self, plaintext: &[u8]) {
-        let sealed = self.awake().and_then(|open| match open {
-            Some(open) => open.records.seal(plaintext),
-            None => Ok(()),
-        });
+        let sealed = match &mut self.stage {
+            Stage::Old(old) => old.seal(plaintext),
+            _ => self.awake().and_then(|open| match open {
+                Some(open) => open.records.seal(plaintext),
+                None => Ok(()),
+            }),
+        };
         // Without a key nothing can be sent; the peer's silence will end the call.
         if let Err(e) = sealed {
             tracing::debug!("nothing sealed: {e}");
@@ -269,7 +289,9 @@ impl<E: End> OwnSession<E> {
     }
 
     pub(super) fn close_notify(&mut self) {
-        if let Ok(Some(open)) = self.awake() {
+        if let Stage::Old(old) = &mut self.stage {
+            let _ = old.close_notify();
+        } else if let Ok(Some(open)) = self.awake() {
             let _ = open.records.close_notify();
         }
     }
@@ -297,6 +319,8 @@ impl<E: End> OwnSession<E> {
     pub(super) fn fewest_to_come(&self, plaintext: u64) -> u64 {
         match &self.stage {
             Stage::Open(open) if !open.rests() => open.records.fewest_to_come(plaintext),
+            // Part of a record may have come.
+            Stage::Old(_) => plaintext.saturating_sub(MAX_RECORD as u64),
             // What rests is held, not hurried: every byte wakes.
             _ => 0,
         }
@@ -307,6 +331,7 @@ impl<E: End> OwnSession<E> {
     pub(super) fn has_room(&self) -> bool {
         match &self.stage {
             Stage::Open(open) if !open.rests() => open.records.outgoing().len() < MAX_PLAINTEXT,
+            Stage::Old(old) => old.outgoing().len() < MAX_PLAINTEXT,
             _ => self.outgoing().is_empty(),
         }
     }
@@ -315,6 +340,7 @@ impl<E: End> OwnSession<E> {
         match &self.stage {
             Stage::Handshake(state) | Stage::Failed(Some(state)) => state.handshake.outgoing(),
             Stage::Open(open) => open.records.outgoing(),
+            Stage::Old(old) => old.outgoing(),
             Stage::Resting(_) | Stage::Failed(None) => &[],
         }
     }
@@ -323,6 +349,7 @@ impl<E: End> OwnSession<E> {
         match &mut self.stage {
             Stage::Handshake(state) | Stage::Failed(Some(state)) => state.handshake.sent(bytes),
             Stage::Open(open) => open.records.sent(bytes),
+            Stage::Old(old) => old.sent(bytes),
             Stage::Resting(_) | Stage::Failed(None) => {}
         }
     }

@@ -9,7 +9,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use aws_lc_rs::digest::{Context, SHA256};
@@ -25,6 +25,7 @@ use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use super::files::{self, FileError, Named};
 use super::trust::{Anchors, ClientCheck, Learned};
 use super::validity::{not_after, now};
+use super::version_1::parse;
 
 /// What changes when a file is replaced: its inode, its length, and when it was written.
 type Stamp = Option<(u64, u64, i64, i64)>;
@@ -104,6 +105,8 @@ pub struct Rotating {
     /// The certificate and its key.
     shown: Kept<Arc<CertifiedKey>>,
     renewed: AtomicU64,
+    /// A server asked a client for it.
+    asked: AtomicBool,
 }
 
 impl Rotating {
@@ -118,6 +121,7 @@ impl Rotating {
             shown: Kept::read([cert, key], || files::identity(cert, key, &provider))?,
             provider,
             renewed: AtomicU64::new(0),
+            asked: AtomicBool::new(false),
         })
     }
 
@@ -144,6 +148,27 @@ impl Rotating {
         shown.cert.iter().filter_map(|c| not_after(c)).min()
     }
 
+    /// Whether a server has asked for it, and so has judged it.
+    pub(super) fn was_asked_for(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Its file, and whom it names.
+    pub(super) fn description(&self) -> String {
+        let [Named(what, path), _] = self.shown.files();
+        let shown = self.shown.last();
+        let parsed = shown.cert.first().and_then(|first| parse(first).ok());
+        match parsed {
+            Some(parsed) => format!(
+                "{what} {} (\"{}\", issued by \"{}\")",
+                path.display(),
+                parsed.subject(),
+                parsed.issuer()
+            ),
+            None => format!("{what} {}", path.display()),
+        }
+    }
+
     fn current(&self) -> Arc<CertifiedKey> {
         self.shown.current(|| self.renew())
     }
@@ -166,6 +191,7 @@ impl ResolvesClientCert for Rotating {
         _issuers: &[&[u8]],
         _schemes: &[SignatureScheme],
     ) -> Option<Arc<CertifiedKey>> {
+        self.asked.store(true, Ordering::Relaxed);
         Some(self.current())
     }
 

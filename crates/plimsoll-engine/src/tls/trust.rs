@@ -37,6 +37,7 @@ use super::version_1::{
 };
 
 mod client;
+mod sentences;
 
 pub use client::ClientCheck;
 
@@ -55,6 +56,8 @@ enum Refused {
     Version1Listed,
     #[error("its fingerprint is {0}, and that is not pinned")]
     NotPinned(Fingerprint),
+    #[error("{0}")]
+    Unsupported(String),
 }
 
 impl From<Refused> for Error {
@@ -216,7 +219,11 @@ impl Anchors {
         let error = match flagged.filter(|seen| seen.is_ca()) {
             Some(seen) if is_self_signed(&seen) => CertificateError::UnknownIssuer.into(),
             Some(_) => Refused::Ca.into(),
-            None => error,
+            None => {
+                let above: Vec<_> = intermediates.iter().chain(&self.given).collect();
+                let sentence = sentences::of_chain(&error, end_entity, &above);
+                sentence.map_or(error, |sentence| Refused::Unsupported(sentence).into())
+            }
         };
         let unknown = error == Error::InvalidCertificate(CertificateError::UnknownIssuer);
         let why = unknown.then(|| self.missing(end_entity, intermediates));
@@ -594,7 +601,8 @@ impl ServerCertVerifier for ServerCheck {
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         note_signature(signature.scheme);
-        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+        let verdict = verify_tls12_signature(message, certificate, signature, &self.algorithms);
+        verdict.map_err(|error| of_short_key(error, certificate))
     }
 
     fn verify_tls13_signature(
@@ -608,11 +616,20 @@ impl ServerCertVerifier for ServerCheck {
             Trust::Pinned(_) | Trust::Unchecked => Matters::Key,
         };
         note_signature(signature.scheme);
-        check_held(message, certificate, signature, &self.algorithms, matters)
+        let verdict = check_held(message, certificate, signature, &self.algorithms, matters);
+        verdict.map_err(|error| of_short_key(error, certificate))
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
+    }
+}
+
+/// The error of a signature in a handshake: that of the key, where no signature of it is taken.
+fn of_short_key(error: Error, certificate: &CertificateDer<'_>) -> Error {
+    match sentences::of_key(certificate) {
+        Some(sentence) => Refused::Unsupported(sentence).into(),
+        None => error,
     }
 }
 

@@ -258,7 +258,7 @@ impl<D: Driver, S> Connection<D, S> {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) => {
                     let loss = self.read_failed(&e);
-                    return Err(self.unless_uninvited(reading.tls, loss));
+                    return Err(self.unless_refused(reading.tls, loss));
                 }
             };
             let now = network.now();
@@ -273,7 +273,7 @@ impl<D: Driver, S> Connection<D, S> {
                 } else {
                     self.ended(now, reading.events)
                 };
-                return Err(self.unless_uninvited(reading.tls, loss));
+                return Err(self.unless_refused(reading.tls, loss));
             }
             let before = (self.unsent(), self.own.driver.carried());
             self.take(got, reading, now)?;
@@ -366,7 +366,7 @@ impl<D: Driver, S> Connection<D, S> {
         self.tls = Some(session);
         if opened? {
             let loss = self.ended(now, reading.events);
-            return Err(self.unless_uninvited(reading.tls, loss));
+            return Err(self.unless_refused(reading.tls, loss));
         }
         Ok(())
     }
@@ -411,14 +411,25 @@ impl<D: Driver, S> Connection<D, S> {
         }
     }
 
-    /// A server that wants a client certificate and gets none may close without the alert
+    /// A server that wants a client certificate and gets none, or one that it refuses, may close without the alert
     /// that says so (RFC 8446, 4.4.2.4); gRPC's C core does.
-    fn unless_uninvited(&self, tls: Option<&TlsClient>, loss: Loss) -> Loss {
-        let is_uninvited =
-            self.state == State::Greeting && tls.is_some_and(TlsClient::lacks_certificate);
-        match is_uninvited {
-            true => Loss::new(Outcome::TlsClientCertificateRequired, UNINVITED),
-            false => loss,
+    fn unless_refused(&self, tls: Option<&TlsClient>, loss: Loss) -> Loss {
+        let Some(tls) = tls.filter(|_| self.state == State::Greeting) else {
+            return loss;
+        };
+        if tls.lacks_certificate() {
+            return Loss::new(Outcome::TlsClientCertificateRequired, UNINVITED);
+        }
+        let without_a_word = [
+            Outcome::ConnectionClosed,
+            Outcome::Reset,
+            Outcome::Truncated,
+        ];
+        match tls.refusal_suspected() {
+            Some(suspected) if without_a_word.contains(&loss.outcome) => {
+                Loss::new(Outcome::TlsClientCertificateRejected, suspected)
+            }
+            _ => loss,
         }
     }
 

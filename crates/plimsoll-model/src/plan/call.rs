@@ -49,6 +49,11 @@ pub trait Call: Same + fmt::Debug + Send + Sync {
         (&[], &[])
     }
 
+    /// Path and query of its requests, whose secrets are to be kept out of the run directory.
+    fn path(&self) -> Option<&str> {
+        None
+    }
+
     /// The same call with these ids in its requests; `None`: they carry none.
     fn traced(&self, ids: TraceIds) -> Option<Self>
     where

@@ -177,6 +177,11 @@ impl Group {
         Group::Secp384r1,
     ];
 
+    /// Whether it is one of ML-KEM, alone or with another: TLS 1.3 alone has these.
+    pub const fn is_post_quantum(self) -> bool {
+        !matches!(self, Group::X25519 | Group::Secp256r1 | Group::Secp384r1)
+    }
+
     /// Its number in the IANA registry.
     pub const fn code(self) -> u16 {
         match self {

@@ -11,6 +11,7 @@ use super::target::{
 };
 use super::{Spec, give_addresses, protocol};
 use crate::plan::{Arrivals, CallPlan, Load, Plan, Reuse, Target, TlsPlan, Watch};
+use crate::redaction;
 
 #[cfg(test)]
 mod tests;
@@ -298,7 +299,9 @@ pub fn is_printable(text: &str) -> bool {
 /// says how.
 pub fn target_of(url: &str, spec: &Spec) -> Result<(Target, bool), String> {
     let section = spec.call.given().into_iter().next();
-    let (target, secured) = parse_target_for(section, url)?;
+    let (mut target, secured) = parse_target_for(section, url)?;
+    // It names the target in reports, and nothing is sent to it by this name.
+    target.url = redaction::with_variables(url);
     Ok((target, secured || spec.tls.is_some() && is_bare_socket(url)))
 }
 

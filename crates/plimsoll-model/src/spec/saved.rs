@@ -2,11 +2,12 @@
 
 use std::convert::Infallible;
 
-use toml::Table;
+use toml::{Table, Value};
 
 use super::protocol::Protocol;
 use super::{MetadataSpec, Spec, TlsSpec, WatchSpec};
 use crate::plan::{Arrivals, Group, Plan, Reuse, Suite, TlsPlan, TlsVersion, Trust, Watch};
+use crate::redaction;
 use crate::units::{Period, Size};
 
 /// Words that make a metadata name look secret.
@@ -44,6 +45,12 @@ pub fn secrets(plan: &Plan) -> Vec<(String, String)> {
         .chain(varying.map(|field| (&field.name, field.typed.clone())))
         .filter(|(name, _)| is_secret_name(name))
         .map(|(name, value)| (secret_variable(name), value))
+        .chain(
+            plan.call
+                .path()
+                .into_iter()
+                .flat_map(redaction::query_secrets),
+        )
         .collect()
 }
 
@@ -62,6 +69,7 @@ impl Spec {
         spec.fill_in_call(plan);
         spec.fill_in_load(plan);
         spec.watch = Some(watch_of(plan));
+        spec.hide_queries();
         spec
     }
 
@@ -125,7 +133,23 @@ impl Spec {
             Ok((protocol.with_fields)(section, &hide))
         };
         let Ok(()) = spec.call.change(hidden);
+        spec.hide_queries();
         spec
+    }
+
+    /// Replaces the secrets in the queries of target and path.
+    fn hide_queries(&mut self) {
+        if let Some(target) = &mut self.target {
+            *target = redaction::with_variables(target);
+        }
+        let hidden = |_: &Protocol, section: &Table| -> Result<_, Infallible> {
+            let mut section = section.clone();
+            if let Some(Value::String(path)) = section.get_mut("path") {
+                *path = redaction::with_variables(path);
+            }
+            Ok(section)
+        };
+        let Ok(()) = self.call.change(hidden);
     }
 
     /// The spec as TOML.

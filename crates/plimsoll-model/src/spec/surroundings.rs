@@ -24,6 +24,10 @@ pub trait Surroundings {
     fn printed(&self, command: &str) -> Result<String, String> {
         Err(format!("`{command}` can't be run here"))
     }
+    /// Whether code that the plan names may run here: that of plugins. It may not where the plan is only shown.
+    fn may_run_code(&self) -> bool {
+        true
+    }
     /// What only one protocol asks of the world: a question of a type of its own, which holds the answer
     /// afterwards.
     fn ask(&self, question: &mut dyn Any) {

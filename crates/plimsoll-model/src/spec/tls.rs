@@ -40,9 +40,10 @@ pub struct TlsSpec {
     /// The name to check the certificate against. Default: the target's host.
     #[arg(skip)]
     pub server_name: Option<String>,
-    /// Versions of TLS to offer: `"1.3"`, `"1.2"`. Default 1.3.
+    /// Versions of TLS to offer: `"1.3"`, `"1.2"`. Default both, of which a server takes the newest that it has; 1.3 alone
+    /// where suites, groups or `early_data` need it.
     #[arg(
-        help = "A version of TLS to offer, 1.3 or 1.2; may be given again [default: 1.3]",
+        help = "A version of TLS to offer, 1.3 or 1.2; may be given again [default: both]",
         id = "tls_version",
         long = "tls-version",
         value_name = "VERSION"
@@ -111,6 +112,27 @@ pub struct TlsSpec {
         display_order = 1007
     )]
     pub chain: Option<String>,
+}
+
+/// The versions to offer where none is named: those that the suites are of, and 1.3 alone where something is asked for
+/// that 1.2 does not have.
+fn default_versions(
+    suites: Option<&[Suite]>,
+    groups: Option<&[Group]>,
+    early_data: bool,
+) -> Vec<TlsVersion> {
+    let needs_new = early_data
+        || groups.is_some_and(|groups| groups.iter().all(|group| group.is_post_quantum()));
+    let is_wanted = |version: &TlsVersion| match suites {
+        Some(suites) => suites.iter().any(|suite| suite.version() == *version),
+        None => *version == TlsVersion::V1_3 || !needs_new,
+    };
+    let versions: Vec<_> = TlsVersion::ALL.into_iter().filter(is_wanted).collect();
+    match versions.is_empty() {
+        // The suites are wrong, which is reported where they are.
+        true => vec![TlsVersion::V1_3],
+        false => versions,
+    }
 }
 
 /// A cipher suite by its name, in any case.
@@ -221,17 +243,13 @@ impl Problems {
                 "missing: a private key (tls.key) needs its certificate",
             ),
         ]);
-        let versions = self
-            .named(
-                "tls.versions",
-                spec.versions,
-                tls_version_named,
-                "a version of TLS",
-            )
-            .unwrap_or_else(|| vec![TlsVersion::V1_3]);
+        let versions = self.named(
+            "tls.versions",
+            spec.versions,
+            tls_version_named,
+            "a version of TLS",
+        );
         let suites = self.named("tls.suites", spec.suites, suite_named, "a cipher suite");
-        self.suites(&versions, suites.as_deref().unwrap_or_default());
-        let old = versions.contains(&TlsVersion::V1_2);
         let groups = self.named(
             "tls.groups",
             spec.groups,
@@ -241,6 +259,10 @@ impl Problems {
         let full = self.full(spec.full.as_deref(), spec.resume);
         let resume = spec.resume.unwrap_or(full.is_some());
         let early_data = spec.early_data.unwrap_or(false);
+        let versions = versions
+            .unwrap_or_else(|| default_versions(suites.as_deref(), groups.as_deref(), early_data));
+        self.suites(&versions, suites.as_deref().unwrap_or_default());
+        let only_old = !versions.contains(&TlsVersion::V1_3);
         let is_own = spec.records.as_deref() == Some("own");
         self.add_all([
             (
@@ -254,18 +276,18 @@ impl Problems {
                 "0-RTT is sealed by the library: use \"library\", or leave it out",
             ),
             (
-                old && is_own,
+                only_old && is_own,
                 "tls.records",
                 "records of TLS 1.2 are the library's: use \"library\", or leave it out",
             ),
             (
-                early_data && !versions.contains(&TlsVersion::V1_3),
+                early_data && only_old,
                 "tls.early_data",
                 "0-RTT is of TLS 1.3: allow it (tls.versions)",
             ),
         ]);
         let records = match spec.records.as_deref() {
-            None if early_data || old => RecordLayer::Library,
+            None if early_data || only_old => RecordLayer::Library,
             typed => self.choice("tls.records", typed, &RecordLayer::ALL, RecordLayer::name),
         };
         let chain = self.choice(

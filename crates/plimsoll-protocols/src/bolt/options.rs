@@ -366,7 +366,7 @@ impl BoltOptions {
 }
 
 impl Quick for BoltFlags {
-    const TARGET: &str = "sofa://HOST:PORT (plaintext), sofas://HOST:PORT (TLS 1.3), or unix:/PATH";
+    const TARGET: &str = "sofa://HOST:PORT (plaintext), sofas://HOST:PORT (TLS), or unix:/PATH";
     type Section = BoltOptions;
     const TOOL: Option<&Tool> = Some(&Tool {
         name: "sofaload",

@@ -110,11 +110,12 @@ impl Section for FetchOptions {
         &self,
         spec: &Spec,
         problems: &mut Problems,
-        _: &dyn Surroundings,
+        surroundings: &dyn Surroundings,
     ) -> Option<HttpCall> {
         let before = problems.0.len();
         let section = Self::SCHEMES.section;
-        let path = http::path_of_call(problems, section, spec, self.path.as_deref())?;
+        let path = self.path.as_deref();
+        let path = http::path_of_call(problems, section, spec, path, surroundings)?;
         if !path.starts_with('/') || !http::fits_a_path(&path) {
             problems.add("call.fetch.path", http::not_a_path(&path));
         }
@@ -171,7 +172,8 @@ impl Section for FetchOptions {
 }
 
 impl Quick for FetchFlags {
-    const TARGET: &str = "http://HOST:PORT/PATH (plaintext), https://HOST:PORT/PATH (TLS 1.3), or unix:/SOCKET:/PATH";
+    const TARGET: &str =
+        "http://HOST:PORT/PATH (plaintext), https://HOST:PORT/PATH (TLS), or unix:/SOCKET:/PATH";
     type Section = FetchOptions;
 
     fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<FetchOptions, Usage> {

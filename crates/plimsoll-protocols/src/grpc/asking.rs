@@ -109,7 +109,7 @@ fn tls_versions(named: Option<&[String]>) -> Vec<TlsVersion> {
     });
     known
         .filter(|known: &Vec<_>| !known.is_empty())
-        .unwrap_or_else(|| vec![TlsVersion::V1_3])
+        .unwrap_or_else(|| TlsVersion::ALL.to_vec())
 }
 
 /// Asks the server of `spec`; returns why there was no way to it.

@@ -219,7 +219,7 @@ where
             not_http2(&start).map_or(Ok(sender), |other| Err(other.into()))
         }
         (Ok(start), _) => Err(match (not_http2(&start), tls) {
-            (None, Some(tls)) if tls.lacks_certificate() => {
+            (None, Some(tls)) if tls.lacks_certificate() || tls.refusal_suspected().is_some() => {
                 tls_lost(tls, &io::ErrorKind::UnexpectedEof.into())
             }
             (other, _) => other

@@ -65,7 +65,7 @@ pub struct GrpcCommand {
 
 impl Quick for GrpcCommand {
     type Section = GrpcSpec;
-    const TARGET: &str = "grpc://HOST:PORT (plaintext), grpcs://HOST:PORT (TLS 1.3), or unix:/PATH";
+    const TARGET: &str = "grpc://HOST:PORT (plaintext), grpcs://HOST:PORT (TLS), or unix:/PATH";
     #[cfg(all(feature = "schema", feature = "targets"))]
     const QUESTIONS: &[Ask] = &[Ask::of::<ListFlags>(), Ask::of::<DescribeFlags>()];
     const KEYS: &[(&str, &str)] = &[("message_binary", "--data-binary or --data-delimited")];

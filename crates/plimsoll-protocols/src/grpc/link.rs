@@ -22,7 +22,7 @@ use crate::serving::runtime;
     mut_arg("key", |arg| arg.requires("cert")),
 )]
 pub(super) struct LinkFlags {
-    /// grpc://HOST:PORT (plaintext), grpcs://HOST:PORT (TLS 1.3), or unix:/PATH.
+    /// grpc://HOST:PORT (plaintext), grpcs://HOST:PORT (TLS), or unix:/PATH.
     #[arg(value_name = "URL")]
     target: String,
 

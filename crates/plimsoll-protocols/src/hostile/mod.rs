@@ -37,7 +37,7 @@ pub enum Wire {
     WebSocket,
     /// SOFABolt.
     Bolt,
-    /// A file over HTTP/1.1 over TLS 1.3.
+    /// A file over HTTP/1.1 over TLS.
     Tls,
 }
 

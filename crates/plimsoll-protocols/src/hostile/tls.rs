@@ -58,6 +58,15 @@ fn replies(peer: &mut Peer, suite: u16, extensions: &[u8]) -> io::Result<()> {
     peer.write(|out| record(out, 22, &server_hello(&client, suite, extensions)))
 }
 
+/// Answers a ClientHello with a ServerHello of TLS 1.1.
+fn replies_in_1_1(peer: &mut Peer) -> io::Result<()> {
+    let client = hello(peer)?;
+    let mut message = server_hello(&client, 0xc013, &[]);
+    // Behind the message's head is the version.
+    message[4..6].copy_from_slice(&[3, 2]);
+    peer.write(|out| record(out, 22, &message))
+}
+
 /// Answers a ClientHello with ServerHellos of these extensions whose random says that each is a
 /// HelloRetryRequest (§4.1.3).
 fn retries(peer: &mut Peer, extensions: &[&[u8]]) -> io::Result<()> {
@@ -168,8 +177,11 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("tls-hello-stall", O::ConnectTimeout)
         .about("half a ServerHello, and then silence")
         .script(&[HALF_HELLO, Wait]),
-    Behaviour::new("tls-12", O::TlsVersion)
-        .about("a ServerHello of TLS 1.2")
+    Behaviour::new("tls-11", O::TlsVersion)
+        .about("a ServerHello of TLS 1.1")
+        .script(&[Do(replies_in_1_1), Wait]),
+    Behaviour::new("tls-12", O::ConnectTimeout)
+        .about("a ServerHello of TLS 1.2, and then silence")
         .script(&[Do(|p| replies(p, 0xc02f, &[])), Wait]),
     Behaviour::new("tls-suite-unasked", O::TlsFailed)
         .about("a suite that was not offered (§4.1.3)")
@@ -201,7 +213,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         "insufficient_security",
     ),
     alerts::<80>("tls-alert-internal", O::TlsAlert, "internal_error"),
-    alerts::<112>("tls-alert-name", O::TlsAlert, "unrecognized_name"),
+    alerts::<112>("tls-alert-name", O::TlsNameMismatch, "unrecognized_name"),
     alerts::<120>("tls-alert-alpn", O::TlsAlpn, "no_application_protocol"),
     alerts::<200>(
         "tls-alert-number",

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use plimsoll_model::plan::{Call, Goodput, TlsPlan, TokenCounter};
+use plimsoll_model::redaction;
 use plimsoll_model::template::{MetadataField, Template, TraceIds, Variation, trace_ids};
 
 /// Which HTTP is spoken.
@@ -73,7 +74,8 @@ pub struct HttpCall {
 
 impl Call for HttpCall {
     fn names(&self) -> (&'static str, Cow<'_, str>) {
-        ("http", format!("{} {}", self.method, self.path).into())
+        let path = redaction::with_variables(&self.path);
+        ("http", format!("{} {path}", self.method).into())
     }
 
     fn short_name(&self) -> Cow<'_, str> {
@@ -92,6 +94,10 @@ impl Call for HttpCall {
     fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
         let varying = self.varying.as_ref();
         (&self.headers, varying.map_or(&[], |all| &all.headers))
+    }
+
+    fn path(&self) -> Option<&str> {
+        Some(&self.path)
     }
 
     fn traced(&self, ids: TraceIds) -> Option<HttpCall> {

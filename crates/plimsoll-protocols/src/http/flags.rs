@@ -43,7 +43,8 @@ impl Quick for HttpFlags {
         ("--http2", "--http-version=2"),
         ("--http2-prior-knowledge", "--http-version=2"),
     ];
-    const TARGET: &str = "http://HOST:PORT/PATH (plaintext), https://HOST:PORT/PATH (TLS 1.3), or unix:/SOCKET:/PATH";
+    const TARGET: &str =
+        "http://HOST:PORT/PATH (plaintext), https://HOST:PORT/PATH (TLS), or unix:/SOCKET:/PATH";
 
     fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<HttpSpec, Usage> {
         apply_typed_to_optional("rows", &self.rows, &mut spec.rows)?;

@@ -149,7 +149,7 @@ impl Api {
 impl Quick for LlmFlags {
     type Section = HttpSpec;
     const NAME: &str = "llm";
-    const TARGET: &str = "http://HOST:PORT, https://HOST:PORT over TLS 1.3, or unix:/SOCKET:/PATH; /v1/chat/completions or /v1/completions is added unless the URL has a path, and the part after /v1 where it ends there";
+    const TARGET: &str = "http://HOST:PORT, https://HOST:PORT over TLS, or unix:/SOCKET:/PATH; /v1/chat/completions or /v1/completions is added unless the URL has a path, and the part after /v1 where it ends there";
 
     fn section(self, spec: &mut Spec, variables: Variables<'_>) -> Result<HttpSpec, Usage> {
         let api = self.api.unwrap_or_default();

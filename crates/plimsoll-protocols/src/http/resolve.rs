@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use plimsoll_model::plan::TokenCounter;
+use plimsoll_model::redaction;
 use plimsoll_model::spec::{
     Given, GoodputSpec, Metadata, MetadataSpec, Problems, Schemes, Section, Spec, Surroundings,
     is_printable, is_visible, keys_of, path_of,
@@ -156,6 +157,7 @@ fn http_call(
         HttpSpec::SCHEMES.section,
         spec,
         call.path.as_deref(),
+        surroundings,
     );
     if spec.rows.is_some() && rows.is_none() {
         return None;
@@ -347,17 +349,22 @@ pub(crate) fn path_of_call(
     section: &str,
     spec: &Spec,
     path: Option<&str>,
+    surroundings: &dyn Surroundings,
 ) -> Option<String> {
     let in_url = spec.target.as_deref().and_then(path_of).map(requested);
     match (path, in_url.as_deref()) {
         (Some(path), Some(other)) if path != other && other != "/" => {
+            let (path, other) = (redaction::masked(path), redaction::masked(other));
             problems.add(
                 format!("call.{section}.path"),
                 format!("`{path}` is another path than the target's `{other}`: use one of the two"),
             );
             None
         }
-        (Some(path), _) | (None, Some(path)) => Some(path.to_owned()),
+        (Some(path), _) | (None, Some(path)) => {
+            let filled_in = redaction::from_variables(path, |name| surroundings.variable(name));
+            problems.keep(&format!("call.{section}.path"), filled_in)
+        }
         (None, None) => Some("/".to_owned()),
     }
 }
@@ -448,6 +455,7 @@ pub(crate) fn fits_a_path(text: &str) -> bool {
 
 /// Says what to write in place of `text`.
 pub(crate) fn not_a_path(text: &str) -> String {
+    let text = redaction::masked(text);
     let mut encoded = String::new();
     for byte in text.bytes() {
         match byte {
@@ -455,9 +463,9 @@ pub(crate) fn not_a_path(text: &str) -> String {
             byte => encoded.push(byte.into()),
         }
     }
-    match text {
-        text if encoded == text => format!("`{text}` is not a path: begin with `/`"),
-        text => format!("`{text}` is not a path: write `{encoded}`, percent-encoded"),
+    match &*encoded {
+        same if same == text => format!("`{text}` is not a path: begin with `/`"),
+        _ => format!("`{text}` is not a path: write `{encoded}`, percent-encoded"),
     }
 }
 

@@ -96,7 +96,7 @@ impl Quick for WsFlags {
     type Section = HttpSpec;
     const NAME: &str = "ws";
     const TARGET: &str =
-        "ws://HOST:PORT/PATH (plaintext), wss://HOST:PORT/PATH (TLS 1.3), or unix:/SOCKET:/PATH";
+        "ws://HOST:PORT/PATH (plaintext), wss://HOST:PORT/PATH (TLS), or unix:/SOCKET:/PATH";
 
     fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<HttpSpec, Usage> {
         spec.target = spec.target.as_deref().map(http_url);

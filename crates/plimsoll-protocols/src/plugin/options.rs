@@ -139,7 +139,12 @@ impl Section for PluginOptions {
         if problems.0.len() > before {
             return None;
         }
-        let found = self.request(&codec, surroundings);
+        let found = if surroundings.may_run_code() {
+            self.request(&codec, surroundings)
+        } else {
+            let name = codec.file_stem().unwrap_or_default();
+            Ok((name.to_string_lossy().into_owned(), Vec::new()))
+        };
         let (protocol, frame) = found.map_err(|problem| problems.0.push(problem)).ok()?;
         Some(PluginCall {
             codec,
@@ -196,8 +201,7 @@ impl PluginOptions {
 }
 
 impl Quick for PluginFlags {
-    const TARGET: &str =
-        "plugin://HOST:PORT (plaintext), plugins://HOST:PORT (TLS 1.3), or unix:/PATH";
+    const TARGET: &str = "plugin://HOST:PORT (plaintext), plugins://HOST:PORT (TLS), or unix:/PATH";
     type Section = PluginOptions;
 
     fn section(self, _: &mut Spec, _: Variables<'_>) -> Result<PluginOptions, Usage> {

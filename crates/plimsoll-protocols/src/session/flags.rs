@@ -127,7 +127,7 @@ Example: questions of a file, to a service that sends 200 tokens for each and do
   plimsoll session session://127.0.0.1:8080 --socket ws://127.0.0.1:8081 --clients 10 \\
       --rows questions.csv --query '{{row.question}}' --expect-tokens 200")]
 pub struct SessionFlags {
-    /// Where the WebSockets are: ws://HOST:PORT, wss://HOST:PORT over TLS 1.3, or unix:/PATH
+    /// Where the WebSockets are: ws://HOST:PORT, wss://HOST:PORT over TLS, or unix:/PATH
     /// [default: host and port of the API].
     #[arg(long, value_name = "URL", help_heading = "Session")]
     socket: Option<String>,
@@ -166,7 +166,7 @@ pub struct SessionFlags {
 
 impl Quick for SessionFlags {
     const TARGET: &str =
-        "The HTTP API: session://HOST:PORT, sessions://HOST:PORT over TLS 1.3, or unix:/PATH";
+        "The HTTP API: session://HOST:PORT, sessions://HOST:PORT over TLS, or unix:/PATH";
     type Section = SessionSection;
     const ALIASES: &[Alias] = &ALIASES;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use plimsoll_model::plan::{Goodput, RequestFields, Target};
+use plimsoll_model::redaction;
 use plimsoll_model::spec::{
     Given, GoodputSpec, Limit, LoadSpec, MetadataSpec, Names, Problems, Schemes, Section, Spec,
     Surroundings, is_bare_socket, keys_of, target_of,
@@ -283,6 +284,7 @@ impl SessionSection {
             return api.cloned();
         };
         let named = socket_of(url).ok_or_else(|| {
+            let url = redaction::masked(url);
             format!(
                 "`{url}` is not the address of WebSockets: write ws://HOST:PORT, or wss://HOST:PORT over TLS; ws+unix:/PATH or wss+unix:/PATH for a Unix socket"
             )
@@ -292,7 +294,7 @@ impl SessionSection {
             Ok((socket, secured || given))
         });
         let (mut socket, secured) = problems.keep("call.session.socket", parsed)?;
-        socket.url.clone_from(url);
+        socket.url = redaction::with_variables(url);
         Some((socket, secured))
     }
 

@@ -38,6 +38,7 @@ use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use plimsoll_protocols::registry::{ENTRIES, Entry};
 
 use crate::console;
+use crate::credentials::PlanCode;
 use crate::documents::{DocumentFlags, Made};
 use crate::environment::{self, Environment};
 use crate::failure::{Exit, Failure};
@@ -161,10 +162,17 @@ fn with(wanted: impl Fn(&str) -> bool) -> Command {
     with_variables(Messages::augment_args(Command::new("plimsoll")).subcommands(own))
 }
 
+/// Flags whose values help does not show where a variable or `.env` sets them.
+const SECRET_FLAGS: [&str; 5] = ["header", "metadata", "proxy", "redis", "rendezvous-token"];
+
 fn with_variables(command: Command) -> Command {
     let command = command.mut_args(|arg| {
         let arg = match arg.get_action() {
             ArgAction::SetTrue => arg.value_parser(BoolishValueParser::new()),
+            _ => arg,
+        };
+        let arg = match arg.get_long() {
+            Some(long) if SECRET_FLAGS.contains(&long) => arg.hide_env_values(true),
             _ => arg,
         };
         match (arg.get_long(), arg.get_env()) {
@@ -275,6 +283,27 @@ impl Chosen {
             Chosen::Merge(arguments) => Some(&arguments.documents),
             Chosen::Stack(arguments) => arguments.documents(),
             _ => None,
+        }
+    }
+
+    /// What becomes of the commands and plugins that its plan names.
+    pub(crate) fn plan_code(&self) -> PlanCode {
+        let only_shown = match self {
+            Chosen::Run(run) => run.output.dry_run,
+            Chosen::Find(find) => find.dry_run,
+            Chosen::Ladder(ladder) => ladder.climb.dry_run,
+            Chosen::Sweep(sweep) => sweep.climb.dry_run,
+            Chosen::Call(call) => {
+                call.shared.output.dry_run || call.typed.subcommand_name().is_some()
+            }
+            Chosen::Stack(stack) => stack.only_shows(),
+            Chosen::Shard(_) => return PlanCode::Unannounced,
+            // What runs elsewhere runs its commands there.
+            _ => true,
+        };
+        match only_shown {
+            true => PlanCode::Skipped,
+            false => PlanCode::Announced,
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use plimsoll_engine::tls::files::{self, Named};
 use plimsoll_model::input;
 use plimsoll_model::units::{Period, Size};
 use plimsoll_protocols::serving::{Bound, Listen, Proxies};
@@ -215,12 +216,15 @@ impl ServiceFlags {
     }
 }
 
+/// A connection carries the subscriptions of thousands of sessions, where other programs take one for each.
+const MAX_SUBSCRIBERS: u16 = 64;
+
 /// The bus between backends and gateways.
 #[derive(Debug, Args)]
 pub(super) struct BusFlags {
     /// Redis: redis://[USER:PASSWORD@]HOST:PORT[/DATABASE], rediss:// over TLS, unix:///PATH,
     /// redis-sentinel://HOST:PORT,…/MASTER, redis-cluster://HOST:PORT,…
-    #[arg(long, value_name = "URL", hide_env_values = true)]
+    #[arg(long, value_name = "URL")]
     pub(super) redis: Option<String>,
 
     /// The CA of Redis (PEM), in place of the system's CAs.
@@ -239,12 +243,12 @@ pub(super) struct BusFlags {
     )]
     redis_key: Option<PathBuf>,
 
-    /// Connections that carry the subscriptions of all sessions.
+    /// Connections that carry the subscriptions of all sessions; 64 do for any number of them.
     #[arg(
         long, value_name = "N", default_value_t = 2,
-        value_parser = clap::value_parser!(u8).range(1..=64)
+        value_parser = clap::value_parser!(u16).range(1..)
     )]
-    subscribers: u8,
+    subscribers: u16,
 
     /// Use sharded channels (Redis 7), which cost Redis less. Backends and gateways must agree.
     #[arg(long, requires = "redis")]
@@ -268,8 +272,15 @@ impl BusFlags {
                 "for example: --redis redis://127.0.0.1:6379",
             )
         })?;
+        let subscribers = self.subscribers.min(MAX_SUBSCRIBERS);
+        if subscribers < self.subscribers {
+            console::confirmation(format_args!(
+                "--subscribers {}: {subscribers} connections carry as much, so no more are opened",
+                self.subscribers
+            ));
+        }
         let options = RedisOptions {
-            subscribers: usize::from(self.subscribers),
+            subscribers: usize::from(subscribers),
             ttl: self.session_ttl.0,
             sharded: self.sharded,
         };
@@ -284,6 +295,12 @@ impl BusFlags {
             let content = path.as_ref().map(|path| failure::read(flag, path));
             content.transpose()
         };
+        if let Some((cert, key)) = self.redis_cert.as_ref().zip(self.redis_key.as_ref()) {
+            // What is wrong with them is told here: the client library might quote the key.
+            let provider = rustls::crypto::aws_lc_rs::default_provider();
+            let (cert, key) = (Named("--redis-cert", cert), Named("--redis-key", key));
+            files::identity(cert, key, &provider).map_err(Failure::error)?;
+        }
         let authorities = read("--redis-ca", &self.redis_ca)?;
         let certificate = read("--redis-cert", &self.redis_cert)?;
         let client = certificate.zip(read("--redis-key", &self.redis_key)?);

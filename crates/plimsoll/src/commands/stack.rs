@@ -229,6 +229,14 @@ impl Arguments {
             _ => None,
         }
     }
+
+    /// Whether a load is only shown, or none is put.
+    pub(crate) fn only_shows(&self) -> bool {
+        match &self.action {
+            Action::Run(arguments) => arguments.output.dry_run,
+            _ => true,
+        }
+    }
 }
 
 pub(crate) fn execute(

@@ -17,7 +17,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use support::{Place, SCORE, SERVER_TLS, output_of_reader, signal, stderr_of, text, wait};
+use support::{
+    LONGEST, Place, SCORE, SERVER_TLS, Server, output, output_of_reader, signal, stderr_of, text,
+    wait,
+};
 
 #[test]
 fn a_steady_run_over_mutual_tls_accounts_for_every_call() {

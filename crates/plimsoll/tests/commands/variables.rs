@@ -185,3 +185,122 @@ fn what_is_no_file_is_called_what_it_is_and_not_waited_for() {
         assert!(!said.contains("os error"), "{said}");
     }
 }
+
+/// As load tests of a session service have it beside their Compose file.
+const LOADTEST: &str = "\
+# Load test
+N_RPS=50
+T_DURATION_SEC=1
+T_WARMUP_SEC=3   # not of fleets
+LLM_RESPONSE_TEXT=The quick brown fox jumps over the lazy dog
+PUBSUB_POOL_SIZE=1024
+export TOKEN_DELAY_MS=\"1\"
+JWT_ALGORITHM: HS256
+";
+
+#[test]
+fn a_file_as_compose_reads_it_fails_no_command() {
+    let place = Place::new();
+    let server = place.serve(&["score"]);
+    fs::write(place.path(".env.loadtest"), LOADTEST).expect("writable");
+    place.expect(0, &["--version"]);
+    let url = server.plaintext();
+    let call = |flags: &[&str]| {
+        let command = [&["grpc", &url][..], &SCORE, &["--dry-run", "-q"], flags].concat();
+        place.expect(0, &command)
+    };
+    let steady = call(&[]);
+    for line in ["rate = \"50/s\"", "warmup = \"3s\"", "duration = \"1s\""] {
+        assert!(steady.contains(line), "{line}: {steady}");
+    }
+    for flags in [
+        &["--fleet", "2"][..],
+        &["--clients", "2"],
+        &["--cold"],
+        &["--cold", "--clients", "2"],
+    ] {
+        let other = call(flags);
+        assert!(
+            !other.contains("50/s") && !other.contains("warmup = \"3s\""),
+            "{flags:?}: {other}"
+        );
+        assert!(other.contains("duration = \"1s\""), "{flags:?}: {other}");
+    }
+    // What a plan says of its load counts, too.
+    let plan = format!(
+        "target = \"{url}\"\n[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\nmessage = {{ json = \"[0.1]\" }}\n\
+         [load]\nclients = 2\nwarmup = \"0s\"\n"
+    );
+    fs::write(place.path("plan.toml"), plan).expect("writable");
+    let shown = place.expect(0, &["run", "plan.toml", "--dry-run", "-q"]);
+    assert!(
+        shown.contains("clients = 2") && shown.contains("warmup = \"0s\""),
+        "{shown}"
+    );
+    let mut llm = place.command(&["serve", "llm", "--listen", "127.0.0.1:0"]);
+    llm.env("JWT_SECRET", "x".repeat(32));
+    let llm = Server::start(&mut llm);
+    assert_eq!(llm.stop().0, 0);
+}
+
+#[test]
+fn a_line_that_cannot_be_read_fails_only_what_needs_it() {
+    let place = Place::new();
+    let server = place.serve(&["score"]);
+    let lines = "T_DURATION_SEC='secret\nno name at all\nJWT_SECRET=\"secret\" secret\n";
+    fs::write(place.path(".env.loadtest"), lines).expect("writable");
+    place.expect(0, &["--version"]);
+    let url = server.plaintext();
+    let call = [
+        &["grpc", &url][..],
+        &SCORE,
+        &["--clients", "1", "--calls", "5"],
+    ]
+    .concat();
+    let refused = place.run(&call);
+    let printed = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{printed}");
+    assert!(
+        printed.contains(".env.loadtest, line 1: T_DURATION_SEC: a quote is not closed"),
+        "{printed}"
+    );
+    assert!(!printed.contains("secret"), "{printed}");
+    let typed = place.run(&[&call[..], &["--duration", "10s", "--out", "run"]].concat());
+    let printed = text(&typed.stderr);
+    assert_eq!(typed.status.code(), Some(0), "{printed}");
+    for line in [
+        "line 1: T_DURATION_SEC",
+        "line 2: no NAME=value",
+        "line 3: JWT_SECRET",
+    ] {
+        assert!(
+            printed.contains(&format!(".env.loadtest, {line}")),
+            "{line}: {printed}"
+        );
+    }
+    assert!(!printed.contains("secret"), "{printed}");
+}
+
+#[test]
+fn large_pools_of_subscribers_are_taken_and_said_once() {
+    let place = Place::new();
+    for size in ["64", "512", "1024", "2048"] {
+        let mut gateway = place.command(&[
+            "relay",
+            "gateway",
+            "--redis",
+            "redis://127.0.0.1:1",
+            "--listen",
+            "127.0.0.1:0",
+        ]);
+        gateway
+            .env("PUBSUB_POOL_SIZE", size)
+            .env("JWT_SECRET", "x".repeat(32));
+        // There is no Redis, and that is all that is wrong.
+        let ended = output(&mut gateway, LONGEST);
+        let printed = text(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{printed}");
+        let said = printed.matches("64 connections carry as much").count();
+        assert_eq!(said, usize::from(size != "64"), "{size}: {printed}");
+    }
+}

@@ -169,3 +169,107 @@ fn an_entry_of_bolt_s_header_map_is_as_the_command_printed_it_last() {
     let printed = stderr_of(&refused);
     assert!(printed.contains("it printed nothing"), "{printed}");
 }
+
+#[test]
+fn commands_of_a_plan_are_printed_first_and_run_in_runs_only() {
+    let place = Place::new();
+    let server = place.serve(&["http"]);
+    let target = url(&server, "/");
+    let command = "touch ran; echo Bearer x";
+    let plan = format!(
+        "target = \"{target}\"\n[call.http.headers]\nauthorization = {{ command = \"{command}\" }}\n\
+         [load]\nclients = 1\ncalls = 3\n[ladder]\n[[ladder.rung]]\nname = \"a\"\n[[ladder.rung]]\nname = \"b\"\n"
+    );
+    fs::write(place.path("plan.toml"), plan).unwrap();
+    let header = format!("authorization: {command}");
+    let typed = [
+        "http",
+        &target,
+        "--clients",
+        "1",
+        "--calls",
+        "1",
+        "--header-from-command",
+        &header,
+    ];
+    for shown in [
+        &["run", "plan.toml", "--dry-run"][..],
+        &["run", "plan.toml", "--dry-run", "--json"],
+        &["run", "plan.toml", "--save-plan", "saved.toml", "--dry-run"],
+        &["find", "plan.toml", "--dry-run"],
+        &["ladder", "plan.toml", "--dry-run"],
+        &[&typed[..], &["--dry-run"]].concat(),
+        &["slurm", "plan.toml"],
+        &["kubernetes", "plan.toml"],
+    ] {
+        let ended = place.run(shown);
+        assert!(!place.path("ran").exists(), "{shown:?}");
+        assert!(
+            !stderr_of(&ended).contains("running the plan's command"),
+            "{shown:?}"
+        );
+    }
+    let ended = place.run(&["run", "plan.toml", "--out", "run"]);
+    assert_eq!(ended.status.code(), Some(0), "{}", stderr_of(&ended));
+    assert!(place.path("ran").exists());
+    let printed = stderr_of(&ended);
+    let announced = format!("running the plan's command: {command}");
+    assert_eq!(printed.matches(&announced).count(), 1, "{printed}");
+    fs::remove_file(place.path("ran")).unwrap();
+    for read in [
+        &["report", "run"][..],
+        &["report", "run", "--json"],
+        &["report", "run", "--html", "page.html"],
+    ] {
+        place.expect(0, read);
+        assert!(!place.path("ran").exists(), "{read:?}");
+    }
+    // Several processes print it once.
+    let spread = ["--processes", "2", "--clients", "2", "--out", "spread"];
+    let ended = place.run(&[&["run", "plan.toml"][..], &spread].concat());
+    let printed = stderr_of(&ended);
+    assert_eq!(printed.matches(&announced).count(), 1, "{printed}");
+}
+
+#[test]
+fn a_file_of_variables_runs_no_command() {
+    let place = Place::new();
+    let server = place.serve(&["http"]);
+    let target = url(&server, "/");
+    for file in [".env", ".env.loadtest"] {
+        let lines = "PLIMSOLL_HEADER_FROM_COMMAND=\"authorization: touch ran; echo x\"\nPLIMSOLL_CODEC=evil.so\n";
+        fs::write(place.path(file), lines).unwrap();
+        let load = ["http", &target, "--clients", "1", "--calls", "1"];
+        for refused in [&[&load[..], &["--dry-run"]].concat(), &load.to_vec()] {
+            let ended = place.run(refused);
+            let printed = stderr_of(&ended);
+            assert_eq!(ended.status.code(), Some(2), "{printed}");
+            assert!(
+                printed.contains(&format!("{file}: PLIMSOLL_HEADER_FROM_COMMAND")),
+                "{printed}"
+            );
+            assert!(printed.contains("no file sets it"), "{printed}");
+            assert!(!printed.contains("touch"), "{printed}");
+        }
+        // Commands without such a flag are told what is left out, and work.
+        place.expect(0, &["--version"]);
+        let ended = place.run(&["certs", &format!("certs{file}")]);
+        assert_eq!(ended.status.code(), Some(0), "{}", stderr_of(&ended));
+        assert!(
+            stderr_of(&ended).contains("left out"),
+            "{}",
+            stderr_of(&ended)
+        );
+        let run = format!("run{file}");
+        let own = place.run(
+            &[
+                &load[..],
+                &["--header-from-command", "a: echo x", "--out", &run, "-q"],
+            ]
+            .concat(),
+        );
+        assert_eq!(own.status.code(), Some(0), "{}", stderr_of(&own));
+        assert!(!place.path("ran").exists());
+        fs::remove_file(place.path(file)).unwrap();
+    }
+}

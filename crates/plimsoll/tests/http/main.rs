@@ -5,6 +5,7 @@
 
 mod abroad;
 mod asgi;
+mod canaries;
 mod connect;
 mod credentials;
 mod judging;

@@ -7,6 +7,7 @@ mod groups;
 mod kinds;
 mod ladders;
 mod lifetimes;
+mod refused;
 mod rotation;
 #[path = "../support/mod.rs"]
 mod support;

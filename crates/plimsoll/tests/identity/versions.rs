@@ -1,4 +1,4 @@
-//! TLS 1.2, where it is asked for.
+//! TLS 1.2, where it is asked for, and where a server has nothing newer.
 
 use super::*;
 
@@ -117,4 +117,150 @@ fn connections_rest_over_tls_1_2_where_it_is_asked_for() {
     assert_eq!(code, 0, "{said}");
     assert!(!said.contains("connections broken"), "{said}");
     assert!(!said.contains("handshakes failed"), "{said}");
+}
+
+/// What a client of the default versions agrees on with servers of either, in every protocol's way to use a link.
+#[test]
+fn servers_without_tls_1_3_are_spoken_to_by_default() {
+    let place = certified("ecdsa-p256");
+    for (server_versions, spoken) in [(&OLD[..], "TLSv1_2"), (&BOTH, "TLSv1_3"), (&[], "TLSv1_3")] {
+        let server = place.serve(&[&["files"], server_versions, &SERVER_MTLS[..]].concat());
+        let url = format!("https://localhost:{}/bytes/100000", server.port);
+        for records in [&[][..], &["--records", "own"], &["--records", "library"]] {
+            let agreed = alike(&place, &url, &[records, &IDENTITY].concat());
+            assert_eq!(
+                agreed["version"], spoken,
+                "{server_versions:?} {records:?}: {agreed}"
+            );
+        }
+        // Whoever says 1.3 means it.
+        let fetch = [
+            "fetch",
+            &url,
+            "--calls",
+            "1",
+            "--clients",
+            "1",
+            "-q",
+            "--out",
+            "only",
+        ];
+        let _ = fs::remove_dir_all(place.path("only"));
+        let only = ["--tls-version", "1.3"];
+        let out = place.run(&[&fetch[..], &only, &IDENTITY, &CLIENT_TLS].concat());
+        assert_eq!(
+            out.status.success(),
+            spoken == "TLSv1_3",
+            "{}",
+            stderr_of(&out)
+        );
+    }
+    // OpenSSL, which sends and takes more than a record at a time.
+    let server = s_server(
+        &place,
+        &["-WWW", "-tls1_2", "-cert_chain", "certs/server.crt"],
+    );
+    let url = format!("https://localhost:{}/file.bin", server.port);
+    let agreed = alike(&place, &url, &["--size", "1000B"]);
+    assert_eq!(agreed["version"], "TLSv1_2", "{agreed}");
+}
+
+#[test]
+fn every_protocol_speaks_tls_1_2_on_its_own_records_by_default() {
+    let place = place();
+    let server = place.serve(&[&["score"], &OLD[..], &SERVER_TLS].concat());
+    let grpc = [
+        "grpc",
+        &server.tls(),
+        "-m",
+        "score.ScoreService/GetScore",
+        "-d",
+        r#"{"json": "[0.1]"}"#,
+    ];
+    let http = place.serve(&[&["http"], &OLD[..], &SERVER_TLS].concat());
+    let https = format!("https://localhost:{}/bytes/70000", http.port);
+    let load = ["--clients", "4", "--calls", "200", "-q", "--json", "--out"];
+    for (name, call) in [
+        ("grpc", &grpc[..]),
+        ("http1", &["http", &https, "--http-version", "1.1"]),
+        ("http2", &["http", &https, "--http-version", "2"]),
+    ] {
+        let run = place.expect_run(0, &[call, &load, &[name], &CLIENT_TLS].concat());
+        assert_eq!(run["total"]["ok"], 200, "{name}: {run}");
+        assert_eq!(run["tls"]["version"], "TLSv1_2", "{name}: {run}");
+    }
+}
+
+#[test]
+fn connections_rest_with_servers_of_tls_1_2_by_default() {
+    let place = place();
+    let server = place.serve(&[&["hold"], &OLD[..], &SERVER_TLS].concat());
+    let url = format!("tls://localhost:{}", server.port);
+    let hold = ["hold", &url, "-q", "--json", "--out", "run"];
+    let many = ["--connections", "20", "--for", "1s"];
+    let run = place.expect_run(0, &[&hold[..], &many, &CLIENT_TLS].concat());
+    assert_eq!(run["total"]["ok"], 20, "{run}");
+    assert_eq!(run["tls"]["version"], "TLSv1_2", "{run}");
+    let (code, said) = server.stop();
+    assert_eq!(code, 0, "{said}");
+    assert!(!said.contains("connections broken"), "{said}");
+}
+
+/// What is counted as resumed was resumed, also where the server turns out to have TLS 1.2 alone.
+#[test]
+fn sessions_are_resumed_with_servers_of_either_version_by_default() {
+    let place = place();
+    for (versions, spoken) in [(&OLD[..], "TLSv1_2"), (&BOTH, "TLSv1_3")] {
+        let server = place.serve(&[&["files"], versions, &SERVER_TLS[..]].concat());
+        let url = format!("https://localhost:{}/bytes/100", server.port);
+        for full in [&[][..], &["--full", "50%"]] {
+            let resumed = ["--mode", "resumed", "--warmup", "0s", "--calls", "40"];
+            let all = handshakes(&place, &url, &[&resumed[..], full].concat());
+            let count = |resumed: bool| -> u64 {
+                let is_it = |one: &&Value| one["resumed"].as_bool().unwrap_or(false) == resumed;
+                let of = all.iter().filter(is_it);
+                of.map(|one| one["count"].as_u64().expect("a count")).sum()
+            };
+            assert_eq!(count(false) + count(true), 40, "{all:?}");
+            let whole = if full.is_empty() { 1..=1 } else { 19..=21 };
+            assert!(whole.contains(&count(false)), "{spoken} {full:?}: {all:?}");
+            assert!(all.iter().all(|one| one["version"] == spoken), "{all:?}");
+        }
+    }
+}
+
+#[test]
+fn what_only_tls_1_3_has_means_tls_1_3() {
+    let place = place();
+    let url = "https://localhost:1/bytes/100";
+    let shown = |flags: &[&str]| {
+        let fetch = [
+            "fetch",
+            url,
+            "--clients",
+            "1",
+            "--calls",
+            "1",
+            "--dry-run",
+            "-q",
+        ];
+        place.expect(0, &[&fetch[..], flags].concat())
+    };
+    let both = "versions = [\"1.3\", \"1.2\"]";
+    assert!(shown(&[]).contains(both), "{}", shown(&[]));
+    assert!(shown(&["--group", "X25519MLKEM768", "--group", "X25519"]).contains(both));
+    for flags in [
+        &["--tls-version", "1.3"][..],
+        &["--suite", "TLS_AES_128_GCM_SHA256"],
+        &["--group", "X25519MLKEM768"],
+        &["--cold", "--resume", "--early-data"],
+    ] {
+        let plan = shown(flags);
+        assert!(plan.contains("versions = [\"1.3\"]"), "{flags:?}: {plan}");
+    }
+    let old = shown(&["--suite", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"]);
+    assert!(
+        old.contains("versions = [\"1.2\"]") && old.contains("records = \"library\""),
+        "{old}"
+    );
 }

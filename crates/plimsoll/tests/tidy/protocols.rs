@@ -95,6 +95,11 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "the scheme of a proxy",
     ),
     (
+        "crates/plimsoll-model/src/redaction",
+        "session",
+        "a word in the names of secrets",
+    ),
+    (
         "crates/plimsoll-model/src/spec/saved",
         "session",
         "a word in the names of secrets",

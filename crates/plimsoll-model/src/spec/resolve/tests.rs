@@ -69,16 +69,12 @@ fn the_defaults_are_those_documented() {
             crl: None,
             identity: None,
             server_name: None,
-            suites: vec![
-                Suite::Aes128GcmSha256,
-                Suite::Aes256GcmSha384,
-                Suite::Chacha20Poly1305Sha256
-            ],
+            suites: Suite::ALL.to_vec(),
             groups: Group::DEFAULT.to_vec(),
             resume: false,
             early_data: false,
             full: None,
-            versions: vec![TlsVersion::V1_3],
+            versions: TlsVersion::ALL.to_vec(),
             compressed: false,
             key_log: None,
             records: RecordLayer::Own,

@@ -23,6 +23,9 @@ use super::open::open;
 /// Tries of a cluster's command that is redirected, or whose node is failing over.
 const CLUSTER_TRIES: u32 = 5;
 const CLUSTER_LONGEST_PAUSE_MS: u64 = 200;
+/// What follows the first slash of a URL may be the rest of a password.
+const ESCAPE_SLASHES: &str =
+    "an @ after the first slash: write a slash in a user or password as %2F";
 const DEFAULT_PORT: u16 = 6379;
 const DEFAULT_SENTINEL_PORT: u16 = 26379;
 
@@ -80,7 +83,8 @@ impl RedisAddress {
             address("localhost", DEFAULT_PORT, true),
             certificates.clone(),
         )
-        .map_err(|e| e.to_string())?;
+        // The library's error may quote the key.
+        .map_err(|_| "not certificates and a private key in PEM that belong together".to_owned())?;
         self.certificates = Some(certificates);
         Ok(self)
     }
@@ -218,6 +222,9 @@ impl FromStr for RedisAddress {
             }
         };
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if path.contains('@') {
+            return Err(ESCAPE_SLASHES.to_owned());
+        }
         let (credentials, hosts) = match authority.rsplit_once('@') {
             None => (None, authority),
             Some((credentials, hosts)) => (Some(credentials), hosts),
@@ -307,10 +314,10 @@ fn settings(credentials: Option<&str>) -> Result<RedisConnectionInfo, String> {
 
 /// As the client library has it: `unix:///PATH?db=NUMBER&user=USER&pass=PASSWORD`.
 fn socket(url: &str) -> Result<RedisAddress, String> {
-    let info = url.into_connection_info().map_err(|e| match e.detail() {
-        Some(detail) => detail.to_owned(),
-        None => "no path: write unix:///PATH".to_owned(),
-    })?;
+    // The library's error may quote the password.
+    let info = url.into_connection_info();
+    let info =
+        info.map_err(|_| "not a socket: write unix:///PATH?db=NUMBER&user=USER&pass=PASSWORD")?;
     Ok(RedisAddress {
         place: Place::Server(info.addr().clone()),
         settings: (info.redis_settings().clone()).set_protocol(ProtocolVersion::RESP3),
@@ -357,9 +364,16 @@ mod tests {
             ("redis://a,b", "several hosts"),
             ("redis-cluster://a,b/1", "no database 1"),
             ("redis-sentinel://a,b", "no name of a master"),
+            (
+                "redis://me:c4n/ary@a:1/2",
+                "write a slash in a user or password as %2F",
+            ),
+            ("redis://a:1/c4n@ary", "write a slash"),
+            ("unix:///s?db=c4nary&pass=c4nary", "not a socket"),
         ] {
             let error = url.parse::<RedisAddress>().unwrap_err();
             assert!(error.contains(needle), "{url}: {error}");
+            assert!(!error.contains("c4n"), "{url}: {error}");
         }
         let error = parsed("redis://a")
             .with_certificates(None, None)

@@ -1,0 +1,48 @@
+//! Which kind of key an algorithm identifier (RFC 5280 §4.1.1.2) is of, in words: for messages about keys and
+//! certificates that the TLS library refuses without saying what they are.
+
+use rustls::pki_types::PrivateKeyDer;
+
+use super::der::{SEQUENCE, element, take};
+
+const OBJECT_IDENTIFIER: u8 = 0x06;
+const INTEGER: u8 = 0x02;
+
+/// Keys that a TLS peer of ours can have.
+pub(super) const USABLE: &str =
+    "use RSA of 2048 to 8192 bits, ECDSA (P-256, P-384, P-521), Ed25519 or ML-DSA";
+
+/// Returns the name of a kind of key that the TLS library has no use for; `None`: it may be a usable one.
+pub(super) fn unusable(algorithm: &[u8]) -> Option<&'static str> {
+    let (OBJECT_IDENTIFIER, identifier, _) = element(algorithm)? else {
+        return None;
+    };
+    match identifier {
+        // RFC 4055 §1.2: a key for RSA-PSS alone.
+        [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0a] => Some("RSA-PSS"),
+        [0x2a, 0x86, 0x48, 0xce, 0x38, 0x04, 0x01] => Some("DSA"),
+        [0x2b, 0x65, 0x71] => Some("Ed448"),
+        [0x2b, 0x65, 0x6e] => Some("X25519"),
+        [0x2b, 0x65, 0x6f] => Some("X448"),
+        _ => None,
+    }
+}
+
+/// Returns why the TLS library can't use a private key that it refused. Nothing of the key is in it.
+pub(super) fn problem(key: &PrivateKeyDer<'_>) -> String {
+    let kind = match key {
+        PrivateKeyDer::Pkcs8(der) => pkcs8_algorithm(der.secret_pkcs8_der()).and_then(unusable),
+        _ => None,
+    };
+    match kind {
+        Some(kind) => format!("the key is of the kind {kind}, which is not supported: {USABLE}"),
+        None => format!("the key is damaged, or of a kind that is not supported: {USABLE}"),
+    }
+}
+
+/// The algorithm of a `PrivateKeyInfo` (RFC 5958 §2): its second element, after the version.
+fn pkcs8_algorithm(der: &[u8]) -> Option<&[u8]> {
+    let (body, _) = take(der, SEQUENCE)?;
+    let (_, rest) = take(body, INTEGER)?;
+    Some(take(rest, SEQUENCE)?.0)
+}

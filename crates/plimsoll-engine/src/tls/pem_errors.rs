@@ -1,0 +1,56 @@
+//! What is wrong with a PEM file, in words of our own: the library's errors quote the lines that it could not
+//! read, and these may be a private key's.
+
+use rustls::pki_types::pem;
+
+/// A shell command that puts lost newlines back, with `{in}` and `{out}` for the files.
+const PUT_NEWLINES_BACK: &str =
+    r"sed -E 's/\\r?\\n/\n/g; s/-----BEGIN [A-Z0-9 ]+-----/&\n/g; s/-----END/\n&/g' {in} > {out}";
+
+/// Returns what is wrong with `content`, which the library refused with `error`. `mend` turns a command with
+/// `{in}` and `{out}` into one that can be typed.
+pub(super) fn problem(
+    content: &[u8],
+    error: &pem::Error,
+    mend: impl FnOnce(&str) -> String,
+) -> String {
+    if let Some(lost) = lost_newlines(content) {
+        return format!(
+            "PEM without its newlines ({lost}), as variables of shells and CI systems leave it; put them back: {}",
+            mend(PUT_NEWLINES_BACK)
+        );
+    }
+    let problem = match error {
+        pem::Error::MissingSectionEnd { .. } => {
+            "a section has no -----END …----- line, as in a file that was cut off"
+        }
+        pem::Error::IllegalSectionStart { .. } => {
+            "a line that begins with -----BEGIN does not end with -----"
+        }
+        pem::Error::Base64Decode(_) => "what stands between BEGIN and END is not base64",
+        _ => "no section of it can be read",
+    };
+    format!("not valid PEM: {problem}")
+}
+
+/// Returns how newlines were lost, where something follows the end of a `-----BEGIN …-----` on its line.
+fn lost_newlines(content: &[u8]) -> Option<&'static str> {
+    const BEGIN: &[u8] = b"-----BEGIN ";
+    const DASHES: &[u8] = b"-----";
+    let mut rest = content;
+    while let Some(at) = position(rest, BEGIN) {
+        rest = &rest[at + BEGIN.len()..];
+        rest = &rest[position(rest, DASHES)? + DASHES.len()..];
+        let line = rest.split(|byte| b"\r\n".contains(byte)).next();
+        match line.unwrap_or_default().trim_ascii() {
+            [] => {}
+            [b'\\', b'n' | b'r', ..] => return Some(r"they are the two characters \n"),
+            _ => return Some("a line goes on after -----BEGIN …-----"),
+        }
+    }
+    None
+}
+
+fn position(text: &[u8], part: &[u8]) -> Option<usize> {
+    text.windows(part.len()).position(|window| window == part)
+}

@@ -1,0 +1,170 @@
+//! The records of a TLS 1.2 connection (RFC 5246 §6.2), where a client offers both versions and the server has no
+//! TLS 1.3: the library's connection without buffers opens and seals them, since our own record layer knows TLS 1.3
+//! alone. It costs more in bulk, and does not rest.
+//!
+//! Invariant: what has arrived in part waits in our buffer, and the library is shown all of it again. [`super::own`]
+//! calls this.
+
+use rustls::unbuffered::{ConnectionState, EncryptError, InsufficientSizeError, UnbufferedStatus};
+
+use super::handshake::{Agreed, End, encode};
+use super::record::{Failure, RecordError};
+
+/// An open connection of TLS 1.2.
+pub(super) struct OldRecords<E> {
+    connection: E,
+    pub(super) agreed: Agreed,
+    /// Arrived, and not done with: the beginning of a record, or what came behind the handshake's end.
+    input: Vec<u8>,
+    output: Vec<u8>,
+    written: usize,
+}
+
+impl<E: End> OldRecords<E> {
+    /// Goes on from a handshake: `input` came behind its end, and `output` has to be sent first.
+    pub(super) fn new(connection: E, agreed: Agreed, input: Vec<u8>, output: Vec<u8>) -> Self {
+        OldRecords {
+            connection,
+            agreed,
+            input,
+            output,
+            written: 0,
+        }
+    }
+
+    /// Opens what has arrived. `Ok(true)`: the peer has closed its side.
+    pub(super) fn receive<T>(
+        &mut self,
+        bytes: &mut [u8],
+        take: &mut impl FnMut(&[u8]) -> Result<(), T>,
+    ) -> Result<bool, Failure<T>> {
+        if self.input.is_empty() {
+            let (taken, ended) = self.open(bytes, take);
+            self.input.extend_from_slice(&bytes[taken..]);
+            return ended;
+        }
+        let mut input = std::mem::take(&mut self.input);
+        input.extend_from_slice(bytes);
+        let (taken, ended) = self.open(&mut input, take);
+        input.drain(..taken);
+        self.input = input;
+        ended
+    }
+
+    /// Returns how much of `bytes` is done with.
+    fn open<T>(
+        &mut self,
+        bytes: &mut [u8],
+        take: &mut impl FnMut(&[u8]) -> Result<(), T>,
+    ) -> (usize, Result<bool, Failure<T>>) {
+        let mut taken = 0;
+        loop {
+            let UnbufferedStatus { discard, state, .. } =
+                self.connection.process(&mut bytes[taken..]);
+            let mut opened = 0;
+            let goes_on = match state {
+                Ok(ConnectionState::ReadTraffic(mut traffic)) => loop {
+                    match traffic.next_record() {
+                        None => break Ok(None),
+                        Some(Err(e)) => break Err(library(&e)),
+                        Some(Ok(record)) => {
+                            opened += record.discard;
+                            if let Err(e) = take(record.payload) {
+                                break Err(Failure::Taker(e));
+                            }
+                        }
+                    }
+                },
+                Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    let encoded = encode(&mut self.output, |free| data.encode(free));
+                    encoded.map(|()| None).map_err(|e| library(&e))
+                }
+                Ok(ConnectionState::TransmitTlsData(data)) => {
+                    data.done();
+                    Ok(None)
+                }
+                Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => Ok(Some(true)),
+                Ok(_) => Ok(Some(false)),
+                Err(e) => Err(library(&e)),
+            };
+            taken += discard + opened;
+            match goes_on {
+                Ok(None) => {}
+                Ok(Some(ended)) => return (taken, Ok(ended)),
+                Err(e) => return (taken, Err(e)),
+            }
+        }
+    }
+
+    /// Seals plaintext behind what waits to be sent.
+    pub(super) fn seal(&mut self, plaintext: &[u8]) -> Result<(), RecordError> {
+        self.write(plaintext.len(), |traffic, free| {
+            traffic.encrypt(plaintext, free)
+        })
+    }
+
+    pub(super) fn close_notify(&mut self) -> Result<(), RecordError> {
+        self.write(0, |traffic, free| traffic.queue_close_notify(free))
+    }
+
+    fn write(
+        &mut self,
+        expected: usize,
+        write: impl Fn(&mut Traffic<'_, E>, &mut [u8]) -> Result<usize, EncryptError>,
+    ) -> Result<(), RecordError> {
+        loop {
+            let UnbufferedStatus { state, .. } = self.connection.process(&mut []);
+            match state {
+                Ok(ConnectionState::WriteTraffic(mut traffic)) => {
+                    let start = self.output.len();
+                    self.output.resize(start + expected + FIRST_ROOM, 0);
+                    let wrote = match write(&mut traffic, &mut self.output[start..]) {
+                        Err(EncryptError::InsufficientSize(InsufficientSizeError {
+                            required_size,
+                        })) => {
+                            self.output.resize(start + required_size, 0);
+                            write(&mut traffic, &mut self.output[start..])
+                        }
+                        other => other,
+                    };
+                    self.output.truncate(start + *wrote.as_ref().unwrap_or(&0));
+                    return wrote
+                        .map(drop)
+                        .map_err(|e| RecordError::Library(e.to_string()));
+                }
+                Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    encode(&mut self.output, |free| data.encode(free))
+                        .map_err(|e| RecordError::Library(e.to_string()))?;
+                }
+                Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
+                // Nothing can be sent any more.
+                Ok(_) => return Ok(()),
+                Err(e) => return Err(RecordError::Library(e.to_string())),
+            }
+        }
+    }
+
+    pub(super) fn outgoing(&self) -> &[u8] {
+        &self.output[self.written..]
+    }
+
+    pub(super) fn sent(&mut self, bytes: usize) {
+        self.written += bytes;
+        if self.written == self.output.len() {
+            self.output.clear();
+            self.written = 0;
+        }
+    }
+}
+
+type Traffic<'c, E> = rustls::unbuffered::WriteTraffic<'c, <E as End>::Data>;
+
+/// What a record's header, nonce and tag take, and an alert. Bytes.
+const FIRST_ROOM: usize = 128;
+
+fn library<T>(e: &rustls::Error) -> Failure<T> {
+    match e {
+        rustls::Error::AlertReceived(alert) => RecordError::Alerted((*alert).into()).into(),
+        e => RecordError::Library(e.to_string()).into(),
+    }
+}

@@ -1,0 +1,321 @@
+//! Secrets in text that people see: what a URL holds before its host and in its query, and the header fields
+//! that a plan spells out.
+//!
+//! Messages get stars in their place ([`masked`], [`masked_plan`]). A saved plan, which is to run again, gets the
+//! name of a variable of the environment ([`with_variables`]), and so does the target in reports.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use crate::spec::is_secret_name;
+
+/// What the variables of a URL's query begin with.
+pub const QUERY_VARIABLE: &str = "PLIMSOLL_QUERY_";
+
+/// Words of the names of query parameters whose values are secret.
+const SECRET_WORDS: [&str; 17] = [
+    "accesskey",
+    "apikey",
+    "auth",
+    "authorization",
+    "credential",
+    "credentials",
+    "jwt",
+    "key",
+    "passwd",
+    "password",
+    "pwd",
+    "secret",
+    "session",
+    "sessionid",
+    "sig",
+    "signature",
+    "token",
+];
+
+/// Tables of a plan that hold header fields.
+const FIELD_TABLES: [&str; 3] = ["header", "headers", "metadata"];
+
+/// Returns `text` with a star for each byte of a secret in a URL. Its length stays as it is.
+pub fn masked(text: &str) -> Cow<'_, str> {
+    let mut secrets = users(text);
+    secrets.extend(parameters(text).into_iter().map(|(_, value)| value));
+    starred(text, secrets)
+}
+
+/// Returns the text of a plan as [`masked`] does, and with stars for header fields whose names are those of secrets.
+pub fn masked_plan(text: &str) -> Cow<'_, str> {
+    let mut secrets = users(text);
+    secrets.extend(parameters(text).into_iter().map(|(_, value)| value));
+    secrets.extend(fields(text));
+    starred(text, secrets)
+}
+
+/// Returns a URL, or its path and query, with variables of the environment for the secrets of its query.
+pub fn with_variables(url: &str) -> String {
+    let mut text = url.to_owned();
+    for (variable, value) in typed(url).into_iter().rev() {
+        text.replace_range(value, &format!("${variable}"));
+    }
+    text
+}
+
+/// Returns the secrets of a URL's query, by the variables that [`with_variables`] writes.
+pub fn query_secrets(url: &str) -> Vec<(String, String)> {
+    let with_value = |(variable, value): (String, Range<usize>)| (variable, url[value].to_owned());
+    typed(url).into_iter().map(with_value).collect()
+}
+
+/// Returns a URL's path and query with the values of the variables that its secrets name (`api_key=$NAME`).
+///
+/// # Errors
+/// A variable that is not set.
+pub fn from_variables(
+    path: &str,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<String, String> {
+    let mut text = path.to_owned();
+    for (_, value) in parameters_of_url(path).into_iter().rev() {
+        let Some(name) = variable_name(&path[value.clone()]) else {
+            continue;
+        };
+        let found = variable(name);
+        let found = found.ok_or_else(|| format!("the environment variable {name} is not set"))?;
+        text.replace_range(value, &found);
+    }
+    Ok(text)
+}
+
+/// The secrets of a URL's query that were typed, and the variable that stands for each.
+fn typed(url: &str) -> Vec<(String, Range<usize>)> {
+    let mut taken = BTreeSet::new();
+    let mut all = Vec::new();
+    for (name, value) in parameters_of_url(url) {
+        if variable_name(&url[value.clone()]).is_some() {
+            continue;
+        }
+        let as_variable = |c: char| match c.is_ascii_alphanumeric() {
+            true => c.to_ascii_uppercase(),
+            false => '_',
+        };
+        let name: String = url[name].chars().map(as_variable).collect();
+        let mut variable = format!("{QUERY_VARIABLE}{name}");
+        for number in 2.. {
+            if taken.insert(variable.clone()) {
+                break;
+            }
+            variable = format!("{QUERY_VARIABLE}{name}_{number}");
+        }
+        all.push((variable, value));
+    }
+    all
+}
+
+/// The parameters of one URL, which begin after its first `?`.
+fn parameters_of_url(url: &str) -> Vec<(Range<usize>, Range<usize>)> {
+    let query = url.find('?').unwrap_or(url.len());
+    let mut all = parameters(url);
+    all.retain(|(name, _)| name.start > query);
+    all
+}
+
+/// `NAME` of `$NAME`.
+fn variable_name(value: &str) -> Option<&str> {
+    let name = value.strip_prefix('$')?;
+    let is_part = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
+    (!name.is_empty() && name.bytes().all(is_part)).then_some(name)
+}
+
+fn starred(text: &str, secrets: Vec<Range<usize>>) -> Cow<'_, str> {
+    if secrets.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    let mut masked = text.to_owned();
+    for secret in secrets {
+        let stars = "*".repeat(secret.len());
+        masked.replace_range(secret, &stars);
+    }
+    Cow::Owned(masked)
+}
+
+/// Whether a URL in running text ends before this byte.
+fn ends_url(byte: u8) -> bool {
+    byte.is_ascii_whitespace() || b"\"'`<>".contains(&byte)
+}
+
+/// What stands before the hosts of the URLs in `text`: a user, a password, or both.
+fn users(text: &str) -> Vec<Range<usize>> {
+    let mut all = Vec::new();
+    for (at, scheme_end) in text.match_indices("://") {
+        let start = at + scheme_end.len();
+        let rest = &text[start..];
+        let url = &rest[..rest.bytes().position(ends_url).unwrap_or(rest.len())];
+        let authority = &url[..url.find(['/', '?', '#']).unwrap_or(url.len())];
+        let end = match authority.rfind('@') {
+            Some(end) => Some(end),
+            // A password with a slash ends the authority too early; what follows a colon is no port then.
+            None => {
+                let after = authority.rsplit_once(':').map(|(_, after)| after);
+                let is_port = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+                after.filter(|a| !is_port(a)).and_then(|_| url.rfind('@'))
+            }
+        };
+        if let Some(end) = end.filter(|end| *end > 0 && variable_name(&url[..*end]).is_none()) {
+            all.push(start..start + end);
+        }
+    }
+    all
+}
+
+/// The query parameters in `text` whose names are those of secrets: the places of name and value.
+fn parameters(text: &str) -> Vec<(Range<usize>, Range<usize>)> {
+    let bytes = text.as_bytes();
+    let mut all = Vec::new();
+    for (mark, _) in text.match_indices(['?', '&']) {
+        let start = mark + 1;
+        let is_name = |b: &u8| b.is_ascii_alphanumeric() || b"_-.%[]".contains(b);
+        let name_length = bytes[start..].iter().take_while(|b| is_name(b)).count();
+        let name = start..start + name_length;
+        if bytes.get(name.end) != Some(&b'=') || !is_secret_parameter(&text[name.clone()]) {
+            continue;
+        }
+        let value = name.end + 1;
+        let ends = |b: &u8| ends_url(*b) || b"&#".contains(b);
+        let length = bytes[value..].iter().take_while(|b| !ends(b)).count();
+        let value = value..value + length;
+        // A field is filled in from rows or the call's number, so it is no secret that was typed.
+        if !value.is_empty() && !text[value.clone()].starts_with("{{") {
+            all.push((name, value));
+        }
+    }
+    all
+}
+
+/// Whether one of the words of `api_key`, `apiKey` or `X-Amz-Signature` is that of a secret.
+fn is_secret_parameter(name: &str) -> bool {
+    let mut words = String::new();
+    let mut last = ' ';
+    for c in name.chars() {
+        if c.is_ascii_uppercase() && last.is_ascii_lowercase() {
+            words.push(' ');
+        }
+        words.push(if c.is_ascii_alphanumeric() {
+            c.to_ascii_lowercase()
+        } else {
+            ' '
+        });
+        last = c;
+    }
+    words.split(' ').any(|word| SECRET_WORDS.contains(&word))
+}
+
+/// The values of header fields in a plan's text whose names are those of secrets. It may be wrong TOML, so lines
+/// are looked at one by one.
+fn fields(plan: &str) -> Vec<Range<usize>> {
+    let mut all = Vec::new();
+    let mut in_fields = false;
+    let mut start = 0;
+    for line in plan.split_inclusive('\n') {
+        let text = line.trim_start();
+        if text.starts_with('[') {
+            let name = text.trim_matches(['[', ']', ' ', '\r', '\n']);
+            in_fields = name
+                .split('.')
+                .any(|part| FIELD_TABLES.contains(&part.trim()));
+        } else if in_fields || has_field_table(text) {
+            let is_quote = |c: char| c == '"' || c == '\'';
+            let mut at = 0;
+            while let Some(found) = line[at..].find('=') {
+                let equals = at + found;
+                at = equals + 1;
+                let name = line[..equals].trim_end().trim_end_matches(is_quote);
+                let name_start = name.rfind(|c: char| is_quote(c) || " \t{,.".contains(c));
+                let name = &name[name_start.map_or(0, |start| start + 1)..];
+                let value = line[at..].trim_start();
+                let Some(quote) = value.chars().next().filter(|c| is_quote(*c)) else {
+                    continue;
+                };
+                let from = line.len() - value.len() + 1;
+                let length = line[from..]
+                    .find(quote)
+                    .unwrap_or(line[from..].trim_end().len());
+                at = from + length;
+                if is_secret_name(name) {
+                    all.push(start + from..start + from + length);
+                }
+            }
+        }
+        start += line.len();
+    }
+    all
+}
+
+/// Whether a line of a plan sets header fields in place: `headers = { … }`, `headers.authorization = …`.
+fn has_field_table(line: &str) -> bool {
+    let key = line.split('=').next().unwrap_or_default();
+    key.split('.')
+        .any(|part| FIELD_TABLES.contains(&part.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_of_urls_are_masked_and_all_else_stays() {
+        for (text, shown) in [
+            ("redis://me:pw@a:1/2", "redis://*****@a:1/2"),
+            ("`redis://:p/w@a:1` is", "`redis://****@a:1` is"),
+            ("http://a:1/b@c", "http://a:1/b@c"),
+            ("http://$PROXY@a:1", "http://$PROXY@a:1"),
+            ("https://[::1]:1/x", "https://[::1]:1/x"),
+            (
+                "\"https://a/?api_key=s1&n=2\" and ?sig=s2",
+                "\"https://a/?api_key=**&n=2\" and ?sig=**",
+            ),
+            (
+                "/x?apiKey=s&X-Amz-Signature=t#u",
+                "/x?apiKey=*&X-Amz-Signature=*#u",
+            ),
+            (
+                "/x?max_tokens=5&keyword=k&monkey=m",
+                "/x?max_tokens=5&keyword=k&monkey=m",
+            ),
+            ("/x?key={{row.key}}", "/x?key={{row.key}}"),
+            ("nothing: ?, & and ://", "nothing: ?, & and ://"),
+        ] {
+            assert_eq!(masked(text), shown);
+        }
+    }
+
+    #[test]
+    fn secret_header_fields_of_a_plan_are_masked() {
+        let plan = "target = \"http://u:p@a\"\n[call.http]\nheaders = { Authorization = \"Bearer a\", x = \"b\" }\n\
+                    [tls]\nkey = \"client.key\"\n[call.grpc.metadata]\n\"x-api-key\" = 'c'\nplain = \"d\"\nauthorization = \"open\n\
+                    [call.http]\nheaders.cookie = \"e\"\n";
+        let shown = "target = \"http://***@a\"\n[call.http]\nheaders = { Authorization = \"********\", x = \"b\" }\n\
+                     [tls]\nkey = \"client.key\"\n[call.grpc.metadata]\n\"x-api-key\" = '*'\nplain = \"d\"\nauthorization = \"****\n\
+                     [call.http]\nheaders.cookie = \"*\"\n";
+        assert_eq!(masked_plan(plan), shown);
+    }
+
+    #[test]
+    fn secrets_of_a_query_go_to_variables_and_come_back() {
+        let url = "/v1?a=1&api_key=x%20y&token=z&token=w&key=$OWN";
+        let saved = "/v1?a=1&api_key=$PLIMSOLL_QUERY_API_KEY&token=$PLIMSOLL_QUERY_TOKEN\
+                     &token=$PLIMSOLL_QUERY_TOKEN_2&key=$OWN";
+        assert_eq!(with_variables(url), saved);
+        assert_eq!(with_variables(saved), saved);
+        let mut secrets = query_secrets(url);
+        secrets.push(("OWN".to_owned(), "o".to_owned()));
+        let variable = |name: &str| {
+            let found = secrets.iter().find(|(known, _)| known == name);
+            found.map(|(_, value)| value.clone())
+        };
+        let filled_in = from_variables(saved, variable).unwrap();
+        assert_eq!(filled_in, "/v1?a=1&api_key=x%20y&token=z&token=w&key=o");
+        let error = from_variables(saved, |_| None).unwrap_err();
+        assert!(error.ends_with("is not set"), "{error}");
+    }
+}

@@ -1,0 +1,388 @@
+//! Files of variables, read as Docker Compose reads them: values without quotes may have blanks, a comment begins
+//! after a blank, double quotes know escapes, and `$NAME` and `${NAME:-default}` stand for other variables.
+//!
+//! A line that can't be read loses its own variable and no other. Nothing of a value is in a message, since it may
+//! be a secret.
+
+use std::collections::BTreeMap;
+
+/// What a file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Variables {
+    pub(crate) values: BTreeMap<String, String>,
+    pub(crate) unreadable: Vec<Unreadable>,
+}
+
+/// A line that can't be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unreadable {
+    /// From 1.
+    pub(crate) line: usize,
+    /// The variable that it would set, where that much is known.
+    pub(crate) name: Option<String>,
+    pub(crate) problem: &'static str,
+}
+
+type Problem = &'static str;
+
+const NO_NAME: Problem = "no NAME=value: a name has letters, digits, `_`, `.` and `-`";
+const OPEN_QUOTE: Problem = "a quote is not closed";
+const BEHIND_QUOTE: Problem =
+    "something follows the closing quote: a comment begins with a blank and #";
+const OPEN_BRACE: Problem =
+    "${ is not closed, or holds no name: write ${NAME} or ${NAME:-default}, and $$ for a $";
+const NOT_SET: Problem = "it demands a variable that is not set (${NAME:?…})";
+
+/// How deep defaults may stand in defaults.
+const MAX_DEPTH: u32 = 16;
+/// The longest value, filled in. Bytes.
+const MAX_VALUE: usize = 1 << 20;
+/// All values of a file. Bytes.
+const MAX_HELD: usize = 4 << 20;
+const TOO_LONG: Problem =
+    "too long: a value has at most 1 MiB, all of them 4 MiB, and defaults in defaults have an end";
+
+/// Reads a file's text. `process` has the variables of the process, which win over the file's in `$NAME`.
+pub(crate) fn read(text: &str, process: impl Fn(&str) -> Option<String>) -> Variables {
+    let mut variables = Variables::default();
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut rest = text;
+    let mut held = 0;
+    while !rest.is_empty() {
+        let start = text.len() - rest.len();
+        let (line, after) = split_line(rest);
+        let statement = line.trim();
+        if statement.is_empty() || statement.starts_with('#') {
+            rest = after;
+            continue;
+        }
+        let mut name = None;
+        let read = assignment(line, rest, &mut name).and_then(|found| {
+            let Some((value, after)) = found else {
+                // A name alone has its value from the process, where it is anyway.
+                return Ok((None, after));
+            };
+            let known = |name: &str| process(name).or_else(|| variables.values.get(name).cloned());
+            let value = value.filled_in(&known)?;
+            held += value.len();
+            if held > MAX_HELD {
+                return Err(TOO_LONG);
+            }
+            Ok((Some(value), after))
+        });
+        match (read, name) {
+            (Ok((Some(value), after)), Some(name)) => {
+                variables.values.insert(name, value);
+                rest = after;
+            }
+            (Ok((_, after)), _) => rest = after,
+            (Err(problem), name) => {
+                // An earlier line of the same name is not what was meant.
+                name.iter()
+                    .for_each(|name| drop(variables.values.remove(name)));
+                let line = 1 + text[..start].matches('\n').count();
+                variables.unreadable.push(Unreadable {
+                    line,
+                    name,
+                    problem,
+                });
+                rest = after;
+            }
+        }
+    }
+    variables
+}
+
+fn split_line(text: &str) -> (&str, &str) {
+    text.split_once('\n').unwrap_or((text, ""))
+}
+
+/// A value as it stands in the file.
+enum Raw<'a> {
+    Plain(&'a str),
+    /// In double quotes, with its escapes.
+    Double(&'a str),
+    /// In single quotes.
+    Literal(&'a str),
+}
+
+/// Returns the value that a statement sets, and what follows it; `None`: it names a variable alone. `name` is filled in
+/// as soon as it is known. `rest` begins with `line`.
+fn assignment<'a>(
+    line: &'a str,
+    rest: &'a str,
+    name: &mut Option<String>,
+) -> Result<Option<(Raw<'a>, &'a str)>, Problem> {
+    let statement = line.trim_start();
+    let exported = statement
+        .strip_prefix("export")
+        .filter(|s| s.starts_with([' ', '\t']));
+    let statement = exported.unwrap_or(statement).trim_start();
+    let (key, value) = match statement.find(['=', ':']) {
+        Some(at) => (&statement[..at], Some(&statement[at + 1..])),
+        None => (statement, None),
+    };
+    let key = key.trim_end();
+    let is_part = |c: char| c.is_alphanumeric() || "_.-[]".contains(c);
+    if key.is_empty() || !key.chars().all(is_part) {
+        return Err(NO_NAME);
+    }
+    *name = Some(key.to_owned());
+    let Some(value) = value else {
+        return Ok(None);
+    };
+    let value = value.trim_start();
+    // Quoted values may go on in further lines.
+    let quoted = &rest[line.len() - value.len()..];
+    match value.chars().next() {
+        Some(quote @ ('"' | '\'')) => {
+            let content = &quoted[1..];
+            let end = closing(content, quote).ok_or(OPEN_QUOTE)?;
+            let (tail, after) = split_line(&content[end + 1..]);
+            if !tail.trim().is_empty() && !tail.trim_start().starts_with('#') {
+                return Err(BEHIND_QUOTE);
+            }
+            let content = &content[..end];
+            let raw = match quote {
+                '"' => Raw::Double(content),
+                _ => Raw::Literal(content),
+            };
+            Ok(Some((raw, after)))
+        }
+        Some('#') => Ok(Some((Raw::Plain(""), split_line(rest).1))),
+        _ => {
+            let comment = value.find(" #").or_else(|| value.find("\t#"));
+            let value = &value[..comment.unwrap_or(value.len())];
+            Ok(Some((Raw::Plain(value.trim_end()), split_line(rest).1)))
+        }
+    }
+}
+
+/// Where the quote is closed that `content` begins behind.
+fn closing(content: &str, quote: char) -> Option<usize> {
+    let mut escaped = false;
+    for (at, c) in content.char_indices() {
+        if c == quote && !escaped {
+            return Some(at);
+        }
+        escaped = c == '\\' && !escaped;
+    }
+    None
+}
+
+impl Raw<'_> {
+    fn filled_in(&self, known: &dyn Fn(&str) -> Option<String>) -> Result<String, Problem> {
+        match self {
+            Raw::Plain(text) => filled_in(text, known, 0),
+            Raw::Double(text) => filled_in(&unescaped(text), known, 0),
+            Raw::Literal(text) => Ok(text.replace("\\'", "'")),
+        }
+    }
+}
+
+/// The text of double quotes: `\n` and its like. `\$` becomes `$$`, which stands for a `$`.
+fn unescaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            out.push(c);
+            continue;
+        }
+        match chars.next() {
+            Some('n') => out.push('\n'),
+            Some('r') => out.push('\r'),
+            Some('t') => out.push('\t'),
+            Some('$') => out.push_str("$$"),
+            Some(c @ ('"' | '\\')) => out.push(c),
+            Some(other) => out.extend(['\\', other]),
+            None => out.push('\\'),
+        }
+    }
+    out
+}
+
+/// `text` with the values of variables in their places; those that are not set are empty.
+fn filled_in(
+    text: &str,
+    known: &dyn Fn(&str) -> Option<String>,
+    depth: u32,
+) -> Result<String, Problem> {
+    if depth > MAX_DEPTH {
+        return Err(TOO_LONG);
+    }
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix('$') {
+            out.push('$');
+            rest = after;
+        } else if let Some(inner) = rest.strip_prefix('{') {
+            let end = closing_brace(inner).ok_or(OPEN_BRACE)?;
+            out.push_str(&of_braces(&inner[..end], known, depth)?);
+            rest = &inner[end + 1..];
+        } else {
+            let name = name_length(rest);
+            match name {
+                // A $ that no name follows is one.
+                0 => out.push('$'),
+                name => out.push_str(&known(&rest[..name]).unwrap_or_default()),
+            }
+            rest = &rest[name..];
+        }
+        if out.len() > MAX_VALUE {
+            return Err(TOO_LONG);
+        }
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+fn name_length(text: &str) -> usize {
+    let is_part = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_';
+    match text.bytes().next() {
+        Some(first) if first.is_ascii_digit() => 0,
+        _ => text.bytes().take_while(|b| is_part(b)).count(),
+    }
+}
+
+/// Where the brace is closed that `text` begins behind.
+fn closing_brace(text: &str) -> Option<usize> {
+    let mut open = 1;
+    for (at, c) in text.char_indices() {
+        open += match c {
+            '{' => 1,
+            '}' => -1,
+            _ => 0,
+        };
+        if open == 0 {
+            return Some(at);
+        }
+    }
+    None
+}
+
+/// `NAME`, `NAME:-default`, `NAME:+other`, `NAME:?problem`; without the colon, an empty value counts as set.
+fn of_braces(
+    text: &str,
+    known: &dyn Fn(&str) -> Option<String>,
+    depth: u32,
+) -> Result<String, Problem> {
+    let (name, rest) = text.split_at(name_length(text));
+    if name.is_empty() {
+        return Err(OPEN_BRACE);
+    }
+    let value = known(name);
+    let (value, operator) = match rest.strip_prefix(':') {
+        Some(operator) => (value.filter(|value| !value.is_empty()), operator),
+        None => (value, rest),
+    };
+    let mut chars = operator.chars();
+    let kind = chars.next();
+    let other = chars.as_str();
+    match (kind, value) {
+        (None, value) if rest.is_empty() => Ok(value.unwrap_or_default()),
+        (Some('-' | '?'), Some(value)) => Ok(value),
+        (Some('-'), None) | (Some('+'), Some(_)) => filled_in(other, known, depth + 1),
+        (Some('+'), None) => Ok(String::new()),
+        (Some('?'), None) => Err(NOT_SET),
+        _ => Err(OPEN_BRACE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_process(name: &str) -> Option<String> {
+        (name == "HOME").then(|| "/home/a".to_owned())
+    }
+
+    #[test]
+    fn values_are_those_that_compose_reads() {
+        for (line, value) in [
+            ("A=plain words, no quotes", "plain words, no quotes"),
+            ("A = b ", "b"),
+            ("export A=b", "b"),
+            ("A: b", "b"),
+            ("A=", ""),
+            ("A=b # a comment", "b"),
+            ("A=b#no comment", "b#no comment"),
+            ("A=# a comment", ""),
+            ("A=\"b # c\" # a comment", "b # c"),
+            ("A='b $HOME \\n'", "b $HOME \\n"),
+            ("A='it\\'s'", "it's"),
+            ("A=\"b\\tc\\\"d\\\\e\\$HOME\"", "b\tc\"d\\e$HOME"),
+            ("A=\"one\ntwo\"", "one\ntwo"),
+            ("A=it's", "it's"),
+            ("A=$HOME/x", "/home/a/x"),
+            ("A=${HOME}x", "/home/ax"),
+            ("A=$$HOME $ 5$", "$HOME $ 5$"),
+            ("A=$NONE.", "."),
+            ("A=${NONE:-d ${NONE-e}}", "d e"),
+            ("A=${HOME:+set}${NONE:+set}", "set"),
+            ("A=${EMPTY-d}${EMPTY:-e}", "e"),
+            ("A=a=b:c", "a=b:c"),
+            ("A=b\r", "b"),
+        ] {
+            let text = format!("# first\nEMPTY=\n\n{line}\nLAST=1");
+            let read = read(&text, of_process);
+            assert_eq!(read.unreadable, [], "{line}");
+            assert_eq!(read.values["A"], value, "{line}");
+            assert_eq!(read.values["LAST"], "1", "{line}");
+        }
+        assert_eq!(read("\u{feff}A=1", of_process).values["A"], "1");
+        // A name alone is the process's, and a later line wins.
+        let again = read("HOME\nA=1\nB=$A\nA=2", of_process);
+        assert_eq!(again.values.len(), 2);
+        assert_eq!((&*again.values["A"], &*again.values["B"]), ("2", "1"));
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_read_loses_its_own_variable() {
+        for (line, name, problem) in [
+            ("A=\"secret", Some("A"), OPEN_QUOTE),
+            ("A='secret' secret", Some("A"), BEHIND_QUOTE),
+            ("A=${secret", Some("A"), OPEN_BRACE),
+            ("A=${}", Some("A"), OPEN_BRACE),
+            ("A=${B*}", Some("A"), OPEN_BRACE),
+            ("A=${NONE:?secret}", Some("A"), NOT_SET),
+            ("secret words", None, NO_NAME),
+            ("=secret", None, NO_NAME),
+            ("a b=secret", None, NO_NAME),
+        ] {
+            let text = format!("BEFORE=1\nA=old\n{line}\nAFTER=2\n");
+            let read = read(&text, of_process);
+            let unreadable = Unreadable {
+                line: 3,
+                name: name.map(str::to_owned),
+                problem,
+            };
+            assert_eq!(read.unreadable, [unreadable], "{line}");
+            assert_eq!(read.values["BEFORE"], "1");
+            assert_eq!(read.values["AFTER"], "2", "{line}");
+            assert_eq!(read.values.contains_key("A"), name.is_none(), "{line}");
+        }
+    }
+
+    #[test]
+    fn no_text_makes_reading_it_fail_or_grow() {
+        let deep = format!("A={}{}", "${B:-".repeat(40), "}".repeat(40));
+        assert_eq!(read(&deep, of_process).unreadable[0].problem, TOO_LONG);
+        let doubling: String = (0..40)
+            .map(|n| format!("A{}=$A{n}$A{n}\n", n + 1))
+            .collect();
+        let read = self::read(&format!("A0=x\n{doubling}"), of_process);
+        assert_eq!(read.unreadable[0].problem, TOO_LONG);
+        let longest = read.values.values().map(String::len).max();
+        assert!(longest <= Some(MAX_VALUE), "{longest:?}");
+        for text in [
+            "", "\n", "=", "A", "A=\"", "A='", "A=$", "A=${", "\u{feff}", "é=ü", "export",
+            "export ",
+        ] {
+            let _ = self::read(text, of_process);
+        }
+    }
+}

@@ -1,0 +1,465 @@
+//! A canary in every place where a secret can be given: it is in no output, log, run directory, page, process list
+//! or panic message.
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use crate::support::{LONGEST, Place, SERVER_TLS, Server, output, output_watched, text};
+
+/// What stands for a secret. It is base64, too, so that it can stand in PEM.
+const CANARY: &str = "Zc4naryZc4naryZc4naryZc4naryZc4naryZc4nary";
+
+/// Whether the canary is in `bytes`: as text, over several lines of a framed message, or as numbers.
+fn is_in(bytes: &[u8]) -> bool {
+    let plain = text(bytes);
+    let joined: String = plain
+        .chars()
+        .filter(|c| !c.is_whitespace() && *c != '│')
+        .collect();
+    let numbers: Vec<String> = CANARY.bytes().take(6).map(|b| b.to_string()).collect();
+    let in_hex: Vec<String> = CANARY.bytes().take(6).map(|b| format!("{b:02x}")).collect();
+    joined.contains(CANARY)
+        || joined.contains(&CANARY[..12])
+        || joined.contains(&numbers.join(","))
+        || plain.to_lowercase().contains(&in_hex.concat())
+}
+
+#[track_caller]
+fn is_clean(what: &str, output: &Output) {
+    for (stream, bytes) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
+        assert!(!is_in(bytes), "{what}, {stream}: {}", text(bytes));
+    }
+}
+
+/// No file below `folder` has the canary in its name or content.
+#[track_caller]
+fn are_clean(what: &str, folder: &Path) {
+    for entry in fs::read_dir(folder).expect("a folder").flatten() {
+        let path = entry.path();
+        assert!(
+            !is_in(path.as_os_str().as_encoded_bytes()),
+            "{what}: {}",
+            path.display()
+        );
+        if path.is_dir() {
+            are_clean(what, &path);
+            continue;
+        }
+        let content = fs::read(&path).expect("a file");
+        assert!(!is_in(&content), "{what}: {}", path.display());
+    }
+}
+
+/// No process that `parent` started has it on its command line.
+#[track_caller]
+fn no_child_shows_it(what: &str, parent: u32) {
+    for entry in fs::read_dir("/proc").expect("/proc").flatten() {
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        let after_name = stat.rsplit(") ").next().unwrap_or_default();
+        if after_name.split(' ').nth(1) == Some(&parent.to_string()) {
+            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            assert!(!is_in(&line), "{what}: {}", text(&line));
+        }
+    }
+}
+
+/// The parts of a private key's file that have lost something.
+fn broken_keys() -> [(&'static str, String); 5] {
+    let (begin, end) = ("-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----");
+    [
+        ("joined", format!("{begin}{CANARY}{end}")),
+        ("blanks", format!("{begin} {CANARY} {end}")),
+        ("escaped", format!(r"{begin}\n{CANARY}\n{end}\n")),
+        ("cut", format!("{begin}\n{CANARY}\n")),
+        ("damaged", format!("{begin}\n{CANARY}?\n{end}\n")),
+    ]
+}
+
+#[test]
+fn broken_private_keys_are_in_no_message() {
+    let place = Place::new();
+    place.certificates();
+    place.expect(0, &["certs", "bus"]);
+    let sidecar = "[tls]\nca = \"certs/ca.crt\"\ncert = \"certs/server.crt\"\nkey = \"secret.key\"\n\
+                   [[route]]\nlisten = \"127.0.0.1:0\"\nupstream = \"tcp://127.0.0.1:1\"\n";
+    fs::write(place.path("sidecar.toml"), sidecar).unwrap();
+    let url = "https://127.0.0.1:1/";
+    let load = ["--clients", "1", "--calls", "1", "--out", "run"];
+    let client = [
+        "--insecure",
+        "--cert",
+        "certs/client.crt",
+        "--key",
+        "secret.key",
+    ];
+    let server = [
+        "--tls-cert",
+        "certs/server.crt",
+        "--tls-key",
+        "secret.key",
+        "--listen",
+        "127.0.0.1:0",
+    ];
+    let redis = [
+        "--redis",
+        "rediss://127.0.0.1:1",
+        "--redis-cert",
+        "certs/client.crt",
+        "--redis-key",
+        "secret.key",
+        "--listen",
+        "127.0.0.1:0",
+    ];
+    let grpc = ["grpc", "list", "grpcs://127.0.0.1:1"];
+    let commands: [(&str, Vec<&str>); 9] = [
+        ("a client", [&["http", url][..], &load, &client].concat()),
+        (
+            "a CA",
+            [&["http", url][..], &load, &["--ca", "secret.key"]].concat(),
+        ),
+        (
+            "a certificate",
+            [
+                &["http", url][..],
+                &load,
+                &["--cert", "secret.key", "--key", "secret.key"],
+            ]
+            .concat(),
+        ),
+        ("grpc list", [&grpc[..], &client].concat()),
+        ("serve http", [&["serve", "http"][..], &server].concat()),
+        ("serve score", [&["serve", "score"][..], &server].concat()),
+        ("serve llm", [&["serve", "llm"][..], &redis].concat()),
+        ("relay sidecar", vec!["relay", "sidecar", "sidecar.toml"]),
+        (
+            "a rendezvous",
+            [
+                &[
+                    "http",
+                    url,
+                    "--rendezvous",
+                    "tcp://127.0.0.1:0",
+                    "--rendezvous-certs",
+                    "bus",
+                    "--shard",
+                    "0",
+                    "--shards",
+                    "2",
+                ][..],
+                &load,
+            ]
+            .concat(),
+        ),
+    ];
+    for (name, key) in broken_keys() {
+        fs::write(place.path("secret.key"), &key).unwrap();
+        for known in ["server.key", "client.key"] {
+            fs::write(place.path("bus").join(known), &key).unwrap();
+        }
+        for (what, command) in &commands {
+            let mut command = place.command(command);
+            command.env("JWT_SECRET", "x".repeat(32));
+            command.env("PLIMSOLL_RENDEZVOUS_TOKEN", "y".repeat(32));
+            let ended = output(&mut command, LONGEST);
+            let what = format!("{what}, {name}");
+            assert!(!ended.status.success(), "{what}");
+            is_clean(&what, &ended);
+        }
+    }
+}
+
+/// A run with documents, logs and a second process, and nothing of it knows the canary.
+#[track_caller]
+fn is_clean_run(place: &Place, what: &str, arguments: &[&str], environment: &[(&str, &str)]) {
+    let _ = fs::remove_dir_all(place.path("out"));
+    fs::create_dir(place.path("out")).unwrap();
+    let documents = [
+        "--out",
+        "out/run",
+        "--json",
+        "--html",
+        "out/page.html",
+        "--junit",
+        "out/junit.xml",
+        "--markdown",
+        "out/summary.md",
+        "--save-plan",
+        "out/plan.toml",
+        "--requests",
+        "--verbose",
+    ];
+    let mut command = place.command(&[arguments, &documents].concat());
+    command.envs(environment.iter().copied());
+    let mut parent = None;
+    let ended = output_watched(&mut command, LONGEST, |child| {
+        parent = Some(child.id());
+        no_child_shows_it(what, child.id());
+    });
+    assert!(parent.is_some(), "{what}: nobody watched it");
+    assert!(
+        place.path("out/run/run.json").exists(),
+        "{what}: {}",
+        text(&ended.stderr)
+    );
+    is_clean(what, &ended);
+    are_clean(what, &place.path("out"));
+    // What a report makes of it is clean, too.
+    is_clean(what, &place.run(&["report", "out/run"]));
+}
+
+#[test]
+fn secrets_of_calls_are_in_no_output_log_page_or_process_list() {
+    let place = Place::new();
+    let server = place.serve(&["http"]);
+    let url = format!("http://{}/a", server.address());
+    let query = format!("{url}?api_key={CANARY}&n=1");
+    let header = format!("Authorization: Bearer {CANARY}");
+    let load = ["--clients", "2", "--calls", "40"];
+    let from_variable = ["-H", "authorization: $SECRET"];
+    for processes in ["1", "2"] {
+        let spread = ["--processes", processes];
+        for (what, url, flags, variables) in [
+            ("a header", &url, vec!["-H", header.as_str()], vec![]),
+            (
+                "a header of a variable",
+                &url,
+                from_variable.to_vec(),
+                vec![("SECRET", CANARY)],
+            ),
+            (
+                "headers in the environment",
+                &url,
+                vec![],
+                vec![("PLIMSOLL_HEADER", header.as_str())],
+            ),
+            ("a query", &query, vec![], vec![]),
+        ] {
+            let command = [&["http", url][..], &load, &flags, &spread].concat();
+            is_clean_run(&place, what, &command, &variables);
+        }
+    }
+    // The saved plan is the same run again, once the variable is there.
+    let again = ["run", "out/run/plan.toml", "--out", "again", "-q"];
+    assert_eq!(place.run(&again).status.code(), Some(2));
+    let mut command = place.command(&again);
+    let ended = output(command.env("PLIMSOLL_QUERY_API_KEY", CANARY), LONGEST);
+    assert_eq!(ended.status.code(), Some(0), "{}", text(&ended.stderr));
+    are_clean("the same run again", &place.path("again"));
+    let page = place.run(&["http", &query, "--clients", "1", "--dry-run"]);
+    is_clean("a dry run", &page);
+    let traced = [
+        "--clients",
+        "1",
+        "--calls",
+        "1",
+        "--trace",
+        "--out",
+        "traced",
+    ];
+    let secret = ["http", &query, "-H", &header];
+    is_clean("a trace", &place.run(&[&secret[..], &traced].concat()));
+}
+
+/// Where a fault is put in, the report of the panic has none of it either.
+#[cfg(debug_assertions)]
+#[test]
+fn secrets_of_calls_are_in_no_report_of_a_panic() {
+    let place = Place::new();
+    let server = place.serve(&["http"]);
+    let url = format!("http://{}/?token={CANARY}", server.address());
+    let header = format!("Cookie: {CANARY}");
+    let load = [
+        "-H",
+        &header,
+        "--clients",
+        "1",
+        "--calls",
+        "20",
+        "--out",
+        "run",
+    ];
+    let mut command = place.command(&[&["http", &url][..], &load].concat());
+    command
+        .env("PLIMSOLL_FAULT", "call:3")
+        .env("RUST_BACKTRACE", "full");
+    let ended = output(&mut command, LONGEST);
+    assert_eq!(ended.status.code(), Some(70), "{}", text(&ended.stderr));
+    is_clean("a panic", &ended);
+    are_clean("a panic", &place.path("run"));
+}
+
+#[test]
+fn secrets_in_what_is_refused_are_not_repeated() {
+    let place = Place::new();
+    let user = format!("http://me:{CANARY}@127.0.0.1:1/");
+    let no_port = format!("http://me:{CANARY}@127.0.0.1:0/?key={CANARY}");
+    let slashed = format!("redis://:a/{CANARY}@127.0.0.1:1/2");
+    let redis = format!("redis://:{CANARY}@127.0.0.1:1/x");
+    let proxy = format!("http://me:{CANARY}@127.0.0.1:1");
+    let secret = format!("Authorization {CANARY}");
+    let unprintable = format!("Authorization: {CANARY}\u{7f}");
+    let url = "http://127.0.0.1:1/";
+    let load = ["--clients", "1", "--calls", "1"];
+    let gateway = ["relay", "gateway", "--listen", "127.0.0.1:0"];
+    let commands: [(&str, Vec<&str>); 8] = [
+        ("a user in a target", vec!["http", &user]),
+        ("a target that is wrong in two ways", vec!["http", &no_port]),
+        (
+            "a user of Redis",
+            [&gateway[..], &["--redis", &redis]].concat(),
+        ),
+        (
+            "a slash in Redis' password",
+            [&gateway[..], &["--redis", &slashed]].concat(),
+        ),
+        (
+            "a proxy's user",
+            [&["http", url, "--proxy", &proxy][..], &load].concat(),
+        ),
+        (
+            "a header without a colon",
+            [&["http", url, "-H", &secret][..], &load].concat(),
+        ),
+        (
+            "a header that can't be sent",
+            [&["http", url, "-H", &unprintable][..], &load].concat(),
+        ),
+        (
+            "a flag that is not there",
+            vec!["http", &user, "--no-such-flag"],
+        ),
+    ];
+    for (what, command) in &commands {
+        let mut command = place.command(command);
+        let ended = output(command.env("JWT_SECRET", "x".repeat(32)), LONGEST);
+        assert!(!ended.status.success(), "{what}");
+        is_clean(what, &ended);
+    }
+    let mut short = place.command(&gateway);
+    is_clean(
+        "a short secret of tokens",
+        &output(short.env("JWT_SECRET", &CANARY[..20]), LONGEST),
+    );
+}
+
+#[test]
+fn secrets_of_a_plan_are_not_shown_beside_its_mistakes() {
+    let place = Place::new();
+    let plan = format!(
+        "target = \"http://me:{CANARY}@127.0.0.1:1/?api_key={CANARY}\"\n[call.http]\nbody = 1.5\n\
+         headers = {{ authorization = \"{CANARY}\", x-token = \"{CANARY}\" }}\nnosuch = 1\n\
+         [load]\nrate = \"x\"\nnosuch = 1\n"
+    );
+    let table = format!(
+        "target = \"http://127.0.0.1:1/\"\n[call.http.headers]\ncookie = '{CANARY}'\n\
+         authorization = \"{CANARY}\nx-key = \"{CANARY}\"\n[load]\nclients = 1\n"
+    );
+    for (name, plan) in [("inline.toml", &plan), ("table.toml", &table)] {
+        fs::write(place.path(name), plan).unwrap();
+        let ended = place.run(&["run", name]);
+        assert_eq!(ended.status.code(), Some(2), "{}", text(&ended.stderr));
+        is_clean(name, &ended);
+        // On stdin, too.
+        let mut command = place.command(&["run", "-"]);
+        command.stdin(fs::File::open(place.path(name)).unwrap());
+        let ended = crate::support::output_of_reader(&mut command, LONGEST);
+        assert_eq!(ended.status.code(), Some(2));
+        is_clean(name, &ended);
+    }
+}
+
+#[test]
+fn secrets_of_the_environment_are_in_no_help() {
+    let place = Place::new();
+    let redis = format!("redis://:{CANARY}@127.0.0.1:1");
+    let header = format!("authorization: Bearer {CANARY}");
+    let proxy = format!("http://me:{CANARY}@127.0.0.1:1");
+    let variables = [
+        ("PLIMSOLL_REDIS", &redis),
+        ("PLIMSOLL_HEADER", &header),
+        ("PLIMSOLL_METADATA", &header),
+        ("PLIMSOLL_PROXY", &proxy),
+        ("PLIMSOLL_RENDEZVOUS_TOKEN", &CANARY.to_owned()),
+    ];
+    let commands = [
+        &["http"][..],
+        &["grpc"],
+        &["grpc", "list"],
+        &["bolt"],
+        &["relay", "gateway"],
+        &["serve", "llm"],
+    ];
+    for command in commands {
+        let help = [command, &["--help"]].concat();
+        let mut by_environment = place.command(&help);
+        by_environment.envs(
+            variables
+                .iter()
+                .map(|(name, value)| (*name, value.as_str())),
+        );
+        is_clean(&format!("{help:?}"), &output(&mut by_environment, LONGEST));
+    }
+    let lines = variables.map(|(name, value)| format!("{name}=\"{value}\"\n"));
+    fs::write(place.path(".env"), lines.concat()).unwrap();
+    for command in commands {
+        let help = [command, &["--help"]].concat();
+        is_clean(&format!(".env, {help:?}"), &place.run(&help));
+    }
+}
+
+/// A collector of telemetry that is not there, a gateway whose clients show tokens, a bus that is not there.
+#[test]
+fn secrets_of_other_systems_are_in_no_log() {
+    let place = Place::new();
+    place.certificates();
+    let server = place.serve(&[&["http"][..], &SERVER_TLS].concat());
+    let url = format!("https://localhost:{}/", server.port);
+    let collector = format!("http://me:{CANARY}@127.0.0.1:1/?api_key={CANARY}");
+    let load = [
+        "--clients",
+        "1",
+        "--calls",
+        "3",
+        "--ca",
+        "certs/ca.crt",
+        "--out",
+        "run",
+    ];
+    let ended = place.run(&[&["http", &url, "--telemetry", &collector][..], &load].concat());
+    assert_eq!(ended.status.code(), Some(0), "{}", text(&ended.stderr));
+    is_clean("a collector", &ended);
+    are_clean("a collector", &place.path("run"));
+    let mut gateway = place.command(&[
+        "serve",
+        "llm",
+        "--listen",
+        "127.0.0.1:0",
+        "--with-gateway",
+        "127.0.0.1:0",
+        "--verbose",
+    ]);
+    let log = fs::File::create(place.path("gateway.log")).unwrap();
+    gateway.env("JWT_SECRET", "x".repeat(32)).stderr(log);
+    let mut gateway = Server::start(&mut gateway);
+    let socket = format!("ws://{}/ws?token={CANARY}", gateway.next_address());
+    let refused = place.run(&[
+        "ws",
+        &socket,
+        "--clients",
+        "1",
+        "--calls",
+        "1",
+        "--message",
+        "x",
+        "--out",
+        "ws",
+    ]);
+    is_clean("a socket's client", &refused);
+    drop(gateway);
+    assert!(
+        !is_in(place.read("gateway.log").as_bytes()),
+        "{}",
+        place.read("gateway.log")
+    );
+}

@@ -1,0 +1,130 @@
+//! Certificates that are not taken, and what is said of them.
+
+use super::*;
+
+/// Makes a CA in `ca.crt`, and from it a certificate `NAME.crt` for localhost: `key` are options of `openssl genpkey`,
+/// `sign` of `openssl x509`, and `more` is a line of its extensions.
+fn issue(place: &Place, name: &str, key: &str, sign: &str, more: &str) {
+    let make = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        succeeds(&mut openssl(place, &words));
+    };
+    if !place.path("ca.crt").exists() {
+        make("ecparam -name prime256v1 -genkey -noout -out ca.key");
+        make(
+            "req -x509 -new -key ca.key -out ca.crt -days 9 -subj /CN=ca -addext basicConstraints=critical,CA:TRUE",
+        );
+    }
+    let extensions = format!("subjectAltName=DNS:localhost\n{more}\n");
+    fs::write(place.path("extensions"), extensions).expect("writable");
+    make(&format!("genpkey {key} -out {name}.key"));
+    make(&format!(
+        "req -new -key {name}.key -subj /CN=localhost -out {name}.csr"
+    ));
+    make(&format!(
+        "x509 -req -in {name}.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 9 {sign} -extfile extensions -out {name}.crt"
+    ));
+}
+
+const EC: &str = "-algorithm EC -pkeyopt ec_paramgen_curve:P-256";
+
+#[test]
+fn unsupported_certificates_of_servers_are_explained_in_sentences() {
+    let place = Place::new();
+    for (name, key, sign, more, code, said) in [
+        (
+            "sha1",
+            EC,
+            "-sha1",
+            "",
+            "TLS_BAD_CERTIFICATE",
+            &["signed with SHA-1", "sign it anew with SHA-256"][..],
+        ),
+        (
+            "short",
+            "-algorithm RSA -pkeyopt rsa_keygen_bits:1024",
+            "",
+            "",
+            "TLS_BAD_CERTIFICATE",
+            &["RSA key has 1024 bits", "2048 are the fewest"],
+        ),
+        (
+            "pss",
+            "-algorithm RSA-PSS -pkeyopt rsa_keygen_bits:2048",
+            "",
+            "",
+            "TLS_NO_COMMON_PARAMETERS",
+            &[
+                "the kind of its key, where that is RSA-PSS, Ed448 or DSA",
+                "these are not supported",
+            ],
+        ),
+        (
+            "ed448",
+            "-algorithm ED448",
+            "",
+            "",
+            "TLS_NO_COMMON_PARAMETERS",
+            &["Ed448"],
+        ),
+        (
+            "any",
+            EC,
+            "",
+            "extendedKeyUsage=anyExtendedKeyUsage",
+            "TLS_BAD_CERTIFICATE",
+            &[
+                "any purpose (anyExtendedKeyUsage)",
+                "extendedKeyUsage=serverAuth",
+            ],
+        ),
+        (
+            "client",
+            EC,
+            "",
+            "extendedKeyUsage=clientAuth,1.2.3.4",
+            "TLS_BAD_CERTIFICATE",
+            &["TLS client authentication (clientAuth), 1.2.3.4"],
+        ),
+    ] {
+        issue(&place, name, key, sign, more);
+        let (cert, key) = (format!("{name}.crt"), format!("{name}.key"));
+        let fixed = [
+            "s_server",
+            "-accept",
+            "127.0.0.1:0",
+            "-www",
+            "-cipher",
+            "DEFAULT:@SECLEVEL=0",
+        ];
+        let server = [&fixed[..], &["-cert", &cert, "-key", &key]].concat();
+        let server = Server::start(openssl(&place, &server).stderr(Stdio::null()));
+        let url = format!("https://localhost:{}/", server.port);
+        let call = [
+            "http",
+            &url,
+            "--clients",
+            "1",
+            "--calls",
+            "1",
+            "--out",
+            "run",
+        ];
+        let refused = place.run(&[&call[..], &["--ca", "ca.crt"]].concat());
+        let printed = stderr_of(&refused);
+        assert_eq!(refused.status.code(), Some(1), "{name}: {printed}");
+        assert!(printed.contains(code), "{name}: {printed}");
+        for words in said {
+            assert!(printed.contains(words), "{name}, {words:?}: {printed}");
+        }
+        // Signatures of a short key are not taken without a check of the certificate, and the message says so.
+        if name == "short" {
+            let refused = place.run(&[&call[..], &["--insecure"]].concat());
+            let printed = stderr_of(&refused);
+            assert!(
+                printed.contains("with or without a check of the certificate"),
+                "{printed}"
+            );
+        }
+    }
+}
