@@ -11,10 +11,10 @@ use plimsoll_model::units::Period;
 use serde_json::{Map, Value, json};
 
 use super::call::HttpVersion;
-use super::flags::{connections_for, queues};
+use super::flags::queues;
 use super::section::{ConversationSpec, HttpSpec};
 use crate::flags::{Bound, CredentialFlags, fields, goodput};
-use crate::owned::{Quick, Usage, Variables};
+use crate::owned::{Quick, Usage, Variables, text_or_file};
 
 /// Of an open loop over HTTP/1.1: as many answers may stream at once.
 const CONNECTIONS: u32 = 100;
@@ -174,11 +174,9 @@ impl Quick for LlmFlags {
         };
         let load = &mut spec.load;
         load.deadline = load.deadline.or(Some(Limit::After(Period(DEADLINE))));
-        if section.calls_in_a_row().is_none() {
-            connections_for(load, self.http_version);
-            if queues(load, self.http_version) {
-                load.connections = Some(CONNECTIONS);
-            }
+        let is_open = load.clients.is_none() && section.calls_in_a_row().is_none();
+        if is_open && queues(load, self.http_version) {
+            load.connections = Some(CONNECTIONS);
         }
         Ok(section)
     }
