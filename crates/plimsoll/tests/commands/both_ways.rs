@@ -108,7 +108,7 @@ fn clients_have_connections_by_flags_and_by_plan() {
                 "m".to_owned(),
             ],
             target(&llm.0, "http") + "/v1/chat/completions",
-            "http = { method = \"POST\", stream = \"openai\", body = '{\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}' }",
+            "http = { method = \"POST\", stream = \"openai\", body = '{\"model\":\"m\",\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}' }",
         ),
         (
             vec!["fetch".to_owned(), target(&files.0, "http") + "/bytes/1KiB"],
