@@ -12,9 +12,9 @@ fn read(stream: &EventStream, bytes: &[u8], step: usize) -> Read {
     let mut reader = EventReader::default();
     let mut found = Vec::new();
     for piece in bytes.chunks(step) {
-        let taken = reader.take(stream, piece, |kind, data| {
-            assert!(data.len() <= MAX_EVENT);
-            found.push((kind, data.to_vec()));
+        let taken = reader.take(stream, piece, |event| {
+            assert!(event.data.len() <= MAX_EVENT);
+            found.push((event.kind, event.data.to_vec()));
             true
         });
         match taken {
@@ -22,8 +22,8 @@ fn read(stream: &EventStream, bytes: &[u8], step: usize) -> Read {
             Err(error) => return (found, Err(error)),
         }
     }
-    let end = reader.end(stream, |kind, data| {
-        found.push((kind, data.to_vec()));
+    let end = reader.end(stream, |event| {
+        found.push((event.kind, event.data.to_vec()));
         true
     });
     (found, end)

@@ -53,16 +53,21 @@ pub enum Event {
     /// A call that carries several messages (a stream) has received a whole one.
     Message(CallId),
     /// A token of a streamed answer has come, or several in one piece.
-    Token(CallId),
-    /// What the service counts: the tokens of a call's prompt, and of its answer. Before the call's end; the last one counts.
+    Token {
+        /// The call in flight.
+        call: CallId,
+        /// Of their text.
+        bytes: u32,
+    },
+    /// What the service counts. Before the call's end; the last one counts.
     Usage {
         /// The call in flight.
         call: CallId,
-        /// Tokens.
-        prompt: u64,
-        /// Tokens.
-        answer: u64,
+        /// So far.
+        usage: Usage,
     },
+    /// An answer of tokens has ended, and none of what has come of it is text: a single token may have none.
+    Finished(CallId),
     /// The text of a call's answer, where it was asked for. Before the call's end.
     Answer {
         /// The call in flight.
@@ -106,6 +111,17 @@ pub enum Event {
     },
 }
 
+/// The tokens of an answer, by the service's own count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Of the prompt.
+    pub prompt: u64,
+    /// Of the answer; 0 where the service does not count them.
+    pub answer: u64,
+    /// Those of the answer that it streams.
+    pub streamed: u64,
+}
+
 /// The peer broke the protocol, or the driver can't go on. The connection is closed
 /// after what is in the outbox has been sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -141,6 +157,12 @@ pub trait Driver {
     /// How many calls may start now. 0 before [`Driver::is_ready`], and for good once
     /// [`Driver::is_draining`].
     fn capacity(&self) -> usize;
+
+    /// It takes no call for a moment, because it reads the rest of an answer whose call is over: what the server sends
+    /// behind the event that ended it. No answer may keep it so for long.
+    fn reads_rest(&self) -> bool {
+        false
+    }
 
     /// The connection will take no more calls (GOAWAY, ids used up): it is closed when
     /// the calls in flight have ended, and replaced.

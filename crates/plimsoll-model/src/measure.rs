@@ -19,7 +19,8 @@ codes! {
     UsersFailed "users_failed" "users who lost a call, and did not go on";
     ClosesFailed "closes_failed" "sessions that the API did not close";
     QueriesGood "queries_good" "queries that succeeded within every bound of the plan's goodput";
-    TokensReceived "tokens_received" "tokens received once, as expected";
+    TokensReceived "tokens_received" "tokens received once, as expected; of streams over HTTP pieces, those of answers that failed included";
+    PiecesAnswer "pieces_answer" "pieces of streams over HTTP that held tokens, of answers that succeeded";
     TokensMissing "tokens_missing" "tokens that were sent for a query and never received";
     TokensDuplicated "tokens_duplicated" "tokens received more than once";
     TokensOutOfOrder "tokens_out_of_order" "tokens received before one that was sent earlier";
@@ -29,6 +30,13 @@ codes! {
     TokensCounted "tokens_counted" "tokens of answers, as the plan's tokenizer file counts them";
     AnswersUncounted "answers_uncounted" "answers that the tokenizer file has no count of";
     UsageMissing "usage_missing" "answers that succeeded, and whose service counted no tokens";
+    FinishStop "finish_stop" "answers, or choices, that a model ended by itself (finish_reason)";
+    FinishLength "finish_length" "those that reached the limit of tokens";
+    FinishToolCalls "finish_tool_calls" "those that ended to call a tool";
+    FinishContentFilter "finish_content_filter" "those that a filter cut off";
+    FinishError "finish_error" "those that ended with an error";
+    FinishAbort "finish_abort" "those that the service gave up";
+    FinishOther "finish_other" "those that ended for another reason";
     Reconnects "reconnects" "sockets opened again in mid-session";
     ReconnectsFailed "reconnects_failed" "attempts at that which failed";
     _ "sessions_reconnected" "sessions that had to reconnect";
@@ -40,6 +48,24 @@ codes! {
     LinkConnections "link_connections" "connections whose bytes were counted";
     LinkBytesSent "link_bytes_sent" "bytes that TCP carried to the target, handshakes and framing included";
     LinkBytesReceived "link_bytes_received" "bytes that TCP carried from the target, handshakes and framing included";
+}
+
+impl Count {
+    /// Why models ended their answers.
+    pub const FINISH: [Count; 7] = [
+        Count::FinishStop,
+        Count::FinishLength,
+        Count::FinishToolCalls,
+        Count::FinishContentFilter,
+        Count::FinishError,
+        Count::FinishAbort,
+        Count::FinishOther,
+    ];
+
+    /// The reason of one of [`Count::FINISH`], as objectives name it: `length`.
+    pub fn finish_reason(self) -> &'static str {
+        self.key().trim_start_matches("finish_")
+    }
 }
 
 codes! {
@@ -56,10 +82,10 @@ codes! {
     InterMessage "inter_message" "from a message from the server to the next on the same call";
     _ "session_create" "request to answer of the session's creation";
     SocketOpen "socket_open" "connect to upgrade answered of the session's socket";
-    TimeToFirstToken "time_to_first_token" "query due to its first token";
-    FirstToken "first_token" "query sent to its first token";
-    TokenGap "token_gap" "from one token to the next";
-    TokenMean "time_per_token" "query's time after the first token, divided by the tokens after it";
+    TimeToFirstToken "time_to_first_token" "query due to its first token, of those that succeeded";
+    FirstToken "first_token" "query sent to its first token, of those that succeeded";
+    TokenGap "token_gap" "from one token to the next; of streams over HTTP those of answers that succeeded";
+    TokenMean "time_per_token" "from a query's first token to its last, divided by the tokens that came after the first, of those that succeeded";
     Reconnect "reconnect" "socket lost to socket open again";
 }
 
@@ -139,10 +165,19 @@ impl From<ByName> for CallMeasures {
 }
 
 /// Counters and times of one stage. Times of phases that did not happen are left out.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Measures {
     counts: [u64; Count::COUNT],
     times: [Times; TimeMeasure::COUNT],
+}
+
+impl Default for Measures {
+    fn default() -> Measures {
+        Measures {
+            counts: [0; Count::COUNT],
+            times: std::array::from_fn(|_| Times::default()),
+        }
+    }
 }
 
 impl Measures {

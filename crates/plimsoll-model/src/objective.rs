@@ -10,6 +10,7 @@ mod table;
 
 use serde::{Deserialize, Serialize};
 
+use crate::measure::Count;
 use crate::plan::{End, Metric, Objective, Statistic, Timed};
 use crate::record::{StageRecord, Times};
 use crate::run::health::ProblemKind;
@@ -212,7 +213,7 @@ fn is_lost(
     let (timed, statistic) = match objective.metric {
         Metric::Errors => return failed as f64 > objective.limit * all,
         // How many handshakes there will be is not known beforehand.
-        Metric::Rate | Metric::Resumed | Metric::Memory(_) => return false,
+        Metric::Rate | Metric::Resumed | Metric::Memory(_) | Metric::Finish(_) => return false,
         // How many of these there will be is not known beforehand.
         Metric::Time(Timed::Measure(_), _) => return false,
         Metric::Time(timed, statistic) => (timed, statistic),
@@ -292,7 +293,7 @@ fn find(objective: &Objective, part: &Part, circumstances: &Circumstances) -> Ev
                 && !circumstances.not_resumed
                 && value * held_back < objective.limit
         }
-        Metric::Resumed | Metric::Memory(_) => true,
+        Metric::Resumed | Metric::Memory(_) | Metric::Finish(_) => true,
         Metric::Time(..) => is_missed,
     };
     let text = match interval {
@@ -438,6 +439,18 @@ fn measure(objective: &Objective, part: &Part) -> (Option<f64>, String) {
             (share, text)
         }
         Metric::Memory(end) => memory_of(end, part.memory.as_ref()),
+        Metric::Finish(reason) => {
+            let of = |count| record.measures.of(count);
+            let all: u64 = Count::FINISH.into_iter().map(of).sum();
+            let share = (all > 0).then(|| of(reason) as f64 / all as f64);
+            let text = share.map_or("no answer says why it ended".to_owned(), |share| {
+                format!(
+                    "{:.4}% of {all} answers that say why they ended",
+                    share * 100.0
+                )
+            });
+            (share, text)
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::measure::TimeMeasure;
+use crate::measure::{Count, TimeMeasure};
 use crate::named::named;
 use crate::template::VaryingMetadata;
 
@@ -455,6 +455,8 @@ pub enum Metric {
     Resumed,
     /// Resident bytes a connection.
     Memory(End),
+    /// Share of answers that a model ended for one reason, of those that say why they ended; one of [`Count::FINISH`].
+    Finish(Count),
 }
 
 /// Which of the times that are measured.

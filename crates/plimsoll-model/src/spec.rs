@@ -203,7 +203,7 @@ pub struct LoadSpec {
     /// Default none.
     #[arg(long, value_name = "TIME")]
     pub think: Option<Period>,
-    /// Connections kept open [default: 1].
+    /// Connections kept open [default: 1; over HTTP/1.1 and WebSockets one for each of the clients].
     #[arg(short = 'c', long, value_name = "N")]
     pub connections: Option<u32>,
     /// `"always"` (the default), or `"never"`: a new connection for every call.

@@ -138,7 +138,8 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     if USERS.ended(of) != (0, 0) {
         besides.push(USERS.fact(of));
     }
-    if ASKING.ended(of) == (0, 0) && of(Count::TokensReceived) > 0 {
+    let finished: u64 = Count::FINISH.into_iter().map(of).sum();
+    if ASKING.ended(of) == (0, 0) && of(Count::TokensReceived) + finished > 0 {
         besides.extend(answers(run, measures, of));
     }
     if !besides.is_empty() {
@@ -168,7 +169,12 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
 /// The tokens of streamed answers: the service's own count, or where it has none the pieces that came.
 fn answers(run: &Run, measures: &MeasuresSummary, of: impl Fn(Count) -> u64) -> Vec<Fact> {
     let (prompt, counted) = (of(Count::TokensPrompt), of(Count::TokensAnswer));
-    let (pieces, missing) = (of(Count::TokensReceived), of(Count::UsageMissing));
+    let missing = of(Count::UsageMissing);
+    // Runs of earlier versions have the pieces of all answers only.
+    let pieces = match of(Count::PiecesAnswer) {
+        0 => of(Count::TokensReceived),
+        pieces => pieces,
+    };
     let (by_file, unknown) = (of(Count::TokensCounted), of(Count::AnswersUncounted));
     let (n, what) = match (counted, by_file) {
         (0, 0) => (pieces, "pieces"),
@@ -197,15 +203,41 @@ fn answers(run: &Run, measures: &MeasuresSummary, of: impl Fn(Count) -> u64) -> 
         ..Fact::new("tokens", text)
     };
     let mut facts = vec![tokens];
+    facts.extend(finish_reasons(&of));
     facts.extend(goodput(run, of(Count::QueriesGood)));
     facts
 }
 
-/// `n` a second, until the last calls had ended, in brackets.
+/// Why answers ended, where services say so.
+fn finish_reasons(of: &impl Fn(Count) -> u64) -> Option<Fact> {
+    let reasons = Count::FINISH.map(|reason| (reason, of(reason)));
+    let given: Vec<String> = reasons
+        .iter()
+        .filter(|(_, n)| *n > 0)
+        .map(|(reason, n)| format!("{} {}", count(*n), reason.finish_reason()))
+        .collect();
+    let failures = [
+        Count::FinishContentFilter,
+        Count::FinishError,
+        Count::FinishAbort,
+    ];
+    (!given.is_empty()).then(|| Fact {
+        is_loud: failures.into_iter().any(|reason| of(reason) > 0),
+        ..Fact::new("finish", given.join(", "))
+    })
+}
+
+/// `n` a second, in brackets: until the last calls had ended, which is named where rates of calls are of another time.
 fn per_second(run: &Run, n: u64) -> String {
-    match run.summary.total.lasted_us {
-        Some(lasted) => format!(" ({})", rate(n as f64 / (lasted as f64 / 1e6))),
-        None => String::new(),
+    let total = &run.summary.total;
+    let Some(lasted) = total.lasted_us.map(|us| us as f64) else {
+        return String::new();
+    };
+    let per_second = rate(n as f64 / (lasted / 1e6));
+    let is_other = total.elapsed_us.is_some_and(|us| lasted > us as f64 * 1.01);
+    match is_other {
+        true => format!(" ({per_second} over {})", time(lasted)),
+        false => format!(" ({per_second})"),
     }
 }
 

@@ -119,6 +119,7 @@ where
             begun: 0,
             call: None,
             next_at: Time::NEVER,
+            reads_rest: false,
             has_failed: false,
             events: Vec::new(),
         }
@@ -146,7 +147,7 @@ where
 }
 
 /// The call that is due, or under way.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Current {
     due: Time,
     /// [`Time::NEVER`]: it waits for the connection.
@@ -181,6 +182,8 @@ pub struct User<C: Course> {
     call: Option<Current>,
     /// When the next one is.
     next_at: Time,
+    /// The next one would be due, and its connection still reads the rest of the last answer: so does the user.
+    reads_rest: bool,
     has_failed: bool,
     events: Vec<Event>,
 }
@@ -198,6 +201,12 @@ impl<C: Course> User<C> {
         self.go_on(now, turn);
     }
 
+    /// The connection has no room but for the rest of the last answer.
+    fn is_reading(&self) -> bool {
+        let driver = self.driver.as_ref();
+        driver.is_some_and(|driver| driver.reads_rest() && driver.capacity() == 0)
+    }
+
     fn number(&self) -> u64 {
         let in_user = u64::from(self.begun.saturating_sub(1));
         self.origin.number * u64::from(self.shared.course.calls()) + in_user
@@ -205,6 +214,13 @@ impl<C: Course> User<C> {
 
     /// Sends the call that waits, or asks for the connection that it needs.
     fn go_on(&mut self, now: Time, turn: &mut Turn<'_>) {
+        if self.reads_rest && !self.is_reading() {
+            self.reads_rest = false;
+            return match turn.is_stopping() {
+                true => self.over(turn),
+                false => self.ask(now, now, turn),
+            };
+        }
         let number = self.number();
         let waits = (self.call.as_mut()).filter(|call| call.sent == Time::NEVER);
         if let Some(call) = waits {
@@ -235,7 +251,7 @@ impl<C: Course> User<C> {
 
     /// Asks to be woken for whichever comes first.
     fn arm(&self, turn: &mut Turn<'_>) {
-        let deadline = self.call.map_or(Time::NEVER, |call| call.deadline);
+        let deadline = self.call.as_ref().map_or(Time::NEVER, |call| call.deadline);
         let driver = self.driver.as_ref().and_then(Driver::deadline);
         let at = deadline.min(self.next_at);
         turn.wake_at(at.min(driver.unwrap_or(Time::NEVER)));
@@ -248,9 +264,8 @@ impl<C: Course> User<C> {
             let stage = turn.stage;
             match (event, &mut self.call) {
                 (Event::Done(done), Some(_)) => self.ended(&done, now, turn),
-                (Event::Token(_), Some(call)) => {
-                    let times = (call.due, call.sent);
-                    call.answer.token(stage, times, now, turn.recorder);
+                (Event::Token { bytes, .. }, Some(call)) => {
+                    call.answer.token(stage, bytes, now, turn.recorder);
                 }
                 (Event::Message(_), Some(call)) => {
                     match std::mem::replace(&mut call.last_message, now) {
@@ -261,9 +276,8 @@ impl<C: Course> User<C> {
                         before => turn.recorder.inter_message(stage, now.since(before)),
                     }
                 }
-                (Event::Usage { prompt, answer, .. }, Some(call)) => {
-                    call.answer.usage(prompt, answer);
-                }
+                (Event::Usage { usage, .. }, Some(call)) => call.answer.usage(usage),
+                (Event::Finished(_), Some(call)) => call.answer.finished(now),
                 (Event::Answer { text, .. }, _) => {
                     self.shared.course.heard(text, &mut self.memory);
                 }
@@ -275,7 +289,11 @@ impl<C: Course> User<C> {
                 (Event::Late, _) => turn.recorder.stage(stage).late += 1,
                 (Event::Detail { outcome, text }, _) => turn.detail(outcome, &text),
                 (
-                    Event::Done(_) | Event::Token(_) | Event::Message(_) | Event::Usage { .. },
+                    Event::Done(_)
+                    | Event::Token { .. }
+                    | Event::Message(_)
+                    | Event::Usage { .. }
+                    | Event::Finished(_),
                     None,
                 ) => {}
             }
@@ -300,10 +318,12 @@ impl<C: Course> User<C> {
         // What was never sent was waited for all the same.
         let sent = call.sent.min(now);
         let times = (call.due, sent);
-        let measured = call.answer.measured(times, &self.shared.goodput, now);
-        let measured = measured.filter(|_| done.outcome.is_ok());
+        let measured = match done.outcome.is_ok() {
+            true => call.answer.measured(times, &self.shared.goodput, now),
+            false => None,
+        };
         if let Some(measured) = &measured {
-            measured.add_to(turn.stage, turn.recorder);
+            call.answer.record(measured, turn.stage, turn.recorder);
         }
         let sample = Sample {
             number: self.number(),
@@ -327,7 +347,7 @@ impl<C: Course> User<C> {
 
     /// The call that is due or under way ends without the driver.
     fn fail(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
-        let exchanged = match (&self.driver, self.call) {
+        let exchanged = match (&self.driver, &self.call) {
             (Some(driver), Some(call)) if call.sent != Time::NEVER => driver.exchanged(CALL),
             _ => Default::default(),
         };
@@ -359,7 +379,7 @@ impl<C: Course> User<C> {
             false => Count::UsersOk,
         };
         turn.count(count, 1);
-        self.next_at = Time::NEVER;
+        (self.next_at, self.reads_rest) = (Time::NEVER, false);
         if let Some(driver) = &mut self.driver {
             driver.finish(turn.out(LINK));
         }
@@ -473,13 +493,16 @@ where
         if turn.ended.is_some() {
             return;
         }
+        if self.next_at <= now && self.is_reading() {
+            (self.next_at, self.reads_rest) = (Time::NEVER, true);
+        }
         if self.next_at <= now {
             return match turn.is_stopping() {
                 true => self.over(turn),
                 false => self.ask(self.next_at, now, turn),
             };
         }
-        if self.call.is_some_and(|call| call.deadline <= now) {
+        if self.call.as_ref().is_some_and(|call| call.deadline <= now) {
             self.fail(Outcome::DeadlineExceeded, now, turn);
             if let Some(driver) = &mut self.driver {
                 driver.cancel(CALL, now, turn.out(LINK));

@@ -24,15 +24,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                     }
                     (stage, before, _) => self.recorder.inter_message(stage, now.since(before)),
                 },
-                Event::Token(id) => {
+                Event::Token { call: id, bytes } => {
                     let (call, recorder) = (self.client.calls.get(id), &mut self.recorder);
-                    self.client.tokens.token(id, call, now, recorder);
+                    self.client.tokens.token(id, bytes, (call, now), recorder);
                 }
-                Event::Usage {
-                    call,
-                    prompt,
-                    answer,
-                } => self.client.tokens.usage(call, prompt, answer),
+                Event::Usage { call, usage } => self.client.tokens.usage(call, usage),
+                Event::Finished(call) => self.client.tokens.finished(call, now),
                 Event::Count { call, count, n } => {
                     self.recorder
                         .count(self.client.calls.get(call).stage, count, n);

@@ -91,10 +91,16 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.record_unsent(number, due, now, stage, Outcome::DeadlineExceeded);
     }
 
-    /// Closed loop: the lane's connection has no room for its idle clients.
+    /// Closed loop: the lane's connection has no room for its idle clients. While it reads the rest of an answer they
+    /// read it, too, and their next calls are not due.
     #[cold]
     pub(super) fn note_waiting(&mut self, lane: u32, now: Time) {
         if self.phase != Phase::Loading || !self.issue.has_calls_left() {
+            return;
+        }
+        let connection = self.client.lanes[lane as usize].connection;
+        let connection = connection.and_then(|index| self.connections[index as usize].as_ref());
+        if connection.is_some_and(|connection| connection.own.driver.reads_rest()) {
             return;
         }
         let state = &mut self.client.lanes[lane as usize];
@@ -299,11 +305,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             bytes_sent: done.bytes_sent,
             bytes_received: done.bytes_received,
         };
-        let measured = self.client.tokens.ended(done.call, &call, now);
-        let measured = measured.filter(|_| outcome.is_ok());
-        if let Some(measured) = &measured {
-            measured.add_to(call.stage, &mut self.recorder);
-        }
+        let (tokens, recorder) = (&mut self.client.tokens, &mut self.recorder);
+        let measured = tokens.ended(done.call, outcome.is_ok(), (&call, now), recorder);
         let carried = Some(carried);
         match role {
             Role::Lane(_) => match measured {

@@ -10,17 +10,29 @@ use plimsoll_model::plan::Goodput;
 use plimsoll_model::{Recorder, Time};
 
 use super::calls::Call;
-use crate::driver::CallId;
+use crate::driver::{CallId, Usage};
 
-/// The tokens of one answer, as far as they have come.
-#[derive(Clone, Copy, Debug)]
+/// Gaps between the pieces of an answer that are kept until it has ended; those behind them are left out.
+const MAX_GAPS: usize = 1 << 16;
+
+/// The tokens of one answer, as far as they have come. Times are recorded once it has succeeded.
+#[derive(Clone, Debug)]
 pub(crate) struct Answer {
     first: Time,
     last: Time,
     /// Pieces of the stream that held tokens.
     received: u64,
-    /// By the service's own count: of the prompt, and of the answer.
-    usage: Option<(u64, u64)>,
+    /// Text of the first piece, and of all. Bytes.
+    first_bytes: u64,
+    bytes: u64,
+    /// Tokens of the first piece, where the service counts as it streams.
+    first_tokens: Option<u64>,
+    /// By the service's own count.
+    usage: Option<Usage>,
+    /// When the answer ended of which nothing was text.
+    finished: Time,
+    /// Between pieces. Nanoseconds, to more digits than histograms keep.
+    gaps: Vec<f32>,
 }
 
 impl Answer {
@@ -28,66 +40,117 @@ impl Answer {
         first: Time::NEVER,
         last: Time::NEVER,
         received: 0,
+        first_bytes: 0,
+        bytes: 0,
+        first_tokens: None,
         usage: None,
+        finished: Time::NEVER,
+        gaps: Vec::new(),
     };
 
-    /// A token of an answer has come, whose call is of `stage`, was due at `arrival` and was `sent`.
-    pub(crate) fn token(
-        &mut self,
-        stage: u8,
-        (arrival, sent): (Time, Time),
-        now: Time,
-        recorder: &mut Recorder,
-    ) {
+    /// Forgets the answer, and keeps its memory.
+    fn restart(&mut self) {
+        let mut gaps = std::mem::take(&mut self.gaps);
+        gaps.clear();
+        *self = Answer {
+            gaps,
+            ..Answer::NONE
+        };
+    }
+
+    /// A piece with tokens has come, of a call of `stage`; `bytes`: of their text.
+    pub(crate) fn token(&mut self, stage: u8, bytes: u32, now: Time, recorder: &mut Recorder) {
         let before = std::mem::replace(&mut self.last, now);
         self.received += 1;
+        self.bytes += u64::from(bytes);
         recorder.count(stage, Count::TokensReceived, 1);
-        if before != Time::NEVER {
-            return recorder.time(stage, TimeMeasure::TokenGap, now.since(before));
+        if before == Time::NEVER {
+            self.first = now;
+            self.first_bytes = u64::from(bytes);
+        } else if self.gaps.len() < MAX_GAPS {
+            self.gaps.push(now.since(before) as f32);
         }
-        self.first = now;
-        recorder.time(stage, TimeMeasure::TimeToFirstToken, now.since(arrival));
-        recorder.time(stage, TimeMeasure::FirstToken, now.since(sent));
     }
 
     /// The service has counted the tokens of the call.
-    pub(crate) fn usage(&mut self, prompt: u64, answer: u64) {
-        self.usage = Some((prompt, answer));
+    pub(crate) fn usage(&mut self, usage: Usage) {
+        if self.received == 1 && self.first_tokens.is_none() {
+            self.first_tokens = Some(usage.streamed).filter(|tokens| *tokens > 0);
+        }
+        self.usage = Some(usage);
     }
 
-    /// What a call that has ended by now comes to; `None`: its answer held no token.
+    /// The answer has ended, and nothing of it was text.
+    pub(crate) fn finished(&mut self, now: Time) {
+        self.finished = self.finished.min(now);
+    }
+
+    /// The tokens that came after the first piece, at least 1. Pieces are counted where the service counts none, or more
+    /// than the text has bytes: those were not streamed. Where pieces hold several tokens, the first has its share of
+    /// them by its text.
+    fn tokens_after_first(&self) -> u64 {
+        let pieces = self.received.saturating_sub(1).max(1);
+        let streamed = self.usage.map_or(0, |usage| usage.streamed);
+        if streamed <= self.received || streamed > self.bytes {
+            return pieces;
+        }
+        let share = streamed as f64 * self.first_bytes as f64 / self.bytes as f64;
+        let first = self.first_tokens.unwrap_or(share.round() as u64);
+        streamed.saturating_sub(first.max(1)).max(pieces)
+    }
+
+    /// What a call that has succeeded by now comes to; `None`: its answer held no token.
     pub(crate) fn measured(
         &self,
         (arrival, sent): (Time, Time),
         goodput: &Goodput,
         now: Time,
     ) -> Option<Measured> {
-        if self.received == 0 {
-            return None;
-        }
-        let (prompt, counted) = self.usage.unwrap_or_default();
-        // Several tokens may come in one piece: the service knows.
-        let tokens = if counted > 0 { counted } else { self.received };
-        let per_token = self.last.since(self.first) / (tokens - 1).max(1);
+        let usage = self.usage.unwrap_or_default();
+        // A token without text came with the answer's end.
+        let (first, last) = match (self.received, usage.answer) {
+            (0, 0) => return None,
+            (0, _) => (self.finished.min(now), self.finished.min(now)),
+            _ => (self.first, self.last),
+        };
+        let per_token = last.since(first) / self.tokens_after_first();
         let is_good = goodput.is_met(
-            self.first.duration_since(arrival),
+            first.duration_since(arrival),
             Duration::from_nanos(per_token),
             now.duration_since(arrival),
         );
         Some(Measured {
             counts: [
                 (Count::TokensReceived, self.received),
-                (Count::TokensPrompt, prompt),
-                (Count::TokensAnswer, counted),
-                (Count::UsageMissing, u64::from(self.usage.is_none())),
+                (Count::TokensPrompt, usage.prompt),
+                (Count::TokensAnswer, usage.answer),
+                (Count::UsageMissing, u64::from(usage.answer == 0)),
                 (Count::QueriesGood, u64::from(is_good)),
             ],
             times: [
-                (TimeMeasure::TimeToFirstToken, self.first.since(arrival)),
-                (TimeMeasure::FirstToken, self.first.since(sent)),
+                (TimeMeasure::TimeToFirstToken, first.since(arrival)),
+                (TimeMeasure::FirstToken, first.since(sent)),
                 (TimeMeasure::TokenMean, per_token),
             ],
         })
+    }
+
+    /// Adds an answer that succeeded to the figures of its stage. What is counted while tokens come has been counted.
+    pub(crate) fn record(&self, measured: &Measured, stage: u8, recorder: &mut Recorder) {
+        let pieces = (Count::PiecesAnswer, self.received);
+        for (count, n) in measured.counts[1..].iter().copied().chain([pieces]) {
+            if n > 0 {
+                recorder.count(stage, count, n);
+            }
+        }
+        let [first, from_sent, mean] = measured.times;
+        let mean = Some(mean).filter(|(_, ns)| *ns > 0);
+        for (measure, ns) in [first, from_sent].into_iter().chain(mean) {
+            recorder.time(stage, measure, ns);
+        }
+        for ns in &self.gaps {
+            recorder.time(stage, TimeMeasure::TokenGap, *ns as u64);
+        }
     }
 }
 
@@ -122,44 +185,160 @@ impl Tokens {
         &mut self.answers[index]
     }
 
-    /// A token of `call` has come.
-    pub(super) fn token(&mut self, id: CallId, call: &Call, now: Time, recorder: &mut Recorder) {
-        let times = (call.arrival, call.sent);
-        self.answer(id).token(call.stage, times, now, recorder);
+    /// A piece of the answer to `call` has come; `bytes`: of its tokens' text.
+    pub(super) fn token(
+        &mut self,
+        id: CallId,
+        bytes: u32,
+        (call, now): (&Call, Time),
+        recorder: &mut Recorder,
+    ) {
+        self.answer(id).token(call.stage, bytes, now, recorder);
     }
 
     /// The service has counted the tokens of a call.
-    pub(super) fn usage(&mut self, id: CallId, prompt: u64, answer: u64) {
-        self.answer(id).usage(prompt, answer);
+    pub(super) fn usage(&mut self, id: CallId, usage: Usage) {
+        self.answer(id).usage(usage);
     }
 
-    /// A call has ended; `None`: its answer held no token, as those of most protocols.
+    /// The answer of a call has ended, and nothing of it was text.
+    pub(super) fn finished(&mut self, id: CallId, now: Time) {
+        self.answer(id).finished(now);
+    }
+
+    /// A call has ended, and succeeded if `is_ok`: what it came to is recorded. `None`: it failed, or its answer held no
+    /// token, as those of most protocols.
     #[inline]
-    pub(super) fn ended(&mut self, id: CallId, call: &Call, now: Time) -> Option<Measured> {
-        if self.answers.is_empty() {
-            return None;
-        }
-        self.measured(id, call, now)
-    }
-
-    fn measured(&mut self, id: CallId, call: &Call, now: Time) -> Option<Measured> {
+    pub(super) fn ended(
+        &mut self,
+        id: CallId,
+        is_ok: bool,
+        (call, now): (&Call, Time),
+        recorder: &mut Recorder,
+    ) -> Option<Measured> {
         let answer = self.answers.get_mut(id.0 as usize)?;
-        let answer = std::mem::replace(answer, Answer::NONE);
-        answer.measured((call.arrival, call.sent), &self.goodput, now)
+        let measured = match is_ok {
+            true => answer.measured((call.arrival, call.sent), &self.goodput, now),
+            false => None,
+        };
+        if let Some(measured) = &measured {
+            answer.record(measured, call.stage, recorder);
+        }
+        answer.restart();
+        measured
     }
 }
 
-impl Measured {
-    /// Adds to the call's stage what was not added while the tokens came.
-    pub(crate) fn add_to(&self, stage: u8, recorder: &mut Recorder) {
-        for (count, n) in &self.counts[1..] {
-            if *n > 0 {
-                recorder.count(stage, *count, *n);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// An answer whose pieces came at these milliseconds, with text of so many bytes.
+    fn answer(pieces: &[(u64, u32)], usage: Option<Usage>) -> Answer {
+        let (mut answer, mut recorder) = (Answer::NONE, Recorder::default());
+        for (ms, bytes) in pieces {
+            answer.token(0, *bytes, Time(ms * MS), &mut recorder);
+        }
+        if let Some(usage) = usage {
+            answer.usage(usage);
+        }
+        answer
+    }
+
+    fn usage(answer: u64, streamed: u64) -> Option<Usage> {
+        Some(Usage {
+            prompt: 1,
+            answer,
+            streamed,
+        })
+    }
+
+    /// Milliseconds for a token.
+    fn per_token(answer: &Answer) -> f64 {
+        let times = (Time::ZERO, Time::ZERO);
+        let now = Time(1_000 * MS);
+        let measured = answer.measured(times, &Goodput::default(), now).unwrap();
+        let (measure, ns) = measured.times[2];
+        assert_eq!(measure, TimeMeasure::TokenMean);
+        ns as f64 / MS as f64
+    }
+
+    #[test]
+    fn time_per_token_counts_what_came_after_the_first_piece() {
+        let steady: Vec<(u64, u32)> = (0..10).map(|n| (100 + n * 20, 4)).collect();
+        for (usage, expected) in [
+            (None, 20.0),
+            (usage(10, 10), 20.0),
+            // Thoughts that are not streamed.
+            (usage(210, 10), 20.0),
+            // More than the text can have: nobody says what they are.
+            (usage(210, 210), 20.0),
+            // A token more for the end.
+            (usage(11, 11), 18.0),
+            // Two a piece, also in the first.
+            (usage(20, 20), 10.0),
+        ] {
+            assert_eq!(per_token(&answer(&steady, usage)), expected, "{usage:?}");
+        }
+        // Ten tokens at once, and then ten in five pieces.
+        let mut bundled = vec![(100, 40)];
+        bundled.extend((1..=5).map(|n| (100 + n * 20, 8)));
+        assert_eq!(per_token(&answer(&bundled, usage(20, 20))), 10.0);
+        let mut counted = answer(&[(100, 10)], usage(15, 15));
+        counted.token(0, 70, Time(200 * MS), &mut Recorder::default());
+        counted.usage(usage(20, 20).unwrap());
+        assert_eq!(per_token(&counted), 20.0);
+        assert_eq!(per_token(&answer(&[(100, 40)], usage(10, 10))), 0.0);
+    }
+
+    #[test]
+    fn failed_answers_have_no_times() {
+        let mut tokens = Tokens::new(Goodput::default());
+        let mut recorder = Recorder::default();
+        let call = Call::new(0, Time::ZERO, Time::ZERO, 0, 0);
+        for is_ok in [true, false] {
+            for ms in [10, 30, 50] {
+                let at = (&call, Time(ms * MS));
+                tokens.token(CallId(0), 4, at, &mut recorder);
             }
+            let ended = tokens.ended(CallId(0), is_ok, (&call, Time(60 * MS)), &mut recorder);
+            assert_eq!(ended.is_some(), is_ok);
         }
-        let (measure, ns) = self.times[2];
-        if ns > 0 {
-            recorder.time(stage, measure, ns);
+        let record = recorder.stage(0);
+        let measures = &record.measures;
+        assert_eq!(measures.of(Count::TokensReceived), 6);
+        assert_eq!(measures.of(Count::PiecesAnswer), 3);
+        for (measure, n) in [
+            (TimeMeasure::TimeToFirstToken, 1),
+            (TimeMeasure::FirstToken, 1),
+            (TimeMeasure::TokenGap, 2),
+            (TimeMeasure::TokenMean, 1),
+        ] {
+            assert_eq!(measures.times(measure).len(), n, "{measure:?}");
         }
+    }
+
+    #[test]
+    fn single_token_without_text_came_with_the_end() {
+        let mut answer = answer(&[], usage(1, 1));
+        answer.finished(Time(70 * MS));
+        answer.finished(Time(80 * MS));
+        let times = (Time::ZERO, Time(10 * MS));
+        let measured = answer.measured(times, &Goodput::default(), Time(90 * MS));
+        let [first, from_sent, _] = measured.unwrap().times;
+        assert_eq!((first.1, from_sent.1), (70 * MS, 60 * MS));
+        let silent = Answer::NONE.measured(times, &Goodput::default(), Time(90 * MS));
+        assert!(silent.is_none());
+    }
+
+    #[test]
+    fn kept_gaps_are_bounded() {
+        let (mut answer, mut recorder) = (Answer::NONE, Recorder::default());
+        for ns in 0..2 * MAX_GAPS as u64 {
+            answer.token(0, 1, Time(ns), &mut recorder);
+        }
+        assert_eq!(answer.gaps.len(), MAX_GAPS);
     }
 }

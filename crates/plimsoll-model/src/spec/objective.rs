@@ -1,12 +1,12 @@
 //! Objectives as typed: `"p99" = "< 10ms"`.
 
 use super::{Problems, Spec};
-use crate::measure::TimeMeasure;
+use crate::measure::{Count, TimeMeasure};
 use crate::plan::{End, Load, Metric, Objective, Statistic, Timed};
 use crate::suggest::suggest;
 use crate::units::{Period, Rate, Size};
 
-const METRICS: &str = "p50 … p99.99, mean, errors, rate, resumed, or a percentile or mean of another time, such as lag.p99 or ttft.mean; of connections that are held client.memory and server.memory";
+const METRICS: &str = "p50 … p99.99, mean, errors, rate, resumed, finish.length or another reason why models end answers, or a percentile or mean of another time, such as lag.p99 or ttft.mean; of connections that are held client.memory and server.memory";
 
 /// The times by the names they have in an objective, besides those of [`TimeMeasure`].
 const TIMES: [(&str, Timed); 9] = [
@@ -49,11 +49,14 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
                     .filter(|(time, _)| !is_percentile(time)),
                 words => words,
             };
-            let (timed, statistic) = match words {
-                None => (Timed::Response, metric),
-                Some((name, statistic)) => (timed(name, statistic)?, statistic),
-            };
-            Metric::Time(timed, self::statistic(metric, statistic)?)
+            match words {
+                None => Metric::Time(Timed::Response, statistic(metric, metric)?),
+                Some(("finish", reason)) => Metric::Finish(finish_reason(reason.trim())?),
+                Some((name, figure)) => {
+                    let timed = timed(name, figure)?;
+                    Metric::Time(timed, statistic(metric, figure)?)
+                }
+            }
         }
     };
     let limit = limit.trim();
@@ -74,6 +77,7 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
     let number = match parsed {
         Metric::Errors => share(value, "calls: write \"< 0.1%\"")?,
         Metric::Resumed => share(value, "handshakes: write \">= 100%\"")?,
+        Metric::Finish(_) => share(value, "answers: write \"< 5%\"")?,
         Metric::Rate => value.parse::<Rate>()?.0,
         Metric::Memory(_) => value.parse::<Size>()?.0 as f64,
         _ => value.parse::<Period>()?.0.as_nanos() as f64,
@@ -123,6 +127,17 @@ fn timed(name: &str, statistic: &str) -> Result<Timed, String> {
                 ),
                 None => format!("`{name}` is not a time: use one of {}", names.join(", ")),
             }
+        })
+}
+
+/// Why a model ended its answer: `length`.
+fn finish_reason(name: &str) -> Result<Count, String> {
+    let mut known = Count::FINISH.into_iter();
+    known
+        .find(|count| count.finish_reason() == name)
+        .ok_or_else(|| {
+            let names = Count::FINISH.map(Count::finish_reason).join(", finish.");
+            format!("`finish.{name}` is no reason of an answer's end: use finish.{names}")
         })
 }
 
@@ -218,6 +233,14 @@ mod tests {
             (rate.metric, rate.below, rate.limit),
             (Metric::Rate, false, 950.0)
         );
+        for typed in ["finish.length", "finish length"] {
+            let finish = parse(typed, "< 5%").expect("right");
+            assert_eq!(
+                (finish.metric, finish.limit),
+                (Metric::Finish(Count::FinishLength), 0.05)
+            );
+            assert_eq!(finish.text, "finish.length < 5%");
+        }
         let resumed = parse("resumed", ">= 100%").expect("right");
         assert_eq!(
             (resumed.metric, resumed.below, resumed.limit),
@@ -299,6 +322,8 @@ mod tests {
             ("errors", "< 0.1", "write \"< 0.1%\""),
             ("rate", "> 100", "has no unit"),
             ("resumed", "> 1", "write \">= 100%\""),
+            ("finish.length", "< 5", "write \"< 5%\""),
+            ("finish.done", "< 5%", "use finish.stop, finish.length"),
         ] {
             let error = parse(metric, limit).expect_err(metric);
             assert!(error.contains(needle), "{metric} {limit}: {error}");

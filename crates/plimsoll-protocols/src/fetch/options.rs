@@ -103,6 +103,8 @@ impl Section for FetchOptions {
             // None at all is the mistake of this section alone.
             let files = self.per_connection.filter(|files| *files > 0);
             load.calls_per_connection = load.calls_per_connection.or(files);
+            // HTTP/1.1 carries one file at a time: clients that share a connection would only queue.
+            load.connections = load.connections.or(load.clients);
         }
     }
 
@@ -226,10 +228,6 @@ fn apply_mode(mode: Option<Mode>, spec: &mut Spec) {
     }
     if load.rate.is_none() && load.steps.is_none() && load.clients.is_none() {
         load.clients = Some(CLIENTS);
-    }
-    // HTTP/1.1 carries one file at a time: clients that share a connection only queue.
-    if load.reuse.as_deref() != Some("never") && load.connections.is_none() {
-        load.connections = load.clients;
     }
     if mode == Some(Mode::Resumed) {
         load.warmup = load.warmup.or(Some(RESUMED_WARMUP));

@@ -126,6 +126,36 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("sse-usage-twice", O::Ok)
         .about("the tokens are counted twice, differently")
         .script(&[Request, HEAD, TOKEN, USAGE, OTHER_USAGE, DONE]),
+    Behaviour::new("sse-not-utf8", O::Ok)
+        .about("a token that is no UTF-8")
+        .script(&[
+            Request,
+            HEAD,
+            Send(b"data: {\"choices\":[{\"text\":\"\xff\xfe\"}]}\n\n"),
+            DONE,
+        ]),
+    Behaviour::new("sse-usage-huge", O::Ok)
+        .about("a count of 2^64 tokens")
+        .script(&[
+            Request,
+            HEAD,
+            TOKEN,
+            Send(b"data: {\"usage\":{\"completion_tokens\":18446744073709551616}}\n\n"),
+            DONE,
+        ]),
+    Behaviour::new("sse-signs-of-life", O::Ok)
+        .about("events with names of their own, without data or with text")
+        .script(&[
+            Request,
+            HEAD,
+            Send(b"event: ping\ndata:\n\n"),
+            TOKEN,
+            Send(b"event: heartbeat\ndata: keep-alive\n\n"),
+            DONE,
+        ]),
+    Behaviour::new("sse-done-unended", O::Ok)
+        .about("[DONE] without the blank line behind it, and closes")
+        .script(&[Request, HEAD, TOKEN, Send(b"data: [DONE]")]),
     // Ends that are none.
     Behaviour::new("sse-close-at-once", O::StreamShort)
         .about("a head, and closes")
@@ -151,7 +181,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("sse-stall-after-token", O::DeadlineExceeded)
         .about("a token, and then silence")
         .script(&[Request, HEAD, TOKEN, Wait]),
-    Behaviour::new("sse-html", O::StreamShort)
+    Behaviour::new("sse-html", O::BadAnswer)
         .about("a page with status 200")
         .instead(
             b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 14\r\n\r\n\
@@ -170,16 +200,23 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("sse-json-deep", O::BadAnswer)
         .about("half a million brackets")
         .script(&[Request, HEAD, Write(deep_json), Wait]),
-    Behaviour::new("sse-not-utf8", O::BadAnswer)
-        .about("a token that is no UTF-8")
-        .stalls(b"data: {\"choices\":[{\"text\":\"\xff\xfe\"}]}\n\n"),
-    Behaviour::new("sse-usage-huge", O::BadAnswer)
-        .about("a count of 2^64 tokens")
-        .stalls_after_token(b"data: {\"usage\":{\"completion_tokens\":18446744073709551616}}\n\n"),
     // Errors.
     Behaviour::new("sse-error", O::EventError)
         .about("an event that reports an error")
         .stalls_after_token(b"data: {\"error\":{\"message\":\"overloaded\"}}\n\n"),
+    Behaviour::new("sse-error-object", O::EventError)
+        .about("an object that is an error, without a key of that name")
+        .stalls_after_token(
+            b"data: {\"object\":\"error\",\"message\":\"the engine died\",\"code\":500}\n\n",
+        ),
+    Behaviour::new("sse-error-in-choice", O::EventError)
+        .about("a choice that reports an error")
+        .stalls_after_token(b"data: {\"choices\":[{\"error\":{\"code\":502},\"delta\":{}}]}\n\n"),
+    Behaviour::new("sse-finish-abort", O::EventError)
+        .about("an answer that is given up")
+        .stalls_after_token(
+            b"data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"abort\"}]}\n\n",
+        ),
     Behaviour::new("sse-error-event", O::EventError)
         .about("an event named error")
         .stalls_after_token(b"event: error\ndata: overloaded\n\n"),

@@ -40,11 +40,10 @@ pub(super) fn http_stream(problems: &mut Problems, call: &HttpSpec) -> Option<Ev
             return None;
         }
     };
-    let last = has_tokens.then(|| EventMatch::Data("[DONE]".to_owned()));
     let (until, error) = ends(problems, call, format);
     Some(EventStream {
         format,
-        until: until.or(last),
+        until,
         error,
         tokens: has_tokens.then_some(goodput),
     })

@@ -228,7 +228,8 @@ pub struct VaryingBody {
 pub struct EventStream {
     /// How the body is divided.
     pub format: EventFormat,
-    /// The event that ends a stream well; `None`: the end of the body does.
+    /// The event that ends a stream well; `None`: the end of the body does, and where events carry tokens `[DONE]`, or
+    /// the end of a body in which the model has said why it stopped.
     pub until: Option<EventMatch>,
     /// The event that reports an error; `None`: one that looks like it.
     pub error: Option<EventMatch>,

@@ -16,6 +16,23 @@ pub(super) const BODY: Outcome = Outcome::coded("HTTP_BODY");
 /// Texts from the network that are shown to a person, at most. Bytes.
 const MAX_TEXT: usize = 200;
 
+/// The type of server-sent events.
+pub(super) const EVENT_STREAM: &str = "text/event-stream";
+
+/// Types of bodies that are shown by their names. A name that is no constant would be copied with every answer.
+const MEDIA_TYPES: [&str; 10] = [
+    EVENT_STREAM,
+    "application/json",
+    "application/problem+json",
+    "application/stream+json",
+    "application/x-ndjson",
+    "application/octet-stream",
+    "application/xml",
+    "text/html",
+    "text/plain",
+    "text/xml",
+];
+
 /// What may come out of a packed body where the plan sets no limit of its own. Bytes.
 const MAX_UNPACKED: u64 = 256 << 20;
 
@@ -25,6 +42,8 @@ pub(super) struct Reading {
     pub(super) coding: Coding,
     /// The head reports that the call ended well: no message comes.
     pub(super) ended: bool,
+    /// What the head says the body is, where that is to be a stream; one of [`MEDIA_TYPES`], or words for another.
+    pub(super) media_type: &'static str,
 }
 
 impl Reading {
@@ -32,6 +51,7 @@ impl Reading {
     pub(super) const PLAIN: Reading = Reading {
         coding: Coding::Identity,
         ended: false,
+        media_type: "",
     };
 }
 
@@ -131,20 +151,39 @@ impl Checks {
             field(fields.clone(), b"content-encoding").map_or(Coding::Identity, Coding::of);
         let ended = self.ended(fields.clone());
         let outcome = match self.is_expected(status) {
-            false => outcome_of(status, field(fields, b"retry-after")),
+            false => outcome_of(status, field(fields.clone(), b"retry-after")),
             true => match ended.filter(|ended| !ended.is_ok()) {
                 Some(failure) => failure,
-                None => self.fields(fields),
+                None => self.fields(fields.clone()),
             },
         };
         let ended = ended == Some(Outcome::Ok);
-        let reading = Reading { coding, ended };
+        let reading = Reading {
+            coding,
+            ended,
+            media_type: self.media_type(fields),
+        };
         match (outcome, coding) {
             // Of a failure the beginning is shown.
             (Outcome::Ok, _) if self.receive_lightly() => (Outcome::Ok, Reading::PLAIN),
             (Outcome::Ok, Coding::Unknown) => (Outcome::CompressionUnsupported, reading),
             _ => (outcome, reading),
         }
+    }
+
+    /// The type of an answer's body, which is shown where the body is no stream.
+    fn media_type<'a>(&self, fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> &'static str {
+        if self.stream.is_none() {
+            return "";
+        }
+        let Some(value) = field(fields, b"content-type") else {
+            return "none";
+        };
+        let name = value.split(|b| *b == b';').next().unwrap_or_default();
+        let mut known = MEDIA_TYPES.into_iter();
+        known
+            .find(|known| name.trim_ascii().eq_ignore_ascii_case(known.as_bytes()))
+            .unwrap_or("of another kind")
     }
 
     /// An answer without messages may have its end in its head.

@@ -126,6 +126,10 @@ impl Driver for HttpDriver {
         either!(self.capacity())
     }
 
+    fn reads_rest(&self) -> bool {
+        either!(self.reads_rest())
+    }
+
     fn is_draining(&self) -> bool {
         either!(self.is_draining())
     }

@@ -6,12 +6,15 @@ use plimsoll_engine::driver::{CallId, Event};
 use plimsoll_model::Outcome;
 use plimsoll_model::measure::Count;
 
-use super::call::EventStream;
-use super::checks::{BODY, Checks, Reading, printable};
+use super::any_shape;
+use super::call::{EventFormat, EventStream};
+use super::checks::{BODY, Checks, EVENT_STREAM, Reading, printable};
 use super::envelopes;
-use super::events::{EventReader, Kind};
+use super::events::{EventReader, EventsError, Kind, StreamEvent, begins_with_error};
 use super::tokens::Chunk;
 use crate::unpacking::{UnpackError, Unpacker};
+
+const BODY_LACKS_TEXT: &str = "the body does not hold the text that is expected";
 
 /// Of the body of an answer that failed, so much is shown. Bytes.
 const EXCERPT: usize = 200;
@@ -26,18 +29,47 @@ pub(super) struct Content {
     /// Of the text that is looked for.
     matched: usize,
     found: bool,
-    /// A token has come.
-    has_tokens: bool,
+    /// Events that were found in the body.
+    events_found: u32,
+    tokens: TokenState,
     /// What the tokens say, where that is asked for.
     text: String,
     /// What they say by choice, thoughts included, where that is counted.
     written: Vec<String>,
     /// How the answer ended, where that is known before its end, and the text of its failure.
     settled: Option<(Outcome, Option<String>)>,
-    /// The beginning of a body that nobody expected.
+    /// The beginning of a body that nobody expected, or in which no event has been found yet.
     excerpt: Vec<u8>,
     /// The rest of it can't be read.
     excerpt_is_over: bool,
+    /// What the head says the body is.
+    media_type: &'static str,
+}
+
+/// What is known of the tokens of an answer.
+#[derive(Debug, Default)]
+struct TokenState {
+    /// Some text has come.
+    has_text: bool,
+    /// Some of it is reasoning.
+    has_thoughts: bool,
+    /// How many there are by the service's own count.
+    counted: u64,
+    /// Choices that have begun, and those that have ended, a bit each.
+    begun: u128,
+    ended: u128,
+}
+
+impl TokenState {
+    /// The model has said of each choice why it stopped.
+    fn are_finished(&self) -> bool {
+        self.begun != 0 && self.begun == self.ended
+    }
+
+    /// The answer has a token, be it one without text, as a single one may be.
+    fn are_there(&self) -> bool {
+        self.has_text || self.are_finished() && self.counted > 0
+    }
 }
 
 impl Content {
@@ -47,12 +79,14 @@ impl Content {
         self.events.restart();
         self.matched = 0;
         self.found = false;
-        self.has_tokens = false;
+        self.events_found = 0;
+        self.tokens = TokenState::default();
         self.text.clear();
         self.written.clear();
         self.settled = reading.ended.then_some((Outcome::Ok, None));
         self.excerpt.clear();
         self.excerpt_is_over = false;
+        self.media_type = reading.media_type;
     }
 
     /// Takes a part of the body of an answer of `call` that is good so far.
@@ -93,13 +127,13 @@ impl Content {
         }
         let mut read = data.len();
         if let Some(stream) = &checks.stream {
+            if self.events_found == 0 {
+                add_to_excerpt(&mut self.excerpt, data);
+            }
             let (reader, mut notes) = self.noting(checks, stream, call, events);
-            match reader.take(stream, data, |kind, data| notes.event(kind, data)) {
+            match reader.take(stream, data, |event| notes.event(&event)) {
                 Ok(taken) => read = taken,
-                Err(error) => {
-                    self.settled = Some((Outcome::BadAnswer, Some(error.to_string())));
-                    return;
-                }
+                Err(error) => return self.refuse(error),
             }
         }
         // What comes behind the event that ends a stream is none of it, in whatever piece it comes.
@@ -119,7 +153,8 @@ impl Content {
         let notes = Notes {
             stream,
             call,
-            has_tokens: &mut self.has_tokens,
+            found: &mut self.events_found,
+            tokens: &mut self.tokens,
             text: checks.keeps_text.then_some(&mut self.text),
             written: checks.counts_text.then_some(&mut self.written),
             settled: &mut self.settled,
@@ -128,13 +163,26 @@ impl Content {
         (&mut self.events, notes)
     }
 
+    /// The stream can't be read on.
+    #[cold]
+    fn refuse(&mut self, error: EventsError) {
+        let text = match self.events_found {
+            0 => format!("{error}; {}", self.beginning()),
+            found => format!("{error}, behind event {found}"),
+        };
+        self.settled = Some((Outcome::BadAnswer, Some(text)));
+    }
+
+    /// The type of a body, and how it begins, for a message.
+    fn beginning(&self) -> String {
+        let text = printable(self.excerpt.trim_ascii());
+        format!("content-type {}, it begins: {text}", self.media_type)
+    }
+
     /// Takes a part of the body of an answer that failed by its head.
     pub(super) fn keep(&mut self, data: &[u8]) {
         let excerpt = &mut self.excerpt;
-        let mut add = |data: &[u8]| {
-            let room = EXCERPT.saturating_sub(excerpt.len()).min(data.len());
-            excerpt.extend_from_slice(&data[..room]);
-        };
+        let mut add = |data: &[u8]| add_to_excerpt(excerpt, data);
         match &mut self.unpacker {
             _ if self.excerpt_is_over => {}
             None => add(data),
@@ -181,10 +229,11 @@ impl Content {
         }
         if let (Some(stream), None) = (&checks.stream, &self.settled) {
             let (reader, mut notes) = self.noting(checks, stream, call, events);
-            let read = reader.end(stream, |kind, data| notes.event(kind, data));
+            let read = reader.end(stream, |event| notes.event(&event));
             if let Err(error) = read {
-                self.settled = Some((Outcome::BadAnswer, Some(error.to_string())));
+                self.refuse(error);
             }
+            self.note_whole(stream);
         }
         if checks.keeps_text {
             let text = std::mem::take(&mut self.text);
@@ -198,37 +247,73 @@ impl Content {
         (outcome, why)
     }
 
+    /// Settles an answer that is over and in which no event was found, although it is not empty.
+    fn note_whole(&mut self, stream: &EventStream) {
+        let is_stream = stream.format != EventFormat::Sse || self.events_found > 0;
+        let body = self.excerpt.trim_ascii();
+        if is_stream || body.is_empty() || self.media_type == EVENT_STREAM {
+            return;
+        }
+        let is_error = begins_with_error(body)
+            || [r#""object":"error""#, r#""object": "error""#]
+                .iter()
+                .any(|key| body.windows(key.len()).any(|part| part == key.as_bytes()));
+        let outcome = match is_error {
+            true => Outcome::EventError,
+            false => Outcome::BadAnswer,
+        };
+        let text = format!("the answer is no event stream: {}", self.beginning());
+        self.settled.get_or_insert((outcome, Some(text)));
+    }
+
     /// What a body that is over makes of its call, and the text of its failure.
     fn judged(&mut self, checks: &Checks) -> (Outcome, Option<String>) {
         let held = checks.body.is_none() || self.found;
-        let counts_tokens = (checks.stream.as_ref()).is_some_and(|stream| stream.tokens.is_some());
+        let stream = checks.stream.as_ref();
+        let counts_tokens = stream.is_some_and(|stream| stream.tokens.is_some());
+        let needs_end = stream.is_some_and(|stream| match stream.until {
+            Some(_) => true,
+            None if counts_tokens => !self.tokens.are_finished(),
+            None => checks.has_prefix,
+        });
         match self.settled.take() {
-            Some((Outcome::Ok, _)) if counts_tokens && !self.has_tokens => {
-                let why = "the stream ended well, and held no token";
-                (Outcome::StreamShort, Some(why.to_owned()))
-            }
-            Some((Outcome::Ok, _)) if held => (Outcome::Ok, None),
-            Some((outcome, text)) if outcome != Outcome::Ok => (outcome, text),
-            None if held => match &checks.stream {
-                Some(stream) if stream.until.is_some() || checks.has_prefix => {
-                    let why = "the stream ended without the event that ends it well";
-                    (Outcome::StreamShort, Some(why.to_owned()))
+            Some((outcome, text)) if !outcome.is_ok() => (outcome, text),
+            None if held && needs_end => {
+                let mut why = "the stream ended without the event that ends it well".to_owned();
+                if self.events_found == 0 && !self.excerpt.is_empty() {
+                    why = format!("{why}; {}", self.beginning());
                 }
-                _ => (Outcome::Ok, None),
-            },
-            _ => {
-                let why = "the body does not hold the text that is expected";
-                (BODY, Some(why.to_owned()))
+                (Outcome::StreamShort, Some(why))
             }
+            ended if ended.is_some() || held => match counts_tokens && !self.tokens.are_there() {
+                true => (Outcome::StreamShort, Some(self.why_no_token())),
+                false if held => (Outcome::Ok, None),
+                false => (BODY, Some(BODY_LACKS_TEXT.to_owned())),
+            },
+            _ => (BODY, Some(BODY_LACKS_TEXT.to_owned())),
         }
     }
+
+    fn why_no_token(&self) -> String {
+        let why = "the stream ended well, and held no token";
+        match self.tokens.counted {
+            0 => why.to_owned(),
+            counted => format!("{why}, although the service counts {counted}"),
+        }
+    }
+}
+
+fn add_to_excerpt(excerpt: &mut Vec<u8>, data: &[u8]) {
+    let room = EXCERPT.saturating_sub(excerpt.len()).min(data.len());
+    excerpt.extend_from_slice(&data[..room]);
 }
 
 /// Where what is found in an answer goes.
 struct Notes<'a> {
     stream: &'a EventStream,
     call: CallId,
-    has_tokens: &'a mut bool,
+    found: &'a mut u32,
+    tokens: &'a mut TokenState,
     text: Option<&'a mut String>,
     written: Option<&'a mut Vec<String>>,
     settled: &'a mut Option<(Outcome, Option<String>)>,
@@ -237,56 +322,107 @@ struct Notes<'a> {
 
 impl Notes<'_> {
     /// Whether more events are wanted after one.
-    fn event(&mut self, kind: Kind, data: &[u8]) -> bool {
+    fn event(&mut self, event: &StreamEvent<'_>) -> bool {
+        *self.found = self.found.saturating_add(1);
         let counts_tokens = self.stream.tokens.is_some();
-        let is_end = kind != Kind::Usual && envelopes::last_flag(self.stream.format).is_some();
+        let is_end =
+            event.kind != Kind::Usual && envelopes::last_flag(self.stream.format).is_some();
         if !counts_tokens && !is_end {
             self.events.push(Event::Message(self.call));
         }
-        match kind {
-            Kind::Usual if counts_tokens => return self.chunk(data),
+        match event.kind {
+            Kind::Usual if counts_tokens => return self.tokens(event),
             Kind::Usual => return true,
             Kind::Last => *self.settled = Some((Outcome::Ok, None)),
-            Kind::Error => self.error(data),
+            Kind::Error => self.error(event.data),
         }
         false
     }
 
     fn error(&mut self, data: &[u8]) {
-        let text = format!("an event reports: {}", printable(data));
+        let text = format!("event {} reports an error: {}", self.found, printable(data));
         let ended = envelopes::ended(self.stream.format, data);
         *self.settled = Some((ended.unwrap_or(Outcome::EventError), Some(text)));
     }
 
-    fn chunk(&mut self, data: &[u8]) -> bool {
-        let Some(chunk) = Chunk::read(data) else {
-            let text = format!("an event that holds no tokens: {}", printable(data));
-            *self.settled = Some((Outcome::BadAnswer, Some(text)));
-            return false;
+    /// Reads an event that may hold tokens. One that is none of the answer's is passed over: a sign of life without
+    /// data, or with a name of its own.
+    fn tokens(&mut self, event: &StreamEvent<'_>) -> bool {
+        let data = event.data.trim_ascii();
+        if data.is_empty() {
+            return true;
+        }
+        let error = match Chunk::read(data) {
+            Ok(chunk) => return self.chunk(chunk, data),
+            Err(error) => error,
         };
+        if let Some(mended) = any_shape::mended(data)
+            && let Ok(chunk) = Chunk::read(mended.as_bytes())
+        {
+            return self.chunk(chunk, data);
+        }
+        let is_named = !matches!(event.name, b"" | b"message");
+        if is_named && !data.starts_with(b"{") {
+            return true;
+        }
+        let name = match is_named {
+            true => format!(" ({})", printable(event.name)),
+            false => String::new(),
+        };
+        let text = format!("event {}{name}: {error}: {}", self.found, printable(data));
+        *self.settled = Some((Outcome::BadAnswer, Some(text)));
+        false
+    }
+
+    fn chunk(&mut self, chunk: Chunk<'_>, data: &[u8]) -> bool {
         if chunk.is_error() {
             self.error(data);
             return false;
         }
+        let (call, tokens) = (self.call, &mut *self.tokens);
+        let mut failure = None;
+        for (choice, reason) in chunk.ends() {
+            let choice = 1 << choice;
+            tokens.begun |= choice;
+            // Some say it again in later events.
+            if let Some(reason) = reason.filter(|_| tokens.ended & choice == 0) {
+                tokens.ended |= choice;
+                let count = reason.count();
+                self.events.push(Event::Count { call, count, n: 1 });
+                failure = failure.or(Some(reason).filter(|reason| reason.is_failure()));
+            }
+        }
         let usage = chunk.usage();
-        if chunk.has_tokens() {
-            *self.has_tokens = true;
+        let text_bytes = chunk.text_bytes();
+        if text_bytes > 0 {
+            tokens.has_text = true;
+            tokens.has_thoughts |= chunk.has_thoughts();
             if let Some(text) = &mut self.text {
                 text.push_str(chunk.first_content());
             }
             if let Some(texts) = &mut self.written {
                 chunk.write(texts);
             }
-            self.events.push(Event::Token(self.call));
+            let bytes = u32::try_from(text_bytes).unwrap_or(u32::MAX);
+            self.events.push(Event::Token { call, bytes });
         }
-        if let Some((prompt, answer)) = usage {
-            let call = self.call;
-            self.events.push(Event::Usage {
-                call,
-                prompt,
-                answer,
-            });
+        if let Some(usage) = usage {
+            let usage = usage.usage(tokens.has_thoughts);
+            tokens.counted = usage.answer;
+            self.events.push(Event::Usage { call, usage });
         }
-        true
+        if !tokens.has_text && tokens.are_finished() {
+            self.events.push(Event::Finished(call));
+        }
+        if let Some(reason) = failure {
+            let text = format!(
+                "event {} ends the answer with {}: {}",
+                self.found,
+                reason.count().key(),
+                printable(data)
+            );
+            *self.settled = Some((Outcome::EventError, Some(text)));
+        }
+        failure.is_none()
     }
 }

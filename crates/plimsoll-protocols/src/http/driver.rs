@@ -340,6 +340,10 @@ impl Driver for Http1Driver {
         usize::from(self.open && !self.draining && self.call.is_none() && self.head.is_none())
     }
 
+    fn reads_rest(&self) -> bool {
+        self.rest_until.is_some() && !self.draining
+    }
+
     fn is_draining(&self) -> bool {
         self.draining
     }

@@ -12,6 +12,9 @@ use super::envelopes::{self, PREFIX};
 /// The largest event that is read. Bytes.
 pub const MAX_EVENT: usize = 1 << 20;
 
+/// The data of the event that ends an answer of tokens, where a plan names no other.
+const LAST_OF_TOKENS: &[u8] = b"[DONE]";
+
 /// What an event is to the stream that it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -21,6 +24,17 @@ pub enum Kind {
     Last,
     /// It reports an error.
     Error,
+}
+
+/// An event of a stream.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamEvent<'a> {
+    /// What it is to its stream.
+    pub kind: Kind,
+    /// Empty where it has none.
+    pub name: &'a [u8],
+    /// What it holds.
+    pub data: &'a [u8],
 }
 
 /// Why a stream can't be read on.
@@ -58,7 +72,7 @@ impl EventReader {
         self.begun = false;
     }
 
-    /// Takes `bytes`, and calls `sink` with the kind and the data of each event that ends in them,
+    /// Takes `bytes`, and calls `sink` with each event that ends in them,
     /// until it returns false. Returns how many bytes have been read by then.
     ///
     /// # Errors
@@ -67,7 +81,7 @@ impl EventReader {
         &mut self,
         stream: &EventStream,
         data: &[u8],
-        mut sink: impl FnMut(Kind, &[u8]) -> bool,
+        mut sink: impl FnMut(StreamEvent<'_>) -> bool,
     ) -> Result<usize, EventsError> {
         if let Some(flag) = envelopes::last_flag(stream.format) {
             return self.take_messages(stream, flag, data, &mut sink);
@@ -111,7 +125,7 @@ impl EventReader {
         stream: &EventStream,
         last: u8,
         data: &[u8],
-        sink: &mut impl FnMut(Kind, &[u8]) -> bool,
+        sink: &mut impl FnMut(StreamEvent<'_>) -> bool,
     ) -> Result<usize, EventsError> {
         let mut bytes = data;
         while !bytes.is_empty() {
@@ -133,7 +147,11 @@ impl EventReader {
                 true if envelopes::ended(stream.format, message) == Some(Outcome::Ok) => Kind::Last,
                 true => Kind::Error,
             };
-            let goes_on = sink(kind, message);
+            let goes_on = sink(StreamEvent {
+                kind,
+                name: b"",
+                data: message,
+            });
             gathered.clear();
             self.line = gathered;
             if !goes_on {
@@ -143,19 +161,28 @@ impl EventReader {
         Ok(data.len() - bytes.len())
     }
 
-    /// The body is over: a last line of JSON needs no end. A server-sent event that has not ended
-    /// is dropped (9.2.6).
+    /// The body is over: a last line of JSON needs no end. A server-sent event without the blank line behind it is
+    /// dropped (9.2.6), unless it ends the stream, reports an error or holds whole tokens: some servers leave out the
+    /// last blank line, and clients that read lines do not notice.
     ///
     /// # Errors
     /// As [`EventReader::take`].
     pub fn end(
         &mut self,
         stream: &EventStream,
-        mut sink: impl FnMut(Kind, &[u8]) -> bool,
+        mut sink: impl FnMut(StreamEvent<'_>) -> bool,
     ) -> Result<(), EventsError> {
         let line = std::mem::take(&mut self.line);
-        if stream.format == EventFormat::NdJson && !line.is_empty() {
+        let has_lines = envelopes::last_flag(stream.format).is_none();
+        if has_lines && !line.is_empty() {
             self.take_line(stream, &line, &mut sink)?;
+        }
+        if let Some(data) = self.data.strip_suffix(b"\n") {
+            let event = event(stream, &self.name, data);
+            let is_whole = stream.tokens.is_some() && data.trim_ascii_end().ends_with(b"}");
+            if event.kind != Kind::Usual || is_whole {
+                sink(event);
+            }
         }
         Ok(())
     }
@@ -177,7 +204,7 @@ impl EventReader {
         &mut self,
         stream: &EventStream,
         mut line: &[u8],
-        sink: &mut impl FnMut(Kind, &[u8]) -> bool,
+        sink: &mut impl FnMut(StreamEvent<'_>) -> bool,
     ) -> Result<bool, EventsError> {
         if !std::mem::replace(&mut self.begun, true) {
             line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
@@ -187,7 +214,7 @@ impl EventReader {
             return match line.first() {
                 None => Ok(true),
                 Some(b) if b"{[\"-tfn".contains(b) || b.is_ascii_digit() => {
-                    Ok(sink(kind(stream, b"", line), line))
+                    Ok(sink(event(stream, b"", line)))
                 }
                 Some(_) => Err(EventsError::NotJson),
             };
@@ -198,7 +225,7 @@ impl EventReader {
                 self.name.clear();
                 return Ok(true);
             };
-            let goes_on = sink(kind(stream, &self.name, data), data);
+            let goes_on = sink(event(stream, &self.name, data));
             self.data.clear();
             self.name.clear();
             return Ok(goes_on);
@@ -230,16 +257,23 @@ impl EventReader {
     }
 }
 
-fn kind(stream: &EventStream, name: &[u8], data: &[u8]) -> Kind {
+fn event<'a>(stream: &EventStream, name: &'a [u8], data: &'a [u8]) -> StreamEvent<'a> {
+    let has_tokens = stream.tokens.is_some();
     let is_error = match &stream.error {
         Some(meant) => is_meant(meant, name, data),
-        None => name == b"error" || begins_with_error(data),
+        // What holds tokens is read as a whole, and known by its keys.
+        None => name == b"error" || !has_tokens && begins_with_error(data),
     };
-    match &stream.until {
-        _ if is_error => Kind::Error,
-        Some(meant) if is_meant(meant, name, data) => Kind::Last,
-        _ => Kind::Usual,
-    }
+    let is_last = match &stream.until {
+        Some(meant) => is_meant(meant, name, data),
+        None => has_tokens && data.trim_ascii() == LAST_OF_TOKENS,
+    };
+    let kind = match (is_error, is_last) {
+        (true, _) => Kind::Error,
+        (false, true) => Kind::Last,
+        (false, false) => Kind::Usual,
+    };
+    StreamEvent { kind, name, data }
 }
 
 pub(super) fn is_meant(meant: &EventMatch, name: &[u8], data: &[u8]) -> bool {
@@ -253,14 +287,25 @@ pub(super) fn is_meant(meant: &EventMatch, name: &[u8], data: &[u8]) -> bool {
     }
 }
 
-/// `{"error": …}`, as services write it in the middle of a stream.
-fn begins_with_error(data: &[u8]) -> bool {
-    let inside = data.trim_ascii_start().strip_prefix(b"{");
-    inside.is_some_and(|inside| inside.trim_ascii_start().starts_with(b"\"error\""))
+/// `{"error": …}`, as services write it in the middle of a stream; not where there is nothing behind the key, as in
+/// `{"error": null, …}`.
+pub(super) fn begins_with_error(data: &[u8]) -> bool {
+    let mut rest = data;
+    for what in [&b"{"[..], b"\"error\"", b":"] {
+        match rest.trim_ascii_start().strip_prefix(what) {
+            Some(after) => rest = after,
+            None => return false,
+        }
+    }
+    let nothing: [&[u8]; 5] = [b"null", b"false", b"\"\"", b"{}", b"[]"];
+    let value = rest.trim_ascii_start();
+    !nothing.iter().any(|nothing| value.starts_with(nothing))
 }
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_model::plan::Goodput;
+
     use super::*;
 
     fn stream(format: EventFormat, until: Option<EventMatch>) -> EventStream {
@@ -282,13 +327,13 @@ mod tests {
         let mut found = Vec::new();
         let text = |data: &[u8]| String::from_utf8_lossy(data).into_owned();
         for piece in body.chunks(step) {
-            reader.take(stream, piece, |kind, data| {
-                found.push((kind, text(data)));
+            reader.take(stream, piece, |event| {
+                found.push((event.kind, text(event.data)));
                 true
             })?;
         }
-        reader.end(stream, |kind, data| {
-            found.push((kind, text(data)));
+        reader.end(stream, |event| {
+            found.push((event.kind, text(event.data)));
             true
         })?;
         Ok(found)
@@ -334,6 +379,53 @@ mod tests {
     }
 
     #[test]
+    fn last_event_needs_no_blank_line_at_the_end_of_a_body() {
+        let sse = stream(EventFormat::Sse, Some(EventMatch::Data("[DONE]".into())));
+        let tokens = EventStream {
+            tokens: Some(Goodput::default()),
+            ..stream(EventFormat::Sse, None)
+        };
+        for (stream, body, expected) in [
+            (&sse, "data: [DONE]", Some(Kind::Last)),
+            (&sse, "data: [DONE]\r", Some(Kind::Last)),
+            (&sse, "event: error\ndata: x", Some(Kind::Error)),
+            (&sse, "data: {\"n\":1}", None),
+            (&tokens, "data: [DONE]", Some(Kind::Last)),
+            (&tokens, "data: {\"n\":1}\n", Some(Kind::Usual)),
+            (&tokens, "data: {\"n\":", None),
+            (&tokens, "data: ", None),
+        ] {
+            for step in 1..=body.len() {
+                let found = read(stream, body.as_bytes(), step).unwrap();
+                let kinds: Vec<Kind> = found.iter().map(|(kind, _)| *kind).collect();
+                assert_eq!(kinds, Vec::from_iter(expected), "{body} by {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn object_begins_with_error_unless_that_is_empty() {
+        for data in [
+            r#"{"error":{"code":1}}"#,
+            " { \"error\" : \"x\"",
+            r#"{"error":1}"#,
+        ] {
+            assert!(begins_with_error(data.as_bytes()), "{data}");
+        }
+        for data in [
+            r#"{"error":null,"n":1}"#,
+            r#"{"error": false}"#,
+            r#"{"error":"","n":1}"#,
+            r#"{"error":{},"n":1}"#,
+            r#"{"errors":1}"#,
+            r#"{"n":1,"error":1}"#,
+            "",
+        ] {
+            assert!(!begins_with_error(data.as_bytes()), "{data}");
+        }
+    }
+
+    #[test]
     fn lines_of_json_are_found_however_they_are_split() {
         let until = EventMatch::Contains("\"done\":true".into());
         let lines = stream(EventFormat::NdJson, Some(until));
@@ -370,14 +462,14 @@ mod tests {
     fn a_reader_that_begins_again_remembers_nothing() {
         let sse = stream(EventFormat::Sse, None);
         let mut reader = EventReader::default();
-        let nothing = |_: Kind, _: &[u8]| unreachable!();
+        let nothing = |_: StreamEvent<'_>| unreachable!();
         reader
             .take(&sse, b"event: error\ndata: a\ndata", nothing)
             .unwrap();
         reader.restart();
         let mut found = Vec::new();
-        let take = |kind, data: &[u8]| {
-            found.push((kind, data.to_vec()));
+        let take = |event: StreamEvent<'_>| {
+            found.push((event.kind, event.data.to_vec()));
             false
         };
         reader.take(&sse, b"data: b\n\ndata: c\n\n", take).unwrap();

@@ -49,7 +49,6 @@ impl Quick for HttpFlags {
     fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<HttpSpec, Usage> {
         apply_typed_to_optional("rows", &self.rows, &mut spec.rows)?;
         let typed = self.section;
-        connections_for(&mut spec.load, typed.version);
         let (body, body_file) = text_or_file(typed.body.as_deref())?;
         let mut headers = fields("--header", &typed.typed_headers)?;
         self.credentials.add_to(&mut headers)?;
@@ -69,14 +68,8 @@ impl Quick for HttpFlags {
     }
 }
 
-/// A connection that may be one of HTTP/1.1 carries one call at a time: clients that share one would only queue.
-pub(super) fn connections_for(load: &mut LoadSpec, version: Option<HttpVersion>) {
-    if queues(load, version) {
-        load.connections = load.clients;
-    }
-}
-
-/// Calls would wait for each other on a connection, and it is not said how many there are.
+/// Calls would wait for each other on a connection, which may be one of HTTP/1.1 and then carries one at a time, and it
+/// is not said how many connections there are.
 pub(super) fn queues(load: &LoadSpec, version: Option<HttpVersion>) -> bool {
     let kept = load.reuse.as_ref().is_none_or(|reuse| reuse != "never");
     kept && version != Some(HttpVersion::V2) && load.connections.is_none()

@@ -11,10 +11,10 @@ use plimsoll_model::units::Period;
 use serde_json::{Map, Value, json};
 
 use super::call::HttpVersion;
-use super::flags::{connections_for, queues};
+use super::flags::queues;
 use super::section::{ConversationSpec, HttpSpec};
 use crate::flags::{Bound, CredentialFlags, fields, goodput};
-use crate::owned::{Quick, Usage, Variables};
+use crate::owned::{Quick, Usage, Variables, text_or_file};
 
 /// Of an open loop over HTTP/1.1: as many answers may stream at once.
 const CONNECTIONS: u32 = 100;
@@ -53,7 +53,7 @@ pub struct LlmFlags {
     )]
     api: Option<Api>,
 
-    /// The prompt, with fields such as {{seq}} or {{row.NAME}} where it varies.
+    /// The prompt, or @FILE or @- (stdin) that holds it, with fields such as {{seq}} or {{row.NAME}} where it varies.
     #[arg(long = "prompt", value_name = "TEXT", conflicts_with = "prompt_tokens")]
     body: Option<String>,
 
@@ -64,7 +64,7 @@ pub struct LlmFlags {
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     prompt_tokens: Option<u32>,
 
-    /// The system message before the prompt (chat only).
+    /// The system message before the prompt, or @FILE that holds it (chat only).
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
 
@@ -75,8 +75,8 @@ pub struct LlmFlags {
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     turns: Option<u32>,
 
-    /// The prompts of the turns after the first, in order; may be given again [default: the prompt, with fields
-    /// filled in anew].
+    /// The prompts of the turns after the first, or @FILE for each, in order; may be given again [default: the prompt,
+    /// with fields filled in anew].
     #[arg(
         id = "conversation.follow_ups",
         long = "follow-up",
@@ -91,7 +91,8 @@ pub struct LlmFlags {
         value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: Option<u32>,
 
-    /// More of the request, an object of JSON: '{\"temperature\": 0, \"ignore_eos\": true}'.
+    /// More of the request, an object of JSON or @FILE that holds one, with fields: '{\"temperature\": 0, \"max_tokens\":
+    /// {{row.n}}}'.
     #[arg(long, value_name = "JSON")]
     extra: Option<String>,
 
@@ -158,6 +159,10 @@ impl Quick for LlmFlags {
         let mut headers = fields("--header", &self.headers)?;
         self.credentials.add_to(&mut headers)?;
         self.add_key(&mut headers, variables);
+        let follow_ups = self.follow_up.iter();
+        let follow_ups: Vec<String> = follow_ups
+            .map(|typed| text_of("--follow-up", typed))
+            .collect::<Result<_, _>>()?;
         let section = HttpSpec {
             version: self.http_version,
             method: Some("POST".to_owned()),
@@ -167,18 +172,16 @@ impl Quick for LlmFlags {
             goodput: goodput(&self.goodput),
             conversation: self.turns.map(|turns| ConversationSpec {
                 turns: Some(turns),
-                follow_ups: Some(self.follow_up).filter(|texts| !texts.is_empty()),
+                follow_ups: Some(follow_ups).filter(|texts| !texts.is_empty()),
             }),
             headers,
             ..HttpSpec::default()
         };
         let load = &mut spec.load;
         load.deadline = load.deadline.or(Some(Limit::After(Period(DEADLINE))));
-        if section.calls_in_a_row().is_none() {
-            connections_for(load, self.http_version);
-            if queues(load, self.http_version) {
-                load.connections = Some(CONNECTIONS);
-            }
+        let is_open = load.clients.is_none() && section.calls_in_a_row().is_none();
+        if is_open && queues(load, self.http_version) {
+            load.connections = Some(CONNECTIONS);
         }
         Ok(section)
     }
@@ -216,13 +219,16 @@ impl LlmFlags {
     /// The request, as text with fields.
     fn body(&self, api: Api) -> Result<String, Usage> {
         let prompt = match (&self.body, self.prompt_tokens) {
-            (Some(prompt), _) => prompt.clone(),
+            (Some(prompt), _) => text_of("--prompt", prompt)?,
             (None, Some(tokens)) => made(tokens),
             (None, None) => PROMPT.to_owned(),
         };
+        let system = self.system.as_deref();
+        let system = system.map(|typed| text_of("--system", typed));
+        let system = system.transpose()?;
         let mut body = Map::new();
         body.insert("model".to_owned(), json!(self.model));
-        match (api, &self.system) {
+        match (api, &system) {
             (Api::Chat, system) => {
                 let system = system.iter().map(|text| ("system", text));
                 let messages = system.chain([("user", &prompt)]);
@@ -255,25 +261,83 @@ impl LlmFlags {
         if let Some(tokens) = self.max_tokens {
             body.insert("max_tokens".to_owned(), json!(tokens));
         }
-        if let Some(extra) = &self.extra {
-            match serde_json::from_str(extra) {
-                Ok(Value::Object(extra)) => body.extend(extra),
-                Ok(_) => {
-                    return Err(Usage::new(
-                        "--extra: not an object of JSON",
-                        "write, for example, --extra '{\"temperature\": 0}'",
-                    ));
-                }
-                Err(e) => {
-                    return Err(Usage::new(
-                        format_args!("--extra: not JSON: {e}"),
-                        "write, for example, --extra '{\"temperature\": 0}'",
-                    ));
-                }
-            }
+        match &self.extra {
+            Some(typed) => with_extra(body, &text_of("--extra", typed)?),
+            None => Ok(Value::Object(body).to_string()),
         }
-        Ok(Value::Object(body).to_string())
     }
+}
+
+/// What was typed behind `flag`, or the text of the file that `@FILE` names; `@-`: of stdin.
+fn text_of(flag: &str, typed: &str) -> Result<String, Usage> {
+    if !typed.starts_with('@') {
+        return Ok(typed.to_owned());
+    }
+    let (text, path) = text_or_file(Some(typed))?;
+    let Some(path) = path else {
+        return Ok(text.unwrap_or_default());
+    };
+    let text = std::fs::read_to_string(&path).map_err(|e| {
+        Usage::new(
+            format_args!("{flag}: can't read {}: {e}", path.display()),
+            "name a file of text behind the @",
+        )
+    })?;
+    Ok(text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned())
+}
+
+/// The request with the keys of `extra`, which stand as they are typed, in place of those of `body` that have their
+/// names. Its fields may stand where values do.
+fn with_extra(mut body: Map<String, Value>, extra: &str) -> Result<String, Usage> {
+    let problem = |problem: &dyn std::fmt::Display| {
+        Usage::new(
+            format_args!("--extra: {problem}"),
+            "write, for example, --extra '{\"temperature\": 0}'",
+        )
+    };
+    let keys = match serde_json::from_str(&without_fields(extra)) {
+        Ok(Value::Object(keys)) => keys,
+        Ok(_) => return Err(problem(&"not an object of JSON")),
+        Err(e) => return Err(problem(&format_args!("not JSON: {e}"))),
+    };
+    body.retain(|name, _| !keys.contains_key(name));
+    let mut text = Value::Object(body).to_string();
+    let inside = extra.trim();
+    let inside = inside
+        .strip_prefix('{')
+        .and_then(|text| text.strip_suffix('}'));
+    if let (Some(inside), false) = (inside, keys.is_empty()) {
+        text.pop();
+        if text.len() > 1 {
+            text.push(',');
+        }
+        text.push_str(inside);
+        text.push('}');
+    }
+    Ok(text)
+}
+
+/// JSON with a number in place of each field that stands outside of its texts.
+fn without_fields(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let (mut rest, mut in_text) = (text, false);
+    while let Some(c) = rest.chars().next() {
+        let field = rest.strip_prefix("{{").filter(|_| !in_text);
+        if let Some((_, behind)) = field.and_then(|field| field.split_once("}}")) {
+            out.push('0');
+            rest = behind;
+            continue;
+        }
+        let escaped = match c {
+            '\\' => rest[1..].chars().next().map_or(0, char::len_utf8),
+            _ => 0,
+        };
+        in_text ^= c == '"';
+        let (piece, behind) = rest.split_at(c.len_utf8() + escaped);
+        out.push_str(piece);
+        rest = behind;
+    }
+    out
 }
 
 /// Short words that common tokenizers have a token for each.
@@ -318,6 +382,48 @@ mod tests {
         }
         let url = whole_url("http://h:1", Api::Completions);
         assert_eq!(url, "http://h:1/v1/completions");
+    }
+
+    #[test]
+    fn extra_keys_stand_as_they_are_typed() {
+        let body = || {
+            Map::from_iter([
+                ("max_tokens".to_owned(), json!(4)),
+                ("n".to_owned(), json!(1)),
+            ])
+        };
+        for (extra, text) in [
+            ("{}", r#"{"max_tokens":4,"n":1}"#),
+            (
+                r#" {"x": 1.10, "n": 1e3} "#,
+                r#"{"max_tokens":4,"x": 1.10, "n": 1e3}"#,
+            ),
+            (
+                r#"{"max_tokens": {{row.n}}}"#,
+                r#"{"n":1,"max_tokens": {{row.n}}}"#,
+            ),
+            (
+                r#"{"n":2,"max_tokens":{{random 1 9}},"stop":["\"{{seq}}"]}"#,
+                r#"{"n":2,"max_tokens":{{random 1 9}},"stop":["\"{{seq}}"]}"#,
+            ),
+            (
+                r#"{"a":{"b":{"c":{{seq}}}}}"#,
+                r#"{"max_tokens":4,"n":1,"a":{"b":{"c":{{seq}}}}}"#,
+            ),
+        ] {
+            assert_eq!(with_extra(body(), extra).unwrap(), text);
+        }
+        for extra in [
+            "[1]",
+            "{",
+            "{{{row.n}}}",
+            "{\"a\" {{row.n}}}",
+            "7",
+            "{{seq}}",
+            "\\",
+        ] {
+            assert!(with_extra(body(), extra).is_err(), "{extra}");
+        }
     }
 
     #[test]

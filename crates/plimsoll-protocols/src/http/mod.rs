@@ -6,6 +6,7 @@
 //! WebSocket (RFC 6455). `target` is the server.
 
 mod answers;
+mod any_shape;
 mod call;
 mod checks;
 mod choosing;
@@ -16,6 +17,7 @@ mod envelopes;
 mod errors;
 pub mod events;
 mod fields;
+mod finish;
 mod flags;
 mod llm;
 mod load;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use plimsoll_model::plan::TokenCounter;
 use plimsoll_model::redaction;
 use plimsoll_model::spec::{
-    Given, GoodputSpec, Metadata, MetadataSpec, Problems, Schemes, Section, Spec, Surroundings,
-    is_printable, is_visible, keys_of, path_of,
+    Given, GoodputSpec, LoadSpec, Metadata, MetadataSpec, Problems, Schemes, Section, Spec,
+    Surroundings, is_printable, is_visible, keys_of, path_of,
 };
 use plimsoll_model::template::{self, Part, Rows, Source, Template};
 use plimsoll_model::units::Size;
@@ -19,6 +19,7 @@ use super::call::{
     Conversation, EventStream, HttpCall, HttpVersion, SocketCall, VaryingBody, VaryingHttp,
 };
 use super::envelopes;
+use super::flags::queues;
 use super::names::FIELDS;
 use super::payload::{BodySource, Payload, Texts, escaped, has_message, payload};
 use super::section::{ConversationSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec};
@@ -53,6 +54,13 @@ impl Section for HttpSpec {
 
     fn fields(&mut self) -> Option<&mut BTreeMap<String, MetadataSpec>> {
         Some(&mut self.headers)
+    }
+
+    /// Clients that share a connection of HTTP/1.1 or a WebSocket would only queue: each has its own.
+    fn apply_defaults(&self, load: &mut LoadSpec) {
+        if self.calls_in_a_row().is_none() && queues(load, self.version) {
+            load.connections = load.clients;
+        }
     }
 
     fn files(&self) -> Vec<(&'static str, PathBuf)> {

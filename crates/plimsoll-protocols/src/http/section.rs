@@ -106,7 +106,7 @@ pub struct HttpSpec {
     pub stream_until: Option<String>,
 
     /// The event that reports an error, written in the same way [default: one named error, or an
-    /// object that begins with the key error].
+    /// object that begins with the key error and a value that is neither empty nor null].
     #[arg(long, value_name = "EVENT")]
     pub stream_error: Option<String>,
 

@@ -1,188 +1,465 @@
-//! What an event of OpenAI's streams holds: tokens, and the service's own count of them.
+//! What an event of OpenAI's streams holds: tokens, the service's own count of them, why a choice ended, errors.
 //!
-//! Chat completions have their text in `choices[].delta`, completions in `choices[].text`; servers
-//! that reason put what they think beside the content. `content` calls this with each event.
+//! Chat completions have their text in `choices[].delta`, completions in `choices[].text`; servers that reason put
+//! what they think beside the content, or into parts of it. Everything else of an event is passed over, whatever its
+//! shape. `content` calls this with each event.
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
-use serde_json::Value;
+use plimsoll_engine::driver::Usage;
+use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess};
+use serde::{Deserialize, Deserializer};
+
+use super::any_shape::{AnyShape, FromAnyShape, Given, Key, Quantity, Word, skip, value};
+use super::finish::FinishReason;
 
 /// Answers that one request may ask for.
-const MAX_CHOICES: u64 = 128;
+pub(super) const MAX_CHOICES: u64 = 128;
 
 /// An event, as far as it matters. Texts without escapes are not copied.
-#[derive(Deserialize)]
+#[derive(Default)]
 pub(super) struct Chunk<'a> {
-    #[serde(borrow)]
+    /// `None`: it has no such key.
     choices: Option<Vec<Choice<'a>>>,
-    usage: Option<Usage>,
-    error: Option<IgnoredAny>,
-}
-
-#[derive(Deserialize)]
-struct Usage {
-    prompt_tokens: Option<u64>,
-    completion_tokens: Option<u64>,
-}
-
-/// Borrowed where it can be, which `serde` does for a field that is a `Cow` itself.
-#[derive(Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-
-#[derive(Deserialize)]
-struct Choice<'a> {
-    index: Option<Value>,
-    #[serde(borrow)]
-    delta: Option<Delta<'a>>,
-    #[serde(borrow)]
-    text: Option<Text<'a>>,
-}
-
-#[derive(Default, Deserialize)]
-struct Delta<'a> {
-    #[serde(borrow)]
-    content: Option<Text<'a>>,
-    #[serde(borrow)]
-    refusal: Option<Text<'a>>,
-    #[serde(borrow)]
-    reasoning_content: Option<Text<'a>>,
-    #[serde(borrow)]
-    reasoning: Option<Text<'a>>,
-    tool_calls: Option<Vec<IgnoredAny>>,
+    usage: Option<TokenCounts>,
+    error: bool,
 }
 
 impl<'a> Chunk<'a> {
-    /// `None`: it is no object of JSON, or its keys hold something else.
-    pub(super) fn read(data: &'a [u8]) -> Option<Chunk<'a>> {
-        serde_json::from_slice(data).ok()
+    /// Reads an event.
+    ///
+    /// # Errors
+    /// It is no JSON, or its choices are no list: the text says where.
+    pub(super) fn read(data: &'a [u8]) -> Result<Chunk<'a>, serde_json::Error> {
+        let mut deserializer = serde_json::Deserializer::from_slice(data);
+        let chunk = AnyShape::<Event<'a>>::deserialize(&mut deserializer)?;
+        deserializer.end()?;
+        Ok(chunk.0.into_chunk())
     }
 
-    /// It is an error that does not begin as one.
+    /// It reports an error.
     pub(super) fn is_error(&self) -> bool {
-        self.error.is_some()
+        self.error || self.choices().any(|choice| choice.error)
     }
 
-    /// Tokens of the prompt, and of the answer.
-    pub(super) fn usage(&self) -> Option<(u64, u64)> {
-        let usage = self.usage.as_ref()?;
-        let answer = usage.completion_tokens.unwrap_or(0);
-        Some((usage.prompt_tokens.unwrap_or(0), answer))
+    /// The service's count so far, which the event or one of its choices has.
+    pub(super) fn usage(&self) -> Option<TokenCounts> {
+        let of_choice = || self.choices().find_map(|choice| choice.usage);
+        self.usage.or_else(of_choice)
     }
 
-    pub(super) fn has_tokens(&self) -> bool {
-        self.choices.iter().flatten().any(Choice::has_tokens)
+    /// The choices that it is about, by their index (below [`MAX_CHOICES`]), and why those ended that end with it.
+    pub(super) fn ends(&self) -> impl Iterator<Item = (u32, Option<FinishReason>)> {
+        let index = |choice: &Choice<'_>| choice.index.min(MAX_CHOICES - 1) as u32;
+        self.choices()
+            .map(move |choice| (index(choice), choice.finish_reason))
+    }
+
+    /// Some of it is reasoning.
+    pub(super) fn has_thoughts(&self) -> bool {
+        let mut written = self.choices().filter_map(Choice::written);
+        written.any(|delta| !delta.thought.is_empty() || !delta.content.thought.is_empty())
+    }
+
+    /// How much its tokens say, what tools are called with included. Bytes.
+    pub(super) fn text_bytes(&self) -> usize {
+        self.choices().map(Choice::text_bytes).sum()
     }
 
     /// The content of the first choice, without its reasoning: as the next request of a
     /// conversation repeats it.
     pub(super) fn first_content(&self) -> &str {
-        let first = self.choices.iter().flatten().next();
-        let delta = first.and_then(|choice| choice.delta.as_ref());
-        delta
-            .and_then(|delta| delta.content.as_ref())
-            .map_or("", |text| &text.0)
+        let first = self.choices().next().and_then(Choice::written);
+        first.map_or("", |delta| &delta.content.said)
     }
 
     /// What its tokens say, each choice's to its own text: thoughts and refusals are tokens, too.
     /// What tools are called with is not text, and is left out.
     pub(super) fn write(self, texts: &mut Vec<String>) {
         for choice in self.choices.into_iter().flatten() {
-            let index = choice.index.and_then(|index| index.as_u64()).unwrap_or(0);
-            let index = index.min(MAX_CHOICES - 1) as usize;
+            let index = choice.index.min(MAX_CHOICES - 1) as usize;
             if index >= texts.len() {
                 texts.resize(index + 1, String::new());
             }
-            let delta = choice.delta.unwrap_or_default();
-            let thought = delta.reasoning_content.or(delta.reasoning);
-            let pieces = [thought, delta.content, delta.refusal, choice.text];
-            texts[index].extend(pieces.into_iter().flatten().map(|text| text.0));
+            let delta = choice.delta.or(choice.message).unwrap_or_default();
+            let pieces = [
+                delta.thought,
+                delta.content.thought,
+                delta.content.said,
+                delta.refusal,
+                choice.text,
+            ];
+            texts[index].extend(pieces);
+        }
+    }
+
+    fn choices(&self) -> impl Iterator<Item = &Choice<'a>> {
+        self.choices.iter().flatten()
+    }
+}
+
+/// The keys of an event. Of those that say it is an error it takes more than one to tell.
+#[derive(Default)]
+struct Event<'a> {
+    choices: Option<Vec<Choice<'a>>>,
+    usage: TokenCounts,
+    /// Groq's own key has a count, too.
+    nested_usage: TokenCounts,
+    error: bool,
+    /// `"object": "error"`, or type.
+    is_named_error: bool,
+    /// Explains an error where there is also a code.
+    message: bool,
+    code: bool,
+}
+
+impl<'a> Event<'a> {
+    fn into_chunk(self) -> Chunk<'a> {
+        let is_coded = self.choices.is_none() && self.message && self.code;
+        Chunk {
+            error: self.error || self.is_named_error || is_coded,
+            usage: self.usage.given().or(self.nested_usage.given()),
+            choices: self.choices,
         }
     }
 }
 
-impl Choice<'_> {
-    fn has_tokens(&self) -> bool {
-        let is_some =
-            |text: &Option<Text<'_>>| text.as_ref().is_some_and(|text| !text.0.is_empty());
-        is_some(&self.text)
-            || self.delta.as_ref().is_some_and(|delta| {
-                let texts = [
-                    &delta.content,
-                    &delta.refusal,
-                    &delta.reasoning_content,
-                    &delta.reasoning,
-                ];
-                let calls = delta.tool_calls.as_ref();
-                texts.into_iter().any(is_some) || calls.is_some_and(|calls| !calls.is_empty())
-            })
+impl<'de> FromAnyShape<'de> for Event<'de> {
+    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        while let Some(Key(key)) = object.next_key()? {
+            match &*key {
+                "choices" => self.choices = object.next_value::<Choices<'_>>()?.0,
+                "usage" => self.usage = value(&mut object)?,
+                "x_groq" => self.nested_usage = value::<Nested, _>(&mut object)?.0,
+                // FastChat's is a number beside a text.
+                "error" | "error_code" | "error_message" | "error_msg" => {
+                    self.error |= value::<Given, _>(&mut object)?.0;
+                }
+                "object" | "type" => {
+                    self.is_named_error |= value::<Word<'_>, _>(&mut object)?.0 == "error";
+                }
+                "message" | "detail" => self.message |= value::<Given, _>(&mut object)?.0,
+                "code" => self.code |= value::<ErrorCode, _>(&mut object)?.0,
+                _ => skip(&mut object)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a code is one of an error: not 0, and not the status of a success.
+#[derive(Default)]
+struct ErrorCode(bool);
+
+impl<'de> FromAnyShape<'de> for ErrorCode {
+    fn take_text(&mut self, text: Cow<'de, str>) {
+        self.0 = !matches!(&*text, "" | "0" | "200" | "ok" | "OK");
+    }
+
+    fn take_number(&mut self, number: f64) {
+        self.0 = number != 0.0 && number != 200.0;
+    }
+}
+
+/// A list of choices, which nothing else can be read as; `None` for null.
+struct Choices<'a>(Option<Vec<Choice<'a>>>);
+
+impl<'de> Deserialize<'de> for Choices<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Choices<'de>, D::Error> {
+        let found = AnyShape::<ChoiceList<'de>>::deserialize(deserializer)?.0;
+        match found {
+            ChoiceList { is_other: true, .. } => Err(D::Error::custom("`choices` is not a list")),
+            found => Ok(Choices(found.list)),
+        }
+    }
+}
+
+#[derive(Default)]
+struct ChoiceList<'a> {
+    list: Option<Vec<Choice<'a>>>,
+    is_other: bool,
+}
+
+impl<'de> FromAnyShape<'de> for ChoiceList<'de> {
+    fn take_text(&mut self, _text: Cow<'de, str>) {
+        self.is_other = true;
+    }
+
+    fn take_number(&mut self, _number: f64) {
+        self.is_other = true;
+    }
+
+    fn take_list<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
+        let choices = self.list.insert(Vec::new());
+        while let Some(choice) = list.next_element::<AnyShape<Choice<'de>>>()? {
+            choices.push(choice.0);
+        }
+        Ok(())
+    }
+
+    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        self.is_other = true;
+        while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(())
+    }
+}
+
+/// What a service counts of an answer; `None`: it does not say.
+#[derive(Clone, Copy, Default)]
+pub(super) struct TokenCounts {
+    prompt: Option<u64>,
+    answer: Option<u64>,
+    /// Those of the answer that are reasoning.
+    reasoning: Option<u64>,
+}
+
+impl TokenCounts {
+    fn given(self) -> Option<TokenCounts> {
+        (self.prompt.is_some() || self.answer.is_some()).then_some(self)
+    }
+
+    /// What the engine is told of a call. Reasoning that is counted and not streamed took no time between tokens.
+    pub(super) fn usage(self, streams_thoughts: bool) -> Usage {
+        let answer = self.answer.unwrap_or(0);
+        let hidden = match streams_thoughts {
+            true => 0,
+            false => self.reasoning.unwrap_or(0),
+        };
+        Usage {
+            prompt: self.prompt.unwrap_or(0),
+            answer,
+            streamed: answer.saturating_sub(hidden),
+        }
+    }
+}
+
+impl<'de> FromAnyShape<'de> for TokenCounts {
+    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        while let Some(Key(key)) = object.next_key()? {
+            let place = match &*key {
+                "prompt_tokens" | "input_tokens" => &mut self.prompt,
+                "completion_tokens" | "output_tokens" => &mut self.answer,
+                "reasoning_tokens" => &mut self.reasoning,
+                "completion_tokens_details" | "output_tokens_details" => {
+                    let details: TokenCounts = value(&mut object)?;
+                    self.reasoning = details.reasoning.or(self.reasoning);
+                    continue;
+                }
+                _ => {
+                    skip(&mut object)?;
+                    continue;
+                }
+            };
+            *place = value::<Quantity, _>(&mut object)?.0.or(*place);
+        }
+        Ok(())
+    }
+}
+
+/// The `usage` of an object.
+#[derive(Default)]
+struct Nested(TokenCounts);
+
+impl<'de> FromAnyShape<'de> for Nested {
+    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        while let Some(Key(key)) = object.next_key()? {
+            match &*key {
+                "usage" => self.0 = value(&mut object)?,
+                _ => skip(&mut object)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Choice<'a> {
+    index: u64,
+    delta: Option<Delta<'a>>,
+    /// In place of a delta where a service does not stream.
+    message: Option<Delta<'a>>,
+    text: Cow<'a, str>,
+    finish_reason: Option<FinishReason>,
+    usage: Option<TokenCounts>,
+    error: bool,
+}
+
+impl<'a> Choice<'a> {
+    fn written(&self) -> Option<&Delta<'a>> {
+        self.delta.as_ref().or(self.message.as_ref())
+    }
+
+    fn text_bytes(&self) -> usize {
+        self.text.len() + self.written().map_or(0, Delta::text_bytes)
+    }
+}
+
+impl<'de> FromAnyShape<'de> for Choice<'de> {
+    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        while let Some(Key(key)) = object.next_key()? {
+            match &*key {
+                "index" => self.index = value::<Quantity, _>(&mut object)?.0.unwrap_or(0),
+                "delta" => self.delta = Some(value(&mut object)?),
+                "message" => self.message = Some(value(&mut object)?),
+                "text" => self.text = value::<Text<'_>, _>(&mut object)?.said,
+                "finish_reason" => {
+                    let word = value::<Word<'_>, _>(&mut object)?.0;
+                    self.finish_reason = FinishReason::of(&word);
+                }
+                "usage" => self.usage = value::<TokenCounts, _>(&mut object)?.given(),
+                "error" => self.error |= value::<Given, _>(&mut object)?.0,
+                _ => skip(&mut object)?,
+            }
+        }
+        self.error |= self.written().is_some_and(|delta| delta.error);
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Delta<'a> {
+    content: Text<'a>,
+    refusal: Cow<'a, str>,
+    /// Of several keys that hold reasoning, the first that is not empty: others repeat it.
+    thought: Cow<'a, str>,
+    /// What tools are called with. Bytes.
+    call_bytes: usize,
+    error: bool,
+}
+
+impl Delta<'_> {
+    fn text_bytes(&self) -> usize {
+        let texts = [
+            &self.content.said,
+            &self.content.thought,
+            &self.refusal,
+            &self.thought,
+        ];
+        texts.map(|text| text.len()).iter().sum::<usize>() + self.call_bytes
+    }
+}
+
+impl<'de> FromAnyShape<'de> for Delta<'de> {
+    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        while let Some(Key(key)) = object.next_key()? {
+            match &*key {
+                "content" => self.content = value(&mut object)?,
+                "refusal" => self.refusal = value::<Text<'_>, _>(&mut object)?.said,
+                "tool_calls" | "function_call" => {
+                    self.call_bytes += value::<CallBytes, _>(&mut object)?.0;
+                }
+                "error" => self.error |= value::<Given, _>(&mut object)?.0,
+                key if self.thought.is_empty() && is_reasoning(key) => {
+                    self.thought = value::<Text<'_>, _>(&mut object)?.all();
+                }
+                _ => skip(&mut object)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn take_text(&mut self, text: Cow<'de, str>) {
+        self.content.take_text(text);
+    }
+}
+
+/// Whether a key holds what a model thinks: services call it reasoning, reasoning_content, thinking, thoughts and so on.
+/// What they sign or encrypt of it is no text.
+fn is_reasoning(key: &str) -> bool {
+    let has = |part: &&str| key.contains(part);
+    let is_sealed = ["signature", "opaque", "encrypted", "effort", "tokens"]
+        .iter()
+        .any(has);
+    !is_sealed && ["reasoning", "think", "thought"].iter().any(has)
+}
+
+/// A text, or a list of parts that are texts of what is said and of what is thought.
+#[derive(Default)]
+struct Text<'a> {
+    said: Cow<'a, str>,
+    thought: Cow<'a, str>,
+}
+
+impl<'a> Text<'a> {
+    fn all(mut self) -> Cow<'a, str> {
+        append(&mut self.thought, self.said);
+        self.thought
+    }
+}
+
+fn append<'a>(text: &mut Cow<'a, str>, more: Cow<'a, str>) {
+    if text.is_empty() {
+        *text = more;
+    } else if !more.is_empty() {
+        text.to_mut().push_str(&more);
+    }
+}
+
+impl<'de> FromAnyShape<'de> for Text<'de> {
+    fn take_text(&mut self, text: Cow<'de, str>) {
+        append(&mut self.said, text);
+    }
+
+    fn take_list<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
+        while let Some(AnyShape(part)) = list.next_element::<AnyShape<Text<'de>>>()? {
+            append(&mut self.said, part.said);
+            append(&mut self.thought, part.thought);
+        }
+        Ok(())
+    }
+
+    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        let mut is_thought = false;
+        while let Some(Key(key)) = object.next_key()? {
+            match &*key {
+                "type" => is_thought = is_reasoning(&value::<Word<'_>, _>(&mut object)?.0),
+                "text" | "content" | "summary" => {
+                    let part: Text<'_> = value(&mut object)?;
+                    append(&mut self.said, part.said);
+                    append(&mut self.thought, part.thought);
+                }
+                key if is_reasoning(key) => {
+                    append(&mut self.thought, value::<Text<'_>, _>(&mut object)?.all());
+                }
+                _ => skip(&mut object)?,
+            }
+        }
+        if is_thought {
+            let said = std::mem::take(&mut self.said);
+            append(&mut self.thought, said);
+        }
+        Ok(())
+    }
+}
+
+/// How long the names and arguments of calls of tools are; 1 for a call that has none yet.
+#[derive(Default)]
+struct CallBytes(usize);
+
+impl<'de> FromAnyShape<'de> for CallBytes {
+    fn take_text(&mut self, text: Cow<'de, str>) {
+        self.0 += text.len();
+    }
+
+    fn take_list<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
+        while let Some(call) = list.next_element::<AnyShape<CallBytes>>()? {
+            self.0 += call.0.0.max(1);
+        }
+        Ok(())
+    }
+
+    fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        while let Some(Key(key)) = object.next_key()? {
+            match &*key {
+                "function" | "name" | "arguments" | "input" => {
+                    self.0 += value::<CallBytes, _>(&mut object)?.0;
+                }
+                _ => skip(&mut object)?,
+            }
+        }
+        Ok(())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn has_tokens(json: &str) -> bool {
-        Chunk::read(json.as_bytes()).unwrap().has_tokens()
-    }
-
-    #[test]
-    fn tokens_are_found_wherever_services_put_them() {
-        for json in [
-            r#"{"id":"a","choices":[{"index":0,"delta":{"content":" it"},"finish_reason":null}]}"#,
-            r#"{"choices":[{"delta":{"role":"assistant","content":"a\n\"b"}}],"usage":null}"#,
-            r#"{"choices":[{"delta":{"content":null,"reasoning_content":"so"}}]}"#,
-            r#"{"choices":[{"delta":{"reasoning":"so","content":""}}]}"#,
-            r#"{"choices":[{"delta":{"refusal":"no"}}]}"#,
-            r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}}]}"#,
-            r#"{"object":"text_completion","choices":[{"text":"x","logprobs":null}]}"#,
-            r#"{"choices":[{"text":""},{"text":"second"}]}"#,
-        ] {
-            assert!(has_tokens(json), "{json}");
-        }
-        for json in [
-            r#"{"choices":[{"delta":{"role":"assistant","content":""}}]}"#,
-            r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#,
-            r#"{"choices":[{"delta":{"tool_calls":[]}}]}"#,
-            r#"{"choices":[]}"#,
-            r#"{"choices":null}"#,
-            "{}",
-        ] {
-            assert!(!has_tokens(json), "{json}");
-        }
-    }
-
-    #[test]
-    fn what_is_counted_is_all_that_was_written_choice_by_choice() {
-        let mut texts = Vec::new();
-        for json in [
-            r#"{"choices":[{"delta":{"role":"assistant","content":""}}]}"#,
-            r#"{"choices":[{"index":0,"delta":{"reasoning_content":"so: "}}]}"#,
-            r#"{"choices":[{"index":1,"text":"b\"c"},{"index":0,"delta":{"content":"a"}}]}"#,
-            r#"{"choices":[{"index":0,"delta":{"content":null,"refusal":"no"}}]}"#,
-            r#"{"choices":null}"#,
-            "{",
-        ] {
-            if let Some(chunk) = Chunk::read(json.as_bytes()) {
-                chunk.write(&mut texts);
-            }
-        }
-        assert_eq!(texts, ["so: ano", "b\"c"]);
-        let far = r#"{"choices":[{"index":18446744073709551615,"text":"x"}]}"#;
-        Chunk::read(far.as_bytes()).unwrap().write(&mut texts);
-        assert_eq!(texts.len() as u64, MAX_CHOICES);
-    }
-
-    #[test]
-    fn usage_is_read_and_what_is_no_event_of_this_kind_is_not() {
-        let json = r#"{"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":20,"total_tokens":27,"prompt_tokens_details":{"cached_tokens":0}}}"#;
-        assert_eq!(Chunk::read(json.as_bytes()).unwrap().usage(), Some((7, 20)));
-        let late = br#"{"object":"error","message":"no","error":{"code":500}}"#;
-        assert!(Chunk::read(late).unwrap().is_error());
-        for json in ["", "[]x", "\"text\"", r#"{"choices":[{"text":3}]}"#, "{"] {
-            assert!(Chunk::read(json.as_bytes()).is_none(), "{json}");
-        }
-    }
-}
+mod tests;

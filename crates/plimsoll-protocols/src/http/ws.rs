@@ -4,10 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use plimsoll_model::spec::{RowsSpec, Section, Spec, apply_typed_to_optional};
+use plimsoll_model::spec::{RowsSpec, Spec, apply_typed_to_optional};
 use plimsoll_model::units::Size;
 
-use super::flags::connections_for;
 use super::section::{FrameSpec, HttpSpec, WebSocketSpec};
 use crate::flags::{CredentialFlags, fields};
 use crate::owned::{Quick, Usage, Variables, text_or_file};
@@ -104,7 +103,7 @@ impl Quick for WsFlags {
         let (body, body_file) = text_or_file(self.body.as_deref())?;
         let mut headers = fields("--header", &self.headers)?;
         self.credentials.add_to(&mut headers)?;
-        let section = HttpSpec {
+        Ok(HttpSpec {
             host: self.host,
             body,
             body_file,
@@ -121,11 +120,7 @@ impl Quick for WsFlags {
                 script: self.script.as_deref().map(script).transpose()?,
             }),
             ..HttpSpec::default()
-        };
-        if section.calls_in_a_row().is_none() {
-            connections_for(&mut spec.load, None);
-        }
-        Ok(section)
+        })
     }
 }
 

@@ -27,7 +27,16 @@ struct OneAtATime {
     heads: BTreeMap<Peer, Vec<u8>>,
     /// Answers are tokens.
     has_tokens: bool,
+    /// The body ends so long after the last event; `None`: with it.
+    rest_after: Option<Duration>,
 }
+
+/// The tags of timers: an answer is due, or the end of its body.
+const ANSWERS: u64 = 0;
+const ENDS_BODY: u64 = 1;
+
+/// The chunk behind which nothing comes.
+const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
     12\r\ndata: 1\n\ndata: 2\n\n\r\ne\r\ndata: [DONE]\n\n\r\n0\r\n\r\n";
@@ -47,14 +56,25 @@ impl Server for OneAtATime {
             self.free_at = self.free_at.max(now) + TAKES;
             actions.push(Action::Timer {
                 after: self.free_at.duration_since(now),
-                tag: 0,
+                tag: ANSWERS,
             });
         }
     }
 
-    fn timer(&mut self, _peer: Peer, _tag: u64, _now: Time, actions: &mut Vec<Action>) {
+    fn timer(&mut self, _peer: Peer, tag: u64, _now: Time, actions: &mut Vec<Action>) {
+        if tag == ENDS_BODY {
+            return actions.push(Action::Send(LAST_CHUNK.to_vec()));
+        }
         let answer = if self.has_tokens { TOKENS } else { ANSWER };
-        actions.push(Action::Send(answer.to_vec()));
+        let Some(after) = self.rest_after else {
+            return actions.push(Action::Send(answer.to_vec()));
+        };
+        let open = answer.strip_suffix(LAST_CHUNK).unwrap();
+        actions.push(Action::Send(open.to_vec()));
+        actions.push(Action::Timer {
+            after,
+            tag: ENDS_BODY,
+        });
     }
 
     fn closed(&mut self, peer: Peer, _now: Time) {
@@ -178,6 +198,35 @@ fn the_time_to_the_first_token_counts_from_when_its_request_was_due() {
             connections != 1 || (first / 100.0 - 1.0).abs() < 0.01,
             "{first} ms"
         );
+    }
+}
+
+#[test]
+fn first_token_does_not_wait_for_the_rest_of_the_last_body() {
+    let mut server = OneAtATime {
+        has_tokens: true,
+        rest_after: Some(Duration::from_millis(400)),
+        ..OneAtATime::default()
+    };
+    let mut load = Load {
+        arrivals: Arrivals::Closed {
+            clients: 1,
+            think: Duration::ZERO,
+        },
+        reuse: Reuse::Always,
+        calls: Some(20),
+        deadline: None,
+        drain: Duration::from_secs(60),
+        ..load(1)
+    };
+    load.stages[0].duration = None;
+    let protocol = of_stream(Some(Some(Goodput::default())));
+    let mut total = run_in(Weather::calm(1), load, &mut server, protocol, None);
+    let record = total.stage_mut(0).clone();
+    assert_eq!((record.due, record.ok()), (20, 20));
+    for measure in [TimeMeasure::TimeToFirstToken, TimeMeasure::FirstToken] {
+        let mean = mean_ms(record.measures.times(measure));
+        assert!((mean / 100.0 - 1.0).abs() < 0.01, "{measure:?}: {mean} ms");
     }
 }
 

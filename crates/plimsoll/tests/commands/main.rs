@@ -2,6 +2,7 @@
 //!
 //! Machines that build are busy, so nothing here depends on how fast a call is.
 
+mod both_ways;
 mod dry_runs;
 mod exits;
 #[path = "../support/mod.rs"]

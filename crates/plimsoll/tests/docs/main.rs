@@ -144,6 +144,11 @@ const PAGES: &[Page] = &[
     page("docs/cookbook.md", SECONDS),
 ];
 
+/// Commands whose flags make one load.
+const LOADS: [&str; 9] = [
+    "grpc", "bolt", "http", "llm", "ws", "fetch", "hold", "plugin", "session",
+];
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -306,6 +311,7 @@ impl<'a> Reader<'a> {
                 self.exports += &command;
                 continue;
             }
+            self.resolve_both_ways(&command);
             let done = output(&mut self.bash(&command), LONGEST);
             printed += &text(&done.stdout);
             printed += &text(&done.stderr);
@@ -329,6 +335,43 @@ impl<'a> Reader<'a> {
             );
         }
         (printed, ended)
+    }
+
+    /// The plan that is saved of a load's flags resolves as the flags do.
+    fn resolve_both_ways(&self, command: &str) {
+        let name = command
+            .strip_prefix("plimsoll ")
+            .and_then(|rest| rest.split_whitespace().next());
+        let is_load = name.is_some_and(|name| LOADS.contains(&name));
+        // What stdin holds is there once; modes that are ladders are saved as such; shards meet others.
+        let is_other = [
+            "@-",
+            " | ",
+            " > ",
+            " && ",
+            "; ",
+            "--mode both",
+            "--shard",
+            "--dry-run",
+            "--help",
+        ]
+        .iter()
+        .any(|part| command.contains(part));
+        if !is_load || is_other {
+            return;
+        }
+        let shown = |command: &str| {
+            let done = output(&mut self.bash(command), LONGEST);
+            let (out, error) = (text(&done.stdout), text(&done.stderr));
+            assert_eq!(done.status.code(), Some(0), "$ {command}\n{out}\n{error}");
+            out
+        };
+        let flags = shown(&format!(
+            "{} --dry-run --save-plan .saved.toml",
+            command.trim_end()
+        ));
+        let plan = shown("plimsoll run .saved.toml --dry-run");
+        assert_eq!(flags, plan, "{}: $ {command}", self.page.file);
     }
 
     fn follow(mut self) {

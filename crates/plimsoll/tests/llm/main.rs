@@ -4,6 +4,7 @@
 
 mod conversations;
 mod ladder;
+mod streams;
 #[path = "../support/mod.rs"]
 mod support;
 mod tokenizer;

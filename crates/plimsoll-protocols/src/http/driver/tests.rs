@@ -1,3 +1,4 @@
+use plimsoll_engine::driver::Usage;
 use plimsoll_model::plan::{Goodput, TokenCounter};
 
 use super::*;
@@ -286,12 +287,15 @@ fn tokens_and_their_usage_are_found_however_an_answer_is_split() {
             (&events[..3], outcome),
             (
                 &[
-                    Event::Token(call),
-                    Event::Token(call),
+                    Event::Token { call, bytes: 1 },
+                    Event::Token { call, bytes: 2 },
                     Event::Usage {
                         call,
-                        prompt: 3,
-                        answer: 9
+                        usage: Usage {
+                            prompt: 3,
+                            answer: 9,
+                            streamed: 9
+                        }
                     }
                 ][..],
                 Outcome::Ok

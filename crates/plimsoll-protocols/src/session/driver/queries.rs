@@ -81,7 +81,6 @@ impl Session {
         }
         if query.first_token == Time::NEVER {
             query.first_token = now;
-            turn.time(TimeMeasure::FirstToken, now.since(query.sent));
         } else {
             turn.time(TimeMeasure::TokenGap, now.since(query.last_token));
         }
@@ -235,6 +234,9 @@ impl Session {
             Time::NEVER => (now, 0),
             first => (first, first.since(sent)),
         };
+        if first != Time::NEVER && outcome.is_ok() {
+            turn.time(TimeMeasure::FirstToken, to_first);
+        }
         let times = [
             (measures::CREATE, self.created_ns),
             (TimeMeasure::SocketOpen, self.opened_ns),

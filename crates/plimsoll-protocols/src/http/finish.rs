@@ -1,0 +1,97 @@
+//! Why a model stopped writing (`finish_reason`), in the words of several services.
+
+use plimsoll_model::measure::Count;
+
+/// Why a choice ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FinishReason {
+    /// The model was done, or came to a stop sequence.
+    Stop,
+    /// At the limit of tokens.
+    Length,
+    /// It calls a tool.
+    ToolCalls,
+    /// A filter withheld the rest.
+    ContentFilter,
+    /// The service failed.
+    Error,
+    /// The service gave the request up.
+    Abort,
+    /// Some other word.
+    Other,
+}
+
+impl FinishReason {
+    /// What `word` means; `None`: the choice has not ended.
+    pub(super) fn of(word: &str) -> Option<FinishReason> {
+        let word = word.trim().to_ascii_lowercase();
+        let has = |parts: &[&str]| parts.iter().any(|part| word.contains(part));
+        Some(match word.as_str() {
+            "" | "null" | "none" => return None,
+            "stop" | "eos" | "eos_token" | "stop_sequence" | "end_turn" | "complete" => {
+                FinishReason::Stop
+            }
+            "length" | "model_length" | "max_length" | "max_tokens" | "max_new_tokens" => {
+                FinishReason::Length
+            }
+            "tool_calls" | "tool_call" | "tool_use" | "function_call" => FinishReason::ToolCalls,
+            _ if has(&["filter", "safety", "sensitive", "recitation", "blocklist"]) => {
+                FinishReason::ContentFilter
+            }
+            _ if has(&["abort", "cancel", "interrupt"]) => FinishReason::Abort,
+            _ if has(&["error", "fail", "insufficient"]) => FinishReason::Error,
+            _ => FinishReason::Other,
+        })
+    }
+
+    /// An answer that ends so is no success.
+    pub(super) fn is_failure(self) -> bool {
+        matches!(
+            self,
+            FinishReason::ContentFilter | FinishReason::Error | FinishReason::Abort
+        )
+    }
+
+    /// Where it is counted.
+    pub(super) fn count(self) -> Count {
+        match self {
+            FinishReason::Stop => Count::FinishStop,
+            FinishReason::Length => Count::FinishLength,
+            FinishReason::ToolCalls => Count::FinishToolCalls,
+            FinishReason::ContentFilter => Count::FinishContentFilter,
+            FinishReason::Error => Count::FinishError,
+            FinishReason::Abort => Count::FinishAbort,
+            FinishReason::Other => Count::FinishOther,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_known_by_the_words_of_services() {
+        use FinishReason::{Abort, ContentFilter, Error, Length, Other, Stop, ToolCalls};
+        for (word, reason) in [
+            ("stop", Some(Stop)),
+            ("STOP", Some(Stop)),
+            ("eos_token", Some(Stop)),
+            ("length", Some(Length)),
+            ("model_length", Some(Length)),
+            ("tool_calls", Some(ToolCalls)),
+            ("content_filter", Some(ContentFilter)),
+            ("sensitive", Some(ContentFilter)),
+            ("error", Some(Error)),
+            ("network_error", Some(Error)),
+            ("insufficient_system_resource", Some(Error)),
+            ("abort", Some(Abort)),
+            ("cancelled", Some(Abort)),
+            ("repetition", Some(Other)),
+            ("", None),
+            ("null", None),
+        ] {
+            assert_eq!(FinishReason::of(word), reason, "{word}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+use super::*;
+
+fn read(json: &str) -> Chunk<'_> {
+    Chunk::read(json.as_bytes()).unwrap_or_else(|e| panic!("{e}: {json}"))
+}
+
+fn usage(json: &str, streams_thoughts: bool) -> Option<(u64, u64, u64)> {
+    let usage = read(json).usage()?.usage(streams_thoughts);
+    Some((usage.prompt, usage.answer, usage.streamed))
+}
+
+#[test]
+fn tokens_are_found_wherever_services_put_them() {
+    for (json, bytes) in [
+        (
+            r#"{"id":"a","choices":[{"index":0,"delta":{"content":" it"},"finish_reason":null}]}"#,
+            3,
+        ),
+        (
+            r#"{"choices":[{"delta":{"role":"assistant","content":"a\n\"b"}}],"usage":null}"#,
+            4,
+        ),
+        (
+            r#"{"choices":[{"delta":{"content":null,"reasoning_content":"so"}}]}"#,
+            2,
+        ),
+        (
+            r#"{"choices":[{"delta":{"reasoning":"so","content":""}}]}"#,
+            2,
+        ),
+        (
+            r#"{"choices":[{"delta":{"reasoning":"so","reasoning_content":"so"}}]}"#,
+            2,
+        ),
+        (
+            r#"{"choices":[{"delta":{"reasoning":"","reasoning_text":"so"}}]}"#,
+            2,
+        ),
+        (r#"{"choices":[{"delta":{"thinking":"so"}}]}"#, 2),
+        (r#"{"choices":[{"delta":{"thoughts":["so"]}}]}"#, 2),
+        (r#"{"choices":[{"delta":{"refusal":"no"}}]}"#, 2),
+        (
+            r#"{"choices":[{"delta":{"content":{"type":"text","text":"so"}}}]}"#,
+            2,
+        ),
+        (
+            r#"{"choices":[{"delta":{"content":[{"text":"a"},{"text":"b"},7]}}]}"#,
+            2,
+        ),
+        (r#"{"choices":[{"delta":"so"}]}"#, 2),
+        (
+            r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}}]}"#,
+            1,
+        ),
+        (r#"{"choices":[{"delta":{"tool_calls":[{"index":0}]}}]}"#, 1),
+        (
+            r#"{"choices":[{"delta":{"function_call":{"name":"f","arguments":""}}}]}"#,
+            1,
+        ),
+        (
+            r#"{"object":"text_completion","choices":[{"text":"x","logprobs":null}]}"#,
+            1,
+        ),
+        (r#"{"choices":[{"text":""},{"text":"second"}]}"#, 6),
+        (r#"{"choices":[{"message":{"content":"whole"}}]}"#, 5),
+        (
+            r#"{"choices":[{"delta":{"content":"le"},"message":{"content":"whole"}}]}"#,
+            2,
+        ),
+    ] {
+        assert_eq!(read(json).text_bytes(), bytes, "{json}");
+    }
+    for json in [
+        r#"{"choices":[{"delta":{"role":"assistant","content":""}}]}"#,
+        r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#,
+        r#"{"choices":[{"delta":{"finish_reason":"stop","reasoning_signature":"Eq"}}]}"#,
+        r#"{"choices":[{"delta":{"tool_calls":[]}}]}"#,
+        r#"{"choices":[{"delta":{"tool_calls":null,"content":0.5}}]}"#,
+        r#"{"choices":[{"delta":7,"text":false},null,"x",[1]]}"#,
+        r#"{"choices":[]}"#,
+        r#"{"choices":null}"#,
+        "{}",
+        "[1]",
+        "null",
+        "\"x\"",
+    ] {
+        let chunk = read(json);
+        assert_eq!(chunk.text_bytes(), 0, "{json}");
+        assert!(!chunk.is_error(), "{json}");
+    }
+    let said = r#"{"choices":[{"delta":{"content":[{"type":"thinking","thinking":"so"},{"type":"text","text":"It"}]}}]}"#;
+    assert_eq!(read(said).first_content(), "It");
+    assert!(read(said).has_thoughts());
+    assert!(!read(r#"{"choices":[{"delta":{"content":"so"}}]}"#).has_thoughts());
+}
+
+#[test]
+fn written_text_is_kept_choice_by_choice() {
+    let mut texts = Vec::new();
+    for json in [
+        r#"{"choices":[{"delta":{"role":"assistant","content":""}}]}"#,
+        r#"{"choices":[{"index":0,"delta":{"reasoning_content":"so: "}}]}"#,
+        r#"{"choices":[{"index":1,"text":"b\"c"},{"index":0,"delta":{"content":"a"}}]}"#,
+        r#"{"choices":[{"index":0,"delta":{"content":null,"refusal":"no"}}]}"#,
+        r#"{"choices":null}"#,
+    ] {
+        read(json).write(&mut texts);
+    }
+    assert_eq!(texts, ["so: ano", "b\"c"]);
+    let far = r#"{"choices":[{"index":4294967295,"text":"x"}]}"#;
+    read(far).write(&mut texts);
+    assert_eq!(texts.len() as u64, MAX_CHOICES);
+}
+
+#[test]
+fn usage_is_read_wherever_services_put_it() {
+    for (json, counts) in [
+        (
+            r#"{"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":20,"total_tokens":27,"prompt_tokens_details":{"cached_tokens":0}}}"#,
+            (7, 20, 20),
+        ),
+        (
+            r#"{"usage":{"prompt_tokens":7.0,"completion_tokens":"20"}}"#,
+            (7, 20, 20),
+        ),
+        (
+            r#"{"usage":{"input_tokens":7,"output_tokens":20}}"#,
+            (7, 20, 20),
+        ),
+        (r#"{"usage":{"prompt_tokens":7}}"#, (7, 0, 0)),
+        (
+            r#"{"x_groq":{"usage":{"prompt_tokens":7,"completion_tokens":20}}}"#,
+            (7, 20, 20),
+        ),
+        (
+            r#"{"choices":[{"usage":{"completion_tokens":20}}],"usage":null}"#,
+            (0, 20, 20),
+        ),
+        (
+            r#"{"usage":{"completion_tokens":20,"completion_tokens_details":{"reasoning_tokens":15}}}"#,
+            (0, 20, 5),
+        ),
+        (
+            r#"{"usage":{"completion_tokens":20,"reasoning_tokens":15}}"#,
+            (0, 20, 5),
+        ),
+    ] {
+        assert_eq!(usage(json, false), Some(counts), "{json}");
+        let (prompt, answer, _) = counts;
+        assert_eq!(usage(json, true), Some((prompt, answer, answer)), "{json}");
+    }
+    for json in [
+        "{}",
+        r#"{"usage":null}"#,
+        r#"{"usage":{}}"#,
+        r#"{"usage":7}"#,
+        r#"{"usage":{"completion_tokens":18446744073709551616}}"#,
+    ] {
+        assert_eq!(usage(json, false), None, "{json}");
+    }
+}
+
+#[test]
+fn errors_are_known_by_their_keys() {
+    for json in [
+        r#"{"error":{"message":"no"}}"#,
+        r#"{"error":"no","choices":[]}"#,
+        r#"{"object":"error","message":"no"}"#,
+        r#"{"type":"error","message":"no"}"#,
+        r#"{"text":"no","error_code":50002}"#,
+        r#"{"code":500,"message":"no"}"#,
+        r#"{"code":"rate_limit","detail":"no"}"#,
+        r#"{"choices":[{"index":0,"error":{"code":502}}]}"#,
+        r#"{"choices":[{"delta":{"error":"no"}}]}"#,
+    ] {
+        assert!(read(json).is_error(), "{json}");
+    }
+    for json in [
+        r#"{"error":null,"choices":[]}"#,
+        r#"{"error":"","error_code":0}"#,
+        r#"{"code":0,"message":"ok"}"#,
+        r#"{"code":200,"message":"success"}"#,
+        r#"{"code":500,"message":"x","choices":[]}"#,
+        r#"{"message":"queued"}"#,
+        r#"{"choices":[{"error":null,"delta":{"error":false}}]}"#,
+    ] {
+        assert!(!read(json).is_error(), "{json}");
+    }
+}
+
+#[test]
+fn other_text_than_json_is_refused_with_its_place() {
+    for (data, place) in [
+        ("", "line 1 column 0"),
+        ("[]x", "line 1 column 3"),
+        ("{", "line 1 column 1"),
+        (
+            "{\"choices\":{}}",
+            "`choices` is not a list at line 1 column 13",
+        ),
+        ("{\"choices\":\"x\"}", "`choices` is not a list"),
+    ] {
+        let error = Chunk::read(data.as_bytes()).err().map(|e| e.to_string());
+        let error = error.unwrap_or_else(|| panic!("{data} is read"));
+        assert!(error.contains(place), "{data}: {error}");
+    }
+}

@@ -1,0 +1,285 @@
+//! Streams of tokens as servers write them: each file of `token_streams/` is the body of one answer, made after what
+//! the server of its name sends. Whatever the split of the bytes, the same tokens, counts and end are found.
+
+use std::fs;
+use std::path::Path;
+
+use plimsoll_engine::driver::{CallId, Done, Driver, Event, Protocol, Usage};
+use plimsoll_model::measure::Count;
+use plimsoll_model::plan::Goodput;
+use plimsoll_model::{Outcome, Time};
+use plimsoll_protocols::http::{
+    EventFormat, EventStream, Http1Driver, Http1Protocol, HttpCall, HttpRequest,
+};
+
+/// What is found in an answer.
+#[derive(Debug, Default, PartialEq)]
+struct Findings {
+    outcome: Option<Outcome>,
+    /// Events that hold tokens.
+    pieces: u32,
+    /// Of the prompt, of the answer, and streamed.
+    usage: Option<(u64, u64, u64)>,
+    finished: Vec<Count>,
+    details: Vec<String>,
+}
+
+fn driver() -> Http1Driver {
+    let call = HttpCall {
+        method: "POST".into(),
+        path: "/v1/chat/completions".into(),
+        expect: vec![(200, 299)],
+        stream: Some(EventStream {
+            format: EventFormat::Sse,
+            until: None,
+            error: None,
+            tokens: Some(Goodput::default()),
+        }),
+        max_body: u32::MAX,
+        ..HttpCall::default()
+    };
+    let request = HttpRequest {
+        call: &call,
+        authority: "h:1",
+        closes: false,
+    };
+    let mut driver = Http1Protocol::new(&request).driver();
+    driver.open(Time::ZERO, &mut Vec::new());
+    driver
+}
+
+/// What a fresh connection makes of `body`, which comes in pieces of `step` bytes.
+fn findings(body: &[u8], media_type: &str, step: usize) -> Findings {
+    let mut driver = driver();
+    let (mut out, mut events) = (Vec::new(), Vec::new());
+    driver.start(CallId(0), 0, Time::ZERO, &mut out);
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: {media_type}\r\nContent-Length: {length}\r\n\r\n"
+    );
+    let answer = [head.as_bytes(), body].concat();
+    for piece in answer.chunks(step) {
+        driver
+            .receive(piece, Time(1), &mut out, &mut events)
+            .unwrap();
+    }
+    let mut found = Findings::default();
+    for event in events {
+        match event {
+            Event::Done(Done { outcome, .. }) => found.outcome = Some(outcome),
+            Event::Token { .. } => found.pieces += 1,
+            Event::Usage {
+                usage:
+                    Usage {
+                        prompt,
+                        answer,
+                        streamed,
+                    },
+                ..
+            } => found.usage = Some((prompt, answer, streamed)),
+            Event::Count { count, .. } => found.finished.push(count),
+            Event::Detail { text, .. } => found.details.push(text),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Name of the server, pieces, usage, and what ended the answer.
+type Expected = (
+    &'static str,
+    u32,
+    Option<(u64, u64, u64)>,
+    Option<Count>,
+    Outcome,
+);
+
+const OK: Outcome = Outcome::Ok;
+const ERROR: Outcome = Outcome::EventError;
+
+const EXPECTED: &[Expected] = &[
+    ("azure", 1, Some((8, 1, 1)), Some(Count::FinishStop), OK),
+    (
+        "azure-filtered",
+        1,
+        None,
+        Some(Count::FinishContentFilter),
+        ERROR,
+    ),
+    ("deepseek", 2, Some((6, 3, 3)), Some(Count::FinishStop), OK),
+    ("fastchat", 2, None, Some(Count::FinishStop), OK),
+    ("fastchat-error", 0, None, None, ERROR),
+    ("gateway", 2, None, Some(Count::FinishStop), OK),
+    ("gemini", 2, Some((4, 2, 2)), Some(Count::FinishStop), OK),
+    ("groq", 1, Some((11, 1, 1)), Some(Count::FinishStop), OK),
+    ("half-surrogates", 2, None, Some(Count::FinishStop), OK),
+    ("litellm", 2, Some((9, 2, 2)), Some(Count::FinishStop), OK),
+    ("llama-cpp", 2, Some((5, 2, 2)), Some(Count::FinishStop), OK),
+    (
+        "lmdeploy",
+        1,
+        Some((3, 2, 2)),
+        Some(Count::FinishLength),
+        OK,
+    ),
+    ("lmdeploy-error", 1, None, Some(Count::FinishError), ERROR),
+    ("mistral", 4, Some((8, 4, 4)), Some(Count::FinishStop), OK),
+    ("moonshot", 1, Some((19, 1, 1)), Some(Count::FinishStop), OK),
+    ("ollama", 2, Some((26, 3, 3)), Some(Count::FinishStop), OK),
+    (
+        "one-token",
+        0,
+        Some((7, 1, 1)),
+        Some(Count::FinishLength),
+        OK,
+    ),
+    // 64 of its tokens are thoughts that it keeps to itself.
+    ("openai", 2, Some((8, 66, 2)), Some(Count::FinishStop), OK),
+    (
+        "openai-completions",
+        2,
+        Some((1, 2, 2)),
+        Some(Count::FinishLength),
+        OK,
+    ),
+    ("openai-tools", 3, None, Some(Count::FinishToolCalls), OK),
+    (
+        "openrouter",
+        2,
+        Some((5, 2, 2)),
+        Some(Count::FinishStop),
+        OK,
+    ),
+    ("openrouter-error", 1, None, None, ERROR),
+    (
+        "perplexity",
+        2,
+        Some((4, 2, 2)),
+        Some(Count::FinishStop),
+        OK,
+    ),
+    ("sglang", 2, Some((9, 3, 3)), Some(Count::FinishStop), OK),
+    ("sglang-abort", 1, None, Some(Count::FinishAbort), ERROR),
+    (
+        "tensorrt-llm",
+        1,
+        Some((4, 2, 2)),
+        Some(Count::FinishStop),
+        OK,
+    ),
+    ("tgi", 2, Some((4, 2, 2)), Some(Count::FinishLength), OK),
+    ("tgi-error", 1, None, None, ERROR),
+    ("vllm", 2, Some((7, 3, 3)), Some(Count::FinishStop), OK),
+    (
+        "vllm-continuous-usage",
+        2,
+        Some((7, 4, 4)),
+        Some(Count::FinishLength),
+        OK,
+    ),
+    ("vllm-error", 1, None, None, ERROR),
+    (
+        "zhipu-sensitive",
+        1,
+        None,
+        Some(Count::FinishContentFilter),
+        ERROR,
+    ),
+];
+
+fn folder() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/token_streams"))
+}
+
+#[test]
+fn streams_of_many_servers_are_read() {
+    let files = fs::read_dir(folder()).unwrap().count();
+    assert_eq!(files, EXPECTED.len());
+    for (name, pieces, usage, finished, outcome) in EXPECTED {
+        let body = fs::read(folder().join(name).with_extension("sse")).unwrap();
+        for step in [1, 2, 3, 7, 64, 1_000, body.len() + 200] {
+            let mut found = findings(&body, "text/event-stream", step);
+            let details = std::mem::take(&mut found.details);
+            let expected = Findings {
+                outcome: Some(*outcome),
+                pieces: *pieces,
+                usage: *usage,
+                finished: finished.iter().copied().collect(),
+                details: Vec::new(),
+            };
+            assert_eq!(found, expected, "{name} by {step}: {details:?}");
+            assert_eq!(details.is_empty(), outcome.is_ok(), "{name}: {details:?}");
+        }
+    }
+}
+
+#[test]
+fn refused_answers_name_event_place_and_beginning() {
+    let token = "data: {\"choices\":[{\"delta\":{\"content\":\"it\"}}]}\n\n";
+    for (body, media_type, outcome, parts) in [
+        (
+            format!("{token}data: {{\"choices\":[}}\n\n"),
+            "text/event-stream",
+            Outcome::BadAnswer,
+            &["event 2: ", "line 1 column 13", "{\"choices\":[}"][..],
+        ),
+        (
+            format!("{token}event: chunk\ndata: {{\"choices\":7}}\n\n"),
+            "text/event-stream",
+            Outcome::BadAnswer,
+            &["event 2 (chunk): `choices` is not a list"],
+        ),
+        (
+            "data: hello\n\n".to_owned(),
+            "text/plain",
+            Outcome::BadAnswer,
+            &["event 1: expected value at line 1 column 1: hello"],
+        ),
+        (
+            "{\"choices\":[{\"message\":{\"content\":\"hello there\"}}]}".to_owned(),
+            "application/json; charset=utf-8",
+            Outcome::BadAnswer,
+            &["no event stream", "application/json", "hello there"],
+        ),
+        (
+            "<html>\n<h1>Sign in</h1>\n</html>\n".to_owned(),
+            "text/html",
+            Outcome::BadAnswer,
+            &["no event stream", "text/html", "Sign in"],
+        ),
+        (
+            "{\"error\": {\"message\": \"no such model\"}}".to_owned(),
+            "application/json",
+            Outcome::EventError,
+            &["application/json", "no such model"],
+        ),
+        (
+            "{\"object\":\"error\",\"message\":\"busy\"}\n".to_owned(),
+            "application/json",
+            Outcome::EventError,
+            &["busy"],
+        ),
+        (
+            format!("{token}data: [DONE"),
+            "text/event-stream",
+            Outcome::StreamShort,
+            &["without the event that ends it well"],
+        ),
+        (
+            "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"
+                .to_owned(),
+            "text/event-stream",
+            Outcome::StreamShort,
+            &["held no token"],
+        ),
+    ] {
+        for step in [1, 5, 1_000] {
+            let found = findings(body.as_bytes(), media_type, step);
+            assert_eq!(found.outcome, Some(outcome), "{body} by {step}: {found:?}");
+            let text = found.details.join("\n");
+            for part in parts {
+                assert!(text.contains(part), "{part}: {text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! A load by flags, and the same one from the plan that was saved of them.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::built;
+use super::support::Place;
+
+/// Loads of every kind of call. Nothing is called.
+const LINES: &[&str] = &[
+    "grpc grpc://localhost:1 -m score.ScoreService/GetScore --rate 9/s -z 1s",
+    "grpc grpc://localhost:1 -m score.ScoreService/GetScore --clients 8 -z 1s",
+    "grpc grpc://localhost:1 -m score.ScoreService/GetScore --fleet 8 --calls 80",
+    "grpc grpc://localhost:1 -m score.ScoreService/GetScore --cold --rate 9/s -z 1s",
+    "bolt sofa://localhost:1 -d [\"hello\"] --clients 8 -z 1s",
+    "hold tcp://localhost:1 --connections 9 -z 1s",
+    "plugin plugin://localhost:1 --codec c.so -d hello --clients 8 -z 1s",
+    "fetch http://localhost:1/file -z 1s",
+    "fetch http://localhost:1/file --clients 8 -z 1s",
+    "fetch http://localhost:1/file --clients 8 --per-connection 5 -z 1s",
+    "fetch https://localhost:1/file --mode resumed --insecure -z 1s",
+    "http http://localhost:1 --rate 9/s -z 1s",
+    "http http://localhost:1 --clients 8 -z 1s",
+    "http http://localhost:1 --clients 8 --connections 2 -z 1s",
+    "http http://localhost:1 --clients 8 --cold -z 1s",
+    "http http://localhost:1 --clients 8 --http-version 2 -z 1s",
+    "http https://localhost:1 --clients 8 --http-version auto --insecure -z 1s",
+    "llm http://localhost:1 --model m --rate 9/s -z 1s",
+    "llm http://localhost:1 --model m --clients 8 -z 1s",
+    "llm http://localhost:1 --model m --clients 8 --turns 3",
+    "llm http://localhost:1 --model m --rate 9/s --turns 3 -z 1s",
+    "ws ws://localhost:1 --data hello --rate 9/s -z 1s",
+    "ws ws://localhost:1 --data hello --clients 8 -z 1s",
+    "session session://localhost:1 --clients 8",
+];
+
+/// What a dry run shows of the plan, which it saves as `saved.toml`, and of the plan saved.
+fn shown(place: &Place, words: &[&str]) -> [String; 2] {
+    let dry = ["--dry-run", "--save-plan", "saved.toml", "-q"];
+    let first = place.expect(0, &[words, &dry].concat());
+    let again = place.expect(0, &["run", "saved.toml", "--dry-run", "-q"]);
+    [first, again]
+}
+
+#[test]
+fn saved_plans_resolve_as_the_flags_did() {
+    let place = Place::new();
+    fs::rename(built::c_example(&place.path(".")), place.path("c.so")).unwrap();
+    for line in LINES {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [flags, plan] = shown(&place, &words);
+        assert!(!flags.is_empty(), "{line}");
+        assert_eq!(flags, plan, "{line}");
+    }
+}
+
+#[test]
+fn ready_plans_resolve_as_what_is_saved_of_them() {
+    let place = Place::new();
+    place.certificates();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for folder in ["crates", "plans"] {
+        std::os::unix::fs::symlink(root.join(folder), place.path(folder)).unwrap();
+    }
+    let mut seen = 0;
+    for entry in fs::read_dir(root.join("plans")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if !name.ends_with(".toml") || name.starts_with("plugin") {
+            continue;
+        }
+        let plan = format!("plans/{name}");
+        let [typed, saved] = shown(&place, &["run", &plan]);
+        assert_eq!(typed, saved, "{plan}");
+        seen += 1;
+    }
+    assert!(seen > 25, "{seen}");
+}
+
+/// A load by flags, by the plan saved of them, and by a plan that says no more than the number of clients.
+#[test]
+fn clients_have_connections_by_flags_and_by_plan() {
+    const CLIENTS: u64 = 4;
+    let place = Place::new();
+    let http = place.serve(&["http"]);
+    let llm = place.serve(&["llm", "--token-delay", "1ms"]);
+    let files = place.serve(&["fetch"]);
+    let [http, llm, files] = [http, llm, files].map(|server| (server.address(), server));
+    let target = |at: &str, scheme: &str| format!("{scheme}://{at}");
+    for (words, target, call) in [
+        (
+            vec!["http".to_owned(), target(&http.0, "http")],
+            target(&http.0, "http"),
+            "http = {}",
+        ),
+        (
+            vec![
+                "ws".to_owned(),
+                target(&http.0, "ws") + "/echo",
+                "--data".to_owned(),
+                "hello".to_owned(),
+            ],
+            target(&http.0, "http") + "/echo",
+            "http = { body = \"hello\", websocket = {} }",
+        ),
+        (
+            vec![
+                "llm".to_owned(),
+                target(&llm.0, "http"),
+                "--model".to_owned(),
+                "m".to_owned(),
+            ],
+            target(&llm.0, "http") + "/v1/chat/completions",
+            "http = { method = \"POST\", stream = \"openai\", body = '{\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}' }",
+        ),
+        (
+            vec!["fetch".to_owned(), target(&files.0, "http") + "/bytes/1KiB"],
+            target(&files.0, "http") + "/bytes/1KiB",
+            "fetch = {}",
+        ),
+    ] {
+        let plan = format!(
+            "target = {target:?}\ncall.{call}\nload.clients = {CLIENTS}\nload.calls = 40\n"
+        );
+        fs::write(place.path("typed.toml"), plan).unwrap();
+        let mut flags: Vec<&str> = words.iter().map(String::as_str).collect();
+        flags.extend([
+            "--clients",
+            "4",
+            "--calls",
+            "40",
+            "--save-plan",
+            "saved.toml",
+        ]);
+        for (out, command) in [
+            ("flags", &flags[..]),
+            ("saved", &["run", "saved.toml"]),
+            ("typed", &["run", "typed.toml"]),
+        ] {
+            let _ = fs::remove_dir_all(place.path(out));
+            place.expect(0, &[command, &["-q", "--out", out]].concat());
+            let run = place.run_json(out);
+            let figures = |run: &Value| {
+                let total = &run["total"];
+                [
+                    &run["connections"],
+                    &total["ok"],
+                    &total["connections_full"],
+                ]
+                .map(|n| n.as_u64().unwrap_or(0))
+            };
+            assert_eq!(figures(&run), [CLIENTS, 40, CLIENTS], "{command:?}: {run}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Answers of a server that does as it is told: what is sent to it, and what is made of answers that fail.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::*;
+
+const TOKEN: &str = r#"data: {"choices":[{"index":0,"delta":{"content":"w "}}]}"#;
+const DONE: &str = "data: [DONE]";
+
+/// Answers requests with events, and keeps their bodies.
+struct Scripted {
+    url: String,
+    bodies: Arc<Mutex<Vec<String>>>,
+}
+
+impl Scripted {
+    /// `events`: of the answer to request number n, from 0.
+    fn start(events: impl Fn(u64) -> Vec<String> + Send + Sync + 'static) -> Scripted {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let bodies = Arc::new(Mutex::new(Vec::new()));
+        let (kept, number, events) = (
+            Arc::clone(&bodies),
+            Arc::new(AtomicU64::new(0)),
+            Arc::new(events),
+        );
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let (kept, number, events) =
+                    (Arc::clone(&kept), Arc::clone(&number), Arc::clone(&events));
+                std::thread::spawn(move || {
+                    let mut stream = BufReader::new(stream);
+                    while let Some(body) = request(&mut stream) {
+                        kept.lock().unwrap().push(body);
+                        let events = events(number.fetch_add(1, Ordering::SeqCst));
+                        answer(stream.get_mut(), &events);
+                    }
+                });
+            }
+        });
+        Scripted { url, bodies }
+    }
+}
+
+/// The body of the next request.
+fn request(stream: &mut BufReader<TcpStream>) -> Option<String> {
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        if stream.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        let line = line.trim().to_ascii_lowercase();
+        if line.is_empty() {
+            break;
+        }
+        if let Some(value) = line.strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).ok()?;
+    Some(String::from_utf8(body).unwrap())
+}
+
+fn answer(stream: &mut TcpStream, events: &[String]) {
+    let body: String = events.iter().map(|event| format!("{event}\n\n")).collect();
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: {length}\r\n\r\n"
+    );
+    let _ = stream.write_all(&[head.as_bytes(), body.as_bytes()].concat());
+}
+
+fn events(all: &[&str]) -> Vec<String> {
+    all.iter().map(|event| (*event).to_owned()).collect()
+}
+
+#[test]
+fn times_and_counts_are_of_answers_that_succeeded() {
+    let place = Place::new();
+    let failure = r#"data: {"object":"error","message":"the engine died","code":500}"#;
+    let server = Scripted::start(move |number| match number % 2 {
+        0 => events(&[TOKEN, TOKEN, DONE]),
+        _ => events(&[TOKEN, TOKEN, TOKEN, failure, DONE]),
+    });
+    let load = ["--clients", "1", "--calls", "20"];
+    let run = llm(&place, 0, &server.url, &load, &[]);
+    let total = &run["total"];
+    assert_eq!((&total["ok"], &total["errors"]), (&10.into(), &10.into()));
+    let first = &total["errors_by_code"][0];
+    assert_eq!(
+        (&first["code"], &first["count"]),
+        (&"EVENT_ERROR".into(), &10.into())
+    );
+    let detail = run["details"][0]["text"].as_str().unwrap();
+    assert!(detail.contains("event 4 reports an error"), "{detail}");
+    assert!(detail.contains("the engine died"), "{detail}");
+    for (name, count) in [
+        ("time_to_first_token", 10),
+        ("first_token", 10),
+        ("token_gap", 10),
+    ] {
+        assert_eq!(times(&run, name).0, count, "{name}: {run}");
+    }
+    assert_eq!(counted(&run, "tokens_received"), 10 * 2 + 10 * 3);
+    assert_eq!(counted(&run, "pieces_answer"), 10 * 2);
+    let export = place.expect_json(0, &["report", "run", "--export", "aiperf", "-"]);
+    assert_eq!(export["time_to_first_token"]["count"], 10, "{export}");
+}
+
+#[test]
+fn finish_reasons_are_counted_shown_and_judged() {
+    let place = Place::new();
+    let ending = |reason: &str| {
+        format!(r#"data: {{"choices":[{{"index":0,"delta":{{}},"finish_reason":"{reason}"}}]}}"#)
+    };
+    let server = Scripted::start(move |number| {
+        let reason = match number % 5 {
+            0 => "length",
+            1 => "content_filter",
+            _ => "stop",
+        };
+        let last = ending(reason);
+        events(&[TOKEN, &last, DONE])
+    });
+    let load = ["--clients", "1", "--calls", "20"];
+    for (objective, code) in [("finish.length < 50%", 0), ("finish.length < 10%", 99)] {
+        let flags = [&load[..], &["--objective", objective]].concat();
+        let run = llm(&place, code, &server.url, &flags, &[]);
+        assert_eq!(counted(&run, "finish_stop"), 12);
+        assert_eq!(counted(&run, "finish_length"), 4);
+        assert_eq!(counted(&run, "finish_content_filter"), 4);
+        assert_eq!(run["total"]["ok"], 16, "{run}");
+        assert_eq!(run["total"]["errors_by_code"][0]["code"], "EVENT_ERROR");
+        let verdict = &run["objectives"][0];
+        let measured = verdict["measured"].as_str().unwrap_or_default();
+        assert!(measured.starts_with("20.0000% of 20 answers"), "{verdict}");
+    }
+    let table = place.expect(0, &["report", "run"]);
+    assert!(
+        table.contains("12 stop, 4 length, 4 content_filter"),
+        "{table}"
+    );
+}
+
+#[test]
+fn texts_come_from_files_and_fields_stand_where_values_do() {
+    let place = Place::new();
+    let server = Scripted::start(|_| events(&[TOKEN, DONE]));
+    for (name, content) in [
+        ("prompt.txt", "Row {{seq}} \"quoted\"\nof a file."),
+        ("system.txt", "Be brief."),
+        ("more.json", "{\"max_tokens\": {{row.n}}, \"x\": 1.10}"),
+        ("rows.csv", "n\n16\n"),
+    ] {
+        fs::write(place.path(name), content).unwrap();
+    }
+    let flags = [
+        "--prompt",
+        "@prompt.txt",
+        "--system",
+        "@system.txt",
+        "--extra",
+        "@more.json",
+        "--rows",
+        "rows.csv",
+        "--clients",
+        "1",
+        "--calls",
+        "1",
+    ];
+    llm(&place, 0, &server.url, &flags, &[]);
+    let body = server.bodies.lock().unwrap().remove(0);
+    assert!(body.contains("\"max_tokens\": 16, \"x\": 1.10"), "{body}");
+    let sent: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(sent["messages"][0]["content"], "Be brief.");
+    assert_eq!(
+        sent["messages"][1]["content"],
+        "Row 0 \"quoted\"\nof a file."
+    );
+    for (flags, printed) in [
+        (["--prompt", "@none.txt"], "--prompt: can't read none.txt"),
+        (["--system", "@none.txt"], "--system: can't read none.txt"),
+        (["--extra", "@none.txt"], "--extra: can't read none.txt"),
+        (["--extra", "@system.txt"], "--extra: not JSON"),
+    ] {
+        let fixed = ["llm", &server.url, "--model", "m", "--clients", "1"];
+        let refused = place.run(&[&fixed[..], &flags].concat());
+        assert_eq!(refused.status.code(), Some(2), "{flags:?}");
+        let found = stderr_of(&refused);
+        assert!(found.contains(printed), "{flags:?}: {found}");
+    }
+}
