@@ -87,7 +87,7 @@ impl Scene {
             seed,
             load: Load {
                 deadline: None,
-                drain: Duration::from_secs(20),
+                drain: Some(Duration::from_secs(20)),
                 ..load(Arrivals::Open(spacing), rate as f64, 1)
             },
             // Busy for three quarters of the time at most.
