@@ -50,6 +50,9 @@ pub struct Exchanged {
 pub enum Event {
     /// A call has ended. Exactly once for every call started and not cancelled.
     Done(Done),
+    /// A call has ended without the server having acted on it, and may be sent once more; in place of
+    /// [`Event::Done`], whose outcome stands where it is not.
+    NotTaken(Done),
     /// A call that carries several messages (a stream) has received a whole one.
     Message(CallId),
     /// A token of a streamed answer has come, or several in one piece.
@@ -96,6 +99,8 @@ pub enum Event {
     },
     /// The answer to a cancelled call arrived after all.
     Late,
+    /// A message has come that answers no call.
+    Unasked,
     /// The server's message about a failure (a gRPC status message, a GOAWAY's debug data):
     /// text for a person, kept for the first few failures of a kind.
     Detail {
@@ -141,6 +146,11 @@ pub trait Driver {
     /// How many calls may start now. 0 before [`Driver::is_ready`], and for good once
     /// [`Driver::is_draining`].
     fn capacity(&self) -> usize;
+
+    /// It carries one call at a time, and rests between them, when the peer may close it.
+    fn is_exclusive(&self) -> bool {
+        false
+    }
 
     /// The connection will take no more calls (GOAWAY, ids used up): it is closed when
     /// the calls in flight have ended, and replaced.

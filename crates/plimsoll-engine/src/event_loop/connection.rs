@@ -5,6 +5,7 @@
 //! [`MAX_OWED`] the socket is not read until that has gone.
 
 use std::io::{self, IoSlice};
+use std::num::NonZeroU8;
 use std::time::Duration;
 
 use plimsoll_model::{ConnectPhases, Outcome, Time};
@@ -79,8 +80,8 @@ pub(crate) struct Connection<O, S> {
     /// By the number that the network has for it.
     pub(crate) target: u8,
     pub(crate) write_failed: bool,
-    /// By a reset. The kernel reports that once, and an end to whoever reads after it.
-    pub(crate) was_reset: bool,
+    /// The number of that error, but for a broken pipe. The kernel reports it once, and an end to whoever reads after it.
+    write_errno: Option<NonZeroU8>,
     /// Not read for the time being: it owes the peer too much.
     choked: bool,
     /// What the client keeps with it.
@@ -110,7 +111,7 @@ impl<O, S> Connection<O, S> {
             written: 0,
             traced: None,
             write_failed: false,
-            was_reset: false,
+            write_errno: None,
             choked: false,
             owed: 0,
             early: Early::No,
@@ -270,7 +271,15 @@ impl<O, S> Connection<O, S> {
     #[cold]
     fn write_failed(&mut self, e: &io::Error) {
         self.write_failed = true;
-        self.was_reset = e.kind() == io::ErrorKind::ConnectionReset;
+        // Of a broken pipe the reason is yet to be read.
+        let errno = e.raw_os_error().filter(|errno| *errno != libc::EPIPE);
+        self.write_errno = errno.and_then(|errno| NonZeroU8::new(u8::try_from(errno).ok()?));
+    }
+
+    /// Why writing failed, where the peer did not just close.
+    pub(crate) fn write_error(&self) -> Option<io::Error> {
+        let errno = self.write_errno?;
+        Some(io::Error::from_raw_os_error(errno.get().into()))
     }
 
     /// An outbox that is never quite empty must not keep all that went through it. Rare

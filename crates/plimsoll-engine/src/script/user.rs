@@ -247,7 +247,9 @@ impl<C: Course> User<C> {
         for event in events.drain(..) {
             let stage = turn.stage;
             match (event, &mut self.call) {
-                (Event::Done(done), Some(_)) => self.ended(&done, now, turn),
+                (Event::Done(done) | Event::NotTaken(done), Some(_)) => {
+                    self.ended(&done, now, turn);
+                }
                 (Event::Token(_), Some(call)) => {
                     let times = (call.due, call.sent);
                     call.answer.token(stage, times, now, turn.recorder);
@@ -272,10 +274,15 @@ impl<C: Course> User<C> {
                 (Event::Sent { messages, .. }, _) => {
                     turn.recorder.messages_sent(stage, u64::from(messages));
                 }
+                (Event::Unasked, _) => turn.count(Count::MessagesUnasked, 1),
                 (Event::Late, _) => turn.recorder.stage(stage).late += 1,
                 (Event::Detail { outcome, text }, _) => turn.detail(outcome, &text),
                 (
-                    Event::Done(_) | Event::Token(_) | Event::Message(_) | Event::Usage { .. },
+                    Event::Done(_)
+                    | Event::NotTaken(_)
+                    | Event::Token(_)
+                    | Event::Message(_)
+                    | Event::Usage { .. },
                     None,
                 ) => {}
             }

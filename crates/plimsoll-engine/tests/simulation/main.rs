@@ -25,6 +25,7 @@ mod calls;
 mod connections;
 mod ledger;
 mod protocol;
+mod retries;
 mod servers;
 mod turns;
 

@@ -95,6 +95,7 @@ impl Problems {
             connection_lifetime: load.connection_lifetime.map(|p| p.0),
             calls_per_connection: load.calls_per_connection,
             resolve_interval,
+            retry: load.no_retry.map_or(unasked.retry, |no_retry| !no_retry),
             // A call may take its deadline.
             drain: load
                 .drain

@@ -126,6 +126,10 @@ impl Driver for HttpDriver {
         either!(self.capacity())
     }
 
+    fn is_exclusive(&self) -> bool {
+        either!(self.is_exclusive())
+    }
+
     fn is_draining(&self) -> bool {
         either!(self.is_draining())
     }

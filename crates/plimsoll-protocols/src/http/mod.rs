@@ -17,6 +17,7 @@ mod errors;
 pub mod events;
 mod fields;
 mod flags;
+mod limits;
 mod llm;
 mod load;
 mod multiplexed;
@@ -39,7 +40,7 @@ mod ws;
 
 pub use call::{
     Conversation, EventFormat, EventMatch, EventStream, FrameAnswer, FrameCall, HttpCall,
-    HttpVersion, SocketCall, VaryingBody, VaryingHttp,
+    HttpVersion, SocketCall, VaryingBody, VaryingHttp, Welcome,
 };
 pub use choosing::HttpProtocol;
 pub use conversation::{Conversations, GivesBodies};
@@ -52,6 +53,8 @@ pub(crate) use names::check_name;
 pub use request::HttpRequest;
 pub(crate) use resolve::{check_host, fits_a_path, not_a_path, path_of_call};
 pub use script::FrameScripts;
-pub use section::{ConversationSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec};
+pub use section::{
+    ConversationSpec, ExpectedValues, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec,
+};
 pub use socket::{SocketDriver, SocketProtocol};
 pub use ws::WsFlags;
