@@ -118,7 +118,7 @@ impl Spec {
         load.deadline = Some(plan.load.deadline.into());
         load.connect_timeout = Some(Period(plan.load.connect_timeout));
         load.resolve_interval = Some(Period(plan.load.resolve_interval));
-        load.no_retry = Some(!plan.load.retry);
+        load.no_retry = (!plan.load.retry).then_some(true);
         load.drain = Some(Period(plan.load.drain));
         load.spin = Some(Period(plan.load.spin));
         load.read_buffer = Some(Size(plan.load.read_buffer as u64));

@@ -41,7 +41,7 @@ fn malformed(why: &'static str) -> Step {
     match why {
         http2::HEAD_TOO_LARGE => Step::Fail(Box::new(Failure {
             outcome: Outcome::HeadTooLarge,
-            detail: Some(format!("{why} of {} bytes", MAX_HEADER_LIST)),
+            detail: Some(format!("{why} of {MAX_HEADER_LIST} bytes")),
         })),
         why => Step::Malformed(why),
     }
