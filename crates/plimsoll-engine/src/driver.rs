@@ -50,6 +50,9 @@ pub struct Exchanged {
 pub enum Event {
     /// A call has ended. Exactly once for every call started and not cancelled.
     Done(Done),
+    /// A call has ended without the server having acted on it, and may be sent once more; in place of
+    /// [`Event::Done`], whose outcome stands where it is not.
+    NotTaken(Done),
     /// A call that carries several messages (a stream) has received a whole one.
     Message(CallId),
     /// A token of a streamed answer has come, or several in one piece.
@@ -101,6 +104,8 @@ pub enum Event {
     },
     /// The answer to a cancelled call arrived after all.
     Late,
+    /// A message has come that answers no call.
+    Unasked,
     /// The server's message about a failure (a gRPC status message, a GOAWAY's debug data):
     /// text for a person, kept for the first few failures of a kind.
     Detail {
@@ -161,6 +166,11 @@ pub trait Driver {
     /// It takes no call for a moment, because it reads the rest of an answer whose call is over: what the server sends
     /// behind the event that ended it. No answer may keep it so for long.
     fn reads_rest(&self) -> bool {
+        false
+    }
+
+    /// It carries one call at a time, and rests between them, when the peer may close it.
+    fn is_exclusive(&self) -> bool {
         false
     }
 

@@ -1,7 +1,11 @@
 //! Why there is no connection, or none any more.
 
-use plimsoll_model::Outcome;
+use std::io;
 
+use plimsoll_model::Outcome;
+use rustix::io::Errno;
+
+use crate::address::Lack;
 use crate::driver::ProtocolError;
 
 /// Why a connection ended.
@@ -25,6 +29,29 @@ impl Loss {
         )
     }
 
+    /// A connection that was up could not be read or written; `during` follows "the connection was lost".
+    pub(crate) fn of_error(during: &str, e: &io::Error) -> Loss {
+        if let Some(lack) = Lack::of(e) {
+            return Loss::new(
+                lack.outcome(),
+                format!("the connection was lost{during}: {lack}"),
+            );
+        }
+        let outcome = match Errno::from_io_error(e) {
+            Some(Errno::CONNRESET | Errno::PIPE) => Outcome::Reset,
+            Some(Errno::TIMEDOUT) => Outcome::LinkTimeout,
+            Some(Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::NETDOWN) => {
+                Outcome::ConnectUnreachable
+            }
+            _ => match e.kind() {
+                io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Outcome::Reset,
+                io::ErrorKind::TimedOut => Outcome::LinkTimeout,
+                _ => Outcome::ConnectionClosed,
+            },
+        };
+        Loss::new(outcome, format!("the connection was lost{during}: {e}"))
+    }
+
     /// The peer takes no calls any more, and took none.
     pub(crate) fn went_away() -> Loss {
         let detail = "the server went away before the connection's first call";
@@ -41,5 +68,26 @@ impl From<ProtocolError> for Loss {
 impl From<(Outcome, String)> for Loss {
     fn from((outcome, detail): (Outcome, String)) -> Loss {
         Loss::new(outcome, detail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_open_connections_name_whose_they_are() {
+        for (errno, outcome) in [
+            (Errno::CONNRESET, Outcome::Reset),
+            (Errno::PIPE, Outcome::Reset),
+            (Errno::TIMEDOUT, Outcome::LinkTimeout),
+            (Errno::NOBUFS, Outcome::NoSocket),
+            (Errno::NOMEM, Outcome::NoSocket),
+            (Errno::HOSTUNREACH, Outcome::ConnectUnreachable),
+            (Errno::PROTO, Outcome::ConnectionClosed),
+        ] {
+            let loss = Loss::of_error("", &errno.into());
+            assert_eq!(loss.outcome, outcome, "{errno}");
+        }
     }
 }

@@ -85,6 +85,11 @@ pub trait Network {
     /// The result of a connection attempt whose socket has become writable.
     fn connected(&mut self, socket: &mut Self::Socket) -> io::Result<()>;
 
+    /// The proxy that is still to connect a socket, where it has been reached and asked.
+    fn proxy_asked(&self, _socket: &Self::Socket) -> Option<String> {
+        None
+    }
+
     /// Signal the socket with another token from now on, also of what is there already.
     fn rename(&mut self, socket: &Self::Socket, token: Token) -> io::Result<()>;
 

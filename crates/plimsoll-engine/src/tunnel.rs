@@ -89,6 +89,12 @@ impl Opening {
         Opening { tunnel, awaited }
     }
 
+    /// `host:port` of the proxy.
+    pub fn proxy(&self) -> String {
+        let proxy = &self.tunnel.proxy;
+        format!("{}:{}", proxy.host, proxy.port)
+    }
+
     /// Looks at what has come and was not taken yet; how much of it to take, and whether the connection
     /// is the target's from there on. What is to be sent is appended to `out`.
     ///

@@ -31,12 +31,14 @@ mod events;
 mod issue;
 mod lanes;
 mod lifecycle;
+mod retry;
 mod tokens;
 
 pub use crate::addresses::classify_connect;
 pub use crate::event_loop::{Control, Established, INTERVAL_NS, Share, StopLevel, WorkerInterval};
 use calls::Calls;
 use connection::{Attempt, Driven, Reading, Role, Until};
+use retry::Retry;
 pub(crate) use tokens::Answer;
 use tokens::Tokens;
 
@@ -78,6 +80,8 @@ pub struct Drivers<P: Protocol> {
     tokens: Tokens,
     events: Vec<Event>,
     spare_outboxes: Vec<Vec<u8>>,
+    /// Calls that the server did not take, in order.
+    retries: VecDeque<Retry>,
 
     /// Calls that have a connection of their own, by its number.
     attempts: Vec<Attempt>,
@@ -119,6 +123,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             calls: Calls::new(),
             events: Vec::new(),
             spare_outboxes: Vec::new(),
+            retries: VecDeque::new(),
             attempts: Vec::new(),
             attempting: 0,
             attempt_deadlines: VecDeque::new(),
@@ -358,6 +363,10 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
 
     #[inline]
     fn start_backlog(&mut self, now: Time) {
+        if !self.client.retries.is_empty() {
+            // They were due before all others.
+            self.start_retries(now);
+        }
         if self.issue.backlog().is_some() && !self.interrupted {
             self.work_backlog_off(now);
         }
@@ -391,6 +400,10 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
 
     #[inline]
     fn flush(&mut self, control: &mut impl Control) {
+        if !self.client.retries.is_empty() {
+            let now = self.network.now();
+            self.start_retries(now);
+        }
         self.flush_dirty(control);
     }
 
@@ -407,6 +420,7 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
         for index in 0..self.connections.len() as u32 {
             self.end_connection(index, outcome, now);
         }
+        self.end_retries(outcome, now);
     }
 }
 

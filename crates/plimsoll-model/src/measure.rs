@@ -45,6 +45,8 @@ codes! {
     HistoryGone "history_gone" "resumptions that the gateway could not grant";
     BytesPacked "bytes_packed" "bytes of packed bodies (gzip, deflate, br, zstd), as received";
     BytesUnpacked "bytes_unpacked" "bytes that came out of them";
+    MessagesUnasked "messages_unasked" "messages on WebSockets that answered no call";
+    CallsRetried "calls_retried" "calls that the server did not take (GOAWAY, REFUSED_STREAM, an idle connection that it closed), sent once more";
     LinkConnections "link_connections" "connections whose bytes were counted";
     LinkBytesSent "link_bytes_sent" "bytes that TCP carried to the target, handshakes and framing included";
     LinkBytesReceived "link_bytes_received" "bytes that TCP carried from the target, handshakes and framing included";

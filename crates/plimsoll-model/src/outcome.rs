@@ -76,6 +76,8 @@ outcomes! {
     // Losing a connection, or what came over it.
     Reset "RESET" Link "the connection was reset with the call in flight";
     ConnectionClosed "CONNECTION_CLOSED" Link "the server closed the connection with the call in flight";
+    IdleClosed "IDLE_CLOSED" Link "the server closed an idle connection as the call's request left";
+    LinkTimeout "LINK_TIMEOUT" Link "the target's machine did not acknowledge what was sent, for as long as TCP tries";
     Truncated "TRUNCATED" Link "the connection ended without TLS close_notify in the middle of an answer";
     StreamReset "STREAM_RESET" Target "the server reset the call's stream";
     StreamRefused "STREAM_REFUSED" Target "the server refused the stream before doing any work";
@@ -85,6 +87,7 @@ outcomes! {
     _ "HTTP_STATUS" Target "the server answered with an HTTP status other than 200";
     BadAnswer "BAD_ANSWER" Target "the answer is malformed";
     MessageTooLarge "MESSAGE_TOO_LARGE" Target "the answer's message is over the size limit";
+    HeadTooLarge "HEAD_TOO_LARGE" Target "the answer's head is over the plan's limit, which can be raised";
     MissingStatus "MISSING_STATUS" Target "the stream ended without a gRPC status";
     StreamShort "STREAM_SHORT" Target "the stream ended without an error, but before all its messages were exchanged";
     StreamLong "STREAM_LONG" Target "the stream brought more messages than the plan expects";

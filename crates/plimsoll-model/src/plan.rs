@@ -231,6 +231,8 @@ pub struct Load {
     pub calls_per_connection: Option<u32>,
     /// How long the addresses of a name are used before it is looked up again.
     pub resolve_interval: Duration,
+    /// Calls that the server did not take are sent once more.
+    pub retry: bool,
     /// How long calls in flight may take after the last arrival; `None`: until all have ended.
     pub drain: Option<Duration>,
     /// Processes that share the load; `None`: as many as the descriptors need.
@@ -279,6 +281,7 @@ impl Default for Load {
             calls_per_connection: None,
             // The C library does not say how long an address is good for.
             resolve_interval: Duration::from_secs(30),
+            retry: true,
             drain: Some(Duration::from_secs(10)),
             processes: None,
             workers: None,

@@ -270,6 +270,18 @@ pub struct LoadSpec {
     /// How long a name's addresses are used before it is looked up again [default: 30s].
     #[arg(long, value_name = "TIME")]
     pub resolve_interval: Option<Period>,
+    /// Calls that the server did not take count as failed. Otherwise they are sent once more, on another connection:
+    /// over HTTP/2 after GOAWAY and REFUSED_STREAM, over HTTP/1.1 where an idle connection was closed as the request of
+    /// an idempotent method left.
+    ///
+    /// Default false.
+    #[arg(
+        help = "Count calls that the server did not take (GOAWAY, REFUSED_STREAM, a closed idle connection) as failed \
+                [default: they are sent once more]",
+        long,
+        action = clap::ArgAction::SetTrue
+    )]
+    pub no_retry: Option<bool>,
     /// How long calls in flight may take at the end [default: the deadline, or 10s; of a fixed number of calls by --clients or
     /// --fleet: until all are answered].
     #[arg(long, value_name = "TIME")]

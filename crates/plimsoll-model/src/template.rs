@@ -274,9 +274,8 @@ fn source(inside: &str, rows: Option<&Rows>) -> Result<Source, String> {
         let column = inside.strip_prefix("row.").unwrap_or(column);
         let rows = rows.ok_or_else(no_rows)?;
         let (key, file) = (format!("`{{{{row.{column}}}}}`"), rows.file());
-        if let Some(line) = rows.gap(column) {
-            let problem = format!("{key}: {file}, line {line}: `{column}` is missing");
-            return Err(problem);
+        if let Some(defect) = rows.defect(column) {
+            return Err(format!("{key}: {defect}"));
         }
         let found = rows.column(column).ok_or_else(|| {
             let help = rows.help(column);

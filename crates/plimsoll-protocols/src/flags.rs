@@ -45,7 +45,7 @@ impl CredentialFlags {
                 command: command.to_owned(),
                 refresh: self.refresh,
             };
-            fields.insert(name.to_owned(), value);
+            push_field(fields, name, value);
         }
         Ok(())
     }
@@ -86,20 +86,55 @@ pub struct TlsFlags {
     server_name: Option<String>,
 }
 
-/// What `flag`, `--metadata` or `--header`, was given.
+/// What `flag`, `--metadata` or `--header`, was given: all values of a name, in order.
 ///
 /// # Errors
 /// As [`named`].
 pub fn fields(flag: &str, typed: &[String]) -> Result<BTreeMap<String, MetadataSpec>, Usage> {
-    let entry = |typed: &String| {
-        let (name, value) = named(flag, typed, "x-tenant: 7")?;
-        let value = match value.strip_prefix('$') {
-            Some(variable) => MetadataSpec::Env(variable.into()),
-            None => MetadataSpec::Text(value.into()),
-        };
-        Ok((name.to_owned(), value))
+    let mut fields = BTreeMap::new();
+    for typed in typed {
+        let (name, value) = entry(flag, typed)?;
+        push_field(&mut fields, name, value);
+    }
+    Ok(fields)
+}
+
+/// What `flag` was given for a map, which has one value a name, and names whose case matters.
+///
+/// # Errors
+/// As [`named`], and where a name is given twice.
+pub fn map_entries(flag: &str, typed: &[String]) -> Result<BTreeMap<String, MetadataSpec>, Usage> {
+    let mut entries = BTreeMap::new();
+    for typed in typed {
+        let (name, value) = entry(flag, typed)?;
+        if entries.insert(name.to_owned(), value).is_some() {
+            return Err(Usage::new(
+                format_args!("{flag}: `{name}` is given twice, and has one value"),
+                "leave one of the two out",
+            ));
+        }
+    }
+    Ok(entries)
+}
+
+fn entry<'a>(flag: &str, typed: &'a str) -> Result<(&'a str, MetadataSpec), Usage> {
+    let (name, value) = named(flag, typed, "x-tenant: 7")?;
+    let value = match value.strip_prefix('$') {
+        Some(variable) => MetadataSpec::Env(variable.into()),
+        None => MetadataSpec::Text(value.into()),
     };
-    typed.iter().map(entry).collect()
+    Ok((name, value))
+}
+
+/// Adds a field behind those of its name, whose case does not matter (RFC 9110, 5.1).
+fn push_field(fields: &mut BTreeMap<String, MetadataSpec>, name: &str, value: MetadataSpec) {
+    let mut known = fields.iter_mut();
+    match known.find(|(known, _)| known.eq_ignore_ascii_case(name)) {
+        Some((_, before)) => before.push(value),
+        None => {
+            fields.insert(name.to_owned(), value);
+        }
+    }
 }
 
 /// The name and the value of `NAME: VALUE`.

@@ -1,8 +1,10 @@
-//! Bodies that are packed (RFC 9110, 8.4): unpacked as they come, never held whole.
+//! Bodies that are packed (RFC 9110, 8.4): unpacked as they come, never held whole. What curl unpacks is unpacked here.
 //!
 //! Invariant: of what was unpacked no more than [`MAX_PIECE`] is in memory, and no more than a
 //! limit comes out of one body: a small body that unpacks to more than anybody wants ends its call
 //! and not the client.
+//!
+//! Long because each of four libraries has another way to take bytes, and to say that it is done.
 
 use std::io::{self, Write};
 
@@ -38,15 +40,54 @@ pub(crate) enum Coding {
     Deflate,
     Brotli,
     Zstd,
-    /// Another, or several one over the other.
+    /// Another.
     Unknown,
 }
 
+/// The most codings of one body, as curl has it.
+const MAX_CODINGS: usize = 5;
+
+/// The content codings of a body, in the order in which they were applied. `Identity` stands for none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Codings([Coding; MAX_CODINGS]);
+
+impl Codings {
+    /// None.
+    pub(crate) const IDENTITY: Codings = Codings([Coding::Identity; MAX_CODINGS]);
+
+    /// The values of `content-encoding`, each of which may list several.
+    pub(crate) fn of<'a>(values: impl Iterator<Item = &'a [u8]>) -> Codings {
+        let mut codings = Codings::IDENTITY;
+        let names = values.flat_map(|value| value.split(|b| *b == b','));
+        let applied = names.map(Coding::of).filter(|c| *c != Coding::Identity);
+        for (nth, coding) in applied.enumerate() {
+            match codings.0.get_mut(nth) {
+                Some(place) => *place = coding,
+                None => return Codings::from(Coding::Unknown),
+            }
+        }
+        codings
+    }
+
+    /// All of them can be undone.
+    pub(crate) fn are_known(self) -> bool {
+        !self.0.contains(&Coding::Unknown)
+    }
+}
+
+impl From<Coding> for Codings {
+    fn from(coding: Coding) -> Codings {
+        let mut codings = Codings::IDENTITY;
+        codings.0[0] = coding;
+        codings
+    }
+}
+
 impl Coding {
-    /// The value of `content-encoding`.
-    pub(crate) fn of(value: &[u8]) -> Coding {
-        match value.trim_ascii().to_ascii_lowercase().as_slice() {
-            b"" | b"identity" => Coding::Identity,
+    /// A name in `content-encoding`.
+    fn of(name: &[u8]) -> Coding {
+        match name.trim_ascii().to_ascii_lowercase().as_slice() {
+            b"" | b"identity" | b"none" => Coding::Identity,
             b"gzip" | b"x-gzip" => Coding::Gzip,
             b"deflate" => Coding::Deflate,
             b"br" => Coding::Brotli,
@@ -87,15 +128,61 @@ impl Write for Piece {
     }
 }
 
-/// The zlib format, whose writer in the library does not notice that an end is missing.
+/// The zlib format, whose writer in the library does not notice that an end is missing; or what many servers send in its
+/// place, the compressed data alone.
 struct Inflater {
     stream: Decompress,
     piece: Piece,
     is_over: bool,
+    start: Start,
+}
+
+/// What is known of the format by the first two bytes.
+enum Start {
+    Nothing,
+    First(u8),
+    Decided,
+}
+
+/// The two bytes that the zlib format begins with (RFC 1950, 2.2).
+fn is_zlib(first: u8, second: u8) -> bool {
+    first & 0x0f == 8 && (u16::from(first) << 8 | u16::from(second)) % 31 == 0
 }
 
 impl Inflater {
-    fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    fn new(piece: Piece) -> Inflater {
+        Inflater {
+            stream: Decompress::new(true),
+            piece,
+            is_over: false,
+            start: Start::Nothing,
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match (&self.start, bytes) {
+            (_, []) => Ok(()),
+            (Start::Nothing, [first]) => {
+                self.start = Start::First(*first);
+                Ok(())
+            }
+            (Start::Nothing, [first, second, ..]) => {
+                self.stream = Decompress::new(is_zlib(*first, *second));
+                self.start = Start::Decided;
+                self.inflate(bytes)
+            }
+            (Start::First(first), [second, ..]) => {
+                let first = *first;
+                self.stream = Decompress::new(is_zlib(first, *second));
+                self.start = Start::Decided;
+                self.inflate(&[first])?;
+                self.inflate(bytes)
+            }
+            (Start::Decided, bytes) => self.inflate(bytes),
+        }
+    }
+
+    fn inflate(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         let mut out = [0; 16 << 10];
         loop {
             if self.is_over {
@@ -135,11 +222,7 @@ impl Library {
         Some(match coding {
             Coding::Identity | Coding::Unknown => return None,
             Coding::Gzip => Library::Gzip(MultiGzDecoder::new(piece)),
-            Coding::Deflate => Library::Deflate(Inflater {
-                stream: Decompress::new(true),
-                piece,
-                is_over: false,
-            }),
+            Coding::Deflate => Library::Deflate(Inflater::new(piece)),
             Coding::Brotli => Library::Brotli(Box::new(DecompressorWriter::new(piece, 4096))),
             Coding::Zstd => {
                 let mut decoder = Decoder::new().ok()?;
@@ -190,6 +273,8 @@ impl Library {
 
 /// One body's.
 pub(crate) struct Unpacker {
+    /// Undoes the codings that were applied after this one.
+    outer: Option<Box<Unpacker>>,
     library: Library,
     /// Bytes that have come out.
     unpacked: u64,
@@ -206,13 +291,20 @@ impl std::fmt::Debug for Unpacker {
 
 impl Unpacker {
     /// `limit`: of bytes that may come out. `None`: there is nothing to unpack, or it is not known how.
-    pub(crate) fn new(coding: Coding, limit: u64) -> Option<Box<Unpacker>> {
-        Some(Box::new(Unpacker {
-            library: Library::new(coding)?,
-            unpacked: 0,
-            limit,
-            begun: false,
-        }))
+    pub(crate) fn new(codings: impl Into<Codings>, limit: u64) -> Option<Box<Unpacker>> {
+        let Codings(codings) = codings.into();
+        let applied = codings.into_iter().rev();
+        let mut unpacker = None;
+        for coding in applied.filter(|coding| *coding != Coding::Identity) {
+            unpacker = Some(Box::new(Unpacker {
+                outer: unpacker,
+                library: Library::new(coding)?,
+                unpacked: 0,
+                limit,
+                begun: false,
+            }));
+        }
+        unpacker
     }
 
     /// Bytes that have come out.
@@ -224,8 +316,27 @@ impl Unpacker {
     pub(crate) fn take(
         &mut self,
         data: &[u8],
-        sink: &mut impl FnMut(&[u8]),
+        sink: &mut dyn FnMut(&[u8]),
     ) -> Result<(), UnpackError> {
+        let Some(mut outer) = self.outer.take() else {
+            return self.take_own(data, sink);
+        };
+        let mut inner = Vec::new();
+        let mut unpacked = Ok(());
+        for step in data.chunks(STEP) {
+            unpacked = outer.take(step, &mut |piece| inner.extend_from_slice(piece));
+            unpacked = unpacked.and_then(|()| self.take_own(&inner, sink));
+            if unpacked.is_err() {
+                break;
+            }
+            inner.clear();
+        }
+        self.outer = Some(outer);
+        unpacked
+    }
+
+    /// Takes a part of what this coding was applied to.
+    fn take_own(&mut self, data: &[u8], sink: &mut dyn FnMut(&[u8])) -> Result<(), UnpackError> {
         self.begun |= !data.is_empty();
         for step in data.chunks(STEP) {
             let taken = self.library.write(step);
@@ -236,7 +347,12 @@ impl Unpacker {
     }
 
     /// The body is over.
-    pub(crate) fn end(&mut self, sink: &mut impl FnMut(&[u8])) -> Result<(), UnpackError> {
+    pub(crate) fn end(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<(), UnpackError> {
+        if let Some(mut outer) = self.outer.take() {
+            let mut inner = Vec::new();
+            outer.end(&mut |piece| inner.extend_from_slice(piece))?;
+            self.take_own(&inner, sink)?;
+        }
         // Nothing at all is what servers send where there is no body (RFC 9110, 8.4.1).
         let ended = match self.begun {
             true => self.library.finish(),
@@ -248,7 +364,7 @@ impl Unpacker {
     fn pass_on(
         &mut self,
         result: io::Result<()>,
-        sink: &mut impl FnMut(&[u8]),
+        sink: &mut dyn FnMut(&[u8]),
     ) -> Result<(), UnpackError> {
         let piece = self.library.piece();
         self.unpacked += piece.bytes.len() as u64;
@@ -301,6 +417,48 @@ mod tests {
         // ISLAST 1, ISLASTEMPTY 1.
         packed.push(3);
         packed
+    }
+
+    #[test]
+    fn codings_are_undone_in_the_reverse_of_their_order() {
+        let of = |values: &[&str]| Codings::of(values.iter().map(|value| value.as_bytes()));
+        assert_eq!(of(&["identity", ""]), Codings::IDENTITY);
+        assert_eq!(of(&["gzip"]), Codings::from(Coding::Gzip));
+        assert!(!of(&["gzip, compress"]).are_known());
+        assert!(!of(&["gzip,gzip,gzip", "gzip,gzip,gzip"]).are_known());
+        let packed = brotli(&gzip(&deflate(TEXT)));
+        for values in [
+            &["deflate, x-gzip,br"][..],
+            &["deflate", "identity, gzip", "br"],
+        ] {
+            let codings = of(values);
+            assert!(codings.are_known());
+            for step in [1, 7, packed.len()] {
+                let mut unpacker = Unpacker::new(codings, 1_000).unwrap();
+                let mut out = Vec::new();
+                for piece in packed.chunks(step) {
+                    let mut sink = |data: &[u8]| out.extend_from_slice(data);
+                    unpacker.take(piece, &mut sink).unwrap();
+                }
+                unpacker
+                    .end(&mut |data| out.extend_from_slice(data))
+                    .unwrap();
+                assert_eq!(out, TEXT);
+            }
+        }
+    }
+
+    #[test]
+    fn deflate_is_unpacked_without_its_zlib_format_too() {
+        let mut packed = Vec::new();
+        flate2::read::DeflateEncoder::new(TEXT, flate2::Compression::best())
+            .read_to_end(&mut packed)
+            .unwrap();
+        for step in [1, 2, packed.len()] {
+            assert_eq!(unpack(Coding::Deflate, &packed, step, 1_000).unwrap(), TEXT);
+        }
+        let cut = unpack(Coding::Deflate, &packed[..packed.len() - 1], 9, 1_000);
+        assert!(matches!(cut, Err(UnpackError::Corrupt(_))), "{cut:?}");
     }
 
     fn all() -> [(Coding, Vec<u8>); 4] {

@@ -66,6 +66,12 @@ pub(crate) fn arriving(run: &Run) -> Option<Callers> {
 /// Requests in early data.
 pub(crate) const EARLY: &str = "0-RTT";
 
+/// Calls that were sent once more.
+pub(crate) const RETRIED: &str = "sent again";
+
+/// Messages of the server that nobody waited for.
+pub(crate) const UNASKED: &str = "unasked";
+
 /// The bytes of all connections, as the kernel counts them.
 pub(crate) const ON_THE_LINK: &str = "link bytes";
 
@@ -124,6 +130,16 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     if taken + again > 0 {
         let text = format!("{} taken, {} sent again", count(taken), count(again));
         besides.push(Fact::new(EARLY, text));
+    }
+    let retried = of(Count::CallsRetried);
+    if retried > 0 {
+        let text = format!("{} calls that the server had not taken", count(retried));
+        besides.push(Fact::loud(RETRIED, text));
+    }
+    let unasked = of(Count::MessagesUnasked);
+    if unasked > 0 {
+        let text = format!("{} messages that answered no call", count(unasked));
+        besides.push(Fact::new(UNASKED, text));
     }
     let (sent, received) = (of(Count::LinkBytesSent), of(Count::LinkBytesReceived));
     if sent + received > 0 {

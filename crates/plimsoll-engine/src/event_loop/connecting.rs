@@ -249,6 +249,12 @@ where
             return;
         };
         let timeout = self.share.load.connect_timeout;
+        let asked = connection.socket.as_ref();
+        let asked = asked.and_then(|socket| self.network.proxy_asked(socket));
+        let waiting_for = match asked.filter(|_| connection.state == State::Connecting) {
+            Some(proxy) => format!("the proxy {proxy} to answer, which took the connection"),
+            None => waiting_for.to_owned(),
+        };
         let detail = format!("waited {timeout:?} (load.connect_timeout) for {waiting_for}");
         let loss = Loss::new(Outcome::ConnectTimeout, detail);
         self.lost(control, index, &loss, now);

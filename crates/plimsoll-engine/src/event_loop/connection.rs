@@ -80,11 +80,10 @@ pub(crate) struct Connection<O, S> {
     /// By the number that the network has for it.
     pub(crate) target: u8,
     pub(crate) write_failed: bool,
-    /// By a reset. The kernel reports that once, and an end to whoever reads after it.
-    pub(crate) was_reset: bool,
     /// Not read for the time being: it owes the peer too much.
     choked: bool,
-    /// The errno of the write that failed; 0: none did, or it had no number.
+    /// The errno of the write that failed; 0: none did, or it had no number. The kernel reports it once, and an end to
+    /// whoever reads after it.
     write_errno: u16,
     /// What the client keeps with it.
     pub(crate) own: O,
@@ -113,7 +112,6 @@ impl<O, S> Connection<O, S> {
             written: 0,
             traced: None,
             write_failed: false,
-            was_reset: false,
             choked: false,
             write_errno: 0,
             owed: 0,
@@ -274,20 +272,27 @@ impl<O, S> Connection<O, S> {
     #[cold]
     fn write_failed(&mut self, e: &io::Error) {
         self.write_failed = true;
-        self.was_reset = e.kind() == io::ErrorKind::ConnectionReset;
         let errno = e.raw_os_error().unwrap_or(0);
         self.write_errno = u16::try_from(errno).unwrap_or(0);
     }
 
+    /// Why writing failed, where the peer did not just close: of a broken pipe the reason is yet to be read.
+    pub(crate) fn write_error(&self) -> Option<io::Error> {
+        let errno = i32::from(self.write_errno);
+        (errno != 0 && errno != libc::EPIPE).then(|| io::Error::from_raw_os_error(errno))
+    }
+
     /// Returns why a connection is lost that could not be written to, and on which nothing came that says it.
     pub(crate) fn write_loss(&self) -> Loss {
-        let error = io::Error::from_raw_os_error(i32::from(self.write_errno));
+        let Some(error) = self.write_error() else {
+            return Loss::new(Outcome::Reset, "the connection was reset while writing");
+        };
         match Lack::of_write(&error) {
             Some(lack) => Loss::new(
                 lack.outcome(),
                 format!("the connection was lost while writing: {lack}"),
             ),
-            None => Loss::new(Outcome::Reset, "the connection was reset while writing"),
+            None => Loss::of_error(" while writing", &error),
         }
     }
 

@@ -150,6 +150,10 @@ impl Network for OsNetwork {
         }
     }
 
+    fn proxy_asked(&self, socket: &TcpStream) -> Option<String> {
+        self.tunnels.proxy_asked(socket)
+    }
+
     fn rename(&mut self, socket: &TcpStream, token: Token) -> io::Result<()> {
         self.tunnels.rename(socket, token);
         self.poller.change(socket, token, Interest::Changes)

@@ -76,6 +76,16 @@ impl Tunnels {
         }
     }
 
+    /// The proxy that has been asked to connect this socket, and has not answered.
+    pub(super) fn proxy_asked(&self, socket: &TcpStream) -> Option<String> {
+        let socket = socket.as_raw_fd();
+        let mut all = self.0.iter();
+        match &all.find(|underway| underway.socket == socket)?.state {
+            State::Asking(_, opening) => Some(opening.proxy()),
+            State::Connecting(..) | State::Failed(_) => None,
+        }
+    }
+
     /// What an event is to the worker; `None`: nothing yet.
     pub(super) fn ready(&mut self, ready: Ready) -> Option<Ready> {
         let place = self

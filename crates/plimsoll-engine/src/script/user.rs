@@ -263,7 +263,9 @@ impl<C: Course> User<C> {
         for event in events.drain(..) {
             let stage = turn.stage;
             match (event, &mut self.call) {
-                (Event::Done(done), Some(_)) => self.ended(&done, now, turn),
+                (Event::Done(done) | Event::NotTaken(done), Some(_)) => {
+                    self.ended(&done, now, turn);
+                }
                 (Event::Token { bytes, .. }, Some(call)) => {
                     call.answer.token(stage, bytes, now, turn.recorder);
                 }
@@ -286,10 +288,12 @@ impl<C: Course> User<C> {
                 (Event::Sent { messages, .. }, _) => {
                     turn.recorder.messages_sent(stage, u64::from(messages));
                 }
+                (Event::Unasked, _) => turn.count(Count::MessagesUnasked, 1),
                 (Event::Late, _) => turn.recorder.stage(stage).late += 1,
                 (Event::Detail { outcome, text }, _) => turn.detail(outcome, &text),
                 (
                     Event::Done(_)
+                    | Event::NotTaken(_)
                     | Event::Token { .. }
                     | Event::Message(_)
                     | Event::Usage { .. }

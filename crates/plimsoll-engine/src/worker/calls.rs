@@ -11,6 +11,9 @@ use crate::driver::CallId;
 
 const NONE: u32 = u32::MAX;
 
+/// The connection of a call that waits to be sent again.
+pub(crate) const NO_CONNECTION: u32 = u32::MAX;
+
 /// A call that has been started and has not ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
@@ -23,6 +26,8 @@ pub(crate) struct Call {
     last_message: Time,
     pub(crate) connection: u32,
     pub(crate) stage: u8,
+    /// It was sent before, and the server did not take it.
+    pub(crate) retried: bool,
     previous: u32,
     next: u32,
 }
@@ -36,6 +41,7 @@ impl Call {
             last_message: Time::NEVER,
             connection,
             stage,
+            retried: false,
             previous: NONE,
             next: NONE,
         }
@@ -150,6 +156,17 @@ impl Calls {
         let call = &mut self.slots[id.0 as usize];
         let before = std::mem::replace(&mut call.last_message, now);
         (call.stage, before, call.sent)
+    }
+
+    /// The server did not take the call: it waits to be sent again.
+    pub(crate) fn put_aside(&mut self, id: CallId) {
+        let call = &mut self.slots[id.0 as usize];
+        (call.connection, call.retried) = (NO_CONNECTION, true);
+    }
+
+    /// The call goes over this connection from now on.
+    pub(crate) fn assign(&mut self, id: CallId, connection: u32) {
+        self.slots[id.0 as usize].connection = connection;
     }
 
     /// A call in flight.

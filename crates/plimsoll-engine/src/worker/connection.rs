@@ -4,9 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use plimsoll_model::{Outcome, Time};
-use rustix::io::Errno;
 
-use crate::address::Lack;
 use crate::driver::{Driver, Event, MAX_UNSENT};
 use crate::event_loop::connection::{self, Early, State, explained};
 use crate::loss::Loss;
@@ -266,8 +264,8 @@ impl<D: Driver, S> Connection<D, S> {
             read.at = now;
             if got == 0 {
                 let cut_off = self.tls.is_some() && self.own.in_flight > 0;
-                let loss = if self.was_reset {
-                    self.read_failed(&Errno::CONNRESET.into())
+                let loss = if let Some(error) = self.write_error() {
+                    self.read_failed(&error)
                 } else if cut_off {
                     truncated()
                 } else {
@@ -439,18 +437,7 @@ impl<D: Driver, S> Connection<D, S> {
             State::Greeting => " before the protocol's greeting",
             _ => "",
         };
-        if let Some(lack) = Lack::of(e) {
-            return Loss::new(
-                lack.outcome(),
-                format!("the connection was lost{during}: {lack}"),
-            );
-        }
-        let outcome = match e.kind() {
-            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Outcome::Reset,
-            io::ErrorKind::TimedOut => Outcome::ConnectTimeout,
-            _ => Outcome::ConnectionClosed,
-        };
-        Loss::new(outcome, format!("the connection was lost{during}: {e}"))
+        Loss::of_error(during, e)
     }
 
     /// With nothing in flight, keep no more than it takes to go on.

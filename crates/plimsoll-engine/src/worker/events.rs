@@ -1,6 +1,6 @@
 //! What drivers report of their calls, and where it goes.
 
-use plimsoll_model::Time;
+use plimsoll_model::{Count, Time};
 
 use super::Worker;
 use super::connection::Role;
@@ -18,6 +18,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         for event in events.drain(..) {
             match event {
                 Event::Done(done) => self.call_ended(&done, role, now),
+                Event::NotTaken(done) => self.not_taken(&done, role, now),
                 Event::Message(call) => match self.client.calls.message(call, now) {
                     (stage, Time::NEVER, sent) => {
                         self.recorder.first_message(stage, now.since(sent));
@@ -43,6 +44,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 }
                 // Only scripts ask for it.
                 Event::Answer { .. } => {}
+                Event::Unasked => self.recorder.count(self.stage, Count::MessagesUnasked, 1),
                 Event::Late => self.recorder.stage(self.stage).late += 1,
                 Event::Detail { outcome, text } => self.recorder.detail(outcome, &text),
             }

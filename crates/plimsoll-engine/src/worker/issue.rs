@@ -12,7 +12,7 @@ use plimsoll_model::schedule::Arrival;
 use plimsoll_model::{ConnectPhases, Count, Outcome, Sample, Time};
 
 use super::Worker;
-use super::calls::Call;
+use super::calls::{Call, NO_CONNECTION};
 use super::connection::{Attempt, Role};
 use crate::driver::{CallId, Done, Driver, Protocol};
 use crate::event_loop::Control;
@@ -211,6 +211,21 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
+    /// Hands a call of the table to a connection's driver once more.
+    pub(super) fn begin_on(&mut self, index: u32, id: CallId, now: Time) {
+        let Some(connection) = self.connections[index as usize].as_mut() else {
+            return;
+        };
+        let call = self.client.calls.get(id);
+        let waited = now.duration_since(call.arrival);
+        connection.borrow_outbox(&mut self.client.spare_outboxes);
+        let (driver, out) = (&mut connection.own.driver, &mut connection.out);
+        driver.start_waited(id, call.number, waited, now, out);
+        connection.own.in_flight += 1;
+        connection.own.calls_left -= 1;
+        self.flush_later(index);
+    }
+
     /// Closed loop with kept connections: start the lane's idle clients' calls.
     #[inline]
     pub(super) fn top_up(&mut self, lane: u32, now: Time) {
@@ -276,10 +291,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             done.outcome
         };
         let mut carried = Carried {
-            connection: Some(call.connection),
+            connection: Some(call.connection).filter(|index| *index != NO_CONNECTION),
             traced_as: call.number,
         };
-        if let Some(connection) = self.connections[call.connection as usize].as_mut() {
+        let connection = self.connections.get_mut(call.connection as usize);
+        if let Some(connection) = connection.and_then(Option::as_mut) {
             carried.traced_as = connection.own.driver.traced_as(call.number);
             connection.own.in_flight -= 1;
             connection.own.has_carried |= outcome.is_ok() | (done.first_byte != Time::NEVER);
@@ -343,6 +359,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         let index = call.connection;
+        if index == NO_CONNECTION {
+            return self.retry_expired(id, now);
+        }
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
@@ -350,6 +369,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.recorder
             .messages_sent(call.stage, u64::from(exchanged.messages_sent));
         connection.own.driver.cancel(id, now, &mut connection.out);
+        // Where that ends the connection, it is ours to end: the server has not gone away.
+        connection.own.has_carried |= connection.own.driver.is_draining();
         let role = connection.own.role;
         self.flush_later(index);
         let done = Done {

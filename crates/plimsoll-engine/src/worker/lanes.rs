@@ -87,7 +87,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let is_to_carry = matches!(connection.own.role, Role::Lane(_)) && !self.client.rests;
         let carried = std::mem::replace(&mut connection.own.has_carried, true);
         let lasted = connection.age(now) >= LONGEST_PAUSE;
-        if is_to_carry && !carried {
+        // A server may close connections that are idle, and of these the last used one goes first.
+        let was_idle = lasted && connection.own.driver.is_exclusive();
+        if is_to_carry && !carried && !was_idle {
             self.recorder.stage(self.stage).connections_unused += 1;
         }
         carried || lasted

@@ -178,7 +178,13 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                     let wants_queue = !connection.own.queued && connection.capacity() > 0;
                     if wants_queue {
                         connection.own.queued = true;
-                        self.client.open.push_back(index);
+                        // Of those that carry one call at a time the last used goes first: a server that closes idle
+                        // connections closes some that are not needed, and not one as its next request leaves.
+                        if connection.own.driver.is_exclusive() {
+                            self.client.open.push_front(index);
+                        } else {
+                            self.client.open.push_back(index);
+                        }
                     }
                     self.top_up(lane, now);
                 }

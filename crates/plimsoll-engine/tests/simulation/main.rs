@@ -27,6 +27,7 @@ mod connections;
 mod instrument;
 mod ledger;
 mod protocol;
+mod retries;
 mod servers;
 mod turns;
 

@@ -8,6 +8,8 @@ pub(crate) struct Ids {
     pub(crate) numbers: Numbers,
     /// Calls go out so long after they were started, by the driver's own timer.
     pub(crate) held_for: Duration,
+    /// A connection carries one call at a time.
+    pub(crate) exclusive: bool,
 }
 
 /// The numbers of the calls that were started, in order.
@@ -20,6 +22,7 @@ pub(crate) struct IdsDriver {
     pub(crate) waited: Waited,
     pub(crate) numbers: Numbers,
     pub(crate) held_for: Duration,
+    pub(crate) exclusive: bool,
     pub(crate) held: VecDeque<(Time, CallId)>,
     pub(crate) ready: bool,
     pub(crate) draining: bool,
@@ -39,6 +42,9 @@ pub(crate) const CANCEL: [u8; 4] = *b"cncl";
 /// Takes no more calls, and answers those that it has.
 pub(crate) const AWAY: [u8; 4] = *b"away";
 
+/// Takes no more calls, and did not take those in flight that are not answered.
+pub(crate) const NOT_TAKEN: [u8; 4] = *b"none";
+
 impl Protocol for Ids {
     type Driver = IdsDriver;
     fn alpn(&self) -> Option<&'static [u8]> {
@@ -49,6 +55,7 @@ impl Protocol for Ids {
             waited: Arc::clone(&self.waited),
             numbers: Arc::clone(&self.numbers),
             held_for: self.held_for,
+            exclusive: self.exclusive,
             held: VecDeque::new(),
             ready: false,
             draining: false,
@@ -67,13 +74,17 @@ impl Driver for IdsDriver {
     }
     fn capacity(&self) -> usize {
         if self.ready && !self.draining {
-            8usize.saturating_sub(self.in_flight.len())
+            let most = if self.exclusive { 1 } else { 8usize };
+            most.saturating_sub(self.in_flight.len())
         } else {
             0
         }
     }
     fn is_draining(&self) -> bool {
         self.draining
+    }
+    fn is_exclusive(&self) -> bool {
+        self.exclusive
     }
     fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
         assert!(self.capacity() > 0, "started without capacity");
@@ -138,6 +149,17 @@ impl Driver for IdsDriver {
                 continue;
             }
             if word == CANCEL {
+                continue;
+            }
+            if word == NOT_TAKEN {
+                self.draining = true;
+                let before = events.len();
+                self.abort(Outcome::Goaway, now, events);
+                for event in &mut events[before..] {
+                    if let Event::Done(done) = event {
+                        *event = Event::NotTaken(*done);
+                    }
+                }
                 continue;
             }
             let call = CallId(u32::from_be_bytes(word));

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use serde::de::{MapAccess, Visitor};
+use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::keys::keys_of;
@@ -29,9 +29,31 @@ pub enum MetadataSpec {
         #[serde(skip_serializing_if = "Option::is_none")]
         refresh: Option<Period>,
     },
+    /// `["a=1", "b=2"]`: the name is sent once for each, in this order. None of them is a list.
+    #[serde(untagged)]
+    Several(Vec<MetadataSpec>),
 }
 
 impl MetadataSpec {
+    /// The single values, in order.
+    pub fn each(&self) -> &[MetadataSpec] {
+        match self {
+            MetadataSpec::Several(values) => values,
+            one => std::slice::from_ref(one),
+        }
+    }
+
+    /// Puts `value` behind those that are there.
+    pub fn push(&mut self, value: MetadataSpec) {
+        match self {
+            MetadataSpec::Several(values) => values.push(value),
+            first => {
+                let first_value = std::mem::replace(first, MetadataSpec::Several(Vec::new()));
+                *first = MetadataSpec::Several(vec![first_value, value]);
+            }
+        }
+    }
+
     /// The keys of a value that is a table.
     pub fn keys() -> &'static [&'static str] {
         keys_of::<MetadataSource>()
@@ -59,11 +81,26 @@ impl<'de> Deserialize<'de> for MetadataSpec {
             type Value = MetadataSpec;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(
-                    "a string, { env = \"NAME\" }, { file = \"PATH\" } or { command = \"CMD\" }",
+                    "a string, { env = \"NAME\" }, { file = \"PATH\" }, { command = \"CMD\" } or a list of these",
                 )
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<MetadataSpec, E> {
                 Ok(MetadataSpec::Text(text.into()))
+            }
+            fn visit_seq<S: SeqAccess<'de>>(self, mut list: S) -> Result<MetadataSpec, S::Error> {
+                let mut values = Vec::new();
+                while let Some(value) = list.next_element()? {
+                    match value {
+                        MetadataSpec::Several(_) => {
+                            return Err(de::Error::custom("a list within a list"));
+                        }
+                        value => values.push(value),
+                    }
+                }
+                match values.is_empty() {
+                    true => Err(de::Error::custom("an empty list: leave the name out")),
+                    false => Ok(MetadataSpec::Several(values)),
+                }
             }
             fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<MetadataSpec, M::Error> {
                 let source =

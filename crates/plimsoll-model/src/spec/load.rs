@@ -97,6 +97,7 @@ impl Problems {
             calls_per_connection: load.calls_per_connection,
             resolve_interval,
             stall_timeout,
+            retry: load.no_retry.map_or(unasked.retry, |no_retry| !no_retry),
             // A call may take its deadline.
             drain: match (load.drain, stall_timeout) {
                 (Some(given), _) => Some(given.0),

@@ -100,6 +100,15 @@ pub enum SharedValue {
     Live(LiveValue),
 }
 
+/// A field as typed.
+#[derive(Default)]
+struct ParsedField {
+    /// It has a field of rows, be it right or wrong.
+    uses_rows: bool,
+    /// `None`: a problem is reported, or it needs rows that are lost.
+    field: Option<MetadataField>,
+}
+
 impl Problems {
     /// The value at `key`, which is the same for all calls and may have any name.
     pub fn shared_value(
@@ -122,52 +131,81 @@ impl Problems {
         let mut metadata = Metadata::default();
         let mut slots = SLOTS;
         for (name, spec) in entries {
-            let key = format!("{}.{name}", names.key);
-            let lower = name.to_ascii_lowercase();
-            if let Err(problem) = names.check(&lower) {
-                self.add(&*key, problem);
-                continue;
+            let mut fields = Vec::new();
+            for one in spec.each() {
+                let field = self.field(names, (name, one), rows, surroundings, &mut slots);
+                metadata.uses_rows |= field.uses_rows;
+                fields.extend(field.field);
             }
-            if names.are_binary(&lower) && matches!(spec, MetadataSpec::Command { .. }) {
-                self.add(&*key, "names that end in -bin are binary, and no command prints that: use another name");
-                continue;
-            }
-            let typed = match self.keep(&key, value(spec, surroundings)) {
-                None => continue,
-                Some(SharedValue::Live(value)) => {
-                    metadata.varying.push(MetadataField {
-                        name: lower,
-                        typed: String::new(),
-                        template: Template::live(value),
-                    });
-                    continue;
-                }
-                Some(SharedValue::Constant(text)) => text,
+            // Constant fields go out first: values of one name keep their order if they are all of one kind.
+            let constant = |field: &MetadataField| {
+                let text = field.template.constant()?;
+                Some((field.name.clone(), text.to_owned()))
             };
-            metadata.uses_rows |= template::uses_rows(&typed);
-            let is_typed = matches!(spec, MetadataSpec::Text(_));
-            let template = match template(&typed, is_typed, &mut slots, rows) {
-                Ok(Some(template)) => template,
-                Ok(None) => continue,
-                Err(problem) => {
-                    self.add(&*key, problem);
-                    continue;
-                }
-            };
-            let checked = check(names, &lower, &template, rows);
-            match (checked, template.constant()) {
-                (Err(problem), _) => self.add(&*key, problem),
-                (Ok(()), Some(constant)) => {
-                    metadata.constant.push((lower, constant.to_owned()));
-                }
-                (Ok(()), None) => metadata.varying.push(MetadataField {
-                    name: lower,
-                    typed,
-                    template,
-                }),
+            match fields.iter().map(constant).collect::<Option<Vec<_>>>() {
+                Some(constants) => metadata.constant.extend(constants),
+                None => metadata.varying.append(&mut fields),
             }
         }
         metadata
+    }
+
+    /// One field, whose value is no list.
+    fn field(
+        &mut self,
+        names: &Names,
+        (name, spec): (&str, &MetadataSpec),
+        rows: Given<'_>,
+        surroundings: &dyn Surroundings,
+        slots: &mut u32,
+    ) -> ParsedField {
+        let mut parsed = ParsedField::default();
+        let key = format!("{}.{name}", names.key);
+        let lower = name.to_ascii_lowercase();
+        if let Err(problem) = names.check(&lower) {
+            self.add(&*key, problem);
+            return parsed;
+        }
+        if names.are_binary(&lower) && matches!(spec, MetadataSpec::Command { .. }) {
+            self.add(
+                &*key,
+                "names that end in -bin are binary, and no command prints that: use another name",
+            );
+            return parsed;
+        }
+        let typed = match self.keep(&key, value(spec, surroundings)) {
+            None => return parsed,
+            Some(SharedValue::Live(value)) => {
+                parsed.field = Some(MetadataField {
+                    name: lower,
+                    typed: String::new(),
+                    template: Template::live(value),
+                });
+                return parsed;
+            }
+            Some(SharedValue::Constant(text)) => text,
+        };
+        parsed.uses_rows = template::uses_rows(&typed);
+        let is_typed = matches!(spec, MetadataSpec::Text(_));
+        let template = match template(&typed, is_typed, slots, rows) {
+            Ok(Some(template)) => template,
+            Ok(None) => return parsed,
+            Err(problem) => {
+                self.add(&*key, problem);
+                return parsed;
+            }
+        };
+        match check(names, &lower, &template, rows) {
+            Err(problem) => self.add(&*key, problem),
+            Ok(()) => {
+                parsed.field = Some(MetadataField {
+                    name: lower,
+                    typed,
+                    template,
+                });
+            }
+        }
+        parsed
     }
 
     /// Adds the `traceparent` that each call has, where `spec` asks for it.
@@ -192,6 +230,7 @@ impl Problems {
 fn value(spec: &MetadataSpec, surroundings: &dyn Surroundings) -> Result<SharedValue, String> {
     let text = match spec {
         MetadataSpec::Text(text) => text.clone(),
+        MetadataSpec::Several(_) => return Err("a list: one value belongs here".to_owned()),
         MetadataSpec::Env(variable) => surroundings
             .variable(variable)
             .ok_or_else(|| {

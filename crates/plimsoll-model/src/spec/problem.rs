@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::template;
+
 /// Something wrong with a spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -72,6 +74,14 @@ impl Problems {
     /// One more, without advice.
     pub fn add(&mut self, key: impl Into<String>, message: impl Into<String>) {
         self.0.push(Problem::new(key, message));
+    }
+
+    /// Refuses fields in a text that is the same for every call: the server would get the characters `{{seq}}`.
+    pub fn refuse_fields(&mut self, key: impl Into<String>, text: Option<&str>) {
+        if let Some(field) = text.and_then(template::first_field) {
+            let problem = "no field can be filled in here, where every call has the same text";
+            self.add(key, format!("`{field}`: {problem}"));
+        }
     }
 
     /// The value of this name; the first of `all` where nothing is typed, or none.

@@ -38,13 +38,22 @@ pub fn secrets(plan: &Plan) -> Vec<(String, String)> {
     // As they are typed: what reads them there looks for fields again.
     let constant = constant.iter();
     let constant = constant.map(|(name, value)| (name, value.replace("{{", "{{{{")));
-    // What a command prints is printed anew.
+    // What a command prints is printed anew: it has no text.
     let varying = varying.iter();
-    let varying = varying.filter(|field| !field.typed.is_empty());
-    constant
+    let all: Vec<(&String, String)> = constant
         .chain(varying.map(|field| (&field.name, field.typed.clone())))
-        .filter(|(name, _)| is_secret_name(name))
-        .map(|(name, value)| (secret_variable(name), value))
+        .collect();
+    let secret = all.iter().enumerate();
+    let secret = secret.filter(|(_, (name, value))| is_secret_name(name) && !value.is_empty());
+    secret
+        .map(|(place, (name, value))| {
+            let named_alike = |field: &&(&String, String)| field.0 == *name;
+            let variable = match all.iter().filter(named_alike).count() {
+                1 => secret_variable(name),
+                _ => nth_variable(name, all[..=place].iter().filter(named_alike).count()),
+            };
+            (variable, value.clone())
+        })
         .chain(
             plan.call
                 .path()
@@ -52,6 +61,11 @@ pub fn secrets(plan: &Plan) -> Vec<(String, String)> {
                 .flat_map(redaction::query_secrets),
         )
         .collect()
+}
+
+/// The variable of one of several values of a name, numbered from 1.
+fn nth_variable(name: &str, nth: usize) -> String {
+    format!("{}_{nth}", secret_variable(name))
 }
 
 impl Spec {
@@ -115,6 +129,7 @@ impl Spec {
         }
         load.connect_timeout = Some(Period(plan.load.connect_timeout));
         load.resolve_interval = Some(Period(plan.load.resolve_interval));
+        load.no_retry = (!plan.load.retry).then_some(true);
         load.drain = plan.load.drain.map(Period);
         load.spin = Some(Period(plan.load.spin));
         load.read_buffer = Some(Size(plan.load.read_buffer as u64));
@@ -125,8 +140,18 @@ impl Spec {
     pub fn without_secrets(&self) -> Spec {
         let mut spec = self.clone();
         let hide = |name: &str, value: &mut MetadataSpec| {
-            if is_secret_name(name) && matches!(value, MetadataSpec::Text(_)) {
-                *value = MetadataSpec::Env(secret_variable(name));
+            if !is_secret_name(name) {
+                return;
+            }
+            match value {
+                MetadataSpec::Text(_) => *value = MetadataSpec::Env(secret_variable(name)),
+                MetadataSpec::Several(values) => {
+                    let typed = (1..).zip(values);
+                    for (nth, value) in typed.filter(|(_, v)| matches!(v, MetadataSpec::Text(_))) {
+                        *value = MetadataSpec::Env(nth_variable(name, nth));
+                    }
+                }
+                MetadataSpec::Env(_) | MetadataSpec::File(_) | MetadataSpec::Command { .. } => {}
             }
         };
         let hidden = |protocol: &Protocol, section: &Table| -> Result<_, Infallible> {

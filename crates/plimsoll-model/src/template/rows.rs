@@ -1,10 +1,12 @@
 //! A file of rows: CSV with a line of names, or a JSON object a line.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use serde_json::{Map, Value};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
 
 use crate::named::named;
 use crate::suggest::suggest;
@@ -61,8 +63,8 @@ impl Column {
 pub struct Rows {
     file: String,
     columns: Vec<Arc<Column>>,
-    /// By column: the first line that does not have it.
-    gaps: Vec<Option<usize>>,
+    /// By column: the first line that does not have exactly one value for it.
+    defects: Vec<Option<Defect>>,
     /// Each row's JSON.
     whole: OnceLock<Arc<Column>>,
     length: usize,
@@ -70,7 +72,7 @@ pub struct Rows {
 
 impl Rows {
     /// Reads the text of `file`: JSON lines if it begins with a brace, else CSV (RFC 4180,
-    /// with names in the first line).
+    /// with names in the first line). Values are taken byte for byte; a JSON string is decoded.
     ///
     /// # Errors
     /// Where it is neither, with the line.
@@ -108,19 +110,23 @@ impl Rows {
         self.columns.iter().find(|column| column.name == name)
     }
 
-    /// The first line that has nothing for a column.
-    pub(super) fn gap(&self, name: &str) -> Option<usize> {
+    /// Why calls can't use the column of this name, if they can't.
+    pub(super) fn defect(&self, name: &str) -> Option<String> {
         let place = self.columns.iter().position(|column| column.name == name)?;
-        self.gaps[place]
+        let Defect { line, problem } = self.defects[place]?;
+        Some(format!("{}, line {line}: `{name}` {problem}", self.file))
     }
 
-    /// Whole rows, as JSON objects; a CSV file's values are strings there.
+    /// Whole rows, as JSON objects: a line of JSON as the file has it, a CSV file's values as strings in the order
+    /// of its columns.
     pub fn whole(&self) -> &Arc<Column> {
         self.whole.get_or_init(|| {
             let row = |row: usize| {
-                let of = |c: &Arc<Column>| (c.name.clone(), Value::from(c.value(row)));
-                let object: Map<String, Value> = self.columns.iter().map(of).collect();
-                Value::Object(object).to_string().into()
+                let entry = |c: &Arc<Column>| {
+                    format!("{}:{}", Value::from(&*c.name), Value::from(c.value(row)))
+                };
+                let entries: Vec<String> = self.columns.iter().map(entry).collect();
+                format!("{{{}}}", entries.join(",")).into()
             };
             Arc::new(Column {
                 name: "row".to_owned(),
@@ -142,7 +148,7 @@ impl Rows {
         Rows {
             file: file.to_owned(),
             length: values.first().map_or(0, Vec::len),
-            gaps: vec![None; names.len()],
+            defects: vec![None; names.len()],
             whole: OnceLock::new(),
             columns: names
                 .into_iter()
@@ -158,8 +164,16 @@ impl Rows {
     }
 }
 
+/// Why a column can't be used.
+#[derive(Clone, Copy, Debug)]
+struct Defect {
+    line: usize,
+    problem: &'static str,
+}
+
 fn csv(file: &str, text: &str) -> Result<Rows, String> {
     let bad = |problem: String| format!("{file}: {problem}");
+    check_quotes(text).map_err(|(line, problem)| format!("{file}, line {line}: {problem}"))?;
     let mut reader = csv::ReaderBuilder::new().from_reader(text.as_bytes());
     let names: Vec<String> = match reader.headers() {
         Ok(names) => names.iter().map(|name| name.trim().to_owned()).collect(),
@@ -177,6 +191,41 @@ fn csv(file: &str, text: &str) -> Result<Rows, String> {
     Ok(Rows::new(file, names, values))
 }
 
+/// Checks what the library takes as it comes: a quoted value ends with a quote, and the value ends there (RFC 4180,
+/// 2). Otherwise one quote too many makes a value of many lines. An error has the line where the value begins.
+fn check_quotes(text: &str) -> Result<(), (usize, &'static str)> {
+    let mut bytes = text.bytes().peekable();
+    let mut line = 1;
+    let mut at_start = true;
+    while let Some(byte) = bytes.next() {
+        line += usize::from(byte == b'\n');
+        if byte != b'"' || !at_start {
+            at_start = matches!(byte, b',' | b'\n' | b'\r');
+            continue;
+        }
+        let first_line = line;
+        loop {
+            match bytes.next() {
+                None => return Err((first_line, "a quote that is never closed")),
+                Some(b'\n') => line += 1,
+                Some(b'"') if bytes.peek() == Some(&b'"') => {
+                    bytes.next();
+                }
+                Some(b'"') => break,
+                Some(_) => {}
+            }
+        }
+        if !matches!(bytes.peek(), None | Some(b',' | b'\n' | b'\r')) {
+            return Err((
+                first_line,
+                "a quoted value goes on behind its closing quote: write a quote within it twice, or close it on its line",
+            ));
+        }
+        at_start = false;
+    }
+    Ok(())
+}
+
 fn check_names(names: &[String]) -> Result<(), String> {
     let mut known = HashSet::new();
     for (i, name) in names.iter().enumerate() {
@@ -192,47 +241,101 @@ fn check_names(names: &[String]) -> Result<(), String> {
 
 fn json_lines(file: &str, text: &str) -> Result<Rows, String> {
     let mut names: Vec<String> = Vec::new();
-    let mut known = HashSet::new();
     let mut values: Vec<Vec<Box<str>>> = Vec::new();
-    let mut gaps: Vec<Option<usize>> = Vec::new();
+    let mut defects: Vec<Option<Defect>> = Vec::new();
     let mut first_line = None;
     let mut whole: Vec<Box<str>> = Vec::new();
+    // By name: places of columns.
+    let mut places: HashMap<String, usize> = HashMap::new();
     for (i, line) in text.lines().enumerate() {
         if line.trim().is_empty() {
             continue;
         }
         let bad = |problem: String| format!("{file}, line {}: {problem}", i + 1);
-        let row: Map<String, Value> =
-            serde_json::from_str(line).map_err(|e| bad(format!("not a JSON object: {e}")))?;
+        let row = object(line).map_err(|e| bad(format!("not a JSON object: {e}")))?;
         if row.is_empty() {
             return Err(bad("an object without a key".to_owned()));
         }
-        for name in row.keys() {
-            if !known.contains(name) {
-                known.insert(name.clone());
+        for (name, value) in row {
+            let place = *places.entry(name).or_insert_with_key(|name| {
                 names.push(name.clone());
                 values.push(vec!["".into(); whole.len()]);
-                gaps.push(first_line);
+                defects.push(first_line.map(|line| Defect {
+                    line,
+                    problem: "is missing",
+                }));
+                names.len() - 1
+            });
+            if values[place].len() > whole.len() {
+                defects[place].get_or_insert(Defect {
+                    line: i + 1,
+                    problem: "is there twice: a column has one value a line",
+                });
+                continue;
+            }
+            values[place].push(value.into());
+        }
+        for (column, defect) in values.iter_mut().zip(&mut defects) {
+            if column.len() == whole.len() {
+                column.push("".into());
+                defect.get_or_insert(Defect {
+                    line: i + 1,
+                    problem: "is missing",
+                });
             }
         }
-        for ((name, column), gap) in names.iter().zip(&mut values).zip(&mut gaps) {
-            match row.get(name) {
-                Some(Value::String(text)) => column.push(text.as_str().into()),
-                Some(value) => column.push(value.to_string().into()),
-                None => {
-                    column.push("".into());
-                    gap.get_or_insert(i + 1);
-                }
-            }
-        }
-        whole.push(Value::Object(row).to_string().into());
+        whole.push(line.trim().into());
         first_line.get_or_insert(i + 1);
     }
     let mut rows = Rows::new(file, names, values);
-    rows.gaps = gaps;
+    rows.defects = defects;
     rows.whole = OnceLock::from(Arc::new(Column {
         name: "row".to_owned(),
         values: whole.into(),
     }));
     Ok(rows)
+}
+
+/// The entries of a line's object in order, doubled keys included. Values are text: a string's content, and anything
+/// else as it is written, for a parsed number would lose digits.
+fn object(line: &str) -> serde_json::Result<Vec<(String, String)>> {
+    // The deserializer's own errors name the column.
+    serde_json::from_str::<HashMap<String, IgnoredAny>>(line)?;
+    let mut entries = Vec::new();
+    // Behind the brace, or behind a comma.
+    let mut rest = line.trim_start().get(1..).unwrap_or_default().trim_start();
+    while !rest.is_empty() && !rest.starts_with('}') {
+        let (name, behind) = leading::<String>(rest)?;
+        // Behind the colon.
+        let typed = behind
+            .trim_start()
+            .get(1..)
+            .unwrap_or_default()
+            .trim_start();
+        let value = match typed.starts_with('"') {
+            true => {
+                let (value, behind) = leading::<String>(typed)?;
+                rest = behind;
+                value
+            }
+            false => {
+                let (IgnoredAny, behind) = leading::<IgnoredAny>(typed)?;
+                rest = behind;
+                typed[..typed.len() - behind.len()].to_owned()
+            }
+        };
+        entries.push((name, value));
+        rest = rest.trim_start().trim_start_matches(',').trim_start();
+    }
+    Ok(entries)
+}
+
+/// The JSON value that `text` begins with, and what follows it.
+fn leading<'a, T: Deserialize<'a>>(text: &'a str) -> serde_json::Result<(T, &'a str)> {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter();
+    let value = match values.next() {
+        Some(value) => value?,
+        None => return Err(serde::de::Error::custom("a value is missing")),
+    };
+    Ok((value, &text[values.byte_offset()..]))
 }

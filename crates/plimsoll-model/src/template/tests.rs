@@ -152,7 +152,7 @@ fn files_of_rows() {
     let column = |name| json.column(name).unwrap().values().collect::<Vec<_>>();
     assert_eq!(
         (column("n"), column("s")),
-        (vec!["5", "[1,2]"], vec!["x", "y"])
+        (vec!["5", "[1, 2]"], vec!["x", "y"])
     );
     for (text, problem) in [
         ("", "a: no rows"),
@@ -163,10 +163,68 @@ fn files_of_rows() {
         ("{\"a\": 1}\nx", "a, line 2: not a JSON object"),
         ("{}", "without a key"),
         ("[{\"a\": 1}]", "one object a line"),
+        ("{\"a\": 1} x", "a, line 1: not a JSON object"),
+        ("{\"a\": 01}", "a, line 1: not a JSON object"),
+        ("{\"a\": \"\\ud800\"}", "a, line 1: not a JSON object"),
+        (
+            "a,b\nx,y\nz,\"w\nv,u\n",
+            "a, line 3: a quote that is never closed",
+        ),
+        ("a,b\nx,\"y\nz,\"w\"\n", "a, line 2: a quoted value goes on"),
+        ("a\n\"x\"y\n", "a, line 2: a quoted value goes on"),
     ] {
         let error = Rows::parse("a", text).unwrap_err().to_string();
         assert!(error.contains(problem), "{text:?}: {error}");
     }
+}
+
+#[test]
+fn json_rows_keep_the_bytes_of_every_value() {
+    let numbers = [
+        "12345678901234567890123",
+        "1.10",
+        "1e3",
+        "1E+03",
+        "-0",
+        "-0.0",
+        "1e999",
+        "0.1000000000000000055511151231257827",
+    ];
+    let others = ["true", "null", "[1, 2]", r#"{"b": 1.0,  "a": 2}"#];
+    for typed in numbers.into_iter().chain(others) {
+        let line = format!(r#"{{"z": {typed} , "a":"x,}}\""}}"#);
+        let rows = Rows::parse("rows", &line).unwrap();
+        assert_eq!(rows.column("z").unwrap().value(0), typed, "{line}");
+        assert_eq!(rows.column("a").unwrap().value(0), "x,}\"", "{line}");
+        assert_eq!(rows.whole().value(0), line);
+    }
+    for (typed, text) in [
+        (r#""\u0041\u00e9é""#, "Aéé"),
+        (r#""\/\"\\\n""#, "/\"\\\n"),
+        (r#""\ud83d\ude00""#, "😀"),
+        (r#""""#, ""),
+    ] {
+        let rows = Rows::parse("rows", &format!("{{\"s\":{typed}}}")).unwrap();
+        assert_eq!(rows.column("s").unwrap().value(0), text, "{typed}");
+    }
+}
+
+#[test]
+fn doubled_keys_are_kept_whole_and_refused_by_name() {
+    let rows = Rows::parse("rows", "{\"a\": 1}\n{\"a\": 1, \"b\": 2, \"a\": 3}\n").unwrap();
+    assert_eq!(rows.whole().value(1), r#"{"a": 1, "b": 2, "a": 3}"#);
+    let error = Template::parse("{{row.a}}", &mut 0, Some(&rows)).unwrap_err();
+    assert!(
+        error.contains("rows, line 2: `a` is there twice"),
+        "{error}"
+    );
+}
+
+#[test]
+fn csv_rows_as_json_keep_the_order_of_columns() {
+    let rows = Rows::parse("rows", "z,a\n\"say \"\"x\"\", y\",\"two\nlines\"\n").unwrap();
+    let expected = r#"{"z":"say \"x\", y","a":"two\nlines"}"#;
+    assert_eq!(rows.whole().value(0), expected);
 }
 
 #[test]
@@ -183,9 +241,9 @@ fn rows_need_have_no_more_than_what_is_asked_of_them() {
     }
     let whole: Vec<&str> = rows.whole().values().collect();
     let expected = [
-        r#"{"a":1}"#,
-        r#"{"b":{"c":[]},"d":"x"}"#,
-        r#"{"a":3,"d":2}"#,
+        r#"{"a": 1}"#,
+        r#"{"b": {"c": []}, "d": "x"}"#,
+        r#"{"a": 3, "d": 2}"#,
     ];
     assert_eq!(whole, expected);
     let template = parse("{{ row }}").unwrap();

@@ -18,7 +18,7 @@ use super::frame::{MAX_CONTENT, codec};
 use super::typed;
 use super::{BoltCall, BoltProtocol, Form, report};
 use crate::alternatives::collide;
-use crate::flags::{CredentialFlags, fields};
+use crate::flags::{CredentialFlags, map_entries};
 use crate::foreign::Tool;
 use crate::numbered;
 use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables, driven, text_or_file};
@@ -393,7 +393,7 @@ impl Quick for BoltFlags {
                 call.arguments = Some(format!("[\"{text}\"]"));
             }
         }
-        call.header = fields("--header", &call.typed_header)?;
+        call.header = map_entries("--header", &call.typed_header)?;
         call.typed_header.clear();
         self.credentials.add_to(&mut call.header)?;
         Ok(call)

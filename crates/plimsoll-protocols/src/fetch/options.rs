@@ -121,6 +121,7 @@ impl Section for FetchOptions {
         if !path.starts_with('/') || !http::fits_a_path(&path) {
             problems.add("call.fetch.path", http::not_a_path(&path));
         }
+        problems.refuse_fields("call.fetch.path", Some(&path));
         http::check_host(problems, section, self.host.as_deref());
         if self.per_connection == Some(0) {
             problems.add(

@@ -4,7 +4,7 @@ use plimsoll_wire::hpack::{DEFAULT_TABLE_SIZE, Decoder, Field, HpackError};
 use plimsoll_wire::http2::MAX_HEADER_LIST;
 
 use crate::hex::unescaped;
-use crate::http2::{AnswerRules, Memo, content_length, lines, number, printable};
+use crate::http2::{AnswerRules, HEAD_TOO_LARGE, Memo, content_length, lines, number, printable};
 
 /// How an answer's messages are encoded, by its content-type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +160,7 @@ impl HeadReader {
         } = reading;
         head.http_status = rules.status;
         if decoded.list_too_large {
-            head.malformed = Some("a field list over 65536 bytes (RFC 9113, 6.5.2)");
+            head.malformed = Some(HEAD_TOO_LARGE);
         }
         if decoded.changed_table {
             self.memo.clear();

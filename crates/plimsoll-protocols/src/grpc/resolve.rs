@@ -265,6 +265,8 @@ fn grpc_call(
         problems.add("call.grpc.max_message", "out of range: use 1B to 2GiB");
         0
     };
+    problems.refuse_fields("call.grpc.authority", call.authority.as_deref());
+    problems.refuse_fields("call.grpc.user_agent", call.user_agent.as_deref());
     if let Some(authority) = &call.authority
         && !is_visible(authority)
     {

@@ -6,7 +6,7 @@
 //! stream, and does what the [`Step`] says.
 
 use plimsoll_model::{Outcome, Time};
-use plimsoll_wire::http2::{End, Piece};
+use plimsoll_wire::http2::{End, MAX_HEADER_LIST, Piece};
 
 use super::head::{ContentType, Head, Texts};
 use super::message::{MessageError, MessageReader};
@@ -33,6 +33,18 @@ pub(super) enum Step {
 pub(super) struct Failure {
     pub(super) outcome: Outcome,
     pub(super) detail: Option<String>,
+}
+
+/// A header block that can't be read, or is larger than we read.
+#[cold]
+fn malformed(why: &'static str) -> Step {
+    match why {
+        http2::HEAD_TOO_LARGE => Step::Fail(Box::new(Failure {
+            outcome: Outcome::HeadTooLarge,
+            detail: Some(format!("{why} of {MAX_HEADER_LIST} bytes")),
+        })),
+        why => Step::Malformed(why),
+    }
 }
 
 type MaybeTexts = Option<Box<Texts>>;
@@ -81,7 +93,7 @@ impl Answer {
     pub(super) fn head(&mut self, head: &Head, texts: MaybeTexts, end: End) -> Step {
         let End(end_stream) = end;
         if let Some(why) = head.malformed {
-            return Step::Malformed(why);
+            return malformed(why);
         }
         if self.head_seen {
             if head.http_status != 0 {

@@ -78,10 +78,10 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("a space before a colon (RFC 9112 §5.1)")
         .instead(b"HTTP/1.1 200 OK\r\nContent-Length : 5\r\n\r\nhello"),
     // Heads without end.
-    Behaviour::new("http-head-flood", O::ProtocolError)
+    Behaviour::new("http-head-flood", O::HeadTooLarge)
         .about("header fields without end")
         .floods(b"HTTP/1.1 200 OK\r\n", b"X-More: and more\r\n"),
-    Behaviour::new("http-line-flood", O::ProtocolError)
+    Behaviour::new("http-line-flood", O::HeadTooLarge)
         .about("a header line without end")
         .floods(b"HTTP/1.1 200 OK\r\nX-Long: ", b"xxxxxxxxxxxxxxxx"),
     Behaviour::new("http-1xx-flood", O::ProtocolError)

@@ -394,10 +394,10 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("h2-continuation-alone", O::ProtocolError)
         .about("CONTINUATION without HEADERS (§6.10)")
         .frames(|out, s| frame(out, kind::CONTINUATION, flags::END_HEADERS, s, &[0x88])),
-    Behaviour::new("h2-continuation-flood", O::ProtocolError)
+    Behaviour::new("h2-continuation-flood", O::HeadTooLarge)
         .about("CONTINUATION without end")
         .script(&[Request, Write(open_block), FloodOf(continuation)]),
-    Behaviour::new("h2-continuation-empty-flood", O::ProtocolError)
+    Behaviour::new("h2-continuation-empty-flood", O::HeadTooLarge)
         .about("empty CONTINUATION without end")
         .script(&[Request, Write(open_block), FloodOf(empty_continuation)]),
     Behaviour::new("h2-data-empty-flood", O::DeadlineExceeded)
@@ -448,7 +448,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
                 &[("connection", "keep-alive"), ("grpc-status", "0")],
             )
         }),
-    Behaviour::new("h2-header-list-long", O::ProtocolError)
+    Behaviour::new("h2-header-list-long", O::HeadTooLarge)
         .about("1 MiB of header fields")
         .frames(|out, s| refused(out, s, "14", &"x".repeat(1 << 20))),
     // gRPC.

@@ -1,12 +1,12 @@
 //! What the answers of `[call.http]` consist of: events, tokens, or messages of a WebSocket.
 
 use plimsoll_model::plan::{Goodput, TokenCounter};
-use plimsoll_model::spec::{Problems, Surroundings, is_visible};
+use plimsoll_model::spec::{MetadataSpec, Problems, SharedValue, Surroundings};
 
-use super::call::{EventFormat, EventMatch, EventStream, HttpVersion, SocketCall};
+use super::call::{EventFormat, EventMatch, EventStream, HttpVersion, SocketCall, Welcome};
 use super::envelopes;
 use super::payload::Payload;
-use super::section::HttpSpec;
+use super::section::{HttpSpec, WebSocketSpec};
 use super::tokenizer;
 
 pub(super) fn http_stream(problems: &mut Problems, call: &HttpSpec) -> Option<EventStream> {
@@ -129,6 +129,7 @@ pub(super) fn http_socket(
     problems: &mut Problems,
     call: &HttpSpec,
     payload: Option<&Payload>,
+    surroundings: &dyn Surroundings,
 ) -> Option<Box<SocketCall>> {
     let socket = call.websocket.as_ref()?;
     let given = [
@@ -182,23 +183,67 @@ pub(super) fn http_socket(
             "not UTF-8, as a frame of text has to be: write call.http.websocket.binary = true",
         );
     }
-    if socket
-        .subprotocol
-        .as_deref()
-        .is_some_and(|name| !is_visible(name) || name.contains(','))
-    {
+    let own = |name: &&String| name.to_ascii_lowercase().starts_with("sec-websocket-");
+    if let Some(name) = call.headers.keys().find(own) {
         problems.add(
-            "call.http.websocket.subprotocol",
-            "not the name of a subprotocol: write one name without blanks and commas",
+            format!("call.http.headers.{name}"),
+            "of the WebSocket's own handshake: leave it out; subprotocols are offered with call.http.websocket.subprotocol (--subprotocol), compression with call.http.compressed",
         );
     }
+    let subprotocols = subprotocols(problems, socket, surroundings);
+    let welcome = match socket.welcome.as_deref() {
+        None => None,
+        Some("any") => Some(Welcome::Any),
+        Some(_) => {
+            let key = "call.http.websocket.welcome";
+            let meant = event_match(problems, key, socket.welcome.as_ref(), EventFormat::NdJson);
+            meant.map(Welcome::Message)
+        }
+    };
     let (until, error) = ends(problems, call, EventFormat::NdJson);
     Some(Box::new(SocketCall {
-        subprotocol: socket.subprotocol.clone(),
+        subprotocols,
+        welcome,
         binary,
-        greeting: socket.greeting.clone(),
+        greeting: None,
         script: Vec::new(),
         until,
         error,
     }))
+}
+
+/// The subprotocols that are offered, in order.
+fn subprotocols(
+    problems: &mut Problems,
+    socket: &WebSocketSpec,
+    surroundings: &dyn Surroundings,
+) -> Vec<String> {
+    const KEY: &str = "call.http.websocket.subprotocol";
+    let mut names = Vec::new();
+    for spec in socket.subprotocol.iter().flat_map(MetadataSpec::each) {
+        match problems.shared_value(KEY, spec, surroundings) {
+            None => {}
+            Some(SharedValue::Live(_)) => problems.add(
+                KEY,
+                "the same on all sockets, and no command prints it anew: write a name, or { env = \"NAME\" }",
+            ),
+            Some(SharedValue::Constant(typed)) => {
+                problems.refuse_fields(KEY, Some(&typed));
+                // As the header field has them.
+                names.extend(typed.split(',').map(|name| name.trim().to_owned()));
+            }
+        }
+    }
+    // It may be secret, and is not shown.
+    let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    if names
+        .iter()
+        .any(|name| name.is_empty() || !name.bytes().all(is_token))
+    {
+        problems.add(
+            KEY,
+            "not the name of a subprotocol (RFC 6455, 4.1): use letters, digits and !#$%&'*+-.^_`|~",
+        );
+    }
+    names
 }

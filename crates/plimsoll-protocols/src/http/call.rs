@@ -46,6 +46,8 @@ pub struct HttpCall {
     pub host: Option<String>,
     /// In order, names in lower case. Values may be secret: the run directory keeps only the names.
     pub headers: Vec<(String, String)>,
+    /// Names that HTTP/1.1 sends as they are here, whatever their case in `headers`.
+    pub typed_names: Vec<String>,
     /// Empty: none.
     pub body: Vec<u8>,
     /// What differs from call to call; `None`: every call sends the same.
@@ -64,12 +66,16 @@ pub struct HttpCall {
     pub socket: Option<Box<SocketCall>>,
     /// `None`: a body is one piece.
     pub stream: Option<EventStream>,
+    /// A stream that has lasted for so long is ended, and its call has succeeded.
+    pub stream_duration: Option<Duration>,
     /// Counts the tokens of streamed answers, besides the service.
     pub tokenizer: Option<TokenCounter>,
     /// A user makes several such calls, each of which carries the messages so far.
     pub conversation: Option<Box<Conversation>>,
     /// Answers with a body larger than this fail with `MESSAGE_TOO_LARGE`. Bytes.
     pub max_body: u32,
+    /// Answers with a larger head fail with `HEAD_TOO_LARGE`. Bytes.
+    pub max_head: u32,
 }
 
 impl Call for HttpCall {
@@ -128,6 +134,27 @@ impl Call for HttpCall {
 }
 
 impl HttpCall {
+    /// A request that was sent twice does what one does (RFC 9110, 9.2.2): by its method, or because the server knows
+    /// by a key which requests are the same.
+    pub(super) fn is_idempotent(&self) -> bool {
+        let has_key = || {
+            let varying = self.varying.iter().flat_map(|all| &all.headers);
+            let names = self.headers.iter().map(|(name, _)| name.as_str());
+            let mut names = names.chain(varying.map(|field| field.name.as_str()));
+            names.any(|name| name == "idempotency-key")
+        };
+        let by_method = ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"];
+        by_method.contains(&&*self.method) || has_key()
+    }
+
+    /// A field's name as HTTP/1.1 sends it.
+    pub(super) fn typed_name<'a>(&'a self, name: &'a str) -> &'a str {
+        let mut typed = self.typed_names.iter();
+        typed
+            .find(|typed| typed.eq_ignore_ascii_case(name))
+            .map_or(name, String::as_str)
+    }
+
     /// The version that is spoken; `Auto` only where the server chooses.
     pub fn version_over(&self, tls: Option<&TlsPlan>) -> HttpVersion {
         match (self.version, tls) {
@@ -142,12 +169,14 @@ impl HttpCall {
 /// A call over a WebSocket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SocketCall {
-    /// Offered, and has to be taken.
-    pub subprotocol: Option<String>,
+    /// Offered, in order; the server has to take one, where there are any. They may be secret.
+    pub subprotocols: Vec<String>,
+    /// The message that is awaited before the first call.
+    pub welcome: Option<Welcome>,
     /// Frames are binary.
     pub binary: bool,
-    /// Sent once on each socket, before its first call.
-    pub greeting: Option<String>,
+    /// Sent once on each socket, before its first call: what all sockets send, or what it is made of.
+    pub greeting: Option<(Vec<u8>, Option<VaryingBody>)>,
     /// The message that ends an answer; `None`: the first one.
     pub until: Option<EventMatch>,
     /// A message that reports an error.
@@ -155,6 +184,22 @@ pub struct SocketCall {
     /// What each user sends, over a socket of its own; empty: calls share sockets, and send the
     /// request's body.
     pub script: Vec<FrameCall>,
+}
+
+/// A message that the server sends by itself on a socket that has opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Welcome {
+    /// Whatever it says.
+    Any,
+    /// This one; others before it answer no call.
+    Message(EventMatch),
+}
+
+impl SocketCall {
+    /// Sockets send different greetings.
+    pub(super) fn greeting_varies(&self) -> bool {
+        matches!(self.greeting, Some((_, Some(_))))
+    }
 }
 
 /// A conversation with a model: the messages of a turn's request are those of the turn before, the

@@ -1,5 +1,7 @@
 //! What a plan expects of answers.
 
+use std::time::Duration;
+
 use plimsoll_model::Outcome;
 use plimsoll_model::plan::Goodput;
 
@@ -7,7 +9,7 @@ use super::call::{EventStream, HttpCall};
 use super::envelopes;
 use super::needle::Needle;
 use super::status::outcome_of;
-use crate::unpacking::Coding;
+use crate::unpacking::Codings;
 
 /// A header field lacks, or has another value.
 const HEADER: Outcome = Outcome::coded("HTTP_HEADER");
@@ -36,10 +38,13 @@ const MEDIA_TYPES: [&str; 10] = [
 /// What may come out of a packed body where the plan sets no limit of its own. Bytes.
 const MAX_UNPACKED: u64 = 256 << 20;
 
+/// Heads of so many bytes are taken whatever the plan says: a call that a test makes may say nothing.
+const MIN_MAX_HEAD: u32 = 64 << 10;
+
 /// How the body of an answer is read, by its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reading {
-    pub(super) coding: Coding,
+    pub(super) codings: Codings,
     /// The head reports that the call ended well: no message comes.
     pub(super) ended: bool,
     /// What the head says the body is, where that is to be a stream; one of [`MEDIA_TYPES`], or words for another.
@@ -49,7 +54,7 @@ pub(super) struct Reading {
 impl Reading {
     /// As it is.
     pub(super) const PLAIN: Reading = Reading {
-        coding: Coding::Identity,
+        codings: Codings::IDENTITY,
         ended: false,
         media_type: "",
     };
@@ -65,6 +70,8 @@ pub(super) struct Checks {
     pub(super) body: Option<Needle>,
     size: Option<u64>,
     pub(super) stream: Option<EventStream>,
+    /// A stream is ended after so long, from its head on.
+    pub(super) stream_duration: Option<Duration>,
     /// Messages have a prefix, those of requests too.
     pub(super) has_prefix: bool,
     /// The text of an answer is reported.
@@ -72,6 +79,8 @@ pub(super) struct Checks {
     /// What the tokens of a good answer say is given away to be counted.
     pub(super) counts_text: bool,
     pub(super) max_body: u64,
+    /// The largest head of an answer. Bytes.
+    pub(super) max_head: u32,
     /// What may come out of a packed one. Bytes.
     pub(super) max_unpacked: u64,
     /// Packed answers are asked for, and unpacked whether they are looked into or not.
@@ -89,10 +98,12 @@ impl Checks {
             body: call.expect_body.as_deref().map(Needle::new),
             size: call.expect_size,
             stream: call.stream.clone(),
+            stream_duration: call.stream_duration,
             has_prefix: envelopes::has_prefix(call),
             keeps_text: call.conversation.is_some(),
             counts_text: call.tokenizer.is_some(),
             max_body: call.max_body.into(),
+            max_head: call.max_head.max(MIN_MAX_HEAD),
             max_unpacked: match call.max_body {
                 u32::MAX => MAX_UNPACKED,
                 limit => limit.into(),
@@ -147,8 +158,9 @@ impl Checks {
         status: u16,
         fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     ) -> (Outcome, Reading) {
-        let coding =
-            field(fields.clone(), b"content-encoding").map_or(Coding::Identity, Coding::of);
+        let packed = |(name, _): &(&[u8], &[u8])| name.eq_ignore_ascii_case(b"content-encoding");
+        let packings = fields.clone().filter(packed).map(|(_, value)| value);
+        let codings = Codings::of(packings);
         let ended = self.ended(fields.clone());
         let outcome = match self.is_expected(status) {
             false => outcome_of(status, field(fields.clone(), b"retry-after")),
@@ -159,14 +171,14 @@ impl Checks {
         };
         let ended = ended == Some(Outcome::Ok);
         let reading = Reading {
-            coding,
+            codings,
             ended,
             media_type: self.media_type(fields),
         };
-        match (outcome, coding) {
+        match outcome {
             // Of a failure the beginning is shown.
-            (Outcome::Ok, _) if self.receive_lightly() => (Outcome::Ok, Reading::PLAIN),
-            (Outcome::Ok, Coding::Unknown) => (Outcome::CompressionUnsupported, reading),
+            Outcome::Ok if self.receive_lightly() => (Outcome::Ok, Reading::PLAIN),
+            Outcome::Ok if !codings.are_known() => (Outcome::CompressionUnsupported, reading),
             _ => (outcome, reading),
         }
     }
@@ -226,8 +238,13 @@ impl Checks {
         }
         if outcome == HEADER {
             for (name, wanted) in &self.headers {
+                let of_name =
+                    |(other, _): &(&[u8], &[u8])| other.eq_ignore_ascii_case(name.as_bytes());
+                let mut all = fields.clone().filter(of_name);
+                if all.any(|(_, found)| found == wanted.as_bytes()) {
+                    continue;
+                }
                 match value(name) {
-                    Some(found) if found == *wanted => {}
                     Some(found) => text = format!("{text}, {name} is `{found}`, not `{wanted}`"),
                     None => text = format!("{text}, without {name}"),
                 }

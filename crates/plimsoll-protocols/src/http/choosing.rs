@@ -130,6 +130,10 @@ impl Driver for HttpDriver {
         either!(self.reads_rest())
     }
 
+    fn is_exclusive(&self) -> bool {
+        either!(self.is_exclusive())
+    }
+
     fn is_draining(&self) -> bool {
         either!(self.is_draining())
     }

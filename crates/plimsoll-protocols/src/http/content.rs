@@ -74,7 +74,7 @@ impl TokenState {
 
 impl Content {
     pub(super) fn restart(&mut self, checks: &Checks, reading: Reading) {
-        self.unpacker = Unpacker::new(reading.coding, checks.max_unpacked);
+        self.unpacker = Unpacker::new(reading.codings, checks.max_unpacked);
         self.packed = 0;
         self.events.restart();
         self.matched = 0;
@@ -200,6 +200,11 @@ impl Content {
 
     pub(super) fn excerpt(&self) -> &[u8] {
         &self.excerpt
+    }
+
+    /// The plan ends the stream here, as a success.
+    pub(super) fn settle(&mut self) {
+        self.settled.get_or_insert((Outcome::Ok, None));
     }
 
     /// The call is over, although the body may not be.

@@ -6,6 +6,8 @@
 //!
 //! In the steady state an answer's head is the same bytes as the last one's, and is recognised by
 //! comparing them; nothing is allocated.
+//!
+//! Long because an answer is read in one state machine, and how it ends depends on all of it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +39,8 @@ struct Shared {
     request: Prepared,
     checks: Checks,
     closes: bool,
+    /// A request may be sent again where nothing of its answer has come (RFC 9110, 9.2.2).
+    is_idempotent: bool,
 }
 
 /// HTTP/1.1, with its request prepared.
@@ -50,6 +54,7 @@ impl Http1Protocol {
             request: Prepared::new(request),
             checks: Checks::new(request.call),
             closes: request.closes,
+            is_idempotent: request.call.is_idempotent(),
         }))
     }
 }
@@ -71,16 +76,18 @@ impl Protocol for Http1Protocol {
             shared: Arc::clone(&self.0),
             open: false,
             draining: false,
+            idle_since: Time::NEVER,
             call: None,
             head: None,
             body: Body::over(),
             content: Content::default(),
-            heads: Heads::default(),
+            heads: Heads::up_to(self.0.checks.max_head as usize),
             memo: Vec::new(),
             memo_meaning: HeadMeaning::NOTHING,
             scratch: Vec::new(),
             given: None,
             rest_until: None,
+            stream_until: None,
             details: Details::default(),
         }
     }
@@ -101,19 +108,20 @@ impl Protocol for Http1Protocol {
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
     call: CallId,
+    started: Time,
     first_byte: Time,
     sent: u32,
 }
 
 impl InFlight {
-    fn done(&self, outcome: Outcome, bytes_received: u32) -> Event {
-        Event::Done(Done {
+    fn done(&self, outcome: Outcome, bytes_received: u32) -> Done {
+        Done {
             call: self.call,
             outcome,
             first_byte: self.first_byte,
             bytes_sent: self.sent,
             bytes_received,
-        })
+        }
     }
 }
 
@@ -146,6 +154,8 @@ pub struct Http1Driver {
     shared: Arc<Shared>,
     open: bool,
     draining: bool,
+    /// When the last answer ended; [`Time::NEVER`] before the first.
+    idle_since: Time,
     call: Option<InFlight>,
     /// What the answer's head means, until its body is over.
     head: Option<HeadMeaning>,
@@ -160,6 +170,8 @@ pub struct Http1Driver {
     given: Option<Vec<u8>>,
     /// The body of an answer whose call is over has to be read by then.
     rest_until: Option<Time>,
+    /// The stream is ended then, as a success.
+    stream_until: Option<Time>,
     details: Details,
 }
 
@@ -254,7 +266,7 @@ impl Http1Driver {
             Outcome::Ok if !looked && self.shared.checks.fits(self.body.seen()) => Outcome::Ok,
             _ => self.judge(head, call.call, events),
         };
-        events.push(call.done(outcome, self.body.seen() as u32));
+        events.push(Event::Done(call.done(outcome, self.body.seen() as u32)));
     }
 
     #[inline(never)]
@@ -282,7 +294,7 @@ impl Http1Driver {
     fn text_of_head(&self, outcome: Outcome) -> String {
         let checks = &self.shared.checks;
         let mut space = FieldSpace::new();
-        match ResponseHead::parse(&self.memo, &mut space) {
+        match ResponseHead::parse_within(&self.memo, checks.max_head as usize, &mut space) {
             Ok(Some(head)) => {
                 let fields = head.fields.iter();
                 let fields = fields.map(|(name, value)| (name.as_bytes(), value));
@@ -301,6 +313,13 @@ impl Http1Driver {
         }
     }
 
+    /// The server closed the connection because it was idle, and the request was on its way: nothing was answered, and
+    /// the connection had rested for longer than the request then took to be refused.
+    fn lost_to_idleness(&self, call: &InFlight, now: Time) -> bool {
+        let has_rested = self.idle_since != Time::NEVER && call.first_byte == Time::NEVER;
+        has_rested && call.started.since(self.idle_since) > now.since(call.started)
+    }
+
     /// The body is over.
     #[inline]
     fn finished(&mut self, head: HeadMeaning, events: &mut Vec<Event>) {
@@ -308,6 +327,7 @@ impl Http1Driver {
         self.draining |= head.closes || self.shared.closes;
         self.head = None;
         self.rest_until = None;
+        self.stream_until = None;
     }
 }
 
@@ -344,6 +364,10 @@ impl Driver for Http1Driver {
         self.rest_until.is_some() && !self.draining
     }
 
+    fn is_exclusive(&self) -> bool {
+        true
+    }
+
     fn is_draining(&self) -> bool {
         self.draining
     }
@@ -355,6 +379,7 @@ impl Driver for Http1Driver {
         request.write(given, number, now, &mut self.scratch, out);
         self.call = Some(InFlight {
             call,
+            started: now,
             first_byte: Time::NEVER,
             sent: (out.len() - before) as u32,
         });
@@ -408,6 +433,11 @@ impl Driver for Http1Driver {
                 bytes = &bytes[taken..];
             }
             let Some(head) = self.head else { continue };
+            if let (Some(lasts), None) = (self.shared.checks.stream_duration, self.stream_until)
+                && self.call.is_some()
+            {
+                self.stream_until = Some(now + lasts);
+            }
             let taken = self.take_body(head, bytes, events);
             // An error in the rest of a body does not concern a call that has ended.
             if self.call.is_some() && self.content.is_settled() {
@@ -417,6 +447,7 @@ impl Driver for Http1Driver {
             bytes = &bytes[taken.map_err(|e| broken(&e))?..];
             if self.body.is_over() {
                 self.finished(head, events);
+                self.idle_since = now;
             }
         }
         Ok(())
@@ -440,22 +471,48 @@ impl Driver for Http1Driver {
     }
 
     fn deadline(&self) -> Option<Time> {
-        self.rest_until
+        self.rest_until.or(self.stream_until)
     }
 
-    fn expire(&mut self, now: Time, _out: &mut Vec<u8>, _events: &mut Vec<Event>) {
+    fn expire(&mut self, now: Time, _out: &mut Vec<u8>, events: &mut Vec<Event>) {
         if self.rest_until.is_some_and(|until| until <= now) {
             self.rest_until = None;
             self.draining = true;
         }
+        if self.stream_until.is_some_and(|until| until <= now) {
+            self.stream_until = None;
+            // HTTP/1.1 can't end an answer but with its connection.
+            if let Some(head) = self.head.filter(|head| head.outcome.is_ok()) {
+                self.content.settle();
+                self.answered(head, events);
+                self.draining = true;
+            }
+        }
     }
 
-    fn abort(&mut self, outcome: Outcome, _now: Time, events: &mut Vec<Event>) {
+    fn abort(&mut self, outcome: Outcome, now: Time, events: &mut Vec<Event>) {
         self.draining = true;
         self.rest_until = None;
-        if let Some(call) = self.call.take() {
-            events.push(call.done(outcome, self.received()));
+        let Some(call) = self.call.take() else { return };
+        let is_loss = matches!(
+            outcome,
+            Outcome::Reset | Outcome::ConnectionClosed | Outcome::Truncated
+        );
+        if !is_loss || !self.lost_to_idleness(&call, now) {
+            return events.push(Event::Done(call.done(outcome, self.received())));
         }
+        let done = call.done(Outcome::IdleClosed, 0);
+        if self.details.count(Outcome::IdleClosed) {
+            let idle = call.started.duration_since(self.idle_since);
+            events.push(Event::Detail {
+                outcome: Outcome::IdleClosed,
+                text: format!("the server closed a connection that had been idle for {idle:.1?} as the request left"),
+            });
+        }
+        events.push(match self.shared.is_idempotent {
+            true => Event::NotTaken(done),
+            false => Event::Done(done),
+        });
     }
 
     fn finish(&mut self, _out: &mut Vec<u8>) {}

@@ -4,19 +4,22 @@ use plimsoll_engine::driver::ProtocolError;
 use plimsoll_model::Outcome;
 use plimsoll_wire::http1::Http1Error;
 
+/// What to do about a head that is too large.
+pub(super) const RAISED_BY: &str = "--max-head (call.http.max_head) raises the limit";
+
 /// What an error of the messages on a connection is to its calls.
 pub(crate) fn broken(e: &Http1Error) -> ProtocolError {
     let outcome = match e {
         Http1Error::Short { .. } | Http1Error::EndedInChunks { .. } => Outcome::BodyLength,
         Http1Error::EndedInHead => Outcome::ConnectionClosed,
         Http1Error::BodyTooLong(_) => Outcome::MessageTooLarge,
-        Http1Error::Head(_) | Http1Error::HeadTooLong(_) | Http1Error::Switching => {
-            Outcome::ProtocolError
-        }
+        Http1Error::HeadTooLong(_) | Http1Error::TrailersTooLong => Outcome::HeadTooLarge,
+        Http1Error::Head(_) | Http1Error::Switching => Outcome::ProtocolError,
         _ => Outcome::BadAnswer,
     };
-    ProtocolError {
-        outcome,
-        detail: format!("http: {e}"),
-    }
+    let detail = match e {
+        Http1Error::HeadTooLong(_) => format!("http: {e}: {RAISED_BY}"),
+        _ => format!("http: {e}"),
+    };
+    ProtocolError { outcome, detail }
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use plimsoll_model::spec::{LoadSpec, RowsSpec, Spec, apply_typed_to_optional};
 
 use super::call::HttpVersion;
-use super::section::HttpSpec;
+use super::section::{ExpectedValues, HttpSpec};
 use crate::flags::{CredentialFlags, fields, named};
 use crate::owned::{Quick, Usage, Variables, text_or_file};
 
@@ -52,17 +52,26 @@ impl Quick for HttpFlags {
         let (body, body_file) = text_or_file(typed.body.as_deref())?;
         let mut headers = fields("--header", &typed.typed_headers)?;
         self.credentials.add_to(&mut headers)?;
-        let mut expect_headers = BTreeMap::new();
+        let mut expected = BTreeMap::<String, Vec<String>>::new();
         for typed in &typed.typed_expect_headers {
             let (name, value) = named("--expect-header", typed, "x-cache: hit")?;
-            expect_headers.insert(name.to_owned(), value.to_owned());
+            let values = expected.entry(name.to_ascii_lowercase()).or_default();
+            values.push(value.to_owned());
         }
+        let expect_headers = expected.into_iter().map(|(name, mut values)| {
+            let values = match values.len() {
+                1 => ExpectedValues::One(values.remove(0)),
+                _ => ExpectedValues::All(values),
+            };
+            (name, values)
+        });
         Ok(HttpSpec {
             body,
             body_file,
             compressed: typed.compressed.filter(|asked| *asked),
+            typed_names: typed.typed_names.filter(|asked| *asked),
             headers,
-            expect_headers,
+            expect_headers: expect_headers.collect(),
             ..typed
         })
     }

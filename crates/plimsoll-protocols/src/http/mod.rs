@@ -19,6 +19,7 @@ pub mod events;
 mod fields;
 mod finish;
 mod flags;
+mod limits;
 mod llm;
 mod load;
 mod multiplexed;
@@ -41,7 +42,7 @@ mod ws;
 
 pub use call::{
     Conversation, EventFormat, EventMatch, EventStream, FrameAnswer, FrameCall, HttpCall,
-    HttpVersion, SocketCall, VaryingBody, VaryingHttp,
+    HttpVersion, SocketCall, VaryingBody, VaryingHttp, Welcome,
 };
 pub use choosing::HttpProtocol;
 pub use conversation::{Conversations, GivesBodies};
@@ -54,6 +55,8 @@ pub(crate) use names::check_name;
 pub use request::HttpRequest;
 pub(crate) use resolve::{check_host, fits_a_path, not_a_path, path_of_call};
 pub use script::FrameScripts;
-pub use section::{ConversationSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec};
+pub use section::{
+    ConversationSpec, ExpectedValues, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec,
+};
 pub use socket::{SocketDriver, SocketProtocol};
 pub use ws::WsFlags;

@@ -21,7 +21,7 @@ use plimsoll_wire::hpack::{
     DEFAULT_TABLE_SIZE, Decoder, HpackError, begin_literal, prefix_with_length,
 };
 use plimsoll_wire::http1::Http1Error;
-use plimsoll_wire::http2::{ErrorCode, MAX_HEADER_LIST, Piece, Violation, write};
+use plimsoll_wire::http2::{ErrorCode, Piece, Violation, write};
 
 use super::call::{HttpCall, VaryingBody, VaryingHttp};
 use super::checks::{Checks, Reading};
@@ -29,12 +29,12 @@ use super::content::Content;
 use super::conversation::GivesBodies;
 use super::driver::REST;
 use super::envelopes;
-use super::errors::broken;
+use super::errors::{RAISED_BY, broken};
 use super::fields::FieldList;
 use super::request::{HttpRequest, constant_fields, decimal, write_body};
 use crate::http2::{
-    self, AnswerRules, Bodies, Calls, Connection, Effects, FrameTracer, Memo, NO_CALL, NO_SLOT,
-    Request, State, VaryingFields, WINDOW_STEP, content_length, lost_compression,
+    self, AnswerRules, Bodies, Calls, Connection, Effects, FrameTracer, HEAD_TOO_LARGE, Memo,
+    NO_CALL, NO_SLOT, Request, State, VaryingFields, WINDOW_STEP, content_length, lost_compression,
 };
 
 /// The longest header block that is remembered. Bytes.
@@ -127,7 +127,7 @@ impl Protocol for Http2Protocol {
     fn driver(&self) -> Http2Driver {
         Connection::new(HttpCalls {
             shared: Arc::clone(&self.0),
-            decoder: Decoder::new(DEFAULT_TABLE_SIZE, MAX_HEADER_LIST),
+            decoder: Decoder::new(DEFAULT_TABLE_SIZE, self.0.checks.max_head),
             memo: Memo::default(),
             fields: FieldList::default(),
             kept: Vec::new(),
@@ -135,6 +135,7 @@ impl Protocol for Http2Protocol {
             scratch: Vec::new(),
             is_given: false,
             rests: VecDeque::new(),
+            ends: VecDeque::new(),
         })
     }
 
@@ -171,6 +172,8 @@ pub struct HttpCalls {
     is_given: bool,
     /// Streams whose call is over, and when they are reset.
     rests: VecDeque<(Time, u32)>,
+    /// Streams that the plan ends, and when, in order.
+    ends: VecDeque<(Time, u32)>,
 }
 
 /// An answer whose body matters.
@@ -254,7 +257,7 @@ impl HttpCalls {
             fields.push(field.name, field.value);
         })?;
         if decoded.list_too_large {
-            malformed = Some("a field list over 65536 bytes (RFC 9113, 6.5.2)");
+            malformed = Some(HEAD_TOO_LARGE);
         }
         let checks = &self.shared.checks;
         let (outcome, reading) = match rules.status {
@@ -393,6 +396,35 @@ impl Http2Driver {
     }
 }
 
+impl Http2Driver {
+    /// Ends the streams that have lasted as long as the plan says.
+    fn end_streams(&mut self, to: &mut Effects<'_>) {
+        let now = to.now;
+        let is_due = |end: &mut (Time, u32)| end.0 <= now;
+        while let Some((_, id)) = self.calls.ends.pop_front_if(is_due) {
+            let Some(stream) = self.streams.find_open(id) else {
+                continue;
+            };
+            let is_good = stream.call != NO_CALL && stream.answer.outcome.is_ok();
+            let kept = self.calls.kept.get_mut(stream.slot as usize);
+            let Some(kept) = kept.filter(|_| is_good) else {
+                continue;
+            };
+            kept.content.settle();
+            let (outcome, text) = self.judge(id, to.events);
+            self.end(id, outcome, text, State::Abandoned, to.events);
+            self.reset(id, ErrorCode::CANCEL, State::Abandoned, to.out);
+        }
+    }
+
+    #[cold]
+    fn head_too_large(&mut self, head: Piece<'_>, to: &mut Effects<'_>) {
+        let limit = self.calls.shared.checks.max_head;
+        let text = format!("{HEAD_TOO_LARGE} of {limit} bytes: {RAISED_BY}");
+        self.give_up(head, Outcome::HeadTooLarge, Some(text), to);
+    }
+}
+
 impl GivesBodies for Http2Driver {
     fn unix_ns(&self, now: Time) -> u64 {
         self.calls.shared.request.unix_zero.at(now)
@@ -502,6 +534,10 @@ impl Calls for HttpCalls {
         };
         let malformed = |why| Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why));
         if let Some(why) = head.malformed {
+            if why == HEAD_TOO_LARGE {
+                connection.head_too_large(piece, to);
+                return Ok(());
+            }
             return malformed(why);
         }
         let answer = &mut stream.answer;
@@ -539,6 +575,10 @@ impl Calls for HttpCalls {
         let looks = checks.look_into_bodies() || head.reading != Reading::PLAIN;
         if head.outcome != Outcome::Ok || looks {
             connection.keep_answer(id, &head);
+            let calls = &mut connection.calls;
+            if let Some(lasts) = calls.shared.checks.stream_duration {
+                calls.ends.push_back((to.now + lasts, id));
+            }
         }
         match end_stream {
             true => connection.answered(id, to),
@@ -570,6 +610,7 @@ impl Calls for HttpCalls {
         self.kept = Vec::new();
         self.free = Vec::new();
         self.rests = VecDeque::new();
+        self.ends = VecDeque::new();
     }
 
     fn exchanged(&self, stream: &Stream) -> Exchanged {
@@ -587,15 +628,22 @@ impl Calls for HttpCalls {
         }
     }
 
+    fn max_head(&self) -> u32 {
+        self.shared.checks.max_head
+    }
+
     fn receives_lightly(&self) -> bool {
         self.shared.checks.receive_lightly()
     }
 
     fn deadline(&self) -> Option<Time> {
-        self.rests.front().map(|(when, _)| *when)
+        let rest = self.rests.front().map(|(when, _)| *when);
+        let end = self.ends.front().map(|(when, _)| *when);
+        rest.into_iter().chain(end).min()
     }
 
     fn expire(connection: &mut Http2Driver, to: &mut Effects<'_>) {
+        connection.end_streams(to);
         while let Some(&(_, id)) = connection
             .calls
             .rests
@@ -619,7 +667,7 @@ impl Calls for HttpCalls {
             + contents.sum::<usize>()
             + self.free.capacity() * size_of::<u32>()
             + self.scratch.capacity()
-            + self.rests.capacity() * size_of::<(Time, u32)>()
+            + (self.rests.capacity() + self.ends.capacity()) * size_of::<(Time, u32)>()
     }
 }
 

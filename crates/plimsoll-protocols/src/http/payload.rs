@@ -61,6 +61,16 @@ pub(super) fn payload(
             (format!("{}.body", source.key), bytes)
         }
     };
+    text_payload(problems, &key, bytes, texts)
+}
+
+/// The content at `key`, with its fields where it is a text.
+pub(super) fn text_payload(
+    problems: &mut Problems,
+    key: &str,
+    bytes: Vec<u8>,
+    texts: &mut Texts<'_>,
+) -> Option<Payload> {
     let plain = |bytes: Vec<u8>| Payload {
         is_json: serde_json::from_slice::<serde_json::Value>(&bytes).is_ok(),
         bytes,
@@ -73,7 +83,7 @@ pub(super) fn payload(
         Err(e) => return Some(plain(e.into_bytes())),
     };
     let parsed = Template::parse(&text, texts.slots, texts.rows);
-    let parsed = problems.keep(&key, parsed)?;
+    let parsed = problems.keep(key, parsed)?;
     if let Some(constant) = parsed.constant() {
         return Some(plain(constant.as_bytes().to_vec()));
     }

@@ -62,6 +62,15 @@ pub(super) fn constant_fields<'a>(
     }
 }
 
+/// What varies, with the names of fields as HTTP/1.1 sends them.
+fn varying_as_typed(call: &HttpCall) -> Option<VaryingHttp> {
+    let mut varying = call.varying.clone()?;
+    for field in &mut varying.headers {
+        field.name = call.typed_name(&field.name).to_owned();
+    }
+    Some(varying)
+}
+
 /// The head of a request over HTTP/1.1, up to its blank line, encoded as far as it is the same for all.
 #[derive(Debug)]
 struct Head {
@@ -124,6 +133,9 @@ impl Prepared {
         if request.closes {
             fields.push(("connection", "close"));
         }
+        for (name, _) in &mut fields {
+            *name = call.typed_name(name);
+        }
         let mut head = Head::new(&call.method, &call.path, &fields);
         if call.varying.is_none() {
             head.bytes.extend_from_slice(b"\r\n");
@@ -133,7 +145,7 @@ impl Prepared {
             head,
             body: body.into_owned(),
             has_prefix: envelopes::has_prefix(call),
-            varying: call.varying.clone(),
+            varying: varying_as_typed(call),
             unix_zero: UnixZero::default(),
         }
     }
@@ -201,9 +213,12 @@ impl Upgrade {
         // A type is one of a body, and a frame has none.
         let given = call.headers.iter().map(|(n, v)| (n.as_str(), v.as_str()));
         fields.extend(given.filter(|(name, _)| *name != "content-type"));
+        for (name, _) in &mut fields {
+            *name = call.typed_name(name);
+        }
         Upgrade {
             head: Head::new("GET", &call.path, &fields),
-            varying: call.varying.clone(),
+            varying: varying_as_typed(call),
         }
     }
 

@@ -8,11 +8,11 @@ use std::time::Duration;
 use plimsoll_model::plan::TokenCounter;
 use plimsoll_model::redaction;
 use plimsoll_model::spec::{
-    Given, GoodputSpec, LoadSpec, Metadata, MetadataSpec, Problems, Schemes, Section, Spec,
-    Surroundings, is_printable, is_visible, keys_of, path_of,
+    DEADLINE, Given, GoodputSpec, Limit, LoadSpec, Metadata, MetadataSpec, Problems, Schemes,
+    Section, Spec, Surroundings, is_visible, keys_of, path_of,
 };
 use plimsoll_model::template::{self, Part, Rows, Source, Template};
-use plimsoll_model::units::Size;
+use plimsoll_model::units::{Period, Size};
 
 use super::answers::{http_socket, http_stream, http_tokenizer};
 use super::call::{
@@ -20,13 +20,13 @@ use super::call::{
 };
 use super::envelopes;
 use super::flags::queues;
+use super::limits::{
+    check_stream_duration, expected, max_body, max_head, refuse_fields, required_headers,
+};
 use super::names::FIELDS;
-use super::payload::{BodySource, Payload, Texts, escaped, has_message, payload};
+use super::payload::{BodySource, Payload, Texts, escaped, has_message, payload, text_payload};
 use super::section::{ConversationSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec};
 use super::users::{conversation, script};
-
-/// Bodies are counted in 32 bits a call.
-const MAX_BODY: Size = Size(u32::MAX as u64);
 
 impl Section for HttpSpec {
     const SCHEMES: Schemes = Schemes {
@@ -60,6 +60,11 @@ impl Section for HttpSpec {
     fn apply_defaults(&self, load: &mut LoadSpec) {
         if self.calls_in_a_row().is_none() && queues(load, self.version) {
             load.connections = load.clients;
+        }
+        // A stream that is to last some time has the usual time besides.
+        if let (Some(lasts), None) = (self.stream_duration, self.deadline) {
+            let deadline = Limit::After(Period(lasts.0 + DEADLINE));
+            load.deadline.get_or_insert(deadline);
         }
     }
 
@@ -130,6 +135,7 @@ fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
         fill_in_body(body, &resolved.payload, resolved.varying.as_ref());
     }
     spec.max_body = Some(Size(call.max_body.into()));
+    spec.max_head = Some(Size(call.max_head.into()));
     spec.deadline = None;
 }
 
@@ -192,9 +198,12 @@ fn http_call(
     check_host(problems, HttpSpec::SCHEMES.section, call.host.as_deref());
     let method = http_method(problems, call);
     let expect = expected(problems, call, &method);
+    refuse_fields(problems, call);
     let answers = answers(problems, spec, call, payload.as_mut(), &mut texts);
     problems.users(spec);
     let max_body = max_body(problems, call);
+    check_stream_duration(problems, spec, call);
+    let max_head = max_head(problems, call);
     let uses_rows =
         path.as_deref().is_some_and(template::uses_rows) || texts.uses_rows || metadata.uses_rows;
     if rows.is_some() && !uses_rows {
@@ -212,17 +221,19 @@ fn http_call(
     let (path_template, payload) = (path_template?, payload?);
     let headers = headers(&metadata, call, &payload);
     let constant_path = path_template.constant().map(str::to_owned);
-    let has_frames = scripted(call).is_some();
+    let has_frames = call.frames().is_some();
     let varies = constant_path.is_none()
         || payload.varying.is_some()
         || !metadata.varying.is_empty()
-        || has_frames;
+        || has_frames
+        || answers.has_varying_greeting();
     Some(HttpCall {
         version: call.version.unwrap_or_default(),
         method,
         path: constant_path.clone().or(path)?,
         host: call.host.clone(),
         headers,
+        typed_names: typed_names(call),
         body: payload.bytes,
         varying: varies.then_some(VaryingHttp {
             variation,
@@ -231,35 +242,18 @@ fn http_call(
             body: payload.varying,
         }),
         expect,
-        expect_headers: call
-            .expect_headers
-            .iter()
-            .map(|(name, value)| (name.to_ascii_lowercase(), value.clone()))
-            .collect(),
+        expect_headers: required_headers(call),
         expect_body: call.expect_body.clone(),
         expect_size: call.expect_size.map(|size| size.0),
         compressed: call.compressed.unwrap_or(false),
         socket: answers.socket,
         stream: answers.stream,
+        stream_duration: call.stream_duration.map(|period| period.0),
         tokenizer: answers.tokenizer,
         conversation: answers.conversation,
         max_body,
+        max_head,
     })
-}
-
-/// The largest body that an answer may have.
-fn max_body(problems: &mut Problems, call: &HttpSpec) -> u32 {
-    let max_body = call.max_body.unwrap_or(MAX_BODY).0;
-    if !(1..=MAX_BODY.0).contains(&max_body) {
-        problems.add("call.http.max_body", "out of range: use 1B to 4294967295B");
-    }
-    if call.expect_size.is_some_and(|size| size.0 > max_body) {
-        problems.add(
-            "call.http.expect_size",
-            format!("larger than the largest body: at most {}", Size(max_body)),
-        );
-    }
-    max_body as u32
 }
 
 /// What answers consist of, what counts their tokens, and which calls of a user follow from each other.
@@ -270,6 +264,13 @@ struct Answers {
     conversation: Option<Box<Conversation>>,
 }
 
+impl Answers {
+    fn has_varying_greeting(&self) -> bool {
+        let socket = self.socket.as_ref();
+        socket.is_some_and(|socket| socket.greeting_varies())
+    }
+}
+
 fn answers(
     problems: &mut Problems,
     spec: &Spec,
@@ -278,8 +279,17 @@ fn answers(
     texts: &mut Texts<'_>,
 ) -> Answers {
     let think = spec.load.think.map_or(Duration::ZERO, |think| think.0);
-    let mut socket = http_socket(problems, call, payload.as_deref());
-    if let (Some(socket), Some(frames)) = (&mut socket, scripted(call)) {
+    let mut socket = http_socket(problems, call, payload.as_deref(), texts.surroundings);
+    let greeting = call
+        .websocket
+        .as_ref()
+        .and_then(|socket| socket.greeting.as_ref());
+    if let (Some(socket), Some(text)) = (&mut socket, greeting) {
+        let key = "call.http.websocket.greeting";
+        let payload = text_payload(problems, key, text.clone().into_bytes(), texts);
+        socket.greeting = payload.map(|payload| (payload.bytes, payload.varying));
+    }
+    if let (Some(socket), Some(frames)) = (&mut socket, call.frames()) {
         socket.script = script(problems, think, call, frames, texts);
     }
     let stream = match socket {
@@ -306,48 +316,6 @@ fn answers(
         stream,
         tokenizer,
         conversation,
-    }
-}
-
-/// What an answer has to be: the statuses of calls that succeed.
-fn expected(problems: &mut Problems, call: &HttpSpec, method: &str) -> Vec<(u16, u16)> {
-    for (name, value) in &call.expect_headers {
-        if !is_visible(name) || name.contains(':') || !is_printable(value) {
-            problems.add(
-                format!("call.http.expect_headers.{name}"),
-                "not a header field: use a name without blanks, and a value of printable ASCII",
-            );
-        }
-    }
-    if call.expect_body.as_deref() == Some("") {
-        problems.add(
-            "call.http.expect_body",
-            "empty, which every body holds: write a text, or leave it out",
-        );
-    }
-    if call.expect_size.is_some() && (call.websocket.is_some() || call.stream.is_some()) {
-        problems.add(
-            "call.http.expect_size",
-            "for a body that is one piece, and these answers are events or messages: leave it out",
-        );
-    }
-    let looks = call.expect_body.is_some() || call.expect_size.is_some() || call.stream.is_some();
-    if method == "HEAD" && looks {
-        problems.add(
-            "call.http.method",
-            "answers to HEAD have no body to look at: use GET",
-        );
-    }
-    match &call.expect {
-        None => vec![(200, 299)],
-        Some(statuses) if statuses.is_empty() => {
-            problems.add(
-                "call.http.expect",
-                "no status at all, so that no call could succeed: write [200], or leave it out",
-            );
-            Vec::new()
-        }
-        Some(statuses) => statuses.iter().map(|s| (s.from, s.to)).collect(),
     }
 }
 
@@ -388,6 +356,7 @@ fn requested(path: &str) -> Cow<'_, str> {
 }
 
 pub(crate) fn check_host(problems: &mut Problems, section: &str, host: Option<&str>) {
+    problems.refuse_fields(format!("call.{section}.host"), host);
     if let Some(host) = host.filter(|host| !is_visible(host)) {
         problems.add(
             format!("call.{section}.host"),
@@ -430,10 +399,12 @@ fn sends_a_message(call: &HttpSpec) -> bool {
     call.stream.as_deref().and_then(envelopes::named).is_some()
 }
 
-/// The frames of a script, where there is one.
-fn scripted(call: &HttpSpec) -> Option<&[FrameSpec]> {
-    let socket = call.websocket.as_ref()?;
-    socket.script.as_deref().filter(|script| !script.is_empty())
+/// Names that are sent as they are typed.
+fn typed_names(call: &HttpSpec) -> Vec<String> {
+    match call.typed_names {
+        Some(true) => call.headers.keys().cloned().collect(),
+        _ => Vec::new(),
+    }
 }
 
 /// The constant fields, with a type for a body that has none.

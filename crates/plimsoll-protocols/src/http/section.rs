@@ -46,6 +46,10 @@ pub struct HttpSpec {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, MetadataSpec>,
 
+    /// Send the names of header fields as they are typed, over HTTP/1.1 [default: in lower case, as HTTP/2 has them].
+    #[arg(long, action = ArgAction::SetTrue)]
+    pub typed_names: Option<bool>,
+
     /// The request's body, which may have fields.
     #[arg(
         help = "The body, or @FILE or @- (stdin) that holds it",
@@ -81,10 +85,11 @@ pub struct HttpSpec {
     #[serde(skip)]
     pub(super) typed_expect_headers: Vec<String>,
 
-    /// Header fields that an answer must have, with these values.
+    /// Header fields that an answer must have, with these values; a list names several of one name, all of which must
+    /// be there.
     #[arg(skip)]
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub expect_headers: BTreeMap<String, String>,
+    pub expect_headers: BTreeMap<String, ExpectedValues>,
 
     /// Text that the body of an answer must contain.
     #[arg(long, value_name = "TEXT")]
@@ -110,6 +115,15 @@ pub struct HttpSpec {
     #[arg(long, value_name = "EVENT")]
     pub stream_error: Option<String>,
 
+    /// End a stream of events, or the messages of a WebSocket, after this time, as a success: for those that have no end
+    /// of their own. The time counts from the head of the answer, on a WebSocket from the frame.
+    #[arg(
+        help = "End a stream of events after this time, as a success: for streams that have no end of their own",
+        long,
+        value_name = "TIME"
+    )]
+    pub stream_duration: Option<Period>,
+
     /// Ask for compressed answers (gzip, deflate, br, zstd), and decompress them: bytes are counted as received and
     /// as decompressed.
     #[arg(long, action = ArgAction::SetTrue)]
@@ -118,6 +132,10 @@ pub struct HttpSpec {
     /// Larger answers fail with MESSAGE_TOO_LARGE [default: no limit below 4GiB].
     #[arg(long, value_name = "SIZE")]
     pub max_body: Option<Size>,
+
+    /// Answers with a larger head (status line and fields) fail with HEAD_TOO_LARGE [default: 64KiB].
+    #[arg(long, value_name = "SIZE")]
+    pub max_head: Option<Size>,
 
     /// The call's deadline, or "none". Default 10s.
     #[arg(skip)]
@@ -141,16 +159,49 @@ pub struct HttpSpec {
     pub websocket: Option<WebSocketSpec>,
 }
 
+impl HttpSpec {
+    /// The frames of a script, where there is one.
+    pub(super) fn frames(&self) -> Option<&[FrameSpec]> {
+        let socket = self.websocket.as_ref()?;
+        socket.script.as_deref().filter(|script| !script.is_empty())
+    }
+}
+
+/// The values that an answer must have under one name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected a text, or a list of texts")]
+pub enum ExpectedValues {
+    /// This one.
+    One(String),
+    /// All of these.
+    All(Vec<String>),
+}
+
+impl ExpectedValues {
+    /// In order.
+    pub fn each(&self) -> &[String] {
+        match self {
+            ExpectedValues::One(value) => std::slice::from_ref(value),
+            ExpectedValues::All(values) => values,
+        }
+    }
+}
+
 /// The WebSocket that a request opens. The answer consists of messages: the first one, or all up to the one that
 /// `stream_until` names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebSocketSpec {
-    /// Offer this subprotocol. Default: none.
-    pub subprotocol: Option<String>,
+    /// Offer this subprotocol, or those of a list, of which the server must take one. Default: none.
+    pub subprotocol: Option<MetadataSpec>,
     /// Send binary frames. Default: text.
     pub binary: Option<bool>,
-    /// A frame that is sent once on each socket, before its first call.
+    /// The message that the server sends by itself on each socket, and that is awaited before the first call: "any",
+    /// the whole of it, or contains:TEXT. Default: if a message came on sockets that were opened before the load, one is
+    /// awaited on later sockets, for at most 1s.
+    pub welcome: Option<String>,
+    /// A frame that is sent once on each socket, before its first call. It may have fields, which go by the number of
+    /// the socket.
     pub greeting: Option<String>,
     /// In place of the body: what each user sends, over a socket of its own.
     pub script: Option<Vec<FrameSpec>>,

@@ -2,12 +2,16 @@
 //! that answers it.
 //!
 //! Invariant: every call started and not cancelled ends in exactly one [`Event::Done`]. A socket
-//! carries one call at a time. Messages that come while there is none are read and dropped: a
-//! server may send what it likes. The worker loop calls this.
+//! carries one call at a time. Messages that come while there is none are counted and dropped: a
+//! server may send what it likes. A server that speaks first does so before the first call, so that
+//! its welcome is not taken for an answer. The worker loop calls this.
+//!
+//! Long because a socket is opened, used and closed in one state machine.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use plimsoll_engine::driver::{CallId, Done, Driver, Event, Exchanged, Protocol, ProtocolError};
 use plimsoll_model::template::TraceIds;
@@ -17,7 +21,7 @@ use plimsoll_wire::websocket::{
     close_payload, code, put_masked,
 };
 
-use super::call::{EventMatch, HttpCall, SocketCall};
+use super::call::{EventMatch, HttpCall, SocketCall, Welcome};
 use super::checks::{BODY, Checks, printable};
 use super::events::is_meant;
 use super::needle::Needle;
@@ -28,6 +32,9 @@ use crate::xorshift::Xorshift;
 /// The largest message, where the plan does not say. Bytes.
 const MAX_MESSAGE: usize = 16 << 20;
 
+/// How long a message is awaited that may not come: servers speak as soon as a socket is open.
+const WELCOME_TIME: Duration = Duration::from_secs(1);
+
 /// Texts of failures reported for one outcome on one connection.
 const MAX_DETAILS: usize = 3;
 
@@ -35,12 +42,17 @@ struct Shared {
     upgrade: Upgrade,
     /// Those of a script, or the only one.
     frames: Vec<Frame>,
+    greeting: Option<FrameText>,
     socket: SocketCall,
     checks: Checks,
     compression: bool,
     max_message: usize,
     /// Sockets that have been opened: what varies in their path and headers goes by it.
     opened: AtomicU64,
+    /// A call has been started.
+    calls_began: AtomicBool,
+    /// A message came by itself on a socket that was opened before that.
+    server_speaks_first: AtomicBool,
     unix_zero: UnixZero,
 }
 
@@ -91,6 +103,8 @@ impl SocketProtocol {
         SocketProtocol(Arc::new(Shared {
             upgrade: Upgrade::new(request),
             frames: Frame::all(call, socket),
+            greeting: (socket.greeting.as_ref())
+                .map(|(constant, varying)| FrameText::new(call, constant, varying.as_ref())),
             socket: socket.clone(),
             checks: Checks::new(call),
             compression: call.compressed,
@@ -99,6 +113,8 @@ impl SocketProtocol {
                 limit => limit as usize,
             },
             opened: AtomicU64::new(0),
+            calls_began: AtomicBool::new(false),
+            server_speaks_first: AtomicBool::new(false),
             unix_zero: UnixZero::default(),
         }))
     }
@@ -140,6 +156,8 @@ impl Protocol for SocketProtocol {
 enum State {
     /// The answer to the upgrade, as far as it has come.
     Upgrading(Vec<u8>),
+    /// The server is to speak first. Where that is a guess, until then at most.
+    Welcoming(Option<Time>),
     Open,
     /// Closed by either end.
     Closed,
@@ -155,6 +173,8 @@ struct InFlight {
     frame: usize,
     /// Text that its answer has to hold has come.
     found: bool,
+    /// The answer is ended then, as a success.
+    until: Option<Time>,
 }
 
 /// See the module's text.
@@ -180,6 +200,7 @@ impl SocketDriver {
     fn upgraded<'a>(
         &mut self,
         bytes: &'a [u8],
+        now: Time,
         out: &mut Vec<u8>,
     ) -> Result<&'a [u8], ProtocolError> {
         let State::Upgrading(gathered) = &mut self.state else {
@@ -188,10 +209,9 @@ impl SocketDriver {
         let before = gathered.len();
         gathered.extend_from_slice(bytes);
         let shared = &self.shared;
-        let protocol = shared.socket.subprotocol.as_deref();
         let offer = Offer {
             compression: shared.compression,
-            protocol,
+            protocols: &shared.socket.subprotocols,
         };
         let parsed = UpgradeAnswer::parse(gathered, &self.key, offer);
         let refused = |outcome, detail| ProtocolError { outcome, detail };
@@ -211,15 +231,23 @@ impl SocketDriver {
         if answer.deflate.is_some() {
             self.reader = Reader::new(Role::Client, shared.max_message).with_deflate(true);
         }
-        self.state = State::Open;
+        self.state = match &shared.socket.welcome {
+            Some(_) => State::Welcoming(None),
+            None if shared.server_speaks_first.load(Ordering::Relaxed) => {
+                State::Welcoming(Some(now + WELCOME_TIME))
+            }
+            None => State::Open,
+        };
         let shared = Arc::clone(&self.shared);
-        if let Some(greeting) = &shared.socket.greeting {
+        if let Some(greeting) = &shared.greeting {
             let mask = self.random.mask();
             let opcode = match shared.socket.binary {
                 true => Opcode::Binary,
                 false => Opcode::Text,
             };
-            put_masked(out, opcode, mask, greeting.as_bytes());
+            let unix_ns = shared.unix_zero.at(now);
+            let greeting = greeting.of(self.number, unix_ns, &mut self.scratch);
+            put_masked(out, opcode, mask, greeting);
         }
         Ok(rest)
     }
@@ -243,7 +271,22 @@ impl SocketDriver {
 
     /// A whole message has come.
     fn message(&mut self, data: &[u8], now: Time, events: &mut Vec<Event>) {
-        let Some(call) = &mut self.call else { return };
+        if let State::Welcoming(_) = self.state {
+            if self.is_welcome(data) {
+                self.state = State::Open;
+            } else {
+                events.push(Event::Unasked);
+            }
+            return;
+        }
+        let Some(call) = &mut self.call else {
+            if !self.shared.calls_began.load(Ordering::Relaxed) {
+                self.shared
+                    .server_speaks_first
+                    .store(true, Ordering::Relaxed);
+            }
+            return events.push(Event::Unasked);
+        };
         let frame = &self.shared.frames[call.frame];
         if call.first_byte == Time::NEVER {
             call.first_byte = now;
@@ -255,7 +298,8 @@ impl SocketDriver {
         let found = call.found || frame.expect.is_none();
         let is =
             |meant: &Option<EventMatch>| meant.as_ref().map(|meant| is_meant(meant, b"", data));
-        if frame.until.is_some() {
+        let goes_on = frame.until.is_some() || call.until.is_some();
+        if goes_on {
             events.push(Event::Message(call.call));
         }
         let ends = is(&frame.until);
@@ -265,6 +309,7 @@ impl SocketDriver {
         }
         match ends {
             Some(false) => {}
+            None if goes_on => {}
             _ if found => self.end(Outcome::Ok, None, events),
             _ => {
                 let text = format!(
@@ -273,6 +318,13 @@ impl SocketDriver {
                 );
                 self.end(BODY, Some(text), events);
             }
+        }
+    }
+
+    fn is_welcome(&self, data: &[u8]) -> bool {
+        match &self.shared.socket.welcome {
+            Some(Welcome::Message(meant)) => is_meant(meant, b"", data),
+            Some(Welcome::Any) | None => true,
         }
     }
 
@@ -312,8 +364,9 @@ impl Driver for SocketDriver {
         if shared.compression {
             fields.push(("sec-websocket-extensions", Deflate::OFFER));
         }
-        if let Some(protocol) = &shared.socket.subprotocol {
-            fields.push(("sec-websocket-protocol", protocol));
+        let subprotocols = shared.socket.subprotocols.join(", ");
+        if !subprotocols.is_empty() {
+            fields.push(("sec-websocket-protocol", &subprotocols));
         }
         let unix_ns = shared.unix_zero.at(now);
         shared.upgrade.write(self.number, unix_ns, &fields, out);
@@ -324,7 +377,7 @@ impl Driver for SocketDriver {
     }
 
     fn is_ready(&self) -> bool {
-        !matches!(self.state, State::Upgrading(_))
+        !matches!(self.state, State::Upgrading(_) | State::Welcoming(_))
     }
 
     fn capacity(&self) -> usize {
@@ -338,6 +391,7 @@ impl Driver for SocketDriver {
 
     fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
         let shared = Arc::clone(&self.shared);
+        shared.calls_began.store(true, Ordering::Relaxed);
         let unix_ns = shared.unix_zero.at(now);
         let mut sent = 0;
         for frame in &shared.frames[self.next.clone()] {
@@ -353,6 +407,7 @@ impl Driver for SocketDriver {
             received: 0,
             frame: self.next.end.saturating_sub(1),
             found: false,
+            until: shared.checks.stream_duration.map(|lasts| now + lasts),
         });
     }
 
@@ -377,7 +432,7 @@ impl Driver for SocketDriver {
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), ProtocolError> {
-        let bytes = self.upgraded(bytes, out)?;
+        let bytes = self.upgraded(bytes, now, out)?;
         if bytes.is_empty() || matches!(self.state, State::Closed) {
             return Ok(());
         }
@@ -437,13 +492,38 @@ impl Driver for SocketDriver {
         }
     }
 
+    fn deadline(&self) -> Option<Time> {
+        match self.state {
+            State::Welcoming(until) => until,
+            _ => self.call?.until,
+        }
+    }
+
+    fn expire(&mut self, now: Time, _out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        if self.deadline().is_none_or(|until| until > now) {
+            return;
+        }
+        if let State::Welcoming(_) = self.state {
+            self.state = State::Open;
+        } else if let Some(call) = self.call {
+            let expects = self.shared.frames[call.frame].expect.is_some();
+            match call.found || !expects {
+                true => self.end(Outcome::Ok, None, events),
+                false => {
+                    let text = "no message holds the text that is expected".to_owned();
+                    self.end(BODY, Some(text), events);
+                }
+            }
+        }
+    }
+
     fn abort(&mut self, outcome: Outcome, _now: Time, events: &mut Vec<Event>) {
         self.draining = true;
         self.end(outcome, None, events);
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) {
-        if matches!(self.state, State::Open) {
+        if matches!(self.state, State::Open | State::Welcoming(_)) {
             let normal = Violation {
                 code: code::NORMAL,
                 reason: "",
@@ -452,3 +532,6 @@ impl Driver for SocketDriver {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

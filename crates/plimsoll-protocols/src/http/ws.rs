@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use plimsoll_model::spec::{RowsSpec, Spec, apply_typed_to_optional};
-use plimsoll_model::units::Size;
+use plimsoll_model::spec::{MetadataSpec, RowsSpec, Spec, apply_typed_to_optional};
+use plimsoll_model::units::{Period, Size};
 
 use super::section::{FrameSpec, HttpSpec, WebSocketSpec};
 use crate::flags::{CredentialFlags, fields};
@@ -44,9 +44,16 @@ pub struct WsFlags {
     #[arg(id = "websocket.binary", long = "binary")]
     binary: bool,
 
-    /// A frame that is sent once on each socket, before its first call.
+    /// A frame that is sent once on each socket, before its first call; it may have fields, which go by the number of
+    /// the socket.
     #[arg(long, value_name = "FRAME")]
     greeting: Option<String>,
+
+    /// The message that the server sends by itself on each socket, and that is awaited before the first call: any, the
+    /// whole of it, or contains:TEXT [default: if one came on sockets that were opened before the load, one is awaited
+    /// on later sockets, for at most 1s].
+    #[arg(id = "websocket.welcome", long = "welcome", value_name = "MESSAGE")]
+    welcome: Option<String>,
 
     /// A header field of the upgrade, 'name: value'; a value $NAME is taken from the environment; may be given again.
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
@@ -56,13 +63,13 @@ pub struct WsFlags {
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
 
-    /// Offer this subprotocol, which the server must accept.
+    /// Offer this subprotocol; $NAME is taken from the environment; may be given again. The server must take one.
     #[arg(
         id = "websocket.subprotocol",
         long = "subprotocol",
         value_name = "NAME"
     )]
-    subprotocol: Option<String>,
+    subprotocols: Vec<String>,
 
     /// Offer to have messages compressed (permessage-deflate).
     #[arg(long)]
@@ -75,6 +82,10 @@ pub struct WsFlags {
     /// The message that ends an answer: the whole of it, or contains:TEXT [default: the first message].
     #[arg(long = "until", value_name = "MESSAGE")]
     stream_until: Option<String>,
+
+    /// End an answer after this time, as a success: for messages that come without end.
+    #[arg(long, value_name = "TIME")]
+    stream_duration: Option<Period>,
 
     /// A message that reports an error, written in the same way [default: none].
     #[arg(long = "error", value_name = "MESSAGE")]
@@ -110,17 +121,32 @@ impl Quick for WsFlags {
             expect_body: self.expect_body,
             stream_until: self.stream_until,
             stream_error: self.stream_error,
+            stream_duration: self.stream_duration,
             max_body: self.max_body,
             compressed: self.compressed.then_some(true),
             headers,
             websocket: Some(WebSocketSpec {
-                subprotocol: self.subprotocol,
+                subprotocol: offered(&self.subprotocols),
+                welcome: self.welcome,
                 binary: self.binary.then_some(true),
                 greeting: self.greeting,
                 script: self.script.as_deref().map(script).transpose()?,
             }),
             ..HttpSpec::default()
         })
+    }
+}
+
+/// Subprotocols as typed: one may be a secret, which is taken from the environment.
+fn offered(typed: &[String]) -> Option<MetadataSpec> {
+    let one = |typed: &String| match typed.strip_prefix('$') {
+        Some(variable) => MetadataSpec::Env(variable.into()),
+        None => MetadataSpec::Text(typed.clone()),
+    };
+    match typed {
+        [] => None,
+        [only] => Some(one(only)),
+        several => Some(MetadataSpec::Several(several.iter().map(one).collect())),
     }
 }
 

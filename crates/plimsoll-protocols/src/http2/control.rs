@@ -56,7 +56,11 @@ impl<C: Calls> Connection<C> {
         }
         let detail = format!("RST_STREAM with {code}");
         let outcome = C::outcome_of_reset(code);
+        let before = events.len();
         self.end(id, outcome, Some(detail), State::ResetByPeer, events);
+        if code == ErrorCode::REFUSED_STREAM {
+            mark_not_taken(&mut events[before..]);
+        }
     }
 
     /// RFC 9113, 6.8.
@@ -67,9 +71,11 @@ impl<C: Calls> Connection<C> {
             .map(|stream| stream.id)
             .filter(|id| *id > last_stream)
             .collect();
+        let before = events.len();
         for id in &dropped {
             self.end(*id, Outcome::Goaway, None, State::Abandoned, events);
         }
+        mark_not_taken(&mut events[before..]);
         if code != ErrorCode::NO_ERROR || !dropped.is_empty() {
             let message = if debug.is_empty() {
                 String::new()
@@ -130,8 +136,21 @@ impl<C: Calls> Connection<C> {
     pub(super) fn fail(&mut self, violation: &Violation, out: &mut Vec<u8>) -> ProtocolError {
         self.http2.fail(violation, out);
         ProtocolError {
-            outcome: Outcome::ProtocolError,
+            // Of what a server may send, only the size of header blocks has such a limit.
+            outcome: match violation.code {
+                ErrorCode::ENHANCE_YOUR_CALM => Outcome::HeadTooLarge,
+                _ => Outcome::ProtocolError,
+            },
             detail: violation.to_string(),
+        }
+    }
+}
+
+/// The calls that `events` end were not acted on (RFC 9113, 8.7).
+fn mark_not_taken(events: &mut [Event]) {
+    for event in events {
+        if let Event::Done(done) = event {
+            *event = Event::NotTaken(*done);
         }
     }
 }

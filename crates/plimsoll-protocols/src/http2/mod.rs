@@ -42,6 +42,9 @@ pub(crate) use self::text::{lines, printable};
 pub use self::trace::FrameTracer;
 use crate::details::Details;
 
+/// Why a header block is malformed to us, though it may be good: the limit is ours.
+pub(crate) const HEAD_TOO_LARGE: &str = "a field list (RFC 9113, 6.5.2) over the limit";
+
 /// Received bytes after which the connection's window is opened again: a quarter of it.
 pub(crate) const WINDOW_STEP: u32 = 1 << 29;
 
@@ -147,6 +150,11 @@ pub trait Calls: Debug + Sized {
     #[inline]
     fn prefetch(&self) {}
 
+    /// The largest head of an answer, as HTTP/2 counts it (RFC 9113, 6.5.2). Bytes.
+    fn max_head(&self) -> u32 {
+        http2::MAX_HEADER_LIST
+    }
+
     /// See [`Driver::receives_lightly`].
     fn receives_lightly(&self) -> bool;
 
@@ -223,10 +231,12 @@ impl<C: Calls> Connection<C> {
 
 impl<C: Calls> Driver for Connection<C> {
     fn open(&mut self, _now: Time, out: &mut Vec<u8>) {
+        let max_head = self.calls.max_head();
+        self.http2.allow_blocks(max_head);
         let settings = [
             (setting::ENABLE_PUSH, 0),
             (setting::INITIAL_WINDOW_SIZE, MAX_WINDOW),
-            (setting::MAX_HEADER_LIST_SIZE, http2::MAX_HEADER_LIST),
+            (setting::MAX_HEADER_LIST_SIZE, max_head),
         ];
         self.http2.open(&settings, out);
     }

@@ -18,6 +18,9 @@ use crate::traced::Halves;
 /// The largest frame there is (RFC 9113, 4.2): limits are the driver's to enforce.
 const MAX_FRAME: u32 = (1 << 24) - 1;
 
+/// The largest header block that is explained. Bytes.
+const MAX_BLOCK: usize = 1 << 20;
+
 /// Reads the frames of one connection.
 #[derive(Debug, Default)]
 pub struct FrameTracer {
@@ -122,7 +125,7 @@ impl Fields {
                 end_headers,
             } => {
                 if let Some(mut block) = self.block.take() {
-                    match block.push(fragment) {
+                    match block.push(fragment, MAX_BLOCK) {
                         Ok(()) if end_headers => self.fields(block.piece().bytes, &mut line),
                         Ok(()) => self.block = Some(block),
                         Err(violation) => line.push_str(&format!(" ({violation})")),

@@ -133,6 +133,7 @@ impl Section for PluginOptions {
             ("frame_file", self.frame_file.is_some()),
         ];
         collide(problems, "call.plugin", &given);
+        problems.refuse_fields("call.plugin.payload", self.payload.as_deref());
         let max_frame = self.max_frame.unwrap_or(MAX_FRAME).0;
         let most = ("max_frame", max_frame);
         numbered::check(problems, "plugin", self.in_flight, self.heartbeat, most);

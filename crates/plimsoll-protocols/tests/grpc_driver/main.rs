@@ -115,7 +115,7 @@ impl Client {
     /// Calls that ended, with their outcomes.
     fn ended(&self) -> Vec<(u32, Outcome)> {
         let done = |event: &Event| match event {
-            Event::Done(done) => Some((done.call.0, done.outcome)),
+            Event::Done(done) | Event::NotTaken(done) => Some((done.call.0, done.outcome)),
             _ => None,
         };
         self.events.iter().filter_map(done).collect()

@@ -276,7 +276,7 @@ fn every_split_gives_the_same() {
         .0
         .iter()
         .filter_map(|event| match event {
-            Event::Done(done) => Some((done.call.0, done.outcome)),
+            Event::Done(done) | Event::NotTaken(done) => Some((done.call.0, done.outcome)),
             _ => None,
         })
         .collect();

@@ -4,15 +4,28 @@ use std::mem::MaybeUninit;
 
 use httparse::{Header, ParserConfig, Status};
 
-use super::{Http1Error, MAX_FIELDS};
+use super::Http1Error;
+
+/// Fields of a head that take no memory of their own; a request has no more.
+const USUAL_FIELDS: usize = 128;
+
+/// Bytes of the shortest field, `a:` and the end of its line.
+const MIN_FIELD_SIZE: usize = 3;
 
 /// Where a head's fields are put, so that reading one allocates nothing.
-pub struct FieldSpace<'b>([MaybeUninit<Header<'b>>; MAX_FIELDS]);
+pub struct FieldSpace<'b> {
+    usual: [MaybeUninit<Header<'b>>; USUAL_FIELDS],
+    /// Of an answer with more fields than that.
+    large: Vec<MaybeUninit<Header<'b>>>,
+}
 
 impl FieldSpace<'_> {
-    /// Room for 128 fields.
+    /// Room for 128 fields; an answer takes more where it needs it.
     pub fn new() -> Self {
-        FieldSpace([const { MaybeUninit::uninit() }; MAX_FIELDS])
+        FieldSpace {
+            usual: [const { MaybeUninit::uninit() }; USUAL_FIELDS],
+            large: Vec::new(),
+        }
     }
 }
 
@@ -98,7 +111,7 @@ impl<'h, 'b> RequestHead<'h, 'b> {
         let status = ParserConfig::default().parse_request_with_uninit_headers(
             &mut parsed,
             bytes,
-            &mut space.0,
+            &mut space.usual,
         );
         let Some(size) = whole(status, bytes.len(), max)? else {
             return Ok(None);
@@ -143,13 +156,31 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
         bytes: &'b [u8],
         space: &'h mut FieldSpace<'b>,
     ) -> Result<Option<ResponseHead<'h, 'b>>, Http1Error> {
+        ResponseHead::parse_within(bytes, super::MAX_HEAD, space)
+    }
+
+    /// [`ResponseHead::parse`] of a head of at most `max` bytes, whose fields may be as many as fit into that.
+    ///
+    /// # Errors
+    /// The problem with it, or that it is over `max` bytes.
+    pub fn parse_within(
+        bytes: &'b [u8],
+        max: usize,
+        space: &'h mut FieldSpace<'b>,
+    ) -> Result<Option<ResponseHead<'h, 'b>>, Http1Error> {
+        let config = ParserConfig::default();
         let mut parsed = httparse::Response::new(&mut []);
-        let status = ParserConfig::default().parse_response_with_uninit_headers(
-            &mut parsed,
-            bytes,
-            &mut space.0,
-        );
-        let Some(size) = whole(status, bytes.len(), super::MAX_HEAD)? else {
+        let mut status =
+            config.parse_response_with_uninit_headers(&mut parsed, bytes, &mut space.usual);
+        if status == Err(httparse::Error::TooManyHeaders) {
+            let room = bytes.len().min(max) / MIN_FIELD_SIZE + 1;
+            space.large.clear();
+            space.large.resize_with(room, MaybeUninit::uninit);
+            parsed = httparse::Response::new(&mut []);
+            status =
+                config.parse_response_with_uninit_headers(&mut parsed, bytes, &mut space.large);
+        }
+        let Some(size) = whole(status, bytes.len(), max)? else {
             return Ok(None);
         };
         let general = General::of(parsed.headers, parsed.version == Some(1))?;

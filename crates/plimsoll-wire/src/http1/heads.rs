@@ -6,14 +6,31 @@ use super::{FieldSpace, Http1Error, MAX_HEAD, ResponseHead};
 const MAX_UNSEEN: usize = 1024;
 
 /// Reads the heads of answers. One that came in part is all that it keeps.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Heads {
     partial: Vec<u8>,
     /// Bytes of interim answers before the one that counts.
     interim: usize,
+    /// The largest head, the interim answers before it included. Bytes.
+    max: usize,
+}
+
+impl Default for Heads {
+    fn default() -> Heads {
+        Heads::up_to(MAX_HEAD)
+    }
 }
 
 impl Heads {
+    /// Reads heads of at most `max` bytes.
+    pub fn up_to(max: usize) -> Heads {
+        Heads {
+            partial: Vec::new(),
+            interim: 0,
+            max,
+        }
+    }
+
     /// Takes a prefix of `bytes`, at most to the end of a head, and returns its length, and what `made` makes of a
     /// head that counts and its bytes.
     ///
@@ -28,16 +45,16 @@ impl Heads {
         let mut gathered = std::mem::take(&mut self.partial);
         let mut whole = bytes;
         if before > 0 {
-            let room = (MAX_HEAD + 1).saturating_sub(before).min(bytes.len());
+            let room = (self.max + 1).saturating_sub(before).min(bytes.len());
             gathered.extend_from_slice(&bytes[..room]);
             whole = &gathered;
         }
         // A long head is looked at again where a line ends, or a peer that sends it a byte at a time
         // would have it read once a byte.
-        let is_due = before < MAX_UNSEEN || whole.len() > MAX_HEAD || bytes.contains(&b'\n');
+        let is_due = before < MAX_UNSEEN || whole.len() > self.max || bytes.contains(&b'\n');
         let mut space = FieldSpace::new();
         let head = match is_due {
-            true => ResponseHead::parse(whole, &mut space)?,
+            true => ResponseHead::parse_within(whole, self.max, &mut space)?,
             false => None,
         };
         let Some(head) = head else {
@@ -58,8 +75,8 @@ impl Heads {
             self.interim = 0;
             Some(made(&head, &whole[..size]))
         };
-        if self.interim > MAX_HEAD {
-            return Err(Http1Error::HeadTooLong(MAX_HEAD));
+        if self.interim > self.max {
+            return Err(Http1Error::HeadTooLong(self.max));
         }
         // Its room is for the next one.
         gathered.clear();

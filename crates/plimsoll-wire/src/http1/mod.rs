@@ -22,12 +22,9 @@ pub use heads::Heads;
 pub use responses::{Response, Responses};
 pub use write::{put_request, put_response};
 
-/// The largest head of an answer, the interim answers before it included, and the largest
-/// trailers. Bytes.
+/// The largest head of an answer where nobody says another limit, the interim answers before it included, and the
+/// largest trailers. Bytes.
 pub const MAX_HEAD: usize = 64 * 1024;
-
-/// Fields of a head, at most.
-const MAX_FIELDS: usize = 128;
 
 /// Why a message can't be read. The connection is of no more use.
 #[allow(missing_docs, reason = "the messages say it")]

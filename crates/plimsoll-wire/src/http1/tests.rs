@@ -264,11 +264,10 @@ fn nothing_goes_on_without_end() {
             assert_eq!((found.len(), end.is_ok()), (1 - more, more == 0));
         }
     }
-    let many = "x: y\r\n".repeat(MAX_FIELDS) + "x: y";
-    refused(
-        &ok(&many, ""),
-        &Http1Error::Head(httparse::Error::TooManyHeaders),
-    );
+    // As many fields as fit into a head.
+    let many = "x:\n".repeat(MAX_HEAD / 3 - 50) + "Content-Length: 0";
+    let (found, end) = read(&ok(&many, ""), 5_000, 0);
+    assert_eq!((found.len(), end.is_ok()), (1, true));
 
     refused(&chunked(&"1".repeat(5_000)), &Http1Error::Chunk);
     refused(

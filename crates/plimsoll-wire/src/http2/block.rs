@@ -1,6 +1,6 @@
 //! A header block that comes in several frames (RFC 9113, 4.3).
 
-use super::{ErrorCode, MAX_HEADER_BLOCK, Piece, Violation};
+use super::{ErrorCode, Piece, Violation};
 
 /// Frames a block may come in. Past that, a peer sends tiny ones to keep us busy.
 const MAX_FRAGMENTS: u32 = 256;
@@ -30,14 +30,14 @@ impl HeaderBlock {
     /// Adds the next CONTINUATION frame's fragment.
     ///
     /// # Errors
-    /// The block is over 64 KiB, or in over 256 frames: ENHANCE_YOUR_CALM.
-    pub fn push(&mut self, fragment: &[u8]) -> Result<(), Violation> {
+    /// The block is over `max` bytes, or in over 256 frames: ENHANCE_YOUR_CALM.
+    pub fn push(&mut self, fragment: &[u8], max: usize) -> Result<(), Violation> {
         self.fragments += 1;
-        if self.bytes.len() + fragment.len() > MAX_HEADER_BLOCK || self.fragments > MAX_FRAGMENTS {
+        if self.bytes.len() + fragment.len() > max || self.fragments > MAX_FRAGMENTS {
             return Err(Violation::connection(
                 ErrorCode::ENHANCE_YOUR_CALM,
                 format!(
-                    "a header block over {MAX_HEADER_BLOCK} bytes or {MAX_FRAGMENTS} frames \
+                    "a header block over {max} bytes or {MAX_FRAGMENTS} frames \
                      (RFC 9113, 10.5.1)"
                 ),
             ));

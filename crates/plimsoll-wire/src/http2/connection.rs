@@ -12,8 +12,8 @@ mod frames;
 use std::mem;
 
 use super::{
-    DEFAULT_MAX_FRAME, DEFAULT_WINDOW, ErrorCode, HeaderBlock, MAX_STREAM_ID, PREFACE, Peer,
-    ReceiveWindow, Settings, Violation, complete, write,
+    DEFAULT_MAX_FRAME, DEFAULT_WINDOW, ErrorCode, HeaderBlock, MAX_HEADER_BLOCK, MAX_STREAM_ID,
+    PREFACE, Peer, ReceiveWindow, Settings, Violation, complete, write,
 };
 
 /// A buffer for partial frames larger than this is given back when it is empty. Bytes.
@@ -109,6 +109,8 @@ pub struct Connection<P> {
     /// The peer's SETTINGS.
     initial_window: u32,
     max_streams: u32,
+    /// The largest header block that is received in several frames. Bytes.
+    max_block: u32,
     receive_window: ReceiveWindow,
     /// Of the peer's last GOAWAY.
     last_stream: u32,
@@ -136,6 +138,7 @@ impl<P: Peer> Connection<P> {
             send_window: DEFAULT_WINDOW,
             initial_window: DEFAULT_WINDOW,
             max_streams: u32::MAX,
+            max_block: MAX_HEADER_BLOCK as u32,
             receive_window: ReceiveWindow::new(window.max(DEFAULT_WINDOW)),
             last_stream: MAX_STREAM_ID,
             last_taken: None,
@@ -180,6 +183,11 @@ impl<P: Peer> Connection<P> {
     #[inline]
     pub fn max_streams(&self) -> u32 {
         self.max_streams
+    }
+
+    /// Header blocks may be larger than [`MAX_HEADER_BLOCK`].
+    pub fn allow_blocks(&mut self, max: u32) {
+        self.max_block = self.max_block.max(max);
     }
 
     /// Stream ids that are left (RFC 9113, 5.1.1).

@@ -5,9 +5,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::Deflate;
-use crate::http1::{FieldSpace, Http1Error, ResponseHead};
+use crate::http1::{FieldSpace, Framing, Http1Error, ResponseHead};
 
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// What is shown of a text of the server's. Bytes.
+const MAX_SHOWN: usize = 200;
 
 /// `Sec-WebSocket-Accept` for a `Sec-WebSocket-Key`.
 pub fn accept_key(key: &[u8]) -> String {
@@ -49,15 +52,15 @@ pub struct UpgradeAnswer {
 pub struct Offer<'a> {
     /// [`Deflate::OFFER`].
     pub compression: bool,
-    /// A subprotocol, which the server has to take.
-    pub protocol: Option<&'a str>,
+    /// Subprotocols, of which the server has to take one.
+    pub protocols: &'a [String],
 }
 
 impl Offer<'_> {
     /// Compression, and no subprotocol.
     pub const COMPRESSION: Offer<'static> = Offer {
         compression: true,
-        protocol: None,
+        protocols: &[],
     };
 }
 
@@ -74,7 +77,7 @@ impl UpgradeAnswer {
     ) -> Result<Option<UpgradeAnswer>, Http1Error> {
         let Offer {
             compression,
-            protocol,
+            protocols,
         } = offer;
         let mut space = FieldSpace::new();
         let head = ResponseHead::parse_final(bytes, &mut space)?;
@@ -83,7 +86,7 @@ impl UpgradeAnswer {
             UpgradeAnswer {
                 status: head.status,
                 size: head.size,
-                problem: problem(&head, key, deflate.is_err(), protocol),
+                problem: problem(&head, bytes, key, (deflate.is_err(), protocols)),
                 deflate: deflate.unwrap_or(None),
             }
         }))
@@ -106,15 +109,15 @@ fn agreed(head: &ResponseHead<'_, '_>, compression: bool) -> Result<Option<Defla
         .ok_or(NotOffered)
 }
 
-/// RFC 6455 §4.1. `extends`: by what was not offered; `protocol`: what was.
+/// RFC 6455 §4.1. `extends`: by what was not offered; `protocols`: what was.
 fn problem(
     head: &ResponseHead<'_, '_>,
+    bytes: &[u8],
     key: &str,
-    extends: bool,
-    protocol: Option<&str>,
+    (extends, protocols_offered): (bool, &[String]),
 ) -> Option<String> {
     if head.status != 101 {
-        return Some(format!("the answer to the upgrade was {}", head.status));
+        return Some(refusal(head, &bytes[head.size..]));
     }
     let fields = head.fields;
     let problem = if !fields.lists("upgrade", "websocket") {
@@ -131,14 +134,15 @@ fn problem(
                 if extends {
                     "a Sec-WebSocket-Extensions that was not offered"
                 } else {
-                    match (chosen, protocol) {
-                        ((None, _), None) => return None,
-                        ((Some(chosen), None), Some(offered)) if chosen == offered.as_bytes() => {
-                            return None;
-                        }
-                        ((None, _), Some(_)) => {
-                            "no Sec-WebSocket-Protocol, of which one was offered"
-                        }
+                    let is_offered = |chosen: &[u8]| {
+                        protocols_offered
+                            .iter()
+                            .any(|offered| offered.as_bytes() == chosen)
+                    };
+                    match chosen {
+                        (None, _) if protocols_offered.is_empty() => return None,
+                        (None, _) => "no Sec-WebSocket-Protocol, of which one was offered",
+                        (Some(chosen), None) if is_offered(chosen) => return None,
                         _ => "a Sec-WebSocket-Protocol that was not offered",
                     }
                 }
@@ -147,6 +151,31 @@ fn problem(
         }
     };
     Some(format!("the answer to the upgrade has {problem}"))
+}
+
+/// What a server said that opens no socket: its status, the fields that say what to do, and the beginning of the body
+/// as far as it came with them.
+fn refusal(head: &ResponseHead<'_, '_>, body: &[u8]) -> String {
+    let mut text = format!("the answer to the upgrade was {}", head.status);
+    if !head.reason.is_empty() {
+        text = format!("{text} {}", printable(head.reason.as_bytes()));
+    }
+    for name in ["location", "retry-after", "www-authenticate"] {
+        if let Some(value) = head.fields.values(name).next() {
+            text = format!("{text}, {name}: {}", printable(value));
+        }
+    }
+    match printable(body.trim_ascii()) {
+        body if body.is_empty() || head.body == Framing::Chunked => text,
+        body => format!("{text}: {body}"),
+    }
+}
+
+/// Fit for a terminal: control characters replaced, and cut.
+fn printable(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_SHOWN)]);
+    let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    shown.collect()
 }
 
 #[cfg(test)]
@@ -159,24 +188,27 @@ mod tests {
         let head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
             Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n";
         for (answered, offered, is_right) in [
-            ("", None, true),
-            ("Sec-WebSocket-Protocol: a\r\n", Some("a"), true),
-            ("Sec-WebSocket-Protocol: a\r\n", None, false),
-            ("Sec-WebSocket-Protocol: b\r\n", Some("a"), false),
-            ("", Some("a"), false),
+            ("", &[][..], true),
+            ("Sec-WebSocket-Protocol: a\r\n", &["a"], true),
+            ("Sec-WebSocket-Protocol: a\r\n", &["b", "a"], true),
+            ("Sec-WebSocket-Protocol: a\r\n", &[], false),
+            ("Sec-WebSocket-Protocol: b\r\n", &["a"], false),
+            ("Sec-WebSocket-Protocol: a, b\r\n", &["a", "b"], false),
+            ("", &["a"], false),
             (
                 "Sec-WebSocket-Protocol: a\r\nSec-WebSocket-Protocol: a\r\n",
-                Some("a"),
+                &["a"],
                 false,
             ),
         ] {
+            let protocols: Vec<String> = offered.iter().map(ToString::to_string).collect();
             let bytes = format!("{head}{answered}\r\n");
             let answer = UpgradeAnswer::parse(
                 bytes.as_bytes(),
                 KEY,
                 Offer {
                     compression: false,
-                    protocol: offered,
+                    protocols: &protocols,
                 },
             );
             let problem = answer.unwrap().unwrap().problem;
@@ -213,7 +245,11 @@ mod tests {
             answer.problem
         };
         assert_eq!(problem(101, &whole), None);
-        assert!(problem(200, &whole).unwrap().ends_with("was 200"));
+        let refused = problem(429, &[("Retry-After", "2"), ("Location", "/a")]).unwrap();
+        assert!(
+            refused.ends_with("was 429 X, location: /a, retry-after: 2"),
+            "{refused}"
+        );
         for left_out in 0..whole.len() {
             let mut headers = whole.to_vec();
             headers.remove(left_out);
@@ -247,7 +283,7 @@ mod tests {
                 key,
                 Offer {
                     compression,
-                    protocol: None,
+                    protocols: &[],
                 },
             );
             let answer = answer.unwrap().unwrap();

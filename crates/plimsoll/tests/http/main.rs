@@ -10,9 +10,11 @@ mod connect;
 mod credentials;
 mod judging;
 mod packed;
+mod retries;
 #[path = "../support/mod.rs"]
 mod support;
 mod websockets;
+mod wire;
 
 use std::fs;
 use std::net::TcpListener;

@@ -3,10 +3,8 @@
 use std::io;
 
 use plimsoll_model::{Outcome, Time};
-use rustix::io::Errno;
 
 use super::ScriptWorker;
-use crate::address::Lack;
 use crate::event_loop::Control;
 use crate::event_loop::connection::{Connection, State, explained};
 use crate::loss::Loss;
@@ -44,17 +42,12 @@ impl<S> Connection<OnLink, S> {
 
     /// Why it is lost that was `read` to its end, or could not be read.
     fn why_lost(&self, read: io::Result<usize>) -> Loss {
-        let lost = |e: io::Error| {
-            let outcome = Lack::of(&e).map_or(Outcome::Reset, Lack::outcome);
-            Loss::new(outcome, format!("the connection was lost: {e}"))
-        };
-        match read {
-            Err(e) => lost(e),
-            Ok(_) if self.was_reset => lost(Errno::CONNRESET.into()),
-            Ok(_) if self.state == State::Handshaking => {
+        match (read, self.write_error()) {
+            (Err(e), _) | (_, Some(e)) => Loss::of_error("", &e),
+            (Ok(_), None) if self.state == State::Handshaking => {
                 Loss::new(Outcome::TlsFailed, CLOSED_IN_HANDSHAKE)
             }
-            Ok(_) => Loss::closed(),
+            (Ok(_), None) => Loss::closed(),
         }
     }
 }

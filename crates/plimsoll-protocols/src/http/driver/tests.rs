@@ -1,3 +1,7 @@
+//! The driver given bytes and times.
+//!
+//! Long because every way in which an answer can end is tried here.
+
 use plimsoll_engine::driver::Usage;
 use plimsoll_model::plan::{Goodput, TokenCounter};
 
@@ -491,4 +495,105 @@ fn a_cancelled_call_ends_its_connection() {
         .receive(OK, Time(2), &mut Vec::new(), &mut events)
         .unwrap();
     assert_eq!(events, []);
+}
+
+#[test]
+fn a_race_with_an_idle_timeout_is_told_from_a_failure() {
+    const SECOND: u64 = 1_000_000_000;
+    let lost = |method: &str, rested: Option<u64>, waited: u64, outcome| {
+        let call = HttpCall {
+            method: method.to_owned(),
+            ..call()
+        };
+        let mut driver = driver(&call);
+        let mut start = Time(9);
+        if let Some(rested) = rested {
+            answered(&mut driver, OK, OK.len()).unwrap();
+            start = Time(9 + rested);
+        }
+        let (mut out, mut events) = (Vec::new(), Vec::new());
+        driver.start(CallId(1), 1, start, &mut out);
+        driver.abort(outcome, start.plus_nanos(waited), &mut events);
+        let end = events.pop().unwrap();
+        assert!(driver.is_draining());
+        match end {
+            Event::NotTaken(done) => (done.outcome, true),
+            Event::Done(done) => (done.outcome, false),
+            other => panic!("{other:?}"),
+        }
+    };
+    for loss in [
+        Outcome::ConnectionClosed,
+        Outcome::Reset,
+        Outcome::Truncated,
+    ] {
+        // The connection rested for seconds, and ended as the request left.
+        let race = lost("GET", Some(5 * SECOND), SECOND / 1000, loss);
+        assert_eq!(race, (Outcome::IdleClosed, true));
+        let race = lost("POST", Some(5 * SECOND), SECOND / 1000, loss);
+        assert_eq!(race, (Outcome::IdleClosed, false), "may have been acted on");
+        // It was new, or busy, or the server thought about the request for long.
+        assert_eq!(lost("GET", None, SECOND / 1000, loss), (loss, false));
+        assert_eq!(lost("GET", Some(1), SECOND / 1000, loss), (loss, false));
+        let late = lost("GET", Some(SECOND), 2 * SECOND, loss);
+        assert_eq!(late, (loss, false));
+    }
+    let cut = lost("GET", Some(5 * SECOND), SECOND / 1000, Outcome::CutOff);
+    assert_eq!(cut, (Outcome::CutOff, false));
+}
+
+#[test]
+fn a_head_over_the_limit_is_named_and_the_limit_can_be_raised() {
+    let long = format!("x: {}\r\n", "y".repeat(70_000));
+    let many = "x: y\r\n".repeat(500);
+    for (fields, max_head, outcome) in [
+        (&long, 0, Err(Outcome::HeadTooLarge)),
+        (&long, 128 << 10, Ok(Outcome::Ok)),
+        (&many, 0, Ok(Outcome::Ok)),
+    ] {
+        let call = HttpCall { max_head, ..call() };
+        let answer = format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 0\r\n\r\n");
+        let received = answered(&mut driver(&call), answer.as_bytes(), 9_000);
+        if let Err(e) = &received {
+            assert!(e.detail.contains("call.http.max_head"), "{e}");
+        }
+        let ended = received.map(|events| self::outcome(&events).0);
+        assert_eq!(ended.map_err(|e| e.outcome), outcome);
+    }
+}
+
+#[test]
+fn an_endless_stream_ends_well_after_its_time() {
+    let call = HttpCall {
+        stream_duration: Some(Duration::from_secs(3)),
+        stream: Some(EventStream {
+            format: EventFormat::Sse,
+            until: None,
+            error: None,
+            tokens: None,
+        }),
+        ..call()
+    };
+    for (status, ended) in [("200 OK", Some(Outcome::Ok)), ("404 No", None)] {
+        let mut driver = driver(&call);
+        let (mut out, mut events) = (Vec::new(), Vec::new());
+        driver.start(CallId(0), 0, Time(1), &mut out);
+        assert_eq!(driver.deadline(), None, "nothing has come");
+        let head = format!("HTTP/1.1 {status}\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let event = b"9\r\ndata: x\n\n\r\n";
+        let mut receive = |bytes: &[u8], now, events: &mut Vec<Event>| {
+            driver.receive(bytes, now, &mut Vec::new(), events).unwrap();
+            driver.deadline()
+        };
+        let end = Time(2).plus_nanos(3_000_000_000);
+        assert_eq!(receive(head.as_bytes(), Time(2), &mut events), Some(end));
+        assert_eq!(receive(event, Time(9), &mut events), Some(end));
+        driver.expire(end, &mut out, &mut events);
+        let done = events.iter().find_map(|event| match event {
+            Event::Done(done) => Some(done.outcome),
+            _ => None,
+        });
+        // A failure goes on until its body or the call's deadline ends.
+        assert_eq!((done, driver.is_draining()), (ended, ended.is_some()));
+    }
 }

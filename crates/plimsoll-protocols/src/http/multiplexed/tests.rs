@@ -1,3 +1,7 @@
+//! The driver given bytes and times.
+//!
+//! Long because every way in which a stream can end is tried here.
+
 use plimsoll_engine::driver::{CallId, Driver};
 use plimsoll_model::template::{MetadataField, Order, Template, Variation};
 use plimsoll_wire::hpack::Encoder;
@@ -74,7 +78,9 @@ fn received(call: &HttpCall, calls: u32, bytes: &[u8]) -> Vec<Event> {
 
 fn ends(events: &[Event]) -> Vec<(u32, Outcome, u32)> {
     let done = events.iter().filter_map(|event| match event {
-        Event::Done(done) => Some((done.call.0, done.outcome, done.bytes_received)),
+        Event::Done(done) | Event::NotTaken(done) => {
+            Some((done.call.0, done.outcome, done.bytes_received))
+        }
         _ => None,
     });
     done.collect()
@@ -439,6 +445,11 @@ fn resets_and_goaways_end_calls_and_a_cancelled_call_is_late() {
         (2, Outcome::Ok),
     ];
     assert_eq!(ended, expected);
+    let not_taken = events.iter().filter_map(|event| match event {
+        Event::NotTaken(done) => Some(done.call.0),
+        _ => None,
+    });
+    assert_eq!(not_taken.collect::<Vec<_>>(), [0, 3]);
 
     let (mut driver, _) = driver(&streamed(), 1);
     let (mut out, mut events) = (Vec::new(), Vec::new());
@@ -485,4 +496,50 @@ fn bodies_have_the_size_that_is_expected() {
     sized.expect_body = None;
     let empty = received(&sized, 1, &head(1, OK, true));
     assert_eq!(ends(&empty), [(0, Outcome::BodyLength, 0)]);
+}
+
+#[test]
+fn a_head_over_the_limit_is_named_and_the_limit_can_be_raised() {
+    for (size, max_head, outcome) in [
+        (70_000, 0, Outcome::HeadTooLarge),
+        (70_000, 128 << 10, Outcome::Ok),
+        // Larger than what is gathered of a header block, which ends the connection.
+        (200_000, 0, Outcome::HeadTooLarge),
+        (200_000, 1 << 20, Outcome::Ok),
+    ] {
+        let call = HttpCall { max_head, ..call() };
+        let fields = [(":status", "200"), ("x-long", &*"v".repeat(size))];
+        let (mut driver, _) = driver(&call, 1);
+        let (mut out, mut events) = (Vec::new(), Vec::new());
+        let answer = head(1, &fields, true);
+        let received = driver.receive(&answer, Time(9), &mut out, &mut events);
+        let ended = match received {
+            Err(e) => e.outcome,
+            Ok(()) => ends(&events)[0].1,
+        };
+        assert_eq!(ended, outcome, "{size} of {max_head}");
+    }
+}
+
+#[test]
+fn an_endless_stream_is_reset_after_its_time_and_has_ended_well() {
+    let mut call = streamed();
+    call.stream_duration = Some(std::time::Duration::from_secs(3));
+    if let Some(stream) = &mut call.stream {
+        stream.until = None;
+    }
+    let (mut driver, _) = driver(&call, 2);
+    let (mut out, mut events) = (Vec::new(), Vec::new());
+    let bytes = [head(1, OK, false), data(1, b"data: x\n\n", false)].concat();
+    driver
+        .receive(&bytes, Time(2), &mut out, &mut events)
+        .unwrap();
+    let end = Time(2).plus_nanos(3_000_000_000);
+    assert_eq!(driver.deadline(), Some(end));
+    out.clear();
+    driver.expire(end, &mut out, &mut events);
+    assert_eq!(ends(&events), [(0, Outcome::Ok, 9)]);
+    let mut reset = Vec::new();
+    write::reset_stream(&mut reset, 1, ErrorCode::CANCEL);
+    assert_eq!((out, driver.deadline()), (reset, None));
 }

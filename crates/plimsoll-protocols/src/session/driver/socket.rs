@@ -60,7 +60,7 @@ impl Session {
         self.upgrade.extend_from_slice(bytes);
         let offer = Offer {
             compression: self.options.call.compression,
-            protocol: None,
+            protocols: &[],
         };
         let answer = match UpgradeAnswer::parse(&self.upgrade, &client_key(&self.nonce), offer) {
             Ok(None) => return,

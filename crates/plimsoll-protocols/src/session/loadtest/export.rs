@@ -173,7 +173,10 @@ fn summary(run: &Run) -> Value {
     put("total_queries", record.due.into());
     put("successful_queries", record.ok().into());
     put("failed_queries", (record.due - record.ok()).into());
-    put("query_success_rate", json!(percent(record.ok(), record.due)));
+    put(
+        "query_success_rate",
+        json!(percent(record.ok(), record.due)),
+    );
     put("good_queries", count(Count::QueriesGood).into());
     put("total_tokens", count(Count::TokensReceived).into());
     for (key, c) in [

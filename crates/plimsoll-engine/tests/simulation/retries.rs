@@ -1,0 +1,148 @@
+//! Calls that the server did not take, and which connection goes first.
+
+use std::collections::BTreeMap;
+
+use plimsoll_model::Count;
+
+use super::*;
+
+/// Answers so many calls a connection, then takes none of those in flight and no more.
+struct Drops {
+    limit: u64,
+    taken: BTreeMap<Peer, u64>,
+    /// Calls that came, those that were not taken included.
+    received: u64,
+    then: Echo,
+}
+
+fn drops(limit: u64) -> Drops {
+    Drops {
+        limit,
+        taken: BTreeMap::new(),
+        received: 0,
+        then: echo(5),
+    }
+}
+
+impl Server for Drops {
+    fn opened(&mut self, _peer: Peer, _now: Time, actions: &mut Vec<Action>) {
+        actions.push(Action::Send(GREETING.to_vec()));
+    }
+    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+        for word in bytes.as_chunks::<4>().0 {
+            if [GREETING, CANCEL].contains(word) {
+                continue;
+            }
+            self.received += 1;
+            let taken = self.taken.entry(peer).or_default();
+            match *taken == self.limit {
+                true => actions.push(Action::Send(NOT_TAKEN.to_vec())),
+                false => {
+                    *taken += 1;
+                    self.then.receive(peer, word, now, actions);
+                }
+            }
+        }
+    }
+    fn timer(&mut self, peer: Peer, tag: u64, now: Time, actions: &mut Vec<Action>) {
+        self.then.timer(peer, tag, now, actions);
+    }
+}
+
+fn loops() -> [Arrivals; 3] {
+    [
+        Arrivals::Open(Spacing::Constant),
+        Arrivals::Closed {
+            clients: 6,
+            think: Duration::from_millis(10),
+        },
+        Arrivals::Closed {
+            clients: 6,
+            think: Duration::ZERO,
+        },
+    ]
+}
+
+#[test]
+fn calls_that_were_not_taken_are_sent_once_more() {
+    for arrivals in loops() {
+        let mut server = drops(20);
+        let record = simulate(load(arrivals, 600.0, 3), Weather::calm(1), &mut server);
+        accounted(&record);
+        let retried = record.measures.of(Count::CallsRetried);
+        assert!(retried > 20, "{arrivals:?}: {retried}");
+        assert_eq!(record.ok(), record.due, "{arrivals:?}: {record:?}");
+        assert_eq!(server.received, record.due + retried, "{arrivals:?}");
+
+        let mut once = load(arrivals, 600.0, 3);
+        once.retry = false;
+        let mut server = drops(20);
+        let record = simulate(once, Weather::calm(1), &mut server);
+        accounted(&record);
+        assert_eq!(record.measures.of(Count::CallsRetried), 0);
+        assert!(record.errors() > 20, "{arrivals:?}: {record:?}");
+        assert_eq!(server.received, record.due, "{arrivals:?}");
+    }
+}
+
+#[test]
+fn a_call_is_sent_no_more_than_twice() {
+    for arrivals in loops() {
+        let mut server = drops(0);
+        let record = simulate(load(arrivals, 100.0, 2), Weather::calm(1), &mut server);
+        accounted(&record);
+        let retried = record.measures.of(Count::CallsRetried);
+        assert_eq!(record.ok(), 0, "{arrivals:?}");
+        assert!(
+            record.errors() > 0 && retried > 0,
+            "{arrivals:?}: {record:?}"
+        );
+        assert!(server.received <= record.due + retried, "{arrivals:?}");
+        assert!(retried <= record.due, "{arrivals:?}");
+    }
+}
+
+/// An exclusive connection is one of HTTP/1.1.
+#[test]
+fn exclusive_connections_are_used_last_in_first_out() {
+    for (exclusive, used) in [(true, 1), (false, 5)] {
+        let mut server = counting();
+        let protocol = Ids {
+            exclusive,
+            ..Ids::default()
+        };
+        let network = SimulatedNetwork::new(&mut server, Weather::calm(1));
+        let load = load(Arrivals::Open(Spacing::Constant), 20.0, 5);
+        let (record, _) = run_alone(worker(load, network, 1, protocol), None);
+        accounted(&record);
+        assert_eq!(record.ok(), record.due);
+        let carrying = server.calls.iter().filter(|calls| **calls > 0).count();
+        assert_eq!(carrying, used, "{:?}", server.calls);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_call_is_counted_once_when_calls_are_not_taken(
+        seed in any::<u64>(),
+        connections in 1u32..4,
+        mode in 0usize..3,
+        limit in 0u64..30,
+        (reset, stall, refuse) in (0u32..20_000, 0u32..20_000, 0u32..400_000),
+        stop in any::<bool>(),
+    ) {
+        let weather = Weather {
+            reset,
+            stall,
+            stall_ms: 1..=800,
+            refuse,
+            ..Weather::calm(seed)
+        };
+        let load = load(loops()[mode], 300.0, connections);
+        let (record, _) = carry_out(load, weather, drops(limit), Vec::new(), stop.then_some(0));
+        accounted(&record);
+        prop_assert!(record.measures.of(Count::CallsRetried) <= record.due);
+    }
+}

@@ -1,0 +1,147 @@
+//! What `[call.http]` expects of answers, and the limits that it sets them.
+
+use plimsoll_model::spec::{Problems, Spec, is_printable, is_visible};
+use plimsoll_model::units::Size;
+
+use super::section::HttpSpec;
+
+/// Bodies are counted in 32 bits a call.
+const MAX_BODY: Size = Size(u32::MAX as u64);
+
+const DEFAULT_MAX_HEAD: Size = Size(64 << 10);
+/// A connection holds a head as a whole.
+const MAX_HEAD: Size = Size(16 << 20);
+
+/// The largest body that an answer may have.
+pub(super) fn max_body(problems: &mut Problems, call: &HttpSpec) -> u32 {
+    let max_body = call.max_body.unwrap_or(MAX_BODY).0;
+    if !(1..=MAX_BODY.0).contains(&max_body) {
+        problems.add("call.http.max_body", "out of range: use 1B to 4294967295B");
+    }
+    if call.expect_size.is_some_and(|size| size.0 > max_body) {
+        problems.add(
+            "call.http.expect_size",
+            format!("larger than the largest body: at most {}", Size(max_body)),
+        );
+    }
+    max_body as u32
+}
+
+/// Whether there is a stream to end, and time for it.
+pub(super) fn check_stream_duration(problems: &mut Problems, spec: &Spec, call: &HttpSpec) {
+    const KEY: &str = "call.http.stream_duration";
+    let Some(lasts) = call.stream_duration else {
+        return;
+    };
+    if lasts.0.is_zero() {
+        problems.add(
+            KEY,
+            "0 ends every stream before it begins: use a time such as \"30s\"",
+        );
+    }
+    if call.stream.is_none() && call.websocket.is_none() {
+        problems.add(
+            KEY,
+            "for answers without end: needs call.http.stream, such as \"sse\", or call.http.websocket",
+        );
+    }
+    if call.frames().is_some() || call.conversation.is_some() {
+        problems.add(
+            KEY,
+            "the calls of a user end with their answers: leave it out",
+        );
+    }
+    if spec.deadline().is_some_and(|deadline| deadline <= lasts.0) {
+        problems.add(
+            KEY,
+            format!("streams of {lasts} would run into their deadline: give a longer deadline, or \"none\""),
+        );
+    }
+}
+
+/// The largest head that an answer may have.
+pub(super) fn max_head(problems: &mut Problems, call: &HttpSpec) -> u32 {
+    let max_head = call.max_head.unwrap_or(DEFAULT_MAX_HEAD).0;
+    if !(DEFAULT_MAX_HEAD.0..=MAX_HEAD.0).contains(&max_head) {
+        problems.add("call.http.max_head", "out of range: use 64KiB to 16MiB");
+    }
+    max_head as u32
+}
+
+/// What an answer has to be: the statuses of calls that succeed.
+pub(super) fn expected(problems: &mut Problems, call: &HttpSpec, method: &str) -> Vec<(u16, u16)> {
+    for (name, values) in &call.expect_headers {
+        let are_printable = values.each().iter().all(|value| is_printable(value));
+        if !is_visible(name) || name.contains(':') || !are_printable || values.each().is_empty() {
+            problems.add(
+                format!("call.http.expect_headers.{name}"),
+                "not a header field: use a name without blanks, and a value of printable ASCII",
+            );
+        }
+    }
+    if call.expect_body.as_deref() == Some("") {
+        problems.add(
+            "call.http.expect_body",
+            "empty, which every body holds: write a text, or leave it out",
+        );
+    }
+    if call.expect_size.is_some() && (call.websocket.is_some() || call.stream.is_some()) {
+        problems.add(
+            "call.http.expect_size",
+            "for a body that is one piece, and these answers are events or messages: leave it out",
+        );
+    }
+    let looks = call.expect_body.is_some() || call.expect_size.is_some() || call.stream.is_some();
+    if method == "HEAD" && looks {
+        problems.add(
+            "call.http.method",
+            "answers to HEAD have no body to look at: use GET",
+        );
+    }
+    match &call.expect {
+        None => vec![(200, 299)],
+        Some(statuses) if statuses.is_empty() => {
+            problems.add(
+                "call.http.expect",
+                "no status at all, so that no call could succeed: write [200], or leave it out",
+            );
+            Vec::new()
+        }
+        Some(statuses) => statuses.iter().map(|s| (s.from, s.to)).collect(),
+    }
+}
+
+/// Refuses fields in texts that are the same for every call.
+pub(super) fn refuse_fields(problems: &mut Problems, call: &HttpSpec) {
+    let key = |key: &str| format!("call.http.{key}");
+    for (name, text) in [
+        ("stream_until", &call.stream_until),
+        ("stream_error", &call.stream_error),
+        ("expect_body", &call.expect_body),
+    ] {
+        problems.refuse_fields(key(name), text.as_deref());
+    }
+    for (name, values) in &call.expect_headers {
+        for value in values.each() {
+            problems.refuse_fields(key(&format!("expect_headers.{name}")), Some(value));
+        }
+    }
+    if let Some(socket) = &call.websocket {
+        problems.refuse_fields(key("websocket.welcome"), socket.welcome.as_deref());
+    }
+    for (nth, frame) in call.frames().into_iter().flatten().enumerate() {
+        let key = |name: &str| key(&format!("websocket.script.{nth}.{name}"));
+        problems.refuse_fields(key("until"), frame.until.as_deref());
+        problems.refuse_fields(key("expect"), frame.expect.as_deref());
+    }
+}
+
+/// Fields that an answer must have, names in lower case, one for each value.
+pub(super) fn required_headers(call: &HttpSpec) -> Vec<(String, String)> {
+    let all = call.expect_headers.iter();
+    let all = all.flat_map(|(name, values)| {
+        let one = |value: &String| (name.to_ascii_lowercase(), value.clone());
+        values.each().iter().map(one)
+    });
+    all.collect()
+}

@@ -1,0 +1,157 @@
+//! Calls that a server did not take: sent once more, counted and shown; and failures that are nobody's but ours.
+
+use std::fs;
+use std::net::TcpListener;
+
+use serde_json::Value;
+
+use crate::support::nginx::Nginx;
+use crate::support::{CLIENT_TLS, Place};
+use crate::wire::{Recorder, always};
+use crate::{failure, http};
+
+fn retried(run: &Value) -> u64 {
+    let counts = &run["total"]["measures"]["counts"];
+    counts["calls_retried"].as_u64().unwrap_or(0)
+}
+
+/// nginx ends a connection after some requests: with GOAWAY, or over HTTP/1.1 with `Connection: close`.
+#[test]
+fn calls_that_nginx_did_not_take_are_sent_again() {
+    let place = Place::new();
+    place.certificates();
+    fs::create_dir(place.path("site")).unwrap();
+    fs::write(place.path("site/a"), "hello").unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let more =
+        format!("listen 127.0.0.1:{port} ssl http2; location / {{ keepalive_requests 50; }}");
+    let _nginx = Nginx::start(&place, &more);
+    let url = format!("https://localhost:{port}/a");
+    let flags = ["--http-version", "2", "--clients", "8", "--calls", "3000"];
+    let flags = [&flags[..], &CLIENT_TLS].concat();
+    let run = http(&place, 0, &url, &flags);
+    assert_eq!(run["total"]["errors"], 0, "{run}");
+    assert_eq!(run["total"]["ok"], 3000, "{run}");
+    assert!(retried(&run) > 0, "{run}");
+    let report = place.expect(0, &["report", "run"]);
+    assert!(report.contains("sent again"), "{report}");
+
+    let run = http(&place, 1, &url, &[&flags[..], &["--no-retry"]].concat());
+    let (code, errors) = failure(&run);
+    assert_eq!((code, retried(&run)), ("GOAWAY", 0), "{run}");
+    assert!(errors > 0, "{run}");
+    let plan = place.read("run/plan.toml");
+    assert!(plan.contains("no_retry = true"), "{plan}");
+}
+
+/// The connection rests between two calls for much longer than its end takes to arrive.
+#[test]
+fn races_with_an_idle_timeout_are_told_from_failures() {
+    let place = Place::new();
+    let server = Recorder::start(|number| always(number).filter(|_| number == 0));
+    let load = ["--connections", "1", "--rate", "2/s", "--duration", "3s"];
+    let url = server.url("/");
+    let run = http(&place, 0, &url, &load);
+    assert_eq!(
+        (&run["total"]["ok"], &run["total"]["errors"]),
+        (&6.into(), &0.into()),
+        "{run}"
+    );
+    assert_eq!(retried(&run), 5, "{run}");
+
+    let run = http(&place, 1, &url, &[&load[..], &["--no-retry"]].concat());
+    assert_eq!(
+        (failure(&run).0, retried(&run)),
+        ("IDLE_CLOSED", 0),
+        "{run}"
+    );
+    // A request that may have been acted on is not repeated, but by a key.
+    let run = http(&place, 1, &url, &[&load[..], &["-X", "POST"]].concat());
+    assert_eq!(
+        (failure(&run).0, retried(&run)),
+        ("IDLE_CLOSED", 0),
+        "{run}"
+    );
+    let details = run["details"].to_string();
+    assert!(details.contains("had been idle for"), "{details}");
+    let keyed = ["-X", "POST", "-H", "idempotency-key: {{uuid}}"];
+    let run = http(&place, 0, &url, &[&load[..], &keyed].concat());
+    assert_eq!(retried(&run), 5, "{run}");
+}
+
+#[test]
+fn a_request_that_the_server_drops_at_once_is_a_failure() {
+    let place = Place::new();
+    let server = Recorder::start(|_| None);
+    let flags = ["--clients", "2", "--calls", "10"];
+    let run = http(&place, 1, &server.url("/"), &flags);
+    assert_eq!(failure(&run), ("CONNECTION_CLOSED", 10), "{run}");
+    assert_eq!(retried(&run), 0, "{run}");
+}
+
+#[test]
+fn a_silent_server_has_not_gone_away() {
+    let place = Place::new();
+    // Connections stay in its queue: nobody takes them.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}/", silent.local_addr().unwrap());
+    let flags = ["--clients", "3", "--deadline", "200ms", "--duration", "2s"];
+    let run = http(&place, 1, &url, &flags);
+    let codes = run["total"]["errors_by_code"].as_array().expect("a list");
+    assert_eq!(codes.len(), 1, "{run}");
+    assert_eq!(failure(&run).0, "DEADLINE_EXCEEDED", "{run}");
+    assert_eq!(run["total"]["connections_unused"], Value::Null, "{run}");
+}
+
+#[test]
+fn a_proxy_that_never_answers_is_named() {
+    let place = Place::new();
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = silent.local_addr().unwrap();
+    let proxy = format!("http://{address}");
+    let flags = [
+        "--proxy",
+        &proxy,
+        "--connect-timeout",
+        "300ms",
+        "--clients",
+        "1",
+        "--calls",
+        "1",
+    ];
+    let fixed = ["http", "http://127.0.0.1:9/", "-q", "--out", "run"];
+    let ended = place.run(&[&fixed[..], &flags].concat());
+    let said = crate::support::stderr_of(&ended);
+    assert!(
+        said.contains(&format!("the proxy {address} to answer")),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_head_of_many_fields_is_read_and_one_too_large_is_named() {
+    let place = Place::new();
+    let server = Recorder::start(|_| Some(Box::leak(long_head().into_boxed_slice())));
+    let load = ["--clients", "1", "--calls", "2"];
+    let url = server.url("/");
+    let run = http(&place, 1, &url, &load);
+    assert_eq!(failure(&run), ("HEAD_TOO_LARGE", 2), "{run}");
+    let details = run["details"].to_string();
+    assert!(details.contains("--max-head"), "{details}");
+    http(
+        &place,
+        0,
+        &url,
+        &[&load[..], &["--max-head", "128KiB"]].concat(),
+    );
+}
+
+/// 150 fields, and one of 70,000 bytes.
+fn long_head() -> Vec<u8> {
+    let fields: String = (0..150).map(|n| format!("x-{n}: v\r\n")).collect();
+    let long = "c".repeat(70_000);
+    format!("HTTP/1.1 200 OK\r\n{fields}set-cookie: a={long}\r\ncontent-length: 0\r\n\r\n")
+        .into_bytes()
+}
