@@ -221,11 +221,10 @@ fn http_call(
     let (path_template, payload) = (path_template?, payload?);
     let headers = headers(&metadata, call, &payload);
     let constant_path = path_template.constant().map(str::to_owned);
-    let has_frames = call.frames().is_some();
     let varies = constant_path.is_none()
         || payload.varying.is_some()
         || !metadata.varying.is_empty()
-        || has_frames
+        || call.frames().is_some()
         || answers.has_varying_greeting();
     Some(HttpCall {
         version: call.version.unwrap_or_default(),

@@ -102,6 +102,7 @@ fn the_defaults_are_those_documented() {
             connection_lifetime: None,
             calls_per_connection: None,
             resolve_interval: Duration::from_secs(30),
+            retry: true,
             drain: Some(Duration::from_secs(10)),
             processes: None,
             workers: None,
