@@ -10,11 +10,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_engine::{EngineError, Finished, Observation, Place, Stop, defect};
-use plimsoll_model::{Outcome, Plan};
 use plimsoll_model::objective::{self, Conclusion, Judged};
 use plimsoll_model::plan::{Shard, TlsPlan, Trust};
 use plimsoll_model::run::{self, Ending, Run, State};
 use plimsoll_model::spec::Spec;
+use plimsoll_model::{Outcome, Plan};
 use plimsoll_report::{json, terminal};
 
 use crate::abort::Abort;
@@ -98,7 +98,12 @@ pub(crate) fn conclude(
 ) -> Result<Exit, Failure> {
     show(run, dir, screen, made)?;
     let conclusion = Conclusion::of(&objective::judge_run(run));
-    Ok(exit_of(false, run.summary.total.ok, run.state != State::Partial, conclusion))
+    Ok(exit_of(
+        false,
+        run.summary.total.ok,
+        run.state != State::Partial,
+        conclusion,
+    ))
 }
 
 /// Shows a run, and writes its page.

@@ -335,7 +335,10 @@ mod tests {
                 "bash ./run_loadtest.sh --clients 2 --fastapi-workers 4",
                 "stack run sessions --clients 2 --fastapi-workers 4",
             ),
-            ("python3 analyze_results.py results/x.csv", "import results/x.csv"),
+            (
+                "python3 analyze_results.py results/x.csv",
+                "import results/x.csv",
+            ),
             ("scripts/summarize.py out.txt", "import out.txt"),
             ("-q bolt sofarpc://a:1", "-q bolt sofarpc://a:1"),
             (

@@ -110,9 +110,18 @@ fn a_run_of_sessions_is_exported_as_rows_and_a_summary() {
     }
     assert_eq!(summary["errors"], serde_json::json!({}));
     let figure = |key: &str| summary[key].as_f64().expect(key);
-    assert!(figure("p10_query_latency") <= figure("p90_query_latency"), "{summary}");
-    assert!(figure("p90_query_latency") <= figure("max_query_latency"), "{summary}");
-    assert!(figure("tokens_per_second") > figure("queries_per_second") && figure("avg_create_time") > 0.0);
+    assert!(
+        figure("p10_query_latency") <= figure("p90_query_latency"),
+        "{summary}"
+    );
+    assert!(
+        figure("p90_query_latency") <= figure("max_query_latency"),
+        "{summary}"
+    );
+    assert!(
+        figure("tokens_per_second") > figure("queries_per_second")
+            && figure("avg_create_time") > 0.0
+    );
     assert!(
         summary["p99_query_latency"].is_null(),
         "100 queries don't support p99: {summary}"

@@ -22,9 +22,7 @@ pub(super) fn drain(plan: &Plan) -> Duration {
         .map(|o| Duration::from_nanos(o.limit as u64))
         .max()
         .unwrap_or(bound);
-    (longest * 4)
-        .max(Duration::from_millis(200))
-        .min(bound)
+    (longest * 4).max(Duration::from_millis(200)).min(bound)
 }
 
 /// The warm-up of a trial: with it the trial lasts whole seconds, at whose ends a run's intervals
