@@ -237,7 +237,7 @@ mod tests {
 
     /// An answer whose pieces came at these milliseconds, with text of so many bytes.
     fn answer(pieces: &[(u64, u32)], usage: Option<Usage>) -> Answer {
-        let (mut answer, mut recorder) = (Answer::NONE, Recorder::default());
+        let (mut answer, mut recorder) = (Answer::NONE, Recorder::new(1));
         for (ms, bytes) in pieces {
             answer.token(0, *bytes, Time(ms * MS), &mut recorder);
         }
@@ -287,7 +287,7 @@ mod tests {
         bundled.extend((1..=5).map(|n| (100 + n * 20, 8)));
         assert_eq!(per_token(&answer(&bundled, usage(20, 20))), 10.0);
         let mut counted = answer(&[(100, 10)], usage(15, 15));
-        counted.token(0, 70, Time(200 * MS), &mut Recorder::default());
+        counted.token(0, 70, Time(200 * MS), &mut Recorder::new(1));
         counted.usage(usage(20, 20).unwrap());
         assert_eq!(per_token(&counted), 20.0);
         assert_eq!(per_token(&answer(&[(100, 40)], usage(10, 10))), 0.0);
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn failed_answers_have_no_times() {
         let mut tokens = Tokens::new(Goodput::default());
-        let mut recorder = Recorder::default();
+        let mut recorder = Recorder::new(1);
         let call = Call::new(0, Time::ZERO, Time::ZERO, 0, 0);
         for is_ok in [true, false] {
             for ms in [10, 30, 50] {
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn kept_gaps_are_bounded() {
-        let (mut answer, mut recorder) = (Answer::NONE, Recorder::default());
+        let (mut answer, mut recorder) = (Answer::NONE, Recorder::new(1));
         for ns in 0..2 * MAX_GAPS as u64 {
             answer.token(0, 1, Time(ns), &mut recorder);
         }

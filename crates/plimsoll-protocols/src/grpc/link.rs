@@ -57,7 +57,7 @@ pub(super) struct LinkFlags {
 /// What TLS is offered. The names are those of keys of a `TlsSpec`.
 #[derive(Debug, Default, Args, Serialize)]
 struct VersionFlags {
-    /// A version of TLS to offer, 1.3 or 1.2; may be given again [default: 1.3].
+    /// A version of TLS to offer, 1.3 or 1.2; may be given again [default: both].
     #[arg(
         id = "tls_version",
         long = "tls-version",

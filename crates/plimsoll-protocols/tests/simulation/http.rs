@@ -216,7 +216,7 @@ fn first_token_does_not_wait_for_the_rest_of_the_last_body() {
         reuse: Reuse::Always,
         calls: Some(20),
         deadline: None,
-        drain: Duration::from_secs(60),
+        drain: Some(Duration::from_secs(60)),
         ..load(1)
     };
     load.stages[0].duration = None;

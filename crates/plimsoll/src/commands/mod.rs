@@ -103,7 +103,6 @@ pub(crate) struct Messages {
         global = true,
         value_name = "NAME: VALUE",
         requires = "telemetry",
-        hide_env_values = true,
         help_heading = "Messages"
     )]
     pub(crate) telemetry_header: Vec<String>,
@@ -163,7 +162,14 @@ fn with(wanted: impl Fn(&str) -> bool) -> Command {
 }
 
 /// Flags whose values help does not show where a variable or `.env` sets them.
-const SECRET_FLAGS: [&str; 5] = ["header", "metadata", "proxy", "redis", "rendezvous-token"];
+const SECRET_FLAGS: [&str; 6] = [
+    "header",
+    "metadata",
+    "proxy",
+    "redis",
+    "rendezvous-token",
+    "telemetry-header",
+];
 
 fn with_variables(command: Command) -> Command {
     let command = command.mut_args(|arg| {

@@ -426,7 +426,11 @@ fn secrets_of_other_systems_are_in_no_log() {
         "--out",
         "run",
     ];
-    let ended = place.run(&[&["http", &url, "--telemetry", &collector][..], &load].concat());
+    let field = format!("authorization: Bearer {CANARY}");
+    let telemetry = ["--telemetry", &collector, "--telemetry-header", &field];
+    let mut command = place.command(&[&["http", &url][..], &telemetry, &load].concat());
+    command.env("OTEL_EXPORTER_OTLP_HEADERS", format!("x-api-key={CANARY}"));
+    let ended = output(&mut command, LONGEST);
     assert_eq!(ended.status.code(), Some(0), "{}", text(&ended.stderr));
     is_clean("a collector", &ended);
     are_clean("a collector", &place.path("run"));
