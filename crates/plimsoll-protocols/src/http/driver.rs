@@ -482,7 +482,8 @@ impl Driver for Http1Driver {
         if self.stream_until.is_some_and(|until| until <= now) {
             self.stream_until = None;
             // HTTP/1.1 can't end an answer but with its connection.
-            if let Some(head) = self.head.filter(|head| head.outcome.is_ok()) {
+            let good = self.head.filter(|head| head.outcome.is_ok());
+            if let Some(head) = good.filter(|_| self.call.is_some()) {
                 self.content.settle();
                 self.answered(head, events);
                 self.draining = true;
