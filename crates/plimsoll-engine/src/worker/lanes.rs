@@ -9,7 +9,7 @@ use plimsoll_model::{Outcome, Time};
 
 use super::Worker;
 use super::connection::Role;
-use crate::driver::Protocol;
+use crate::driver::{Driver, Protocol};
 use crate::event_loop::connection::State;
 use crate::event_loop::{Control, Established};
 use crate::loss::Loss;
