@@ -57,8 +57,8 @@ fn serve(connection: TcpStream, answer: Answer, all: &Mutex<Vec<Received>>) {
             }
         }
         let lines = head.lines();
-        let length = lines.filter_map(|line| line.strip_prefix("content-length: "));
-        let length = length.last().and_then(|length| length.parse().ok());
+        let mut length = lines.filter_map(|line| line.strip_prefix("content-length: "));
+        let length = length.next_back().and_then(|length| length.parse().ok());
         let mut body = vec![0; length.unwrap_or(0)];
         if reader.read_exact(&mut body).is_err() {
             return;
