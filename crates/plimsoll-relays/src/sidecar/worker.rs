@@ -97,6 +97,8 @@ struct Connection {
     proven: bool,
     /// Why there is none, where that is known.
     problem: Option<String>,
+    /// It ends because it carries nothing, which says nothing of its upstream.
+    unneeded: bool,
     /// What it began with is of the route's protocol.
     recognised: bool,
     /// What epoll was asked for.

@@ -205,7 +205,9 @@ impl Worker {
             for key in keys {
                 self.reset_by(token, key, ErrorCode::CANCEL, now);
             }
-            if let Some(own) = http2.own {
+            if let Some(own) = http2.own.and_then(|own| self.live(own)) {
+                own.unneeded = true;
+                let own = own.token;
                 self.close(own, now);
             }
             return;
@@ -268,6 +270,7 @@ impl Worker {
         let state = &self.routes[connection.route];
         let lanes = &state.endpoints[endpoint].lanes;
         if http2.calls() == 0 && !lanes.contains(&Some(token)) {
+            connection.unneeded = true;
             return false;
         }
         let heard = connection.last_active;

@@ -59,6 +59,7 @@ impl Worker {
             connecting,
             proven: false,
             problem: None,
+            unneeded: false,
             recognised: false,
             interest,
             paused: false,
@@ -99,7 +100,9 @@ impl Worker {
                 }
                 self.free_lane(route, endpoint, connection.token);
                 let is_pipe = matches!(connection.role, Role::Pipe { .. });
-                if is_new {
+                if connection.unneeded {
+                    // It was ended here.
+                } else if is_new {
                     self.endpoint_failed(route, endpoint, problem, now);
                 } else if !is_pipe {
                     count(&self.counters(route).upstream_lost, 1);
