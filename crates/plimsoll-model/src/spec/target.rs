@@ -305,10 +305,7 @@ fn zoned(bracketed: &str) -> Result<String, String> {
     let Some((address, zone)) = bracketed.split_once('%') else {
         return Ok(bracketed.to_owned());
     };
-    let zone = zone
-        .strip_prefix("25")
-        .filter(|zone| !zone.is_empty())
-        .unwrap_or(zone);
+    let zone = zone.strip_prefix("25").unwrap_or(zone);
     if zone.is_empty() || address.parse::<std::net::Ipv6Addr>().is_err() {
         return Err(format!(
             "`{bracketed}` is not an IPv6 address with a zone: write [fe80::1%25eth0]"
@@ -445,10 +442,8 @@ mod tests {
             let error = parse_target(url).expect_err(url);
             assert!(!error.contains("hush"), "{url}: {error}");
         }
-        let error = parse_target("http://me:hush@a:1/x").expect_err("userinfo");
-        assert!(
-            error.contains("call.http.headers 'authorization: $AUTH'"),
-            "{error}"
-        );
+        let error = parse_target("grpc://me:hush@a:1").expect_err("userinfo");
+        let right = "call.grpc.metadata 'authorization: $AUTH'";
+        assert!(error.contains(right), "{error}");
     }
 }
