@@ -226,16 +226,25 @@ impl TlsClient {
     /// What a connection on [`TlsClient::config`] that failed with `error` before its peer sent
     /// anything is counted as, and the message about it.
     pub fn failure(&self, error: &io::Error) -> (Outcome, String) {
+        const ENDS: [io::ErrorKind; 3] = [
+            io::ErrorKind::UnexpectedEof,
+            io::ErrorKind::ConnectionReset,
+            io::ErrorKind::BrokenPipe,
+        ];
         let library = error.get_ref().and_then(|e| e.downcast_ref());
+        let suspected = self.refusal_suspected();
         match (library, error.kind()) {
             (Some(error), _) => explained(error, self.shown, &self.learned),
             _ if self.lacks_certificate() => {
                 (Outcome::TlsClientCertificateRequired, UNINVITED.to_owned())
             }
-            (None, io::ErrorKind::UnexpectedEof) => match self.refusal_suspected() {
-                Some(suspected) => (Outcome::TlsClientCertificateRejected, suspected),
-                None => (Outcome::TlsFailed, CLOSED_IN_HANDSHAKE.to_owned()),
-            },
+            (None, kind) if ENDS.contains(&kind) && suspected.is_some() => (
+                Outcome::TlsClientCertificateRejected,
+                suspected.unwrap_or_default(),
+            ),
+            (None, io::ErrorKind::UnexpectedEof) => {
+                (Outcome::TlsFailed, CLOSED_IN_HANDSHAKE.to_owned())
+            }
             (None, _) => (classify_connect(error), format!("tls: {error}")),
         }
     }
