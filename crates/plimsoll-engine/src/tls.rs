@@ -270,11 +270,18 @@ impl TlsClient {
         let shown = self
             .identity
             .as_ref()
-            .filter(|shown| shown.was_asked_for())?;
+            .filter(|shown| shown.may_be_refused())?;
         Some(format!(
             "tls: the server asked for a client certificate and closed the connection without a word, so it probably refuses the {}",
             shown.description()
         ))
+    }
+
+    /// Takes note that a server has answered on a connection, and so has taken the client's certificate.
+    pub(crate) fn was_accepted(&self) {
+        if let Some(shown) = &self.identity {
+            shown.was_accepted();
+        }
     }
 
     /// The name that the server's certificate has to be for.

@@ -106,7 +106,9 @@ pub struct Rotating {
     shown: Kept<Arc<CertifiedKey>>,
     renewed: AtomicU64,
     /// A server asked a client for it.
-    asked: AtomicBool,
+    doubted: AtomicBool,
+    /// A server has taken it.
+    accepted: AtomicBool,
 }
 
 impl Rotating {
@@ -121,7 +123,8 @@ impl Rotating {
             shown: Kept::read([cert, key], || files::identity(cert, key, &provider))?,
             provider,
             renewed: AtomicU64::new(0),
-            asked: AtomicBool::new(false),
+            doubted: AtomicBool::new(false),
+            accepted: AtomicBool::new(false),
         })
     }
 
@@ -134,6 +137,8 @@ impl Rotating {
         self.shown
             .replace(files::identity(cert, key, &self.provider)?);
         self.renewed.fetch_add(1, Ordering::Relaxed);
+        // Of the new one nothing is known.
+        self.accepted.store(false, Ordering::Relaxed);
         Ok(())
     }
 
@@ -148,9 +153,17 @@ impl Rotating {
         shown.cert.iter().filter_map(|c| not_after(c)).min()
     }
 
-    /// Whether a server has asked for it, and so has judged it.
-    pub(super) fn was_asked_for(&self) -> bool {
-        self.asked.load(Ordering::Relaxed)
+    /// Whether a server has asked for it, and none has taken it yet.
+    pub(super) fn may_be_refused(&self) -> bool {
+        self.doubted.load(Ordering::Relaxed) && !self.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Takes note that a server went on after it was shown.
+    pub(super) fn was_accepted(&self) {
+        // Connections of all workers pass here, and only the first has something to write.
+        if !self.accepted.load(Ordering::Relaxed) {
+            self.accepted.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Its file, and whom it names.
@@ -191,7 +204,7 @@ impl ResolvesClientCert for Rotating {
         _issuers: &[&[u8]],
         _schemes: &[SignatureScheme],
     ) -> Option<Arc<CertifiedKey>> {
-        self.asked.store(true, Ordering::Relaxed);
+        self.doubted.store(true, Ordering::Relaxed);
         Some(self.current())
     }
 

@@ -319,6 +319,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             ..session.agreement().unwrap_or_default()
         });
         let (phases, role) = (connection.phases, connection.own.role);
+        if let Some(tls) = &self.client.tls {
+            tls.was_accepted();
+        }
         self.came_up(index, agreement, self.stage_of(index, role));
         let Role::Lane(lane) = role else {
             return;
