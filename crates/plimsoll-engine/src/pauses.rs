@@ -33,7 +33,9 @@ struct Aftermath {
     longest_ns: u64,
     ended: Time,
     stage: u8,
-    /// Calls under way when the loop went on, which is what they are to come back to.
+    /// Calls under way when the loop went on, which it can have lengthened.
+    lengthened: u64,
+    /// As few calls under way as there are to be again.
     under_way: u64,
     /// How many had been due until then.
     due: u64,
@@ -90,6 +92,7 @@ impl Pauses {
             longest_ns: length_ns,
             ended: now,
             stage,
+            lengthened: under_way,
             under_way,
             due,
         };
@@ -138,7 +141,7 @@ impl Pauses {
 
 impl Aftermath {
     fn record(&self, due: u64, stage: u8, recorder: &mut Recorder) {
-        let calls = self.under_way + (due - self.due);
+        let calls = self.lengthened + (due - self.due);
         if calls == 0 {
             return;
         }
@@ -202,6 +205,7 @@ mod tests {
         assert!(pauses.are_felt());
         pauses.look(Time(250 * MS), (0, 4, 11), &mut recorder);
         assert!(!pauses.are_felt());
-        assert_eq!(delayed(&mut recorder), (17, 0, 0));
+        // What was under way at the second of two pauses is lengthened by both.
+        assert_eq!(delayed(&mut recorder), (23, 0, 0));
     }
 }

@@ -57,8 +57,13 @@ fn figures(times: &TimesSummary) -> Figures {
                 told.unsure.push(format!("{name} {}", apart(interval)));
             }
             Some([low, high]) if time(low) != time(high) => {
-                told.sure
-                    .push(format!("{name} {}", time(two_figures(high))));
+                // As many figures as are known.
+                let three = |us| rounded(us, 3, f64::round);
+                let known = match three(low) == three(high) {
+                    true => three(high),
+                    false => two_figures(high),
+                };
+                told.sure.push(format!("{name} {}", short(known)));
             }
             _ => told.sure.push(format!("{name} {}", time(us))),
         }

@@ -334,9 +334,8 @@ pub(crate) fn table(what: &str, rows: impl IntoIterator<Item = (String, TimesSum
         "count",
     ];
     let rows = rows.into_iter().flat_map(|(name, t)| {
-        // Service times are there to be compared, and failures are no answers.
-        let is_answer = !name.starts_with("service") && !name.starts_with("failed");
-        let low = wide(&t).filter(|_| is_answer);
+        // The others hold less of the lateness, and of connections there are few.
+        let low = wide(&t).filter(|_| name.starts_with("response"));
         let low = low.map(|low| low_ends(&name, &low));
         let mut cells = vec![name, time(t.mean_us), time(t.sd_us), time(t.min_us)];
         cells.extend(t.percentiles().map(|(_, us)| or_dash(us, time)));

@@ -77,7 +77,7 @@ fn a_pause_of_the_generator_fails_nothing_and_hides_nothing() {
     let judged = judge(&objectives(&typed), &measured(paused(0)), Validity::Sound);
     assert_eq!(
         judged[1].measured,
-        "50.00ms; the generator can be the cause (pacing p99.9 80.02ms, it stood still for up to 80.02ms)"
+        "5.00ms to 50.00ms; the generator can be the cause (pacing p99.9 80.02ms, it stood still for up to 80.02ms)"
     );
     // Nor does it end a run early.
     let lost = |r| {
