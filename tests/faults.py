@@ -815,6 +815,8 @@ def main():
     if os.uname().machine != "x86_64":
         sys.exit(f"tests/faults.py: {os.uname().machine}: only the registers of x86_64 are known")
     program = options.program.resolve()
+    # A trace of where a library panicked is no finding.
+    os.environ["RUST_BACKTRACE"] = "0"
     with tempfile.TemporaryDirectory(prefix="faults-") as place:
         port = free_port()
         scenarios = Scenarios(str(program), f"127.0.0.1:{port}", f"{place}/certs")

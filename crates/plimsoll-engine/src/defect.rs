@@ -189,7 +189,7 @@ mod tests {
                 Cause::FatalRefusal,
             ),
             (
-                "/root/.cargo/registry/src/index/tokio-1.48.0/src/runtime/blocking/pool.rs",
+                "registry/src/index/tokio-1.48.0/src/runtime/blocking/pool.rs",
                 "OS can't spawn worker thread: Resource temporarily unavailable (os error 11)",
                 Cause::Refusal,
             ),

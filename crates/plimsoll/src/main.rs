@@ -63,7 +63,8 @@ fn main() -> ExitCode {
             console::failure(&failure);
             failure.exit()
         }
-        Err(_) => Exit::Defect,
+        // `defects::or` makes more of it where it was our own.
+        Err(_) => Exit::Error,
     };
     logging::conclude();
     defects::or(exit).into()

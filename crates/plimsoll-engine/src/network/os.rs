@@ -144,7 +144,7 @@ impl Network for OsNetwork {
         {
             return Err(e);
         }
-        match socket.take_error()? {
+        match socket.take_error().map_err(Lack::named_of_socket)? {
             Some(e) => Err(e),
             None => Ok(()),
         }
