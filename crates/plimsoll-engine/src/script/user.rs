@@ -8,6 +8,8 @@
 //! was to build on it.
 //!
 //! Invariant: every call that was due is recorded once.
+//!
+//! Long because whatever may happen to a call or its connection is answered here, in one state machine.
 
 use std::sync::Arc;
 use std::time::Duration;

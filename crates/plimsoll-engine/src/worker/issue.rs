@@ -322,7 +322,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             bytes_received: done.bytes_received,
         };
         let (tokens, recorder) = (&mut self.client.tokens, &mut self.recorder);
-        let measured = tokens.ended(done.call, outcome.is_ok(), (&call, now), recorder);
+        let measured = tokens.ended(done.call, outcome, (&call, now), recorder);
         let carried = Some(carried);
         match role {
             Role::Lane(_) => match measured {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::Goodput;
-use plimsoll_model::{Recorder, Time};
+use plimsoll_model::{Outcome, Recorder, Time};
 
 use super::calls::Call;
 use crate::driver::{CallId, Usage};
@@ -206,18 +206,18 @@ impl Tokens {
         self.answer(id).finished(now);
     }
 
-    /// A call has ended, and succeeded if `is_ok`: what it came to is recorded. `None`: it failed, or its answer held no
+    /// A call has ended with `outcome`: what it came to is recorded if it succeeded. `None`: it failed, or its answer held no
     /// token, as those of most protocols.
     #[inline]
     pub(super) fn ended(
         &mut self,
         id: CallId,
-        is_ok: bool,
+        outcome: Outcome,
         (call, now): (&Call, Time),
         recorder: &mut Recorder,
     ) -> Option<Measured> {
         let answer = self.answers.get_mut(id.0 as usize)?;
-        let measured = match is_ok {
+        let measured = match outcome.is_ok() {
             true => answer.measured((call.arrival, call.sent), &self.goodput, now),
             false => None,
         };
@@ -298,13 +298,13 @@ mod tests {
         let mut tokens = Tokens::new(Goodput::default());
         let mut recorder = Recorder::new(1);
         let call = Call::new(0, Time::ZERO, Time::ZERO, 0, 0);
-        for is_ok in [true, false] {
+        for outcome in [Outcome::Ok, Outcome::EventError] {
             for ms in [10, 30, 50] {
                 let at = (&call, Time(ms * MS));
                 tokens.token(CallId(0), 4, at, &mut recorder);
             }
-            let ended = tokens.ended(CallId(0), is_ok, (&call, Time(60 * MS)), &mut recorder);
-            assert_eq!(ended.is_some(), is_ok);
+            let ended = tokens.ended(CallId(0), outcome, (&call, Time(60 * MS)), &mut recorder);
+            assert_eq!(ended.is_some(), outcome.is_ok());
         }
         let record = recorder.stage(0);
         let measures = &record.measures;

@@ -175,7 +175,7 @@ fn check_named<T>(
     for name in typed.unwrap_or_default() {
         named(name).map_err(|problem| {
             let help = "give one of those, or leave the flag out";
-            Usage::new(format_args!("{flag}: {problem}"), help)
+            Usage::new(format_args!("{flag}: `{name}` is none: {problem}"), help)
         })?;
     }
     Ok(())

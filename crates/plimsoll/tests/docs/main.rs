@@ -14,6 +14,8 @@
 //! A block of `text` after a block of commands is what they print: every line of it has to be printed, with
 //! whatever figures, and a line that ends with `…` with whatever follows. Commands are those of the page but for ports, which are free ones here, and for the
 //! lengths that [`PAGES`] shortens.
+//!
+//! Long because it lists all pages, beside what follows them.
 
 mod parts;
 #[path = "../support/mod.rs"]

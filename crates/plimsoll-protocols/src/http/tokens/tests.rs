@@ -196,7 +196,7 @@ fn other_text_than_json_is_refused_with_its_place() {
         ("{", "line 1 column 1"),
         (
             "{\"choices\":{}}",
-            "`choices` is not a list at line 1 column 13",
+            "`choices` is not a list at line 1 column 14",
         ),
         ("{\"choices\":\"x\"}", "`choices` is not a list"),
     ] {
