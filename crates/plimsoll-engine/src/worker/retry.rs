@@ -58,11 +58,15 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// `false`: the call has to wait.
     fn start_again(&mut self, retry: Retry, now: Time) -> bool {
-        if self.client.lanes_down == self.client.lanes.len() {
+        let lane = &self.client.lanes[retry.lane as usize];
+        let is_down = lane.connection.is_none() && lane.down.is_some();
+        // Of a closed loop the lane's client waits for the call, so that no other lane carries it.
+        let is_lost = is_down && matches!(self.issue, Issue::Closed(_));
+        if is_lost || self.client.lanes_down == self.client.lanes.len() {
             self.give_retry_up(retry, retry.outcome, now);
             return true;
         }
-        let Some(index) = self.connection_for(retry.lane) else {
+        let Some(index) = self.connection_for(retry.lane, is_down) else {
             return false;
         };
         self.client.calls.assign(retry.call, index);
@@ -70,19 +74,18 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         true
     }
 
-    /// A connection with room: of a closed loop the lane's, whose client waits for the call.
-    fn connection_for(&self, lane: u32) -> Option<u32> {
+    /// A connection with room: the successor of the one that did not carry the call, since others may be about to end
+    /// as that one did; any other where it does not come up.
+    fn connection_for(&self, lane: u32, is_down: bool) -> Option<u32> {
         let has_room = |index: &u32| {
             let connection = self.connections[*index as usize].as_ref();
             connection.is_some_and(|connection| connection.capacity() > 0)
         };
-        match &self.issue {
-            Issue::Closed(_) => {
-                let connection = self.client.lanes[lane as usize].connection;
-                connection.filter(has_room)
-            }
-            Issue::Open(_) => self.client.open.iter().copied().find(has_room),
+        if is_down {
+            return self.client.open.iter().copied().find(has_room);
         }
+        let connection = self.client.lanes[lane as usize].connection;
+        connection.filter(has_room)
     }
 
     /// The deadline of a call has passed while it waited.
