@@ -86,16 +86,6 @@ impl Target {
         };
         Cow::Owned(Target::at(&*self.url, &*proxy.host, proxy.port))
     }
-
-    /// As `:authority` (RFC 9113 §8.3.1) and `Host` (RFC 9112 §3.2) have it.
-    pub fn authority(&self) -> String {
-        let name = self.name();
-        match (&self.socket, name.contains(':')) {
-            (Some(_), _) => name.to_owned(),
-            (None, true) => format!("[{name}]:{}", self.port),
-            (None, false) => format!("{name}:{}", self.port),
-        }
-    }
 }
 
 /// A Unix domain socket (unix(7)), as gRPC's name syntax has it.

@@ -19,6 +19,16 @@ impl Schemes {
 }
 
 impl Target {
+    /// As `:authority` (RFC 9113 §8.3.1) and `Host` (RFC 9112 §3.2) have it.
+    pub fn authority(&self) -> String {
+        let name = self.name();
+        match (&self.socket, name.contains(':')) {
+            (Some(_), _) => name.to_owned(),
+            (None, true) => format!("[{name}]:{}", self.port),
+            (None, false) => format!("{name}:{}", self.port),
+        }
+    }
+
     /// The host as peers know it: an IPv6 zone has a meaning on this machine alone (RFC 6874 §4).
     pub fn name(&self) -> &str {
         self.host.split('%').next().unwrap_or(&self.host)
