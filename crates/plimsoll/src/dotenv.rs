@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     fn of_process(name: &str) -> Option<String> {
-        (name == "HOME").then(|| "/home/a".to_owned())
+        (name == "HOME").then(|| "/users/a".to_owned())
     }
 
     #[test]
@@ -317,8 +317,8 @@ mod tests {
             ("A=\"b\\tc\\\"d\\\\e\\$HOME\"", "b\tc\"d\\e$HOME"),
             ("A=\"one\ntwo\"", "one\ntwo"),
             ("A=it's", "it's"),
-            ("A=$HOME/x", "/home/a/x"),
-            ("A=${HOME}x", "/home/ax"),
+            ("A=$HOME/x", "/users/a/x"),
+            ("A=${HOME}x", "/users/ax"),
             ("A=$$HOME $ 5$", "$HOME $ 5$"),
             ("A=$NONE.", "."),
             ("A=${NONE:-d ${NONE-e}}", "d e"),
