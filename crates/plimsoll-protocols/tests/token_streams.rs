@@ -61,7 +61,7 @@ fn findings(body: &[u8], media_type: &str, step: usize) -> Findings {
     for piece in answer.chunks(step) {
         driver
             .receive(piece, Time(1), &mut out, &mut events)
-            .unwrap();
+            .expect("bytes that are taken");
     }
     let mut found = Findings::default();
     for event in events {

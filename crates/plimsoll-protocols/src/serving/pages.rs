@@ -115,7 +115,6 @@ where
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "tests wait in real time")]
 mod tests {
     use std::io::{Read, Write};
     use std::net::TcpStream;

@@ -19,8 +19,8 @@ struct Scripted {
 impl Scripted {
     /// `events`: of the answer to request number n, from 0.
     fn start(events: impl Fn(u64) -> Vec<String> + Send + Sync + 'static) -> Scripted {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
         let bodies = Arc::new(Mutex::new(Vec::new()));
         let (kept, number, events) = (
             Arc::clone(&bodies),
@@ -34,7 +34,7 @@ impl Scripted {
                 std::thread::spawn(move || {
                     let mut stream = BufReader::new(stream);
                     while let Some(body) = request(&mut stream) {
-                        kept.lock().unwrap().push(body);
+                        kept.lock().expect("no panic").push(body);
                         let events = events(number.fetch_add(1, Ordering::SeqCst));
                         answer(stream.get_mut(), &events);
                     }
@@ -58,12 +58,12 @@ fn request(stream: &mut BufReader<TcpStream>) -> Option<String> {
             break;
         }
         if let Some(value) = line.strip_prefix("content-length:") {
-            length = value.trim().parse().unwrap();
+            length = value.trim().parse().expect("a length");
         }
     }
     let mut body = vec![0; length];
     stream.read_exact(&mut body).ok()?;
-    Some(String::from_utf8(body).unwrap())
+    Some(String::from_utf8(body).expect("UTF-8"))
 }
 
 fn answer(stream: &mut TcpStream, events: &[String]) {
