@@ -187,7 +187,7 @@ pub(super) fn http_socket(
     if let Some(name) = call.headers.keys().find(own) {
         problems.add(
             format!("call.http.headers.{name}"),
-            "of the WebSocket's own handshake: leave it out; subprotocols are offered with call.http.websocket.subprotocol (--subprotocol), compression with call.http.compressed",
+            "of the WebSocket's own handshake: leave it out; subprotocols are offered with call.http.websocket.subprotocol, compression with call.http.compressed",
         );
     }
     let subprotocols = subprotocols(problems, socket, surroundings);

@@ -29,6 +29,9 @@ impl Owned for HttpSpec {
                 "the server does not speak the version of the protocol that was asked for: choose another with {call.http.version}, such as 1.1",
             ),
             (Outcome::TlsAlpn, Some(_)) => Some(ONLY_HTTP1),
+            (Outcome::SocketRefused | Outcome::SocketDenied, Some(_)) => Some(
+                "the server answered, and opened no WebSocket: is the path of ws:// or wss:// right, and does it want another header field or subprotocol?",
+            ),
             _ => None,
         }
     }
