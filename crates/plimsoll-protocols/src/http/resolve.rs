@@ -66,6 +66,12 @@ impl Section for HttpSpec {
             let deadline = Limit::After(Period(lasts.0 + DEADLINE));
             load.deadline.get_or_insert(deadline);
         }
+        // Over HTTP/1.1 a stream ends early only with its connection.
+        let ends_early = self.stream_duration.is_some() && self.websocket.is_none();
+        let is_kept = load.reuse.as_deref() != Some("never");
+        if ends_early && is_kept && self.version.unwrap_or_default() == HttpVersion::V1 {
+            load.calls_per_connection.get_or_insert(1);
+        }
     }
 
     fn files(&self) -> Vec<(&'static str, PathBuf)> {
