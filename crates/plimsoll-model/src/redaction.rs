@@ -8,8 +8,6 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use crate::spec::is_secret_name;
-
 /// What the variables of a URL's query begin with.
 pub const QUERY_VARIABLE: &str = "PLIMSOLL_QUERY_";
 
@@ -33,6 +31,27 @@ const SECRET_WORDS: [&str; 17] = [
     "signature",
     "token",
 ];
+
+/// Words that make a metadata name look secret.
+const FIELD_WORDS: [&str; 11] = [
+    "auth",
+    "token",
+    "secret",
+    "password",
+    "passwd",
+    "cookie",
+    "key",
+    "credential",
+    "session",
+    "jwt",
+    "signature",
+];
+
+/// Whether the value of a metadata entry of this name is kept out of the run directory.
+pub fn is_secret_name(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    FIELD_WORDS.iter().any(|word| name.contains(word))
+}
 
 /// Tables of a plan that hold header fields.
 const FIELD_TABLES: [&str; 3] = ["header", "headers", "metadata"];

@@ -66,7 +66,7 @@ pub use protocol::{OwnArrivals, Protocol, Schemes, Section, register, sections};
 pub use proxy::proxy;
 pub use read::{locate, read};
 pub use resolve::{DEADLINE, is_printable, is_visible, resolve, target_of};
-pub use saved::{is_secret_name, secrets};
+pub use saved::secrets;
 pub use surroundings::Surroundings;
 pub use target::{
     is_bare_socket, is_socket, parse_target, path_of, scheme_of, schemes_like, section_of,

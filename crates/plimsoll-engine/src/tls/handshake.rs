@@ -19,7 +19,6 @@ use rustls::{
 
 use super::agreed::{Agreement, noted_signature};
 use super::record::{Cipher, HEADER, Key, RecordError};
-use super::version_1_2::OldRecords;
 
 /// Bytes that may wait for the rest of a message. The library takes messages of up to 64 KiB;
 /// small records make more of them.
@@ -169,12 +168,13 @@ impl<E: End> Handshake<E> {
         common.protocol_version() == Some(ProtocolVersion::TLSv1_2)
     }
 
-    /// The handshake is over, and the library goes on with the records.
-    pub(super) fn finish_in_library(self) -> OldRecords<E> {
+    /// The handshake is over, and the library goes on with the records: its connection, what was agreed on, what came
+    /// behind the end, and what has to be sent first.
+    pub(super) fn finish_in_library(self) -> (E, Agreed, Vec<u8>, Vec<u8>) {
         let agreed = self.agreed();
         let mut unsent = self.output;
         unsent.drain(..self.written);
-        OldRecords::new(self.connection, agreed, self.input, unsent)
+        (self.connection, agreed, self.input, unsent)
     }
 
     fn agreed(&self) -> Agreed {

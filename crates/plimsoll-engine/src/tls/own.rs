@@ -200,7 +200,9 @@ impl<E: End> OwnSession<E> {
     /// The handshake is over: take the secrets.
     fn open(&mut self, state: Handshaking<E>) -> Result<(), SessionError> {
         if state.handshake.is_of_version_1_2() {
-            self.stage = Stage::Old(Box::new(state.handshake.finish_in_library()));
+            let (connection, agreed, early, unsent) = state.handshake.finish_in_library();
+            let records = OldRecords::new(connection, agreed, early, unsent);
+            self.stage = Stage::Old(Box::new(records));
             return Ok(());
         }
         let Over {

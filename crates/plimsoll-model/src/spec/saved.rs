@@ -7,29 +7,8 @@ use toml::{Table, Value};
 use super::protocol::Protocol;
 use super::{MetadataSpec, Spec, TlsSpec, WatchSpec};
 use crate::plan::{Arrivals, Group, Plan, Reuse, Suite, TlsPlan, TlsVersion, Trust, Watch};
-use crate::redaction;
+use crate::redaction::{self, is_secret_name};
 use crate::units::{Period, Size};
-
-/// Words that make a metadata name look secret.
-const SECRET_WORDS: [&str; 11] = [
-    "auth",
-    "token",
-    "secret",
-    "password",
-    "passwd",
-    "cookie",
-    "key",
-    "credential",
-    "session",
-    "jwt",
-    "signature",
-];
-
-/// Whether the value of a metadata entry of this name is kept out of the run directory.
-pub fn is_secret_name(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    SECRET_WORDS.iter().any(|word| name.contains(word))
-}
 
 /// The values that are kept out of the run directory, by the variables in which the plan
 /// there expects them.

@@ -100,11 +100,6 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "a word in the names of secrets",
     ),
     (
-        "crates/plimsoll-model/src/spec/saved",
-        "session",
-        "a word in the names of secrets",
-    ),
-    (
         "crates/plimsoll-report/src/html/page",
         "http",
         "an attribute of HTML",
