@@ -6,6 +6,7 @@
 //! that is read shows what the run that was written showed. No clock is read here.
 
 mod checked;
+mod count_check;
 mod directory;
 mod encoded_times;
 mod ending;
@@ -25,6 +26,7 @@ mod times;
 mod writer;
 
 pub use checked::CountSum;
+pub use count_check::CountCheck;
 pub use directory::{Run, read_plan};
 pub use ending::{Ending, Unsaved};
 pub use header::{Conditions, Machine, RunHeader, Source};

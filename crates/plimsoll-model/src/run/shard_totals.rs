@@ -9,7 +9,7 @@ use super::header::RunHeader;
 use super::health::{Observed, health};
 use super::interval::IntervalRecord;
 use super::shards::{ShardFigures, ShardState};
-use super::summary::CountCheck;
+use super::count_check::CountCheck;
 
 /// A shard's intervals, added up.
 #[derive(Clone, Debug, Default)]

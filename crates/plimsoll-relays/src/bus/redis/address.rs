@@ -17,8 +17,8 @@ use redis::{
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-use super::connection::{CONNECT_LIMIT, Connection, SILENT_LIMIT};
-use super::open::open;
+use super::connection::{Connection, SILENT_LIMIT};
+use super::open::{CONNECT_LIMIT, open};
 
 /// Tries of a cluster's command that is redirected, or whose node is failing over.
 const CLUSTER_TRIES: u32 = 5;

@@ -18,7 +18,6 @@ use tokio::time::timeout;
 
 use super::open::Node;
 
-pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// A server that answers nothing for so long is given up.
 pub(super) const SILENT_LIMIT: Duration = Duration::from_secs(15);
 

@@ -10,7 +10,8 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::address::RedisAddress;
-use super::connection::{CONNECT_LIMIT, Connection, Failure};
+use super::connection::{Connection, Failure};
+use super::open::CONNECT_LIMIT;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);

@@ -23,6 +23,9 @@ use tokio_rustls::TlsConnector;
 
 use super::bounded::Bounded;
 
+/// How long connecting to a server may take.
+pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+
 /// Connects to one server. `limit`: for all of it.
 pub(super) async fn open(
     info: &ConnectionInfo,
@@ -131,7 +134,7 @@ impl Connect for Node {
                     .get_multiplexed_async_connection_with_config(&config)
                     .await?
             } else {
-                open(&info, None, config, super::connection::CONNECT_LIMIT).await?
+                open(&info, None, config, CONNECT_LIMIT).await?
             };
             Ok(Node(connection))
         })

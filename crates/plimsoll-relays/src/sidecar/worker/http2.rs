@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 
 use plimsoll_model::Time;
-use plimsoll_wire::http2::{Side, Violation, write};
+use plimsoll_wire::http2::{ErrorCode, Side, Violation, write};
 
 use super::super::count;
 use super::super::http2::{End, Event, Session, Way};
@@ -82,6 +82,40 @@ impl Http2 {
     /// The upstream has not yet sent its SETTINGS.
     pub(super) fn is_ungreeted(&self) -> bool {
         self.session.side() == Side::Client && !self.session.is_greeted()
+    }
+}
+
+impl Http2 {
+    /// Resets a stream that the upstream has not answered, now or later. `ended`: this end has sent
+    /// END_STREAM.
+    pub(super) fn reset_unanswered(
+        &mut self,
+        stream: u32,
+        code: ErrorCode,
+        ended: write::End,
+        now: Time,
+        out: &mut Vec<u8>,
+    ) {
+        if self.resets.may_send(self.owner.is_some(), now) {
+            self.session.reset(stream, code, out);
+        } else {
+            self.session.abandon(stream, ended);
+            self.resets.wait(stream, code);
+        }
+    }
+
+    /// Once a tick: resets more of the streams that wait for it. `heard`: when the upstream last sent
+    /// something. Returns whether there is something to send.
+    pub(super) fn reset_waiting(&mut self, heard: Time, now: Time, out: &mut Vec<u8>) -> bool {
+        self.resets.heard(heard, now);
+        let before = out.len();
+        while let Some((stream, code)) = self.resets.next_waiting() {
+            if self.session.is_abandoned(stream) {
+                self.resets.may_send(true, now);
+                self.session.reset(stream, code, out);
+            }
+        }
+        out.len() > before
     }
 }
 

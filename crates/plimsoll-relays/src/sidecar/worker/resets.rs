@@ -8,9 +8,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use plimsoll_model::Time;
-use plimsoll_wire::http2::{ErrorCode, write};
-
-use super::http2::Http2;
+use plimsoll_wire::http2::ErrorCode;
 
 /// Half of what the strictest servers take (20, of the Rust crate h2).
 const MAX_AT_ONCE: u32 = 10;
@@ -27,45 +25,31 @@ pub(super) struct Resets {
     waiting: VecDeque<(u32, ErrorCode)>,
 }
 
-impl Http2 {
-    /// Resets a stream that the upstream has not answered, now or later. `ended`: this end has sent
-    /// END_STREAM.
-    pub(super) fn reset_unanswered(
-        &mut self,
-        stream: u32,
-        code: ErrorCode,
-        ended: write::End,
-        now: Time,
-        out: &mut Vec<u8>,
-    ) {
-        // A connection that carries one client's calls is nobody else's.
-        if self.owner.is_some() || self.resets.sent < MAX_AT_ONCE {
-            self.resets.sent += 1;
-            self.resets.last_sent = now;
-            self.session.reset(stream, code, out);
-        } else {
-            self.session.abandon(stream, ended);
-            self.resets.waiting.push_back((stream, code));
+impl Resets {
+    /// Counts a reset that is sent now; `false`: no more may be sent yet. `unlimited`: the connection carries one
+    /// client's calls and is nobody else's.
+    pub(super) fn may_send(&mut self, unlimited: bool, now: Time) -> bool {
+        let may = unlimited || self.sent < MAX_AT_ONCE;
+        if may {
+            self.sent += 1;
+            self.last_sent = now;
+        }
+        may
+    }
+
+    pub(super) fn wait(&mut self, stream: u32, code: ErrorCode) {
+        self.waiting.push_back((stream, code));
+    }
+
+    /// Takes note of when the upstream last sent something.
+    pub(super) fn heard(&mut self, at: Time, now: Time) {
+        if at > self.last_sent || now >= self.last_sent + SILENCE {
+            self.sent = 0;
         }
     }
 
-    /// Once a tick: resets more of the streams that wait for it. `heard`: when the upstream last sent
-    /// something. Returns whether there is something to send.
-    pub(super) fn reset_waiting(&mut self, heard: Time, now: Time, out: &mut Vec<u8>) -> bool {
-        let resets = &mut self.resets;
-        if heard > resets.last_sent || now >= resets.last_sent + SILENCE {
-            resets.sent = 0;
-        }
-        let before = out.len();
-        while resets.sent < MAX_AT_ONCE
-            && let Some((stream, code)) = resets.waiting.pop_front()
-        {
-            if self.session.is_abandoned(stream) {
-                self.session.reset(stream, code, out);
-                resets.sent += 1;
-                resets.last_sent = now;
-            }
-        }
-        out.len() > before
+    /// Returns the next one that waits, if it may be sent now.
+    pub(super) fn next_waiting(&mut self) -> Option<(u32, ErrorCode)> {
+        (self.sent < MAX_AT_ONCE).then(|| self.waiting.pop_front())?
     }
 }
