@@ -207,7 +207,11 @@ impl Witness {
                     fragment,
                     end_headers,
                 } => {
-                    self.block.as_mut().unwrap().push(fragment, 64 << 10).unwrap();
+                    self.block
+                        .as_mut()
+                        .unwrap()
+                        .push(fragment, 64 << 10)
+                        .unwrap();
                     self.finish(end_headers, answer);
                 }
                 _ => {}

@@ -5,11 +5,11 @@ use std::time::Duration;
 use crate::record::{StageRecord, Times};
 use crate::statistics::quantile::quantile;
 
+use super::count_check::CountCheck;
 use super::header::RunHeader;
 use super::health::{Observed, health};
 use super::interval::IntervalRecord;
 use super::shards::{ShardFigures, ShardState};
-use super::count_check::CountCheck;
 
 /// A shard's intervals, added up.
 #[derive(Clone, Debug, Default)]

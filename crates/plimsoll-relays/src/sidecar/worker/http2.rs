@@ -96,7 +96,9 @@ impl Http2 {
         now: Time,
         out: &mut Vec<u8>,
     ) {
-        if self.resets.may_send(self.owner.is_some(), now) {
+        // A connection that carries one client's calls is nobody else's.
+        if self.owner.is_some() || self.resets.has_room() {
+            self.resets.sent(now);
             self.session.reset(stream, code, out);
         } else {
             self.session.abandon(stream, ended);
@@ -111,7 +113,7 @@ impl Http2 {
         let before = out.len();
         while let Some((stream, code)) = self.resets.next_waiting() {
             if self.session.is_abandoned(stream) {
-                self.resets.may_send(true, now);
+                self.resets.sent(now);
                 self.session.reset(stream, code, out);
             }
         }

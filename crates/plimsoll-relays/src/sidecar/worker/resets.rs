@@ -26,15 +26,15 @@ pub(super) struct Resets {
 }
 
 impl Resets {
-    /// Counts a reset that is sent now; `false`: no more may be sent yet. `unlimited`: the connection carries one
-    /// client's calls and is nobody else's.
-    pub(super) fn may_send(&mut self, unlimited: bool, now: Time) -> bool {
-        let may = unlimited || self.sent < MAX_AT_ONCE;
-        if may {
-            self.sent += 1;
-            self.last_sent = now;
-        }
-        may
+    /// Whether one more may be sent now.
+    pub(super) fn has_room(&self) -> bool {
+        self.sent < MAX_AT_ONCE
+    }
+
+    /// Counts a reset that is sent now.
+    pub(super) fn sent(&mut self, now: Time) {
+        self.sent += 1;
+        self.last_sent = now;
     }
 
     pub(super) fn wait(&mut self, stream: u32, code: ErrorCode) {
@@ -50,6 +50,6 @@ impl Resets {
 
     /// Returns the next one that waits, if it may be sent now.
     pub(super) fn next_waiting(&mut self) -> Option<(u32, ErrorCode)> {
-        (self.sent < MAX_AT_ONCE).then(|| self.waiting.pop_front())?
+        self.has_room().then(|| self.waiting.pop_front())?
     }
 }
