@@ -165,13 +165,15 @@ const TURN_NS: u64 = 20_000;
 const SEEDS: u64 = 300;
 
 /// Late sends change the target's queue, which no bound of single calls covers: figures whose interval may miss the
-/// truth, and verdicts that may be wrong, of a thousand.
+/// truth, of a thousand.
 const MAX_UNCOVERED: u64 = 10;
-const MAX_WRONG: u64 = 5;
+/// A load whose p99 call is sent later than this was not delivered, and its run is invalid: a tenth of its length.
+const MAX_LATE_NS: u64 = 200 * MS;
 
 /// What was counted over all loads.
 #[derive(Debug, Default)]
 struct Counts {
+    undelivered: u64,
     figures: u64,
     uncovered: Vec<String>,
     met: u64,
@@ -237,16 +239,21 @@ fn intervals_hold_the_truth_and_objectives_are_judged_rightly() {
         let truth = scene.record(Vec::new());
         let late = scene.record(pauses(&mut random));
         assert_eq!(truth.due, late.due);
+        let pacing = late.pacing.histogram().expect("calls were due");
+        if pacing.value_at_quantile(0.99) > MAX_LATE_NS {
+            counts.undelivered += 1;
+            continue;
+        }
         counts.compare(seed, (&truth, &late), &mut random);
     }
     println!("{counts:#?}");
-    let (uncovered, wrong) = (counts.uncovered.len() as u64, counts.wrong.len() as u64);
+    let uncovered = counts.uncovered.len() as u64;
     let decided = counts.met + counts.missed;
     assert!(
         uncovered * 1_000 <= MAX_UNCOVERED * counts.figures,
         "{counts:#?}"
     );
-    assert!(wrong * 1_000 <= MAX_WRONG * decided, "{counts:#?}");
+    assert!(counts.wrong.is_empty(), "{counts:#?}");
     // Most is decided all the same, on both sides.
     assert!(counts.met > 500 && counts.missed > 250, "{counts:#?}");
     assert!(counts.open < decided, "{counts:#?}");

@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use parts::{Part, parts, plain, shape};
+use parts::{Part, parts, plain, shape, without_low_ends};
 use serde_json::Value;
 use support::{LONGEST, Place, output, text};
 
@@ -356,6 +356,10 @@ impl<'a> Reader<'a> {
             "--shard",
             "--dry-run",
             "--help",
+            // Questions to a service, and no loads.
+            "grpc list",
+            "grpc describe",
+            "grpc check",
         ]
         .iter()
         .any(|part| command.contains(part));
@@ -412,7 +416,9 @@ impl<'a> Reader<'a> {
                     );
                 }
                 Part::Output(shown) => {
-                    let there: Vec<String> = printed.lines().map(shape).collect();
+                    let mut there: Vec<String> = printed.lines().map(shape).collect();
+                    // A late generator adds a column to the times.
+                    there.extend(printed.lines().map(|line| without_low_ends(&shape(line))));
                     for line in shown.lines().filter(|line| !line.trim().is_empty()) {
                         let is_verdict = ["verdict", "objective", "load line"]
                             .iter()
