@@ -97,8 +97,8 @@ impl Pauses {
             due,
         };
         if let Some(before) = self.aftermath.take() {
-            // Sent late because of one, read late because of the other.
-            begun.lengthened_ns += before.longest_ns;
+            // Sent late because of one, read late because of another, and behind calls that others held up.
+            begun.lengthened_ns += before.lengthened_ns;
             begun.longest_ns = begun.longest_ns.max(before.longest_ns);
             // What one has heaped up is not what calls come back to.
             begun.under_way = begun.under_way.min(before.under_way);
