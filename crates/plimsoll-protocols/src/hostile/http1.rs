@@ -84,7 +84,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("http-line-flood", O::HeadTooLarge)
         .about("a header line without end")
         .floods(b"HTTP/1.1 200 OK\r\nX-Long: ", b"xxxxxxxxxxxxxxxx"),
-    Behaviour::new("http-1xx-flood", O::ProtocolError)
+    Behaviour::new("http-1xx-flood", O::HeadTooLarge)
         .about("100 Continue without end")
         .script(&[Request, Flood(b"HTTP/1.1 100 Continue\r\n\r\n")]),
     Behaviour::new("http-1xx", O::Ok)
@@ -178,7 +178,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("http-chunk-extension-flood", O::BadAnswer)
         .about("a chunk's extension without end")
         .script(&[Request, CHUNKED, Send(b"5;"), Flood(b"xxxxxxxxxxxxxxxx")]),
-    Behaviour::new("http-trailer-flood", O::BadAnswer)
+    Behaviour::new("http-trailer-flood", O::HeadTooLarge)
         .about("trailers without end")
         .script(&[Request, CHUNKED, LAST, Flood(b"X-More: and more\r\n")]),
     Behaviour::new("http-body-flood", O::DeadlineExceeded)

@@ -427,7 +427,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("h2-hpack-table-size", O::ProtocolError)
         .about("a table larger than was allowed (RFC 7541 §6.3)")
         .frames(|out, s| block(out, s, &[0x3f, 0xe1, 0xff, 0xff, 0x7f, 0x88])),
-    Behaviour::new("h2-hpack-bomb", O::ProtocolError)
+    Behaviour::new("h2-hpack-bomb", O::HeadTooLarge)
         .about("4,000 bytes in the table, named 16,000 times")
         .frames(|out, s| {
             // Literal with indexing: `a: bbb…`; the entry is index 62 from then on.

@@ -180,7 +180,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("tls-11", O::TlsVersion)
         .about("a ServerHello of TLS 1.1")
         .script(&[Do(replies_in_1_1), Wait]),
-    Behaviour::new("tls-12", O::ConnectTimeout)
+    Behaviour::new("tls-12", O::TlsFailed)
         .about("a ServerHello of TLS 1.2, and then silence")
         .script(&[Do(|p| replies(p, 0xc02f, &[])), Wait]),
     Behaviour::new("tls-suite-unasked", O::TlsFailed)
