@@ -174,7 +174,7 @@ fn broken_private_keys_are_in_no_message() {
 #[track_caller]
 fn is_clean_run(place: &Place, what: &str, arguments: &[&str], environment: &[(&str, &str)]) {
     let _ = fs::remove_dir_all(place.path("out"));
-    fs::create_dir(place.path("out")).unwrap();
+    fs::create_dir(place.path("out")).expect("a folder");
     let documents = [
         "--out",
         "out/run",
