@@ -252,7 +252,7 @@ fn frames_over_websockets_are_answered_by_a_server_of_others() {
     for (flags, printed) in [
         (&[][..], "what each call sends over the socket"),
         (
-            &["-d", "x", "--subprotocol", "a, b"],
+            &["-d", "x", "--subprotocol", "a b"],
             "not the name of a subprotocol",
         ),
     ] {
