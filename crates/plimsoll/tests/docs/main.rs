@@ -353,6 +353,7 @@ impl<'a> Reader<'a> {
             " && ",
             "; ",
             "--mode both",
+            "--save-plan",
             "--shard",
             "--dry-run",
             "--help",
