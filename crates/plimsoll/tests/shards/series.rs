@@ -29,7 +29,7 @@ fn a_search_goes_over_shards() {
         "--confirm",
         "1s",
         "--budget",
-        "25s",
+        "120s",
     ];
     let shards: Vec<Child> = (0..3)
         .map(|k| meeting.shard_of(&place, &words, 3, k).spawn().unwrap())
