@@ -98,6 +98,9 @@ pub struct Connection<P> {
     stage: Stage,
     /// Bytes of the client's preface that have not come.
     preface_left: u8,
+    /// How many times [`MAX_HEADER_BLOCK`] a header block of several frames may have beyond the first: a byte, because
+    /// there are many connections.
+    extra_blocks: u8,
     is_acknowledged: bool,
     /// The beginning of a frame.
     partial: Vec<u8>,
@@ -109,8 +112,6 @@ pub struct Connection<P> {
     /// The peer's SETTINGS.
     initial_window: u32,
     max_streams: u32,
-    /// The largest header block that is received in several frames. Bytes.
-    max_block: u32,
     receive_window: ReceiveWindow,
     /// Of the peer's last GOAWAY.
     last_stream: u32,
@@ -131,6 +132,7 @@ impl<P: Peer> Connection<P> {
                 true => 0,
                 false => PREFACE.len() as u8,
             },
+            extra_blocks: 0,
             is_acknowledged: false,
             partial: Vec::new(),
             block: None,
@@ -138,7 +140,6 @@ impl<P: Peer> Connection<P> {
             send_window: DEFAULT_WINDOW,
             initial_window: DEFAULT_WINDOW,
             max_streams: u32::MAX,
-            max_block: MAX_HEADER_BLOCK as u32,
             receive_window: ReceiveWindow::new(window.max(DEFAULT_WINDOW)),
             last_stream: MAX_STREAM_ID,
             last_taken: None,
@@ -185,9 +186,15 @@ impl<P: Peer> Connection<P> {
         self.max_streams
     }
 
-    /// Header blocks may be larger than [`MAX_HEADER_BLOCK`].
+    /// Takes header blocks of `max` bytes, up to 256 times [`MAX_HEADER_BLOCK`].
     pub fn allow_blocks(&mut self, max: u32) {
-        self.max_block = self.max_block.max(max);
+        let extra = (max as usize).div_ceil(MAX_HEADER_BLOCK).saturating_sub(1);
+        self.extra_blocks = u8::try_from(extra).unwrap_or(u8::MAX);
+    }
+
+    /// The largest header block that is received in several frames. Bytes.
+    fn max_block(&self) -> usize {
+        (usize::from(self.extra_blocks) + 1) * MAX_HEADER_BLOCK
     }
 
     /// Stream ids that are left (RFC 9113, 5.1.1).

@@ -82,7 +82,7 @@ impl<P: Peer> Connection<P> {
                     let why = "CONTINUATION after no HEADERS (RFC 9113, 6.10)";
                     return Err(broken(why));
                 };
-                block.push(fragment, self.max_block as usize)?;
+                block.push(fragment, self.max_block())?;
                 if end_headers {
                     return Ok(Control::Block(block));
                 }
