@@ -232,8 +232,10 @@ pub struct LoadSpec {
         value_name = "PERCENT"
     )]
     pub precision: Option<String>,
-    /// A call fails when its answer takes longer; "none" to wait for ever [default: 10s; of a fixed number of calls by
-    /// --clients or --fleet: none while answers come].
+    /// A call fails when its answer takes longer; "none" to wait for ever [default: 10s].
+    ///
+    /// A fixed number of calls by clients has no default deadline while answers come; when none has come for 10 s, the
+    /// calls that wait fail.
     ///
     /// The section of the call may have it in place of this one.
     #[arg(long, value_name = "TIME")]
@@ -282,8 +284,9 @@ pub struct LoadSpec {
         action = clap::ArgAction::SetTrue
     )]
     pub no_retry: Option<bool>,
-    /// How long calls in flight may take at the end [default: the deadline, or 10s; of a fixed number of calls by --clients or
-    /// --fleet: until all are answered].
+    /// How long calls in flight may take at the end [default: the deadline, at most 10s].
+    ///
+    /// A fixed number of calls by clients ends when all are answered.
     #[arg(long, value_name = "TIME")]
     pub drain: Option<Period>,
     /// Stop as soon as an objective can no longer be met, but not before this time: "5s".
