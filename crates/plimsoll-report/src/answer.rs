@@ -4,6 +4,7 @@ use plimsoll_model::instrument::Lateness;
 use plimsoll_model::run::{InstrumentSummary, Run, TimesSummary};
 
 use crate::quantity::{count, planned, plural, time};
+use crate::settled::{drained, settled};
 
 /// The percentiles of the first sentence; of too few calls for the first of them, the mean.
 const TOLD: [&str; 3] = ["p50", "p90", "p99"];
@@ -20,13 +21,20 @@ pub(crate) fn answer(run: &Run) -> Option<String> {
     if !told.unsure.is_empty() {
         text += &cause(run);
     }
-    let ended = total.ok + total.errors;
-    if total.errors > 0 {
-        let of = plural(ended, "call");
-        text = format!(
-            "{} of {of} failed; of the others {text}",
-            count(total.errors)
-        );
+    let (failed, cut_off) = (total.errors, drained(total));
+    let of = plural(settled(total), "call");
+    let without = match (failed, cut_off) {
+        (0, 0) => None,
+        (_, 0) => Some(format!("{} of {of} failed", count(failed))),
+        (0, _) => Some(format!("{} of {of} were cut off", count(cut_off))),
+        _ => Some(format!(
+            "of {of} {} failed and {} were cut off",
+            count(failed),
+            count(cut_off)
+        )),
+    };
+    if let Some(without) = without {
+        text = format!("{without}; of the others {text}");
     }
     Some(format!("{text}."))
 }

@@ -39,6 +39,7 @@ use crate::ladder as ladder_words;
 use crate::lanes as lane_words;
 use crate::quantity::{count, exact_rate, rate, rates_around, share, signed_time, time};
 use crate::search as words;
+use crate::settled::settled;
 
 pub use comparison::comparison;
 pub use folder::{Item, Kind, folder, message, within};
@@ -283,8 +284,7 @@ fn verdict(view: &View) -> Markup {
         _ if view.judged.is_empty() => (Tone::Plain, "no objective"),
         _ => (Tone::Good, "objectives met"),
     };
-    let all = total.ok + total.errors;
-    let mut cards = vec![Card::new("calls ok", share(total.ok, all))];
+    let mut cards = vec![Card::new("calls ok", share(total.ok, settled(total)))];
     if let Some(achieved) = total.achieved_per_s {
         let mut card = Card::new("achieved", rate(achieved));
         card.note = total

@@ -34,6 +34,7 @@ pub mod prometheus;
 mod rotation;
 pub mod s_time;
 pub mod search;
+mod settled;
 mod shards;
 mod slowest;
 pub mod sweep;

@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-use plimsoll_model::Outcome;
 use plimsoll_model::run::Run;
 
 use crate::answer::figure;
@@ -10,6 +9,7 @@ use crate::facts::counts;
 use crate::measures::{Fact, arriving, messages};
 use crate::quantity::{bytes, count, or_dash, plural, rate, share, time};
 use crate::rotation::sentence;
+use crate::settled::settled;
 
 /// The head of [`in_short`].
 pub(crate) const IN_SHORT: [&str; 5] = ["calls ok", "achieved", "p50", "p99", "p99.9"];
@@ -19,7 +19,7 @@ pub(crate) fn in_short(run: &Run) -> [String; 5] {
     let total = &run.summary.total;
     let at = |n| percentile(run, n);
     [
-        share(total.ok, total.ok + total.errors),
+        share(total.ok, settled(total)),
         or_dash(total.achieved_per_s, rate),
         at(0),
         at(4),
@@ -86,12 +86,8 @@ fn calls(run: &Run) -> Fact {
     if t.late > 0 {
         calls.push(format!("{} answered after the deadline", count(t.late)));
     }
-    // A call without an answer when the drain time ends did not succeed.
-    let drained = t.cut_off_by_code.iter();
-    let drained = drained.filter(|error| error.code == Outcome::CutOff.code());
-    let settled = t.ok + t.errors + drained.map(|error| error.count).sum::<u64>();
-    if settled > 0 {
-        calls.push(format!("{} successful", share(t.ok, settled)));
+    if settled(t) > 0 {
+        calls.push(format!("{} successful", share(t.ok, settled(t))));
     }
     Fact::new("calls", calls.join(", "))
 }
