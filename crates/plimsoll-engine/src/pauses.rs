@@ -97,8 +97,8 @@ impl Pauses {
             due,
         };
         if let Some(before) = self.aftermath.take() {
-            // Sent late because of one, read late because of another, and behind calls that others held up.
-            begun.lengthened_ns += before.lengthened_ns;
+            // Sent late because of one, behind a call that another held up, and read late because of this one.
+            begun.lengthened_ns += before.lengthened_ns.min(2 * before.longest_ns);
             begun.longest_ns = begun.longest_ns.max(before.longest_ns);
             // What one has heaped up is not what calls come back to.
             begun.under_way = begun.under_way.min(before.under_way);
