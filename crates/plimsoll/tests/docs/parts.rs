@@ -165,14 +165,18 @@ pub(super) fn shape(line: &str) -> String {
     plain(&(shape + rest))
 }
 
-/// The shape of a line of times without the column of lower ends, which a table has where the generator was late.
+/// The shape of a line without what a late generator adds: lower ends of times, as a column of a table or in an
+/// objective's interval.
 pub(super) fn without_low_ends(shape: &str) -> String {
     let mut words: Vec<&str> = shape.split(' ').collect();
     let is_row = ["p#", "mean", "sd", "min", "max"].contains(&words[0]);
     if is_row && words.len() > 2 {
         words.remove(2);
     }
-    words.join(" ").replace("response, at least ", "")
+    words
+        .join(" ")
+        .replace("response, at least ", "")
+        .replace("# to #", "#")
 }
 
 #[test]
@@ -181,6 +185,11 @@ fn column_of_lower_ends_is_left_out() {
     assert_eq!(without_low_ends(&row), shape("p95  7.46 ms  7.46 ms"));
     let head = shape("   response  response, at least  service");
     assert_eq!(without_low_ends(&head), shape("response service"));
+    let objective = shape("objective p99 < 5s: met (91.21ms to 107.81ms)");
+    assert_eq!(
+        without_low_ends(&objective),
+        shape("objective p99 < 5s: met (102.6ms)")
+    );
 }
 
 #[test]
