@@ -17,7 +17,7 @@ use crate::shards::identity::ShardFlags;
 /// What is measured, how often, and where it is kept.
 #[derive(Debug, Default, Args)]
 pub(crate) struct ClimbFlags {
-    /// A server of your own, instead of the plan's target and of servers that the plan starts.
+    /// A server of your own, instead of any that the plan names or starts.
     #[arg(long, value_name = "URL")]
     target: Option<String>,
 
