@@ -4,8 +4,7 @@
 use rustls::pki_types::pem;
 
 /// A shell command that puts lost newlines back, with `{in}` and `{out}` for the files.
-const PUT_NEWLINES_BACK: &str =
-    r"sed -E 's/(\\r)?\\n/\n/g; s/-----BEGIN [A-Z0-9 ]+-----/&\n/g; s/-----END/\n&/g; s/\n+/\n/g' {in} > {out}";
+const PUT_NEWLINES_BACK: &str = r"sed -E 's/(\\r)?\\n/\n/g; s/-----BEGIN [A-Z0-9 ]+-----/&\n/g; s/-----END/\n&/g; s/\n+/\n/g' {in} > {out}";
 
 /// Returns what is wrong with `content`, which the library refused with `error`. `mend` turns a command with
 /// `{in}` and `{out}` into one that can be typed.
