@@ -10,7 +10,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 pub struct DescriptorLimit {
     /// As many as this process may have open now; [`u64::MAX`]: there is no limit.
     pub current: u64,
-    /// As far as it may raise that.
+    /// The limit to which this process may raise it.
     pub maximum: u64,
 }
 

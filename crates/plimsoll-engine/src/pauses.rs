@@ -35,7 +35,7 @@ struct Aftermath {
     stage: u8,
     /// Calls under way when the loop went on, which it can have lengthened.
     lengthened: u64,
-    /// As few calls under way as there are to be again.
+    /// The aftermath ends when no more calls than this are under way.
     under_way: u64,
     /// How many had been due until then.
     due: u64,

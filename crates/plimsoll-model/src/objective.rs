@@ -251,9 +251,9 @@ fn memory_of(end: End, memory: Option<&MemorySummary>) -> (Option<f64>, String) 
 /// What was measured of an objective.
 struct Evaluation {
     found: Found,
-    /// In words, and where the limit lies within the interval, why.
+    /// The finding in words, with the reason where the limit lies within the interval.
     text: String,
-    /// Of a time: its instrument interval, in nanoseconds.
+    /// The instrument interval of a time, in nanoseconds.
     interval: Option<(f64, f64)>,
 }
 

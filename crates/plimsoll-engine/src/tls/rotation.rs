@@ -137,7 +137,7 @@ impl Rotating {
         self.shown
             .replace(files::identity(cert, key, &self.provider)?);
         self.renewed.fetch_add(1, Ordering::Relaxed);
-        // Of the new one nothing is known.
+        // Nothing is known of the new one.
         self.accepted.store(false, Ordering::Relaxed);
         Ok(())
     }

@@ -45,25 +45,25 @@ pub struct TimesSummary {
 /// The instrument intervals of [`TimesSummary`]'s figures, µs: each from the least that it was to what was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct InstrumentSummary {
-    /// Of the mean.
+    /// Interval of the mean.
     pub mean_us: [f64; 2],
-    /// Of the median.
+    /// Interval of the median.
     pub p50_us: Option<[f64; 2]>,
-    /// Of the 75th percentile.
+    /// Interval of the 75th percentile.
     pub p75_us: Option<[f64; 2]>,
-    /// Of the 90th.
+    /// Interval of the 90th percentile.
     pub p90_us: Option<[f64; 2]>,
-    /// Of the 95th.
+    /// Interval of the 95th percentile.
     pub p95_us: Option<[f64; 2]>,
-    /// Of the 99th.
+    /// Interval of the 99th percentile.
     pub p99_us: Option<[f64; 2]>,
-    /// Of the 99.9th.
+    /// Interval of the 99.9th percentile.
     #[serde(rename = "p99.9_us")]
     pub p99_9_us: Option<[f64; 2]>,
-    /// Of the 99.99th.
+    /// Interval of the 99.99th percentile.
     #[serde(rename = "p99.99_us")]
     pub p99_99_us: Option<[f64; 2]>,
-    /// Of the longest.
+    /// Interval of the maximum.
     pub max_us: [f64; 2],
 }
 

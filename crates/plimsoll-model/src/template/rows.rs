@@ -245,7 +245,7 @@ fn json_lines(file: &str, text: &str) -> Result<Rows, String> {
     let mut defects: Vec<Option<Defect>> = Vec::new();
     let mut first_line = None;
     let mut whole: Vec<Box<str>> = Vec::new();
-    // By name: places of columns.
+    // Places of columns, by name.
     let mut places: HashMap<String, usize> = HashMap::new();
     for (i, line) in text.lines().enumerate() {
         if line.trim().is_empty() {
