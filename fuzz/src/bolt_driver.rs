@@ -82,7 +82,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
 
     let mut ended = vec![false; started as usize];
     for event in &events {
-        if let Event::Done(done) = event {
+        if let Some(done) = event.ended() {
             let before = std::mem::replace(&mut ended[done.call.0 as usize], true);
             assert!(!before, "call {} ended twice", done.call.0);
         }

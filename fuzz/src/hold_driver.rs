@@ -122,7 +122,7 @@ impl Player {
         self.driver.abort(Outcome::Reset, Time(4), &mut self.events);
         let mut ended = vec![false; self.started as usize];
         for event in &self.events {
-            if let Event::Done(done) = event {
+            if let Some(done) = event.ended() {
                 let before = std::mem::replace(&mut ended[done.call.0 as usize], true);
                 assert!(!before, "call {} ended twice", done.call.0);
             }

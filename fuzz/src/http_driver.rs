@@ -59,14 +59,12 @@ fn play(choice: u8, bytes: &[u8], step: usize) -> (Vec<Event>, Result<(), Outcom
             .map_err(|error| error.outcome);
     }
     driver.abort(Outcome::Reset, Time(3), &mut events);
-    let done = events
-        .iter()
-        .filter(|event| matches!(event, Event::Done(_)));
+    let done = events.iter().filter_map(Event::ended);
     assert_eq!(done.count(), 1, "{events:?}");
     // Where bytes came that nobody asked for, how much was read before depends on the split.
     events.retain(|event| !matches!(event, Event::Detail { .. }));
     for event in &mut events {
-        if let Event::Done(done) = event {
+        if let Event::Done(done) | Event::NotTaken(done) = event {
             (done.bytes_received, done.first_byte) = (0, Time(0));
         }
     }

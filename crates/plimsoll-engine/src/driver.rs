@@ -116,6 +116,17 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// The call that this event ends, whether or not it may be sent once more. None of other events.
+    #[must_use]
+    pub fn ended(&self) -> Option<&Done> {
+        match self {
+            Self::Done(done) | Self::NotTaken(done) => Some(done),
+            _ => None,
+        }
+    }
+}
+
 /// The tokens of an answer, by the service's own count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {

@@ -77,13 +77,9 @@ fn received(call: &HttpCall, calls: u32, bytes: &[u8]) -> Vec<Event> {
 }
 
 fn ends(events: &[Event]) -> Vec<(u32, Outcome, u32)> {
-    let done = events.iter().filter_map(|event| match event {
-        Event::Done(done) | Event::NotTaken(done) => {
-            Some((done.call.0, done.outcome, done.bytes_received))
-        }
-        _ => None,
-    });
-    done.collect()
+    let done = events.iter().filter_map(Event::ended);
+    done.map(|done| (done.call.0, done.outcome, done.bytes_received))
+        .collect()
 }
 
 fn details(events: &[Event]) -> Vec<&str> {
