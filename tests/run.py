@@ -27,6 +27,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CARGO = shlex.split(os.environ.get("CARGO") or "cargo")
@@ -142,9 +143,20 @@ class Tests:
         with self.printing:
             print(text, flush=True)
 
+    @contextlib.contextmanager
+    def timed(self, what):
+        """Prints how long the block took."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.say(f"{what}: {time.monotonic() - began:.0f} s")
+
     def step(self, *command):
         """Runs a script, which counts as one test and prints as it goes."""
-        if start(command, cwd=ROOT).wait() == 0:
+        with self.timed(shlex.join(command)):
+            status = start(command, cwd=ROOT).wait()
+        if status == 0:
             self.passed += 1
         else:
             self.fail(shlex.join(command), again=lambda: capture(command, cwd=ROOT))
@@ -160,7 +172,8 @@ class Tests:
     def build(self, *arguments, env=None):
         """Compiles the tests that `arguments` choose, as `cargo test` takes them; returns their binaries."""
         command = [*CARGO, "test", *FLAGS, "--no-run", "--message-format=json-render-diagnostics", *arguments]
-        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+        with self.timed(f"compiling {shlex.join(arguments)}"):
+            done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode != 0:
             self.fail(shlex.join(command))
         found = []
@@ -318,7 +331,9 @@ def run_peers(fuzz_seconds):
     tests.run(binaries)
     # Panics put in on purpose, in what people install but for the feature that puts them in.
     release = [*CARGO, "build", *FLAGS, "--quiet", "--release", "-p", "plimsoll", "--features", "fault"]
-    if subprocess.run([*release, "--target-dir", "target/faults"], cwd=ROOT, check=False).returncode != 0:
+    with tests.timed(shlex.join(release)):
+        built = subprocess.run([*release, "--target-dir", "target/faults"], cwd=ROOT, check=False)
+    if built.returncode != 0:
         tests.fail(shlex.join(release))
     program = {"PROGRAM_UNDER_TEST": f"{ROOT}/target/faults/release/plimsoll"}
     tests.run(tests.build("--workspace", "--test", "faults", env=program))

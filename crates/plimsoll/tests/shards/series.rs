@@ -28,6 +28,9 @@ fn a_search_goes_over_shards() {
         "1",
         "--confirm",
         "1s",
+        // Found met three trials later, and the search ends.
+        "--most",
+        "400/s",
         "--budget",
         "120s",
     ];
