@@ -362,6 +362,7 @@ fn work<C: Client>(
     let options = SocketOptions {
         sources: share.load.source_addresses.clone(),
         spin: share.load.spin,
+        stamps: share.measures_lateness() && targets.iter().all(|target| target.socket.is_none()),
     };
     let index = share.index;
     let carry = |hands: &mut Hands| -> io::Result<()> {

@@ -18,6 +18,7 @@ use plimsoll_model::{Outcome, Time};
 use crate::addresses::Addresses;
 use crate::network::{Network, Ready, Token, Wake};
 use crate::pauses::{LOOK_NS, Pauses};
+use crate::poller::MAX_EVENTS;
 use crate::tls::{Tally, TlsClient};
 
 pub(crate) mod client;
@@ -71,7 +72,13 @@ pub struct EventLoop<C: Client, N: Network> {
     /// An emptied interval, for its memory.
     spare: Option<Interval>,
     intervals: Intervals,
-    pauses: Pauses,
+    pub(crate) pauses: Pauses,
+    /// What each call took at least is recorded, too.
+    pub(crate) stamps: bool,
+    /// When the sockets were looked at last before the present turn: what it finds came after that.
+    pub(crate) looked: Time,
+    /// The end of the present turn's wait.
+    awoke: Time,
 
     pub(crate) start: Time,
     pub(crate) issue: Issue,
@@ -94,6 +101,7 @@ where
     pub(crate) fn of(client: C, share: Share, network: N, targets: usize, buffer: usize) -> Self {
         // Connections made before the load count where the totals are taken.
         let first_counted = share.load.stages.iter().position(|stage| !stage.warmup);
+        let stamps = share.measures_lateness() && network.stamps();
         EventLoop {
             client,
             network,
@@ -114,6 +122,9 @@ where
             spare: None,
             intervals: Intervals::beginning(Time::NEVER),
             pauses: Pauses::new(),
+            stamps,
+            looked: Time::ZERO,
+            awoke: Time::ZERO,
             start: Time::NEVER,
             issue: Issue::of(&share),
             stage: first_counted.unwrap_or(0) as u8,
@@ -203,6 +214,12 @@ where
         self.network.wait(Some(wake), ready)?;
         let mut now = self.network.now();
         let found = ready.len();
+        // What did not fit into one look was there already.
+        self.looked = match found < MAX_EVENTS {
+            true => self.awoke,
+            false => Time::ZERO,
+        };
+        self.awoke = now;
         self.intervals.waited(now.since(before), found);
         if let Some(length) = self.pauses.waited(before, wake.at, now) {
             self.stood_still(length, now);
@@ -219,6 +236,8 @@ where
             }
         }
         self.take_addresses(control);
+        // Nobody knows how long the rest has been there.
+        self.looked = Time::ZERO;
         for token in std::mem::take(&mut self.unfinished) {
             self.serve_socket(control, Ready::to_be_read(token));
         }

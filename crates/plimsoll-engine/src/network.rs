@@ -16,6 +16,7 @@ mod low_water;
 pub mod os;
 pub(crate) mod resolver;
 pub mod simulated;
+mod stamps;
 mod tcp_info;
 mod tunnels;
 
@@ -95,6 +96,16 @@ pub trait Network {
 
     /// `Ok(0)`: the peer has closed its side. `WouldBlock`: nothing there now.
     fn read(&mut self, socket: &mut Self::Socket, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Whether [`Network::arrived`] is known of what is read.
+    fn stamps(&self) -> bool {
+        false
+    }
+
+    /// When the last of the bytes that the last [`Network::read`] gave reached this host; `None`: not known.
+    fn arrived(&self) -> Option<Time> {
+        None
+    }
 
     /// Don't report readable bytes before so many have come (1: any); the end of the
     /// stream is always reported. A hint: a network may report earlier.

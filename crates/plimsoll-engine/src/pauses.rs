@@ -23,6 +23,8 @@ pub(crate) struct Pauses {
     /// When the loop last went on after a wait.
     awoke: Time,
     aftermath: Option<Aftermath>,
+    /// When the last aftermath ended, and by how much its pauses can have lengthened a call's times. Nanoseconds.
+    last: (Time, u64),
 }
 
 /// From a pause to the end of its traces.
@@ -46,6 +48,7 @@ impl Pauses {
         Pauses {
             awoke: Time::NEVER,
             aftermath: None,
+            last: (Time::ZERO, 0),
         }
     }
 
@@ -113,6 +116,15 @@ impl Pauses {
         self.aftermath.is_some()
     }
 
+    /// By how much pauses can have lengthened the times of a call that was sent at `sent` and has ended. Nanoseconds.
+    #[inline]
+    pub(crate) fn lengthened(&self, sent: Time) -> u64 {
+        let (ended, last_ns) = self.last;
+        let before = if sent <= ended { last_ns } else { 0 };
+        let felt = self.aftermath.as_ref().map_or(0, |a| a.lengthened_ns);
+        before.max(felt)
+    }
+
     /// Looks whether they are gone.
     #[cold]
     pub(crate) fn look(
@@ -127,6 +139,7 @@ impl Pauses {
             is_back || since >= LONGEST_RECOVERY * a.longest_ns
         };
         if let Some(aftermath) = self.aftermath.take_if(is_over) {
+            self.last = (now, aftermath.lengthened_ns);
             aftermath.record(due, stage, recorder);
         }
     }

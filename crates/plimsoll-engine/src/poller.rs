@@ -11,7 +11,8 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 
 const WAKER: u64 = u64::MAX;
-const MAX_EVENTS: usize = 512;
+/// Sockets that one wait reports.
+pub(crate) const MAX_EVENTS: usize = 512;
 
 /// Names a socket to the poller, which hands it back when the socket is ready. The highest is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -91,6 +91,8 @@ pub struct Drivers<P: Protocol> {
     attempt_deadlines: VecDeque<(Time, Token)>,
     /// When the last answer came.
     last_answer: Time,
+    /// When at the earliest the answers reached this host that are being looked at.
+    arrived: Time,
     /// Closed loop: when the deadline passes of a lane's client that has waited longest.
     waits: Timers<u32>,
     reconnects: Timers<u32>,
@@ -128,6 +130,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             attempting: 0,
             attempt_deadlines: VecDeque::new(),
             last_answer: Time::ZERO,
+            arrived: Time::ZERO,
             waits: Timers::new(),
             reconnects: Timers::new(),
             thinking: Timers::new(),
@@ -351,8 +354,9 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
     #[inline]
     fn arrived(&mut self, _control: &mut impl Control, arrival: Arrival, now: Time) {
         self.count_due(arrival.stage);
-        if self.issue.backlog().is_some() || !self.try_start(arrival, now) {
-            self.wait(arrival);
+        let late_ns = now.since(self.start.plus_nanos(arrival.at));
+        if self.issue.backlog().is_some() || !self.try_start(arrival, now, late_ns) {
+            self.wait(arrival, late_ns);
         }
     }
 

@@ -17,6 +17,13 @@ const SHORTEST_NS: u64 = 1_000;
 /// Parts into which a length is split between sending and reading.
 const PARTS: u64 = 8;
 
+/// How many of `n` times may be longer than their quantile `p` (0–1).
+pub(crate) fn beyond(p: f64, n: u64) -> u64 {
+    // A product that rounding put above a whole number of times is that number.
+    let within = (p * n as f64 * (1.0 - 1e-12)).ceil() as u64;
+    n - within.min(n)
+}
+
 /// How many of some times are longer than any given one; looks a histogram through only once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tail {
@@ -158,6 +165,8 @@ pub struct LowEnds<'a> {
     lateness: &'a Lateness,
     tail: Tail,
     mean_ns: f64,
+    /// Of each of the times the least that it can have been, where that is known, and the mean of that.
+    least: Option<(Tail, f64)>,
 }
 
 impl<'a> LowEnds<'a> {
@@ -166,28 +175,54 @@ impl<'a> LowEnds<'a> {
         LowEnds {
             lateness,
             tail: Tail::of(times),
-            mean_ns: times.histogram().map_or(0.0, |h| h.mean()),
+            mean_ns: mean_ns(times),
+            least: None,
+        }
+    }
+
+    /// Those of response times, of each of which the least that it can have been may be known.
+    pub fn of_responses(record: &StageRecord, lateness: &'a Lateness) -> LowEnds<'a> {
+        let least = known_least(record).map(|times| (Tail::of(times), mean_ns(times)));
+        LowEnds {
+            least,
+            ..LowEnds::of(&record.response, lateness)
         }
     }
 
     /// The lower end of the quantile `p` (0–1). Nanoseconds.
     pub fn quantile(&self, p: f64) -> u64 {
-        let n = self.tail.len;
-        // A product that rounding put above a whole number of calls is that number.
-        let within = (p * n as f64 * (1.0 - 1e-12)).ceil() as u64;
-        self.lateness.low_end(&self.tail, n - within.min(n))
+        self.exceeded_by(beyond(p, self.tail.len))
     }
 
     /// The lower end of the longest. Nanoseconds.
     pub fn max(&self) -> u64 {
-        self.lateness.low_end(&self.tail, 0)
+        self.exceeded_by(0)
+    }
+
+    /// The lower end of the value that at most `n` of the times are longer than. Nanoseconds.
+    fn exceeded_by(&self, n: u64) -> u64 {
+        let of_all = self.lateness.low_end(&self.tail, n);
+        let least = self.least.as_ref();
+        least.map_or(of_all, |(tail, _)| of_all.max(tail.exceeded_by(n)))
     }
 
     /// The lower end of the mean. Nanoseconds.
     pub fn mean(&self) -> f64 {
         let of_each = self.lateness.sum_ns / self.tail.len.max(1) as f64;
-        (self.mean_ns - of_each).max(0.0)
+        let of_all = (self.mean_ns - of_each).max(0.0);
+        let least = self.least.as_ref();
+        least.map_or(of_all, |(_, mean_ns)| of_all.max(*mean_ns))
     }
+}
+
+fn mean_ns(times: &Times) -> f64 {
+    times.histogram().map_or(0.0, |h| h.mean())
+}
+
+/// Of each response time the least that it can have been; `None` where that is not known of all of them.
+pub(crate) fn known_least(record: &StageRecord) -> Option<&Times> {
+    let least = &record.response_low;
+    (!least.is_empty() && least.len() == record.response.len()).then_some(least)
 }
 
 #[cfg(test)]
@@ -245,6 +280,26 @@ mod tests {
         assert_eq!(low.quantile(0.5) / MS, 5);
         assert_eq!(low.quantile(0.99) / MS, 5);
         assert_eq!(low.max() / MS, 5);
+    }
+
+    #[test]
+    fn least_times_of_all_calls_are_a_lower_end_too() {
+        let mut record = StageRecord::default();
+        record.response.record_n(9 * MS, 100);
+        // Any of the calls may have been late, and each is known to have been by 2 ms at most.
+        record.pacing.record_n(4 * MS, 100);
+        record.response_low.record_n(7 * MS, 100);
+        let lateness = Lateness::of(&record);
+        let low = LowEnds::of_responses(&record, &lateness);
+        assert_eq!(low.quantile(0.5) / MS, 7);
+        assert_eq!(low.max() / MS, 7);
+        assert!((6.9e6..7.1e6).contains(&low.mean()));
+        // Of one call it is not known.
+        record.response.record(9 * MS);
+        record.pacing.record(4 * MS);
+        let lateness = Lateness::of(&record);
+        let low = LowEnds::of_responses(&record, &lateness);
+        assert_eq!(low.quantile(0.5) / MS, 5);
     }
 
     /// Sent late and read late, by lengths that are not known call by call.

@@ -10,6 +10,7 @@ mod table;
 
 use serde::{Deserialize, Serialize};
 
+use crate::instrument::beyond;
 use crate::measure::Count;
 use crate::plan::{End, Metric, Objective, Statistic, Timed};
 use crate::record::{StageRecord, Times};
@@ -207,7 +208,8 @@ fn is_lost(
     expected: u64,
     circumstances: &Circumstances,
 ) -> bool {
-    let all = expected.max(record.ended()) as f64;
+    let most = expected.max(record.ended());
+    let all = most as f64;
     let failed = Failed::of(record).surely(record, circumstances);
     let evidence = |timed| Evidence::of(timed, record, circumstances);
     let (timed, statistic) = match objective.metric {
@@ -221,7 +223,7 @@ fn is_lost(
     match statistic {
         Statistic::Percentile(p) => {
             let slow = evidence(timed).surely_over(objective.limit as u64);
-            slow as f64 > (1.0 - p / 100.0) * all
+            slow > beyond(p / 100.0, most)
         }
         Statistic::Mean => {
             let histogram = times(timed, record).and_then(Times::histogram);

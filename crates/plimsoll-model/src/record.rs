@@ -97,6 +97,10 @@ pub struct StageRecord {
     /// From the arrival to the end; calls that ended ok.
     #[serde(skip)]
     pub response: Times,
+    /// The least that `response` can have been, had the generator sent the call when it was due and read its answer when
+    /// it came; calls that ended ok, in loads whose workers know when bytes reached this host.
+    #[serde(skip)]
+    pub response_low: Times,
     /// From the actual send to the end; calls that ended ok.
     #[serde(skip)]
     pub service: Times,
@@ -134,8 +138,13 @@ type Of = fn(&StageRecord) -> &Times;
 type OfMut = fn(&mut StageRecord) -> &mut Times;
 
 /// The times of calls, by the keys that they have in a line.
-pub(crate) const TIMES: [(&str, Of, OfMut); 8] = [
+pub(crate) const TIMES: [(&str, Of, OfMut); 9] = [
     ("response_ns", |r| &r.response, |r| &mut r.response),
+    (
+        "response_low_ns",
+        |r| &r.response_low,
+        |r| &mut r.response_low,
+    ),
     ("service_ns", |r| &r.service, |r| &mut r.service),
     ("first_byte_ns", |r| &r.first_byte, |r| &mut r.first_byte),
     ("failed_ns", |r| &r.failed, |r| &mut r.failed),

@@ -229,6 +229,12 @@ impl Recorder {
         self.current.stage_mut(stage).delayed.record_n(ns, n);
     }
 
+    /// A call that ended ok had taken `ns` nanoseconds at least, not counting what the generator can have added.
+    #[inline]
+    pub fn response_low(&mut self, stage: u8, ns: u64) {
+        self.current.stage_mut(stage).response_low.record(ns);
+    }
+
     /// The run ended with a call that had been due for `ns` nanoseconds and was not sent.
     pub fn cut_off(&mut self, stage: u8, ns: u64) {
         let record = self.current.stage_mut(stage);

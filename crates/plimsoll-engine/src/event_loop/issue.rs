@@ -115,6 +115,17 @@ impl Issue {
         }
     }
 
+    /// A connection was free again later by `ns` nanoseconds than the target had answered: what waits for it waited as
+    /// long.
+    #[inline]
+    pub(crate) fn freed_late(&mut self, ns: u64) {
+        if let Issue::Open(open) = self
+            && let Some(backlog) = &mut open.backlog
+        {
+            backlog.late_ns = backlog.late_ns.saturating_add(ns);
+        }
+    }
+
     /// Takes what waits out, to be changed; [`Issue::put_back`] follows.
     pub(crate) fn take_backlog(&mut self) -> Option<Backlog> {
         match self {
@@ -182,16 +193,20 @@ impl Open {
         }
     }
 
-    /// The call cannot be sent yet.
-    pub(crate) fn wait(&mut self, arrival: Arrival) {
+    /// The call, which was noticed late by `late_ns` nanoseconds, cannot be sent yet.
+    pub(crate) fn wait(&mut self, arrival: Arrival, late_ns: u64) {
         match &mut self.backlog {
-            Some(backlog) => backlog.length += 1,
+            Some(backlog) => {
+                backlog.length += 1;
+                backlog.late_ns = backlog.late_ns.max(late_ns);
+            }
             None => {
                 self.backlog = Some(Backlog {
                     head: arrival,
                     second: self.next,
                     rest: self.arrivals.clone(),
                     length: 1,
+                    late_ns,
                 });
             }
         }
@@ -206,6 +221,8 @@ pub(crate) struct Backlog {
     second: Option<Arrival>,
     rest: Arrivals,
     length: u64,
+    /// By how much at most the generator itself has made a call of these wait. Nanoseconds.
+    late_ns: u64,
 }
 
 impl Backlog {
@@ -216,6 +233,11 @@ impl Backlog {
     /// When the first of them was due, in a load that began at `start`.
     pub(crate) fn due(&self, start: Time) -> Time {
         start.plus_nanos(self.head.at)
+    }
+
+    /// By how much at most the generator itself has made a call of these wait. Nanoseconds.
+    pub(crate) fn late_ns(&self) -> u64 {
+        self.late_ns
     }
 
     pub(crate) fn advance(&mut self) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_model::plan::{Load, Shard};
+use plimsoll_model::plan::{Arrivals, Load, Reuse, Shard};
 use plimsoll_model::schedule::Schedule;
 
 /// Connections that may be coming up at once, over all workers of a run: fewer than any
@@ -49,6 +49,12 @@ impl Share {
             keep_requests: false,
             trace: false,
         }
+    }
+
+    /// The load says when calls are due and connections are kept: what the generator itself adds to a call's time can be
+    /// told apart.
+    pub(crate) fn measures_lateness(&self) -> bool {
+        matches!(self.load.arrivals, Arrivals::Open(_)) && self.load.reuse != Reuse::Never
     }
 
     /// Connections of this worker that may be coming up at once.

@@ -16,6 +16,7 @@ use plimsoll_model::plan::Target;
 use rustix::net::{self, RecvFlags, SendFlags};
 
 use super::resolver::Resolver;
+use super::stamps::{self, Stamps};
 use super::tunnels::Tunnels;
 use super::{Carried, Lookup, Network, Ready, Resolved, Token, Wake, low_water, tcp_info};
 use crate::address::{Address, Lack};
@@ -30,6 +31,8 @@ pub struct SocketOptions {
     pub sources: Vec<IpAddr>,
     /// Longest busy wait before an arrival.
     pub spin: Duration,
+    /// Ask the kernel when bytes reached this host, for [`Network::arrived`].
+    pub stamps: bool,
 }
 
 /// The machine's own network, for one worker thread.
@@ -44,6 +47,7 @@ pub struct OsNetwork {
     /// By target.
     ways: Vec<Option<Arc<Tunnel>>>,
     tunnels: Tunnels,
+    stamps: Option<Stamps>,
 }
 
 impl OsNetwork {
@@ -62,6 +66,7 @@ impl OsNetwork {
         let resolver = |target: &&Target| Resolver::new(target, &options.sources, waker.clone());
         let resolvers = targets.iter().map(resolver).collect();
         let window = SpinWindow::new(options.spin);
+        let stamps = options.stamps.then(Stamps::new);
         Ok(OsNetwork {
             clock,
             poller,
@@ -72,6 +77,7 @@ impl OsNetwork {
             resolvers,
             ways: targets.iter().map(|target| Tunnel::to(target)).collect(),
             tunnels: Tunnels::default(),
+            stamps,
         })
     }
 
@@ -132,6 +138,9 @@ impl Network for OsNetwork {
         let source = to.tcp().and_then(|to| self.source(to));
         let socket = to.begin(source)?;
         self.adopt(&socket, token).map_err(Lack::named_of_socket)?;
+        if self.stamps.is_some() {
+            stamps::ask_for(&socket);
+        }
         if let Some(Some(way)) = self.ways.get(target) {
             self.tunnels.begin(&socket, token, way)?;
         }
@@ -161,9 +170,21 @@ impl Network for OsNetwork {
 
     #[inline]
     fn read(&mut self, socket: &mut TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Some(stamps) = &mut self.stamps {
+            return stamps.read(socket, buffer, self.clock);
+        }
         // Not through the C library, whose `recv` is a cancellation point and pays for it.
         let (_, received) = net::recv(&*socket, buffer, RecvFlags::empty())?;
         Ok(received)
+    }
+
+    fn stamps(&self) -> bool {
+        self.stamps.is_some()
+    }
+
+    #[inline]
+    fn arrived(&self) -> Option<Time> {
+        self.stamps.as_ref()?.arrived
     }
 
     fn low_water(&mut self, socket: &mut TcpStream, bytes: usize) {

@@ -93,6 +93,8 @@ pub struct SimulatedSocket(u64);
 struct Connection {
     token: u64,
     inbox: VecDeque<u8>,
+    /// When so many bytes of the inbox came, in order.
+    arrivals: VecDeque<(Time, usize)>,
     /// Bytes that make it readable; 0 as 1.
     low_water: usize,
     /// Bytes written and not yet at the server.
@@ -133,6 +135,8 @@ pub struct SimulatedNetwork<S> {
     agenda: BinaryHeap<Reverse<(Time, u64, u64, Happening)>>,
     sequence: u64,
     resolving: VecDeque<Token>,
+    /// When the last bytes of the last read came.
+    arrived: Option<Time>,
     /// Turns in a row in which nothing came or was sent, and nobody waited.
     idle_turns: u32,
 }
@@ -156,6 +160,7 @@ impl<S: Server> SimulatedNetwork<S> {
             agenda: BinaryHeap::new(),
             sequence: 0,
             resolving: VecDeque::new(),
+            arrived: None,
             idle_turns: 0,
         }
     }
@@ -306,6 +311,7 @@ impl<S: Server> SimulatedNetwork<S> {
                 self.connections.remove(&connection);
             }
             Happening::Down(bytes) => {
+                state.arrivals.push_back((self.now, bytes.len()));
                 state.inbox.extend(bytes);
                 signal.readable = state.inbox.len() >= state.low_water;
             }
@@ -419,8 +425,27 @@ impl<S: Server> Network for SimulatedNetwork<S> {
         for (slot, byte) in buffer.iter_mut().zip(connection.inbox.drain(..size)) {
             *slot = byte;
         }
+        let mut rest = size;
+        while rest > 0
+            && let Some((at, bytes)) = connection.arrivals.front_mut()
+        {
+            self.arrived = Some(*at);
+            let taken = rest.min(*bytes);
+            (rest, *bytes) = (rest - taken, *bytes - taken);
+            if *bytes == 0 {
+                connection.arrivals.pop_front();
+            }
+        }
         self.server.taken(Peer(socket.0), size);
         Ok(size)
+    }
+
+    fn stamps(&self) -> bool {
+        true
+    }
+
+    fn arrived(&self) -> Option<Time> {
+        self.arrived
     }
 
     fn low_water(&mut self, socket: &mut SimulatedSocket, bytes: usize) {

@@ -28,6 +28,8 @@ pub(crate) struct Call {
     pub(crate) stage: u8,
     /// It was sent before, and the server did not take it.
     pub(crate) retried: bool,
+    /// How late the generator itself was in sending it, at most: units of [`LATE_UNIT_NS`], rounded up.
+    late: u32,
     previous: u32,
     next: u32,
 }
@@ -35,6 +37,7 @@ pub(crate) struct Call {
 impl Call {
     pub(crate) fn new(number: u64, arrival: Time, sent: Time, connection: u32, stage: u8) -> Call {
         Call {
+            late: 0,
             number,
             arrival,
             sent,
@@ -44,6 +47,28 @@ impl Call {
             retried: false,
             previous: NONE,
             next: NONE,
+        }
+    }
+}
+
+/// Lateness of up to an hour fits.
+const LATE_UNIT_NS: u64 = 1 << 10;
+
+impl Call {
+    /// The call, which the generator itself sent late by `ns` nanoseconds at most.
+    #[inline]
+    #[must_use]
+    pub(crate) fn sent_late(self, ns: u64) -> Call {
+        let late = u32::try_from(ns.div_ceil(LATE_UNIT_NS)).unwrap_or(u32::MAX);
+        Call { late, ..self }
+    }
+
+    /// How late the generator itself was in sending it, at most. Nanoseconds.
+    #[inline]
+    pub(crate) fn late_ns(&self) -> u64 {
+        match self.late {
+            u32::MAX => u64::MAX,
+            late => u64::from(late) * LATE_UNIT_NS,
         }
     }
 }

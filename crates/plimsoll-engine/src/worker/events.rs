@@ -15,6 +15,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         }
         let mut events = std::mem::take(&mut self.client.events);
+        if self.stamps {
+            self.note_arrival(&events);
+        }
         for event in events.drain(..) {
             match event {
                 Event::Done(done) => self.call_ended(&done, role, now),
@@ -51,5 +54,14 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
         self.client.events = events;
         self.client.last_answer = now;
+    }
+
+    /// When at the earliest the answers reached this host that these events are of.
+    fn note_arrival(&mut self, events: &[Event]) {
+        let mut ends = events.iter().filter_map(Event::ended);
+        // A stamp is that of the last bytes: of several answers that were read together, the others' came before.
+        let is_one = ends.next().is_some() && ends.next().is_none();
+        let stamp = self.network.arrived().filter(|_| is_one);
+        self.client.arrived = stamp.map_or(self.looked, |stamp| stamp.max(self.looked));
     }
 }

@@ -36,13 +36,13 @@ const WAITED_NS: u64 = 1_000_000;
 impl<P: Protocol, N: Network> Worker<P, N> {
     /// The call cannot be sent yet.
     #[cold]
-    pub(super) fn wait(&mut self, arrival: Arrival) {
+    pub(super) fn wait(&mut self, arrival: Arrival, late_ns: u64) {
         match self.open_connections {
             0 => self.recorder.stage(arrival.stage).waited_for_connection += 1,
             _ => self.recorder.stage(arrival.stage).waited_for_stream += 1,
         }
         if let Issue::Open(open) = &mut self.issue {
-            open.wait(arrival);
+            open.wait(arrival, late_ns);
         }
     }
 
@@ -119,7 +119,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let Some(mut backlog) = self.issue.take_backlog() else {
             return;
         };
-        while !backlog.is_empty() && self.try_start(backlog.head, now) {
+        while !backlog.is_empty() && self.try_start(backlog.head, now, backlog.late_ns()) {
             backlog.advance();
         }
         self.issue.put_back(backlog);
@@ -143,9 +143,10 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// Start a call on the next connection that has room; `false` when it has to wait.
+    /// Start a call on the next connection that has room; `false` when it has to wait. The generator itself is late with
+    /// it by `late_ns` nanoseconds at most.
     #[inline]
-    pub(super) fn try_start(&mut self, arrival: Arrival, now: Time) -> bool {
+    pub(super) fn try_start(&mut self, arrival: Arrival, now: Time, late_ns: u64) -> bool {
         let due = self.start.plus_nanos(arrival.at);
         if self.share.load.reuse == Reuse::Never {
             self.begin_attempt(Attempt {
@@ -172,7 +173,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 {
                     self.prefetch_connection(*next);
                 }
-                self.start_call(index, arrival.number, due, now, arrival.stage);
+                let call = Call::new(arrival.number, due, now, index, arrival.stage);
+                self.start_call(index, call.sent_late(late_ns));
                 return true;
             }
         }
@@ -188,14 +190,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// Hand a call to a connection's driver.
     #[inline]
-    pub(super) fn start_call(&mut self, index: u32, number: u64, due: Time, now: Time, stage: u8) {
+    pub(super) fn start_call(&mut self, index: u32, call: Call) {
+        let (number, due, now) = (call.number, call.arrival, call.sent);
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
-        let id = self
-            .client
-            .calls
-            .insert(Call::new(number, due, now, index, stage));
+        let id = self.client.calls.insert(call);
         connection.borrow_outbox(&mut self.client.spare_outboxes);
         let (driver, out) = (&mut connection.own.driver, &mut connection.out);
         if now.since(due) > WAITED_NS {
@@ -249,7 +249,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             state.idle -= 1;
             let due = state.waiting.pop_front().unwrap_or(now);
             self.count_due(self.stage);
-            self.start_call(index, number, due, now, self.stage);
+            self.start_call(index, Call::new(number, due, now, index, self.stage));
         }
     }
 
@@ -325,13 +325,18 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let measured = tokens.ended(done.call, outcome, (&call, now), recorder);
         let carried = Some(carried);
         match role {
-            Role::Lane(_) => match measured {
-                None => self.recorder.sent_call(&sample, carried),
-                Some(measured) => {
-                    let (counts, times) = (&measured.counts, &measured.times);
-                    (self.recorder).measured_call(&sample, counts, times, carried);
+            Role::Lane(_) => {
+                if self.stamps {
+                    self.record_low_end(&call, outcome, now);
                 }
-            },
+                match measured {
+                    None => self.recorder.sent_call(&sample, carried),
+                    Some(measured) => {
+                        let (counts, times) = (&measured.counts, &measured.times);
+                        (self.recorder).measured_call(&sample, counts, times, carried);
+                    }
+                }
+            }
             Role::Attempt => {
                 let connection = self.connections[call.connection as usize].as_ref();
                 let phases = connection.map(|c| c.phases).unwrap_or_default();
@@ -341,6 +346,21 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             }
         }
         self.client_free(role, outcome, now);
+    }
+
+    /// Records what the call took at least, had it been sent when it was due and its answer been read when it came. One
+    /// that others wait behind made them wait for as long as its answer was not read.
+    #[inline]
+    fn record_low_end(&mut self, call: &Call, outcome: Outcome, now: Time) {
+        let read_late = now.since(self.client.arrived.max(call.sent));
+        if outcome.is_ok() {
+            let late = call.late_ns().saturating_add(read_late);
+            let added = late.max(self.pauses.lengthened(call.sent));
+            let low = now.since(call.arrival).saturating_sub(added);
+            self.recorder.response_low(call.stage, low);
+        }
+        let others = u64::from(self.open_connections.max(1));
+        self.issue.freed_late(read_late / others);
     }
 
     /// A worker has no ticket before its first connection.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use plimsoll_model::{Outcome, Time};
 
 use super::Worker;
+use super::calls::Call;
 use super::connection::{Attempt, Driven, Received, Role, Until};
 use super::lanes::Gone;
 use crate::driver::{Driver, Protocol};
@@ -214,7 +215,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             connection.own.attempt_started = true;
         }
         let attempt = self.client.attempts[index as usize];
-        self.start_call(index, attempt.number, attempt.arrival, now, attempt.stage);
+        let (number, due, stage) = (attempt.number, attempt.arrival, attempt.stage);
+        self.start_call(index, Call::new(number, due, now, index, stage));
     }
 
     /// What is waiting is written when every ready connection has been served: a turn's

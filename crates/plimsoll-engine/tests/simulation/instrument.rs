@@ -175,6 +175,8 @@ const MAX_LATE_NS: u64 = 200 * MS;
 struct Counts {
     undelivered: u64,
     figures: u64,
+    /// Of each figure at the 50th, 90th and 99th percentile, how wide its interval is over the truth, in thousandths.
+    widths: [Vec<u64>; 3],
     uncovered: Vec<String>,
     met: u64,
     missed: u64,
@@ -191,11 +193,12 @@ impl Counts {
         random: &mut Random,
     ) {
         let lateness = Lateness::of(late);
-        let low_ends = LowEnds::of(&late.response, &lateness);
-        for p in [0.5, 0.9, 0.99] {
+        let low_ends = LowEnds::of_responses(late, &lateness);
+        for (i, p) in [0.5, 0.9, 0.99].into_iter().enumerate() {
             let (own, low, high) = (quantile(truth, p), low_ends.quantile(p), quantile(late, p));
             let range = low.saturating_sub(low / 500 + TURN_NS)..=high + high / 500 + TURN_NS;
             self.figures += 1;
+            self.widths[i].push((high - low.min(high)) * 1_000 / own);
             if !range.contains(&own) {
                 self.uncovered
                     .push(format!("seed {seed}, {p}: {own} in {range:?}"));
@@ -246,7 +249,11 @@ fn intervals_hold_the_truth_and_objectives_are_judged_rightly() {
         }
         counts.compare(seed, (&truth, &late), &mut random);
     }
-    println!("{counts:#?}");
+    let medians = std::mem::take(&mut counts.widths).map(|mut widths| {
+        widths.sort_unstable();
+        widths[widths.len() / 2]
+    });
+    println!("{counts:#?}, widths {medians:?}");
     let uncovered = counts.uncovered.len() as u64;
     let decided = counts.met + counts.missed;
     assert!(
@@ -255,8 +262,8 @@ fn intervals_hold_the_truth_and_objectives_are_judged_rightly() {
     );
     assert!(counts.wrong.is_empty(), "{counts:#?}");
     // Many are decided all the same, on both sides.
-    assert!(counts.met > 500 && counts.missed > 250, "{counts:#?}");
-    assert!(counts.open < 2 * decided, "{counts:#?}");
+    assert!(counts.met > 500 && counts.missed > 500, "{counts:#?}");
+    assert!(counts.open < decided, "{counts:#?}");
 }
 
 /// The generator is stopped while it waits for the load's start, and goes on after it.

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use crate::instrument::{Lateness, Tail};
+use crate::instrument::{Lateness, Tail, beyond, known_least};
 use crate::measure::TimeMeasure;
 use crate::plan::Timed;
 use crate::record::{LONGEST_NS, StageRecord, Times};
@@ -104,6 +104,9 @@ pub(super) fn times(timed: Timed, record: &StageRecord) -> Option<&Times> {
 pub(super) struct Evidence<'a> {
     record: &'a StageRecord,
     times: Tail,
+    /// Of each of the times the least that it can have been, where that is known.
+    least: Option<Tail>,
+    least_mean_ns: f64,
     /// Empty where this time counts no failures.
     cut_off: Tail,
     failed: Failed,
@@ -124,9 +127,15 @@ impl<'a> Evidence<'a> {
             true => (Failed::of(record), Tail::of(&record.cut_off)),
             false => (Failed::default(), Tail::default()),
         };
+        let least = match timed {
+            Timed::Response => known_least(record),
+            _ => None,
+        };
         Evidence {
             record,
             times: times(timed, record).map(Tail::of).unwrap_or_default(),
+            least: least.map(Tail::of),
+            least_mean_ns: least.and_then(Times::histogram).map_or(0.0, |h| h.mean()),
             cut_off,
             failed,
             lateness: Lateness::of(record),
@@ -146,20 +155,27 @@ impl<'a> Evidence<'a> {
         let reach = nanos(self.deadline)
             .saturating_sub(limit)
             .max(little(self.deadline));
-        self.lateness
-            .steps()
-            .map(|(length, lengthened)| {
-                let beyond = limit.saturating_add(length);
-                let over = self.times.longer_than(beyond) + self.cut_off.longer_than(beyond);
-                let timeouts = match length <= reach {
-                    true => self.failed.timeouts,
-                    false => 0,
-                };
-                // Failures that no lateness causes are the target's, however many calls were late.
-                self.failed.sure + (over + timeouts).saturating_sub(lengthened)
-            })
-            .max()
-            .unwrap_or(0)
+        // Calls of these `times` or without one, less those that were lengthened by more than what they are over by.
+        let over = |times: Option<&Tail>| {
+            self.lateness
+                .steps()
+                .map(|(length, lengthened)| {
+                    let beyond = limit.saturating_add(length);
+                    let ended = times.map_or(0, |times| times.longer_than(beyond));
+                    let timeouts = match length <= reach {
+                        true => self.failed.timeouts,
+                        false => 0,
+                    };
+                    (ended + self.cut_off.longer_than(beyond) + timeouts).saturating_sub(lengthened)
+                })
+                .max()
+                .unwrap_or(0)
+        };
+        let of_all = over(Some(&self.times));
+        let least = self.least.as_ref();
+        let of_each = least.map_or(0, |least| least.longer_than(limit) + over(None));
+        // Failures that no lateness causes are the target's, however many calls were late.
+        self.failed.sure + of_all.max(of_each)
     }
 
     /// The calls that the time is of: those that were given up are in it only where they are known to have taken
@@ -174,8 +190,7 @@ impl<'a> Evidence<'a> {
 
     /// More calls than a percentile (0–100) leaves out surely took longer than `limit` ns.
     pub(super) fn surely_exceeds(&self, percentile: f64, limit: u64) -> bool {
-        let beyond = (1.0 - percentile / 100.0) * self.population(limit) as f64;
-        self.surely_over(limit) as f64 > beyond
+        self.surely_over(limit) > beyond(percentile / 100.0, self.population(limit))
     }
 
     /// The lower end of a percentile (0–100), in nanoseconds: what it surely exceeds; infinite where failures decide.
@@ -203,7 +218,7 @@ impl<'a> Evidence<'a> {
             true => 0.0,
             false => {
                 let of_each = self.lateness.sum_ns() / self.record.ok().max(1) as f64;
-                (mean_ns - of_each).max(0.0)
+                (mean_ns - of_each).max(0.0).max(self.least_mean_ns)
             }
         }
     }

@@ -137,6 +137,7 @@ fn counts(
         messages,
         // Their histograms are counted below, by name.
         response: _,
+        response_low: _,
         service: _,
         first_byte: _,
         failed: _,

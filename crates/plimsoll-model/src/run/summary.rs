@@ -336,7 +336,7 @@ impl StageSummary {
             cut_off_by_code: ErrorSummary::of(&r.outcomes, Outcome::is_given_up),
             connect_failures_by_code: ErrorSummary::of(&r.connect_failures, |o| !o.is_ok()),
             addresses: AddressSummary::of(r),
-            response: TimesSummary::within(&r.response, lateness),
+            response: TimesSummary::of_responses(r, lateness),
             service: TimesSummary::within(&r.service, lateness),
             first_byte: TimesSummary::within(&r.first_byte, lateness),
             failed: TimesSummary::within(&r.failed, lateness),

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::instrument::{Lateness, LowEnds};
-use crate::record::Times;
+use crate::record::{StageRecord, Times};
 use crate::statistics::quantile::quantile;
 
 /// Percentiles and moments of a histogram, µs. A percentile that the sample can't
@@ -131,13 +131,21 @@ impl TimesSummary {
 
     /// With instrument intervals, where it is known how late calls were. `None` where nothing was recorded.
     pub fn within(times: &Times, lateness: Option<&Lateness>) -> Option<TimesSummary> {
-        let summary = TimesSummary::of(times)?;
-        let instrument =
-            lateness.map(|late| InstrumentSummary::of(&summary, &LowEnds::of(times, late)));
-        Some(TimesSummary {
-            instrument,
-            ..summary
-        })
+        let low_ends = lateness.map(|late| LowEnds::of(times, late));
+        TimesSummary::of(times).map(|summary| summary.with(low_ends))
+    }
+
+    /// As [`TimesSummary::within`], of response times.
+    pub fn of_responses(record: &StageRecord, lateness: Option<&Lateness>) -> Option<TimesSummary> {
+        let low_ends = lateness.map(|late| LowEnds::of_responses(record, late));
+        TimesSummary::of(&record.response).map(|summary| summary.with(low_ends))
+    }
+
+    fn with(self, low_ends: Option<LowEnds<'_>>) -> TimesSummary {
+        TimesSummary {
+            instrument: low_ends.map(|low_ends| InstrumentSummary::of(&self, &low_ends)),
+            ..self
+        }
     }
 
     /// The percentiles with their names, in order.

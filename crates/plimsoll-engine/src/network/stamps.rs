@@ -1,0 +1,114 @@
+//! When bytes reached this host: the kernel's receive time stamps (`SO_TIMESTAMPNS`, socket(7)).
+//!
+//! A worker that was busy or swapped out reads late, and cannot tell by its own clock how late. The kernel stamps a
+//! segment as it comes in, and hands the stamp of the last one over with the bytes.
+
+use std::io::{self, IoSliceMut};
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+
+use nix::sys::socket::sockopt::ReceiveTimestampns;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt};
+use plimsoll_model::Time;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::clock::Clock;
+
+/// Reads bytes with their stamps.
+pub(super) struct Stamps {
+    /// When the last bytes of the last read reached this host; `None`: the kernel did not say.
+    pub(super) arrived: Option<Time>,
+    /// Room for the stamp.
+    control: Vec<u8>,
+}
+
+/// The socket's bytes are stamped from now on. Where they cannot be, they are not.
+pub(super) fn ask_for(socket: &TcpStream) {
+    let _ = setsockopt(socket, ReceiveTimestampns, &true);
+}
+
+impl Stamps {
+    pub(super) fn new() -> Stamps {
+        Stamps {
+            arrived: None,
+            control: nix::cmsg_space!(libc::timespec),
+        }
+    }
+
+    /// As recv(2).
+    ///
+    /// # Errors
+    /// As recvmsg(2).
+    pub(super) fn read(
+        &mut self,
+        socket: &TcpStream,
+        buffer: &mut [u8],
+        clock: Clock,
+    ) -> io::Result<usize> {
+        self.arrived = None;
+        let mut into = [IoSliceMut::new(buffer)];
+        let message = recvmsg::<()>(
+            socket.as_raw_fd(),
+            &mut into,
+            Some(&mut self.control),
+            MsgFlags::empty(),
+        )?;
+        let stamp = message.cmsgs()?.find_map(|message| match message {
+            ControlMessageOwned::ScmTimestampns(stamp) => Some(stamp),
+            _ => None,
+        });
+        // Stamps are of the clock on the wall, which may be set: only how long ago it was is used. A thread that is
+        // stopped between two clocks takes the bytes for older than they are, never for newer.
+        let now = clock.now();
+        let wall = clock_gettime(ClockId::Realtime);
+        self.arrived = stamp.and_then(|stamp| {
+            let ago_ns =
+                (wall.tv_sec - stamp.tv_sec()) * 1_000_000_000 + (wall.tv_nsec - stamp.tv_nsec());
+            let ago_ns = u64::try_from(ago_ns).ok()?;
+            Some(Time(now.0.checked_sub(ago_ns)?))
+        });
+        Ok(message.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn bytes_that_are_read_late_say_when_they_came() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        ask_for(&near);
+        let (clock, mut stamps) = (Clock::new(), Stamps::new());
+        let mut buffer = [0; 64];
+        // The kernel begins to stamp a moment after it was asked to, and a busy machine delivers late.
+        let given_up = Instant::now() + Duration::from_secs(60);
+        loop {
+            let before = clock.now();
+            far.write_all(b"answer").unwrap();
+            let after = clock.now();
+            std::thread::sleep(Duration::from_millis(5));
+            assert_eq!(stamps.read(&near, &mut buffer, clock).unwrap(), 6);
+            if let Some(arrived) = stamps.arrived {
+                assert!(arrived <= clock.now());
+                if (before..=after).contains(&arrived) {
+                    break;
+                }
+            }
+            assert!(Instant::now() < given_up, "{:?}", stamps.arrived);
+        }
+        near.set_nonblocking(true).unwrap();
+        let nothing = stamps.read(&near, &mut buffer, clock).unwrap_err();
+        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(stamps.arrived, None);
+        drop(far);
+        near.set_nonblocking(false).unwrap();
+        assert_eq!(stamps.read(&near, &mut buffer, clock).unwrap(), 0);
+    }
+}
