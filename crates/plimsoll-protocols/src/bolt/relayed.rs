@@ -62,15 +62,22 @@ impl FrameCodec for Codec {
         let Some((frame, length)) = parsed else {
             return Ok(None);
         };
-        if from == Sender::Client {
-            check_request(&frame)?;
-        }
-        Ok(Some(Seen {
+        let seen = Seen {
             length,
             id: frame.id.into(),
             kind: kind(frame.kind, frame.command),
             manner: manner(frame.form, frame.codec),
-        }))
+        };
+        if let Err(why) = check(&frame) {
+            return Err(match from {
+                Sender::Client => Broken::new(why),
+                Sender::Server => Broken {
+                    call: Some((seen, Why::BadAnswer)),
+                    ..Broken::new(why)
+                },
+            });
+        }
+        Ok(Some(seen))
     }
 
     #[inline]
@@ -111,7 +118,7 @@ impl FrameCodec for Codec {
             Why::Timeout => Status::Timeout,
             Why::Cut => Status::ConnectionClosed,
             Why::Fault => Status::ServerException,
-            Why::TooLong => Status::CodecException,
+            Why::TooLong | Why::BadAnswer => Status::CodecException,
         };
         let (form, codec) = (form(manner).without_switches(), manner.0.to_le_bytes()[2]);
         let mut answer = Frame::bare_response(form, narrow(id), codec, status);
@@ -121,6 +128,7 @@ impl FrameCodec for Codec {
                 let limit = self.0;
                 format!("the content is over the sidecar's limit of {limit} bytes (max_frame)")
             }
+            Why::BadAnswer => "the upstream's answer is malformed (class or header map)".to_owned(),
             Why::Lack(lack) => format!("the sidecar has no connection upstream: {lack}"),
             _ => String::new(),
         };
@@ -151,18 +159,18 @@ impl FrameCodec for Codec {
     }
 }
 
-/// What servers may end their connection for, and the calls of others with it, is not passed on.
+/// Finds what a peer may end its connection for, and other calls with it. Such a frame is not passed on.
 #[inline]
-fn check_request(frame: &Frame<'_>) -> Result<(), Broken> {
+fn check(frame: &Frame<'_>) -> Result<(), String> {
     let most = i16::MAX as usize;
     if frame.class.len() > most || frame.header.len() > most {
         let (class, header) = (frame.class.len(), frame.header.len());
-        return Err(Broken::new(format!(
+        return Err(format!(
             "a class of {class} bytes and a header of {header}: more than {most} are negative to Java"
-        )));
+        ));
     }
     match header::pairs(frame.header).find_map(Result::err) {
-        Some(error) => Err(Broken::new(error.to_string())),
+        Some(error) => Err(error.to_string()),
         None => Ok(()),
     }
 }
@@ -172,14 +180,17 @@ fn broken(error: FrameError, bytes: &[u8]) -> Broken {
     let FrameError::ContentTooLong { .. } = error else {
         return Broken::new(error.to_string());
     };
-    let too_long = Frame::head(bytes).map(|head| Seen {
-        length: head.length,
-        id: head.id.into(),
-        kind: kind(head.kind, head.command),
-        manner: manner(head.form, head.codec),
+    let call = Frame::head(bytes).map(|head| {
+        let seen = Seen {
+            length: head.length,
+            id: head.id.into(),
+            kind: kind(head.kind, head.command),
+            manner: manner(head.form, head.codec),
+        };
+        (seen, Why::TooLong)
     });
     Broken {
-        too_long,
+        call,
         ..Broken::new(format!("{error} (max_frame)"))
     }
 }

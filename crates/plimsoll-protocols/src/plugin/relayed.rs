@@ -77,7 +77,7 @@ impl Codec {
             true => Blame::Codec,
             false => Blame::Peer,
         };
-        let (key, too_long) = match fault {
+        let (key, call) = match fault {
             Fault::TooLong { length, head, .. } => {
                 let length = usize::try_from(length).ok();
                 let seen = head.zip(length).map(|(head, length)| Seen {
@@ -86,14 +86,14 @@ impl Codec {
                     kind: kind(head.kind),
                     manner: Manner(head.note),
                 });
-                (" (max_frame)", seen)
+                (" (max_frame)", seen.map(|seen| (seen, Why::TooLong)))
             }
             _ => ("", None),
         };
         Broken {
             why: format!("{}: {fault}{key}", self.0.codec.name()),
             by,
-            too_long,
+            call,
         }
     }
 }
@@ -155,7 +155,9 @@ impl FrameCodec for Codec {
             Why::Timeout => Make::Timeout,
             Why::Cut => Make::Closed,
             // These have no words of their own.
-            Why::NoUpstream | Why::Lack(_) | Why::Fault | Why::TooLong => Make::Unreachable,
+            Why::NoUpstream | Why::Lack(_) | Why::Fault | Why::TooLong | Why::BadAnswer => {
+                Make::Unreachable
+            }
         };
         self.answer(what, id, manner, out)
     }

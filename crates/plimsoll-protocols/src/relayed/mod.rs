@@ -131,6 +131,8 @@ pub enum Why {
     Fault,
     /// The request, or its answer, is longer than the route's `max_frame`.
     TooLong,
+    /// The server's answer is malformed, and its client may end its connection for it.
+    BadAnswer,
 }
 
 /// The bytes, or what was to be made of them, can't be meant: their connection is closed.
@@ -140,8 +142,8 @@ pub struct Broken {
     pub why: String,
     /// Whose failure it is.
     pub by: Blame,
-    /// It is a frame that is only too long: its length is known, and whose call it is.
-    pub too_long: Option<Seen>,
+    /// A frame of which it is known where it ends, and whose call it is: that call alone fails, for this reason.
+    pub call: Option<(Seen, Why)>,
 }
 
 /// Whose fault it is.
@@ -161,7 +163,7 @@ impl Broken {
         Broken {
             why: why.into(),
             by: Blame::Peer,
-            too_long: None,
+            call: None,
         }
     }
 }

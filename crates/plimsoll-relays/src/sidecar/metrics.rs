@@ -94,7 +94,7 @@ impl Counters {
             Why::Busy => &self.busy,
             Why::Cut => &self.cut,
             // Counted where they are found.
-            Why::Fault | Why::TooLong => return,
+            Why::Fault | Why::TooLong | Why::BadAnswer => return,
         };
         count(counter, calls);
     }

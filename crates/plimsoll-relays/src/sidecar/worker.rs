@@ -40,7 +40,7 @@ use super::metrics::{Counters, Metrics};
 use super::setup::Setup;
 use super::transport::Transport;
 use super::{SidecarError, count};
-use charges::Charges;
+use charges::{Charges, Isolation};
 use faults::Delayed;
 use http2::Http2;
 use routes::RouteState;
@@ -69,6 +69,10 @@ enum Role {
         calls: Calls,
         /// The heartbeat on its way: its id, and when its answer is missed.
         beat: Option<(u64, Time)>,
+        /// The client's connection that sent the last request without an answer, and when.
+        last_oneway: Option<(u64, Time)>,
+        /// The client's connection whose calls it carries, where it carries no others.
+        owner: Option<u64>,
     },
     /// HTTP/2, from a client or to an upstream.
     Http2(Box<Http2>),
@@ -117,6 +121,8 @@ struct Connection {
     skip: usize,
     /// Of a client: bytes of requests that wait on purpose.
     delayed: usize,
+    /// Of a client: whether its calls share connections upstream with those of others.
+    isolation: Isolation,
     /// The other side has sent all it will.
     ended: bool,
     /// To be sent the end once all is sent.
@@ -313,6 +319,7 @@ impl Worker {
                 endpoint.lanes.fill(None);
             }
             state.held.clear();
+            state.held_apart.clear();
             state.apart = 0;
         }
         for exchange in std::mem::take(&mut self.exchanges).into_values() {

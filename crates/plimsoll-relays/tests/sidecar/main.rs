@@ -14,6 +14,7 @@ mod faults;
 mod http2;
 mod http2_peer;
 mod malformed;
+mod malformed_bolt;
 mod ports;
 mod reload;
 mod shapes;

@@ -38,6 +38,25 @@ impl Connection {
     }
 }
 
+impl Role {
+    /// Of a connection to an upstream. `owner`: the client's connection whose calls it carries, where it carries no
+    /// others.
+    pub(super) fn up(is_http2: bool, layout: usize, owner: Option<u64>) -> Role {
+        if is_http2 {
+            let mut http2 = Http2::new(Side::Client);
+            http2.owner = owner;
+            return Role::Http2(Box::new(http2));
+        }
+        Role::Up {
+            layout,
+            calls: Calls::default(),
+            beat: None,
+            last_oneway: None,
+            owner,
+        }
+    }
+}
+
 impl RouteState {
     /// The lanes of one layout, over all upstreams.
     fn lanes(&self) -> usize {
@@ -112,11 +131,15 @@ impl Worker {
         let Some(token) = state.endpoints[endpoint].lanes[place] else {
             return (Lane::Missing, 0);
         };
-        let Some(connection) = self.connections.get(token) else {
-            return (Lane::Missing, 0);
-        };
+        match self.connections.get(token) {
+            Some(connection) => (self.lane_of(connection), token),
+            None => (Lane::Missing, 0),
+        }
+    }
+
+    fn lane_of(&self, connection: &Connection) -> Lane {
         let calls = connection.calls();
-        let lane = if calls >= state.setup.route.max_in_flight() {
+        if calls >= self.routes[connection.route].setup.route.max_in_flight() {
             Lane::Full
         } else if connection.is_new() {
             Lane::New(calls)
@@ -126,8 +149,17 @@ impl Worker {
             Lane::Choked
         } else {
             Lane::Ready(calls)
-        };
-        (lane, token)
+        }
+    }
+
+    /// What a connection upstream that carries one client's calls can do for the next of them.
+    pub(super) fn find_own(&self, connection: &Connection) -> Found {
+        match (self.lane_of(connection), &connection.role) {
+            (Lane::Full, _) => Found::Refused(Why::Busy),
+            (Lane::New(_), Role::Up { .. }) => Found::Connecting,
+            (Lane::Choked, _) => Found::Choked,
+            _ => Found::Upstream(connection.token),
+        }
     }
 
     /// Begins the connections that the route's upstreams should have and do not.
@@ -140,14 +172,7 @@ impl Worker {
                 continue;
             }
             let is_http2 = state.setup.codec.is_none();
-            let role = || match is_http2 {
-                true => Role::Http2(Box::new(Http2::new(Side::Client))),
-                false => Role::Up {
-                    layout,
-                    calls: Calls::default(),
-                    beat: None,
-                },
-            };
+            let role = || Role::up(is_http2, layout, None);
             if let Some(token) = self.connect(route, endpoint, role, now) {
                 self.routes[route].endpoints[endpoint].lanes[place] = Some(token);
                 if is_http2 {
@@ -182,33 +207,42 @@ impl Worker {
         if !connection.held {
             connection.held = true;
             connection.held_since = connection.held_since.min(now);
-            self.routes[connection.route]
-                .held
-                .push_back(connection.token);
+            let state = &mut self.routes[connection.route];
+            match connection.isolation.is_active(now) {
+                true => state.held_apart.push(connection.token),
+                false => state.held.push_back(connection.token),
+            }
         }
     }
 
     /// Goes on with clients whose requests waited, in the order that they came.
     pub(super) fn resume_held(&mut self, now: Time) {
         for route in 0..self.routes.len() {
+            for token in std::mem::take(&mut self.routes[route].held_apart) {
+                self.resume(route, token, now);
+            }
             for _ in 0..self.routes[route].held.len() {
                 let Some(token) = self.routes[route].held.pop_front() else {
                     break;
                 };
-                let Some(codec) = self.routes[route].setup.codec.clone() else {
-                    break;
-                };
-                self.serving(token, now, |worker, connection| {
-                    connection.held = false;
-                    worker.relay_frames(connection, &codec, now)
-                });
-                if self.live(token).is_some_and(|connection| connection.held) {
+                self.resume(route, token, now);
+                let held = &mut self.routes[route].held;
+                if held.back() == Some(&token) {
                     // Its turn is still the first.
-                    let held = &mut self.routes[route].held;
                     held.rotate_right(1);
                     break;
                 }
             }
         }
+    }
+
+    fn resume(&mut self, route: usize, token: u64, now: Time) {
+        let Some(codec) = self.routes[route].setup.codec.clone() else {
+            return;
+        };
+        self.serving(token, now, |worker, connection| {
+            connection.held = false;
+            worker.relay_frames(connection, &codec, now)
+        });
     }
 }

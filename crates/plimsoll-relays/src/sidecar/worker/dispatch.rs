@@ -142,7 +142,8 @@ impl Worker {
         let mut waiting = std::mem::take(&mut http2.waiting);
         waiting.append(&mut http2.bare);
         let unseen = http2.session.keys_above(last_stream);
-        let (owner, newest) = (http2.owner, http2.session.newest_key(last_stream));
+        let newest = http2.session.newest_key(last_stream);
+        let owner = http2.owner;
         self.leave_owner(token, owner);
         self.free_lane(route, endpoint, token);
         if let Some(newest) = newest.filter(|_| code != ErrorCode::NO_ERROR) {
@@ -205,16 +206,8 @@ impl Worker {
             for key in keys {
                 self.reset_by(token, key, ErrorCode::CANCEL, now);
             }
-            if let Some(own) = http2.own.and_then(|own| self.live(own)) {
-                own.unneeded = true;
-                let own = own.token;
-                self.close(own, now);
-            }
             return;
         };
-        if http2.owner.is_some() {
-            self.routes[route].apart -= 1;
-        }
         // It has ended without a word.
         if http2.session.http2.stage() == Stage::Open
             && let Some(newest) = http2.session.newest_key(MAX_STREAM_ID)

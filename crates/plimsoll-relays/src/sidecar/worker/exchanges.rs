@@ -18,11 +18,6 @@ const HALF_OPEN: Verdict = Verdict {
     http_status: "408",
     why: Cow::Borrowed("sidecar: header fields came, and nothing after them (request_timeout)"),
 };
-const BAD_ANSWER: Verdict = Verdict {
-    outcome: Outcome::Internal,
-    http_status: "502",
-    why: Cow::Borrowed("sidecar: the upstream's answer breaks HTTP/2"),
-};
 
 /// How the sidecar answers a call that it can't pass on.
 fn verdict(why: Why) -> Verdict {
@@ -44,10 +39,12 @@ fn verdict(why: Why) -> Verdict {
         Why::Timeout => ("504", "sidecar: the call's time has passed"),
         // Of frames: streams are of any length.
         Why::TooLong => ("502", "sidecar: longer than max_frame"),
+        Why::BadAnswer => ("502", "sidecar: the upstream's answer breaks HTTP/2"),
     };
     Verdict {
         outcome: match why {
             Why::Timeout => Outcome::DeadlineExceeded,
+            Why::BadAnswer => Outcome::Internal,
             _ => Outcome::Unavailable,
         },
         http_status,
@@ -284,7 +281,7 @@ impl Worker {
         };
         let up = exchange.up.token;
         self.report_garbage_of(up, &problem, now);
-        self.refuse_call(key, &BAD_ANSWER, now);
+        self.refuse_call(key, &verdict(Why::BadAnswer), now);
     }
 
     /// A call can't be passed on, or not answered any more.

@@ -35,10 +35,7 @@ pub(super) struct Http2 {
     pub(super) beat_until: Time,
     /// Of a connection upstream: what is still to be reset there.
     pub(super) resets: Resets,
-    /// Of a client's connection: until when its calls go upstream by one of their own, and that one.
-    pub(super) apart_until: Time,
-    pub(super) own: Option<u64>,
-    /// Of such a connection upstream: the client's.
+    /// Of a connection upstream that carries one client's calls: that client's connection.
     pub(super) owner: Option<u64>,
     /// GOAWAY was announced, and sent with the last stream's id.
     pub(super) leaving: bool,
@@ -56,8 +53,6 @@ impl Http2 {
             bare: VecDeque::new(),
             beat_until: Time::NEVER,
             resets: Resets::default(),
-            apart_until: Time::ZERO,
-            own: None,
             owner: None,
             leaving: false,
             left: false,

@@ -1,4 +1,4 @@
-//! The access log's lines: what became of a call, or of a connection.
+//! What is told of a call, or of a connection, that has ended: the lines of the access log, and the metrics of answers.
 
 use jiff::Timestamp;
 use plimsoll_model::Time;
@@ -32,5 +32,16 @@ impl Worker {
         if !log.write(line) {
             count(&self.counters(route).lines_lost, 1);
         }
+    }
+
+    /// An upstream has answered a call that began then.
+    pub(super) fn timed(&mut self, route: usize, began: Time, status: u32, now: Time) {
+        let state = &mut self.routes[route];
+        state.setup.took.observe(now.duration_since(began));
+        let (metrics, name) = (&self.shared.metrics, &state.setup.route.name);
+        let codec = state.setup.codec.as_ref();
+        state.statuses.count(status, metrics, name, || {
+            codec.map_or_else(|| status.to_string(), |codec| codec.status_name(status))
+        });
     }
 }

@@ -8,7 +8,7 @@
 
 use plimsoll_model::Time;
 use plimsoll_protocols::registry::Codec;
-use plimsoll_protocols::relayed::{Broken, Kind, Sender, Why};
+use plimsoll_protocols::relayed::{Blame, Broken, Kind, Sender, Why};
 
 use super::super::access_log::Line;
 use super::super::calls::Call;
@@ -58,9 +58,12 @@ impl Worker {
                 Ok(Some(length)) => at += length,
                 Ok(None) => break,
                 Err(broken) => {
-                    if self.answer_too_long(connection, codec, &broken, &input[at..], now) {
+                    if self.fail_call(connection, codec, &broken, &input[at..], now) {
                         at += connection.skip(input.len() - at);
                         continue;
+                    }
+                    if from == Sender::Client && broken.by == Blame::Peer {
+                        self.charge_malformed(connection, now);
                     }
                     self.report_broken(connection.route, Peer::of(connection), &broken, now);
                     fine = false;
@@ -105,9 +108,9 @@ impl Worker {
         Ok(true)
     }
 
-    /// A frame that is only too long costs its own call: it is answered, and skipped. `false`: the
-    /// frame is no call's.
-    fn answer_too_long(
+    /// Answers the call of a frame that can't be passed on, and leaves the frame out. `false`: it is no call's, or
+    /// where it ends is not known.
+    fn fail_call(
         &mut self,
         connection: &mut Connection,
         codec: &Codec,
@@ -115,14 +118,14 @@ impl Worker {
         bytes: &[u8],
         now: Time,
     ) -> bool {
-        let Some(seen) = broken.too_long else {
+        let Some((seen, why)) = broken.call else {
             return false;
         };
         let route = connection.route;
         let answered = match (&mut connection.role, seen.kind) {
             (Role::Down { .. }, Kind::Request { .. } | Kind::Oneway) => {
                 let frame = Frame { seen, bytes };
-                self.answer_itself(connection, codec, frame, Why::TooLong, now)
+                self.answer_itself(connection, codec, frame, why, now)
                     .is_ok()
             }
             (Role::Up { calls, .. }, Kind::Response { .. }) => {
@@ -130,7 +133,7 @@ impl Worker {
                     Some(call) => {
                         self.call_answered(route, connection.endpoint);
                         self.counters(route).in_flight.dec();
-                        self.refuse(route, &call, connection.endpoint, Why::TooLong);
+                        self.refuse(route, &call, connection.endpoint, why);
                     }
                     None => count(&self.counters(route).stray, 1),
                 }
@@ -140,8 +143,11 @@ impl Worker {
         };
         if answered {
             connection.skip = seen.length;
-            count(&self.counters(route).too_long, 1);
-            self.report_too_long(route, Peer::of(connection), &broken.why, now);
+            let peer = Peer::of(connection);
+            match why {
+                Why::TooLong => self.report_too_long(route, peer, &broken.why, now),
+                _ => self.report_broken(route, peer, broken, now),
+            }
         }
         answered
     }
@@ -197,7 +203,13 @@ impl Worker {
         };
         let route = from.route;
         let patience = timeout.unwrap_or(self.routes[route].setup.route.timeout());
-        let refused = match self.find_upstream(route, codec.layout(seen.manner), now) {
+        let layout = codec.layout(seen.manner);
+        let isolation = &mut from.isolation;
+        let found = match self.own_upstream(from.token, isolation, route, layout, now) {
+            Some(found) => found,
+            None => self.find_upstream(route, layout, now),
+        };
+        let refused = match found {
             Found::Connecting if now < since + CONNECT_LIMIT => {
                 return Ok(Taken::Held);
             }
@@ -273,7 +285,12 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(up) else {
             return Ok(false);
         };
-        let (Role::Up { calls, .. }, Some(endpoint)) = (&mut connection.role, connection.endpoint)
+        let (
+            Role::Up {
+                calls, last_oneway, ..
+            },
+            Some(endpoint),
+        ) = (&mut connection.role, connection.endpoint)
         else {
             return Ok(false);
         };
@@ -282,6 +299,7 @@ impl Worker {
         let written = codec.renumber(bytes, call.manner, id, &mut connection.transport.out);
         if !wants_answer || written.is_err() {
             calls.remove(id);
+            *last_oneway = Some((call.from, call.began));
         }
         written?;
         self.routes[route].endpoints[endpoint].counters.calls.inc();
@@ -329,6 +347,7 @@ impl Worker {
             Kind::GoAway => {
                 // New calls take another connection; those in flight end on this one.
                 self.free_lane(up.route, endpoint, up.token);
+                self.leave_owner(up.token, up.owner());
             }
             Kind::Heartbeat => codec.heartbeat_ack(seen.id, seen.manner, &mut up.transport.out)?,
             Kind::Request { .. } => {
@@ -337,17 +356,6 @@ impl Worker {
             Kind::Oneway | Kind::Other => {}
         }
         Ok(())
-    }
-
-    /// An upstream has answered a call that began then.
-    fn timed(&mut self, route: usize, began: Time, status: u32, now: Time) {
-        let state = &mut self.routes[route];
-        state.setup.took.observe(now.duration_since(began));
-        let (metrics, name) = (&self.shared.metrics, &state.setup.route.name);
-        let codec = state.setup.codec.as_ref();
-        state.statuses.count(status, metrics, name, || {
-            codec.map_or_else(|| status.to_string(), |codec| codec.status_name(status))
-        });
     }
 
     /// Gives a call's client its answer, if it is still there.
@@ -438,6 +446,7 @@ impl Worker {
                 layout,
                 calls,
                 beat,
+                ..
             },
             Some(endpoint),
         ) = (&mut connection.role, connection.endpoint)
@@ -447,8 +456,11 @@ impl Worker {
         let due = calls.take_if(|call| call.deadline <= now);
         let state = &self.routes[route];
         let idle_since = connection.last_active + state.setup.route.heartbeat();
-        let is_busy = !calls.is_empty() || !due.is_empty();
+        let is_busy = !calls.is_empty() || !due.is_empty() || connection.transport.unsent() > 0;
         let mut keep = is_busy || state.endpoints[endpoint].lanes.contains(&Some(token));
+        // A connection that is being made may have a request that waits for it.
+        keep |= connection.connecting || connection.transport.is_handshaking();
+        connection.unneeded = !keep;
         match (*beat, &state.setup.codec) {
             (Some((_, until)), _) if now >= until => {
                 tracing::warn!(

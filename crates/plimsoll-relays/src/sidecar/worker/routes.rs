@@ -29,6 +29,8 @@ pub(super) struct RouteState {
     pub(super) apart: usize,
     /// Clients whose next request waits until an upstream can take it.
     pub(super) held: VecDeque<u64>,
+    /// Clients whose next request waits for a connection of their own. Nobody waits behind them.
+    pub(super) held_apart: Vec<u64>,
     pub(super) troubles: Troubles,
     /// How upstreams answered.
     pub(super) statuses: Statuses,
@@ -54,6 +56,7 @@ impl RouteState {
             called: 0,
             apart: 0,
             held: VecDeque::new(),
+            held_apart: Vec::new(),
             troubles: Troubles::default(),
             statuses: Statuses::default(),
             presence: Presence::Here,
@@ -182,6 +185,7 @@ impl Worker {
                 state.presence = Presence::Gone;
                 state.endpoints.clear();
                 state.held.clear();
+                state.held_apart.clear();
             }
         }
     }

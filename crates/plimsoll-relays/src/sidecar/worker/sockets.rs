@@ -85,6 +85,7 @@ impl Worker {
         }
         if matches!(connection.role, Role::Down { .. })
             && !self.routes[connection.route].held.is_empty()
+            && !connection.isolation.is_active(now)
         {
             // Others wait already: its bytes wait in its socket, and cost nothing there.
             self.park(connection, now);
@@ -153,9 +154,9 @@ impl Worker {
 
     fn begin(&mut self, token: u64, route: usize, now: Time) {
         match self.routes[route].setup.route.protocol.carriage {
-            Carriage::Frames { .. } => {}
+            Carriage::Frames { .. } => self.admit(token),
             Carriage::Streams { .. } => {
-                self.admit(token, now);
+                self.admit(token);
                 self.greet(token);
             }
             Carriage::Bytes => self.meet(token, route, now),

@@ -9,6 +9,7 @@ use plimsoll_protocols::relayed::Why;
 use super::super::access_log::Line;
 use super::super::count;
 use super::super::transport::Transport;
+use super::charges::Isolation;
 use super::{Connection, Role, Worker};
 
 impl Worker {
@@ -68,6 +69,7 @@ impl Worker {
             owed: 0,
             skip: 0,
             delayed: 0,
+            isolation: Isolation::default(),
             ended: false,
             finishing: false,
             finished: false,
@@ -99,6 +101,9 @@ impl Worker {
                     self.routes[route].endpoints[endpoint].counters.open.dec();
                 }
                 self.free_lane(route, endpoint, connection.token);
+                if connection.owner().is_some() {
+                    self.routes[route].apart -= 1;
+                }
                 let is_pipe = matches!(connection.role, Role::Pipe { .. });
                 if connection.unneeded {
                     // It was ended here.
@@ -110,8 +115,15 @@ impl Worker {
             }
         }
         match connection.role {
-            Role::Up { mut calls, .. } if let Some(endpoint) = endpoint => {
+            Role::Up {
+                mut calls,
+                last_oneway,
+                ..
+            } if let Some(endpoint) = endpoint => {
                 let lost = calls.take_if(|_| true);
+                if !connection.unneeded {
+                    self.blame_newest(&lost, last_oneway, now);
+                }
                 let why = match connection.connecting {
                     true => Why::NoUpstream,
                     false => Why::Cut,
@@ -121,7 +133,10 @@ impl Worker {
                     self.calls_failed(route, endpoint, lost.len(), now);
                 }
             }
-            Role::Http2(http2) => self.http2_lost(connection.token, route, endpoint, *http2, now),
+            Role::Http2(http2) => {
+                self.http2_lost(connection.token, route, endpoint, *http2, now);
+                self.close_own(connection.isolation, now);
+            }
             Role::Pipe { peer } => {
                 if endpoint.is_none() && self.logs() {
                     let line = Line {

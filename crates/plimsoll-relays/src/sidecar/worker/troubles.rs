@@ -142,6 +142,7 @@ impl Worker {
         why: &dyn fmt::Display,
         now: Time,
     ) {
+        count(&self.counters(route).too_long, 1);
         let what = format_args!("left out a frame from {peer}: {why}");
         self.warn(route, Trouble::TooLong, what, now);
     }

@@ -1,0 +1,265 @@
+//! Clients and upstreams of Bolt that send what is malformed, or what the other end dies of, beside a client that does
+//! nothing wrong and has every call answered. Who made a connection is said by a PROXY header.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+
+use plimsoll_protocols::bolt::frame::MAX_CONTENT;
+use plimsoll_protocols::bolt::hessian::{self, Value};
+use plimsoll_protocols::bolt::{Form, Frame, Kind, Status, header};
+use plimsoll_relays::sidecar::Sidecar;
+
+use super::{Client, eventually, request, route, sidecar};
+
+const GOOD: &str = "192.0.2.1";
+const BEHIND_PROXY: &str = "proxy_protocol = [\"127.0.0.1\"]";
+
+/// A connection that this address has made, as a proxy says.
+fn client_from(ip: &str, outside: SocketAddr) -> Client {
+    let mut client = Client::connect(outside);
+    let (family, to) = match ip.contains(':') {
+        true => ("TCP6", "::1"),
+        false => ("TCP4", "192.0.2.9"),
+    };
+    let line = format!("PROXY {family} {ip} {to} 5555 80\r\n");
+    client.stream.write_all(line.as_bytes()).unwrap();
+    client
+}
+
+/// A request with a header map whose length contradicts what is in it.
+fn malformed() -> Vec<u8> {
+    let mut wire = Vec::new();
+    let frame = Frame {
+        header: b"\0\0\0\x01a\0\0\0\x09b",
+        ..request(Form::V1, 1, b"\x01x")
+    };
+    frame.write(&mut wire);
+    wire
+}
+
+/// Answers requests with what `answer` says; `None` ends the connection. A request for `b"\x04hold"` is answered
+/// together with the next one.
+fn upstream(answer: fn(Frame<'_>, &mut Vec<u8>) -> Option<()>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            thread::spawn(move || serve(stream.unwrap(), answer));
+        }
+    });
+    address
+}
+
+fn serve(mut stream: TcpStream, answer: fn(Frame<'_>, &mut Vec<u8>) -> Option<()>) {
+    let (mut bytes, mut buffer, mut answers) = (Vec::new(), vec![0; 65_536], Vec::new());
+    while let Ok(read @ 1..) = stream.read(&mut buffer) {
+        bytes.extend_from_slice(&buffer[..read]);
+        let mut at = 0;
+        let mut holds = false;
+        while let Some((frame, length)) = Frame::parse(&bytes[at..], MAX_CONTENT).unwrap() {
+            at += length;
+            if answer(frame, &mut answers).is_none() {
+                return;
+            }
+            holds = frame.content == HOLD;
+        }
+        bytes.drain(..at);
+        if !holds && stream.write_all(&std::mem::take(&mut answers)).is_err() {
+            return;
+        }
+    }
+}
+
+fn echo(frame: Frame<'_>, out: &mut Vec<u8>) {
+    let status = Status::Success.number();
+    let kind = Kind::Response { status };
+    Frame { kind, ..frame }.write(out);
+}
+
+const HOLD: &[u8] = b"\x04hold";
+const POISON: &[u8] = b"\x06poison";
+
+/// An upstream that ends its connection as soon as a request is poison, and answers all others.
+fn fragile() -> SocketAddr {
+    upstream(|frame, out| {
+        echo(frame, out);
+        (frame.content != POISON).then_some(())
+    })
+}
+
+/// A call, which has to end well.
+fn call(client: &mut Client, id: u32) {
+    client.send(request(Form::V1, id, b"\x01x"));
+    let (_, answered, status, content) = client.answer();
+    assert_eq!((answered, status, &content[..]), (id, 0, &b"\x01x"[..]));
+}
+
+fn counter(relay: &Sidecar, name: &str) -> u64 {
+    relay.counter("r", name).unwrap()
+}
+
+#[test]
+fn malformed_frames_are_charged_to_their_address() {
+    let (relay, outside) = sidecar(&route("bolt", fragile(), BEHIND_PROXY));
+    let mut good = client_from(GOOD, outside);
+    call(&mut good, 0);
+    // Of IPv6 the network counts.
+    let mut sent = 0;
+    for (place, network) in ["198.51.100.7", "2001:db8:1:2"].into_iter().enumerate() {
+        let bad = |host: u64| match network.contains(':') {
+            true => format!("{network}::{host:x}"),
+            false => network.to_owned(),
+        };
+        let made = || counter(&relay, "upstream_connects_total");
+        eventually("the address has connections of its own", || {
+            // Each ends its connection, so there are many.
+            let clients: Vec<_> = (1..30)
+                .map(|host| client_from(&bad(host), outside))
+                .collect();
+            for client in &clients {
+                (&client.stream).write_all(&malformed()).unwrap();
+            }
+            for mut client in clients {
+                assert_eq!(client.stream.read(&mut [0; 8]).unwrap_or(0), 0);
+                sent += 1;
+            }
+            call(&mut good, 1);
+            let before = made();
+            call(&mut client_from(&bad(0xffff), outside), 1);
+            made() > before
+        });
+        // Other clients, new ones too, share as before.
+        let before = made();
+        call(&mut client_from("192.0.2.2", outside), 1);
+        call(
+            &mut client_from(&format!("2001:db8:1:3::{place}"), outside),
+            1,
+        );
+        call(&mut good, 2);
+        assert_eq!(made(), before);
+    }
+    assert_eq!(counter(&relay, "malformed_total"), sent);
+    relay.stop();
+}
+
+/// Sends poison, and waits until it has reached an upstream.
+fn poison(ip: &str, outside: SocketAddr, oneway: bool, relay: &Sidecar) {
+    let lost = || counter(relay, "upstream_connections_lost_total");
+    let made = || counter(relay, "upstream_connects_total");
+    let before = (lost(), made());
+    let mut bad = client_from(ip, outside);
+    let poison = request(Form::V1, 1, POISON);
+    if oneway {
+        // Its connection is over before the upstream's.
+        bad.send(Frame {
+            kind: Kind::Oneway { timeout: -1 },
+            ..poison
+        });
+        bad.stream.shutdown(Shutdown::Both).unwrap();
+    } else {
+        bad.send(poison);
+        assert_eq!(bad.answer().2, Status::ConnectionClosed.number());
+    }
+    eventually("a connection upstream is made for it, or is lost", || {
+        lost() > before.0 || made() > before.1
+    });
+}
+
+#[test]
+fn requests_that_end_an_upstream_connection_go_alone() {
+    for oneway in [false, true] {
+        let (relay, outside) = sidecar(&route("bolt", fragile(), BEHIND_PROXY));
+        let mut good = client_from(GOOD, outside);
+        call(&mut good, 0);
+        // What the first one harms is on the connection that all share.
+        poison("198.51.100.7", outside, oneway, &relay);
+        let mut next = 1;
+        for _ in 0..10 {
+            // A call in flight meanwhile, and one of another client that comes later.
+            let requests = counter(&relay, "requests_total");
+            good.send(request(Form::V1, next, HOLD));
+            eventually("the call is in flight", || {
+                counter(&relay, "requests_total") > requests
+            });
+            poison("198.51.100.7", outside, oneway, &relay);
+            good.send(request(Form::V1, next + 1, b"\x01x"));
+            for _ in 0..2 {
+                assert_eq!(good.answer().2, 0);
+            }
+            next += 2;
+            call(&mut client_from("192.0.2.2", outside), 1);
+        }
+        relay.stop();
+    }
+}
+
+/// Answers with a header map that is none, by content.
+fn answer_badly(frame: Frame<'_>, out: &mut Vec<u8>) -> Option<()> {
+    let status = Status::Success.number();
+    let kind = Kind::Response { status };
+    let long = vec![0; 40_000];
+    let bad = match frame.content {
+        b"\x041bad" => &b"\0\0\0\x01a"[..],
+        b"\x042bad" => b"\0\0\0\x01a\0\0\0\x09b",
+        b"\x043bad" => b"\xff\xff\xff\xfea",
+        b"\x044bad" => &long,
+        _ => {
+            echo(frame, out);
+            return Some(());
+        }
+    };
+    let header = bad;
+    Frame {
+        kind,
+        header,
+        ..frame
+    }
+    .write(out);
+    Some(())
+}
+
+#[test]
+fn malformed_header_maps_of_answers_are_not_forwarded() {
+    let (relay, outside) = sidecar(&route("bolt", upstream(answer_badly), ""));
+    let mut good = Client::connect(outside);
+    let mut expected = 0;
+    for form in [Form::V1, Form::V2, Form::V2_CRC] {
+        let mut client = Client::connect(outside);
+        for content in [b"\x041bad", b"\x042bad", b"\x043bad", b"\x044bad"] {
+            // Beside calls of its own, and of another client, on the same connection upstream.
+            client.send(request(form, 1, b"\x01x"));
+            client.send(request(form, 2, content));
+            client.send(request(form, 3, b"\x01x"));
+            let mut answers: Vec<_> = (0..3).map(|_| client.answer()).collect();
+            answers.sort_by_key(|answer| answer.1);
+            let codec_exception = Status::CodecException.number();
+            let statuses: Vec<_> = answers.iter().map(|answer| answer.2).collect();
+            assert_eq!(statuses, [0, codec_exception, 0]);
+            let text = hessian::decode(&answers[1].3).unwrap();
+            let Value::String(text) = text else {
+                panic!("{text:?}");
+            };
+            assert!(text.contains("malformed"), "{text}");
+            call(&mut good, 7);
+            expected += 1;
+        }
+    }
+    assert_eq!(counter(&relay, "malformed_total"), expected);
+    assert_eq!(counter(&relay, "calls_in_flight"), 0);
+    assert_eq!(
+        counter(&relay, "upstream_connects_total"),
+        3,
+        "one a layout"
+    );
+    // A map that is one passes, whatever is in it.
+    let mut map = Vec::new();
+    header::write(&mut map, Some(b"a"), None);
+    header::write(&mut map, None, Some(b"\xff"));
+    good.send(Frame {
+        header: &map,
+        ..request(Form::V1, 9, b"\x01x")
+    });
+    assert_eq!(good.answer().2, 0);
+    relay.stop();
+}
