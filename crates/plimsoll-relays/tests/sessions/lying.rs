@@ -1,13 +1,19 @@
 //! Servers that say they are Redis and send more than they were asked for: what they can make the gateway
 //! hold is bounded.
 
+use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use plimsoll_relays::bus::{Bus, RedisOptions};
+use plimsoll_relays::bus::{Bus, RedisAddress, RedisOptions};
+use plimsoll_stack::certificates::{Options, make_certificates};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use tempfile::TempDir;
 
 /// More than the sockets between the two hold, and far less than is sent.
 const MAX_TAKEN: usize = 96 << 20;
@@ -24,18 +30,28 @@ const LIES: [Lie; 4] = [
     ("a long list", b"*2000000000\r\n", b"_\r\n"),
 ];
 
-/// Answers greetings with a lie. Returns its port, how many bytes a connection has taken at most, and how
-/// many connections are over.
-fn liar((_, once, again): Lie) -> (u16, Arc<AtomicUsize>, Arc<AtomicUsize>) {
+/// Answers greetings with a lie, over TLS where there is one. Returns its port, how many bytes a connection has taken
+/// at most, and how many connections are over.
+fn liar(
+    (_, once, again): Lie,
+    tls: Option<Arc<ServerConfig>>,
+) -> (u16, Arc<AtomicUsize>, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let (taken, ended) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
     let (most, ends) = (Arc::clone(&taken), Arc::clone(&ended));
     thread::spawn(move || {
         for stream in listener.incoming() {
-            let (most, ends) = (Arc::clone(&most), Arc::clone(&ends));
+            let (most, ends, tls) = (Arc::clone(&most), Arc::clone(&ends), tls.clone());
             thread::spawn(move || {
-                let sent = lie(stream.unwrap(), once, again);
+                let stream = stream.unwrap();
+                let sent = match tls {
+                    None => lie(stream, once, again),
+                    Some(tls) => {
+                        let tls = ServerConnection::new(tls).unwrap();
+                        lie(StreamOwned::new(tls, stream), once, again)
+                    }
+                };
                 most.fetch_max(sent, Ordering::SeqCst);
                 ends.fetch_add(1, Ordering::SeqCst);
             });
@@ -45,7 +61,7 @@ fn liar((_, once, again): Lie) -> (u16, Arc<AtomicUsize>, Arc<AtomicUsize>) {
 }
 
 /// The bytes that were sent before the other end closed the connection.
-fn lie(mut stream: TcpStream, once: &[u8], again: &[u8]) -> usize {
+fn lie(mut stream: impl Read + Write, once: &[u8], again: &[u8]) -> usize {
     if stream.read(&mut [0; 1024]).is_err() || stream.write_all(once).is_err() {
         return 0;
     }
@@ -60,20 +76,66 @@ fn lie(mut stream: TcpStream, once: &[u8], again: &[u8]) -> usize {
     sent
 }
 
+/// A certificate for localhost, and what signed it.
+fn secured() -> (TempDir, Arc<ServerConfig>) {
+    let folder = tempfile::tempdir().unwrap();
+    make_certificates(folder.path(), &Options::default()).unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let chain = CertificateDer::pem_file_iter(file("server.crt")).unwrap();
+    let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
+    let key = PrivateKeyDer::from_pem_file(file("server.key")).unwrap();
+    let config = ServerConfig::builder().with_no_client_auth();
+    let config = config.with_single_cert(chain, key).unwrap();
+    (folder, Arc::new(config))
+}
+
+/// Waits until three connections of a bus have ended, and looks at what they took.
+async fn assert_bounded(
+    address: RedisAddress,
+    (_, taken, ended): &(u16, Arc<AtomicUsize>, Arc<AtomicUsize>),
+    what: &str,
+) {
+    let before = ended.load(Ordering::SeqCst);
+    let bus = Bus::redis(address, RedisOptions::default());
+    while ended.load(Ordering::SeqCst) < before + 3 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    drop(bus);
+    let most = taken.load(Ordering::SeqCst);
+    assert!(most < MAX_TAKEN, "{what}: {most} bytes");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn replies_of_a_lying_redis_are_bounded() {
     for lie in LIES {
-        let (port, taken, ended) = liar(lie);
-        for url in ["redis", "redis-cluster"] {
-            let address = format!("{url}://127.0.0.1:{port}").parse().unwrap();
-            let before = ended.load(Ordering::SeqCst);
-            let bus = Bus::redis(address, RedisOptions::default());
-            while ended.load(Ordering::SeqCst) < before + 3 {
-                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-            }
-            drop(bus);
-            let most = taken.load(Ordering::SeqCst);
-            assert!(most < MAX_TAKEN, "{}, {url}: {most} bytes", lie.0);
+        let liar = liar(lie, None);
+        for (scheme, master) in [
+            ("redis", ""),
+            ("redis-cluster", ""),
+            ("redis-sentinel", "/main"),
+        ] {
+            let url = format!("{scheme}://127.0.0.1:{}{master}", liar.0);
+            let address = url.parse().unwrap();
+            assert_bounded(address, &liar, &format!("{}, {url}", lie.0)).await;
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replies_of_a_lying_redis_over_tls_are_bounded() {
+    let (folder, config) = secured();
+    let authorities = fs::read(folder.path().join("ca.crt")).unwrap();
+    // A line without an end: one that is sent, and not only announced.
+    let lie = LIES[1];
+    let liar = liar(lie, Some(config));
+    for (scheme, master) in [
+        ("rediss", ""),
+        ("rediss-cluster", ""),
+        ("rediss-sentinel", "/main"),
+    ] {
+        let url = format!("{scheme}://localhost:{}{master}", liar.0);
+        let address: RedisAddress = url.parse().unwrap();
+        let address = address.with_certificates(Some(authorities.clone()), None);
+        assert_bounded(address.unwrap(), &liar, &format!("{}, {url}", lie.0)).await;
     }
 }

@@ -8,17 +8,16 @@ use std::sync::Arc;
 use plimsoll_model::input::without_byte_order_mark;
 use redis::aio::AsyncPushSender;
 use redis::cluster::ClusterClientBuilder;
-use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
 use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo,
     IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisResult, TlsCertificates,
-    TlsMode,
 };
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use super::connection::{Connection, SILENT_LIMIT};
-use super::open::{CONNECT_LIMIT, open};
+use super::open::{CONNECT_LIMIT, NodeCertificates, open};
+use super::sentinel::find_master;
 
 /// Tries of a cluster's command that is redirected, or whose node is failing over.
 const CLUSTER_TRIES: u32 = 5;
@@ -108,27 +107,33 @@ impl RedisAddress {
                 opened.map(Connection::One)
             }
             Place::Sentinel { nodes, master } => {
-                let mut client = self.sentinels(nodes, master)?;
-                let master = client.async_get_client().await?;
-                let (info, certificates) =
-                    (master.get_connection_info(), self.certificates.as_ref());
-                let opened = open(info, certificates, config, CONNECT_LIMIT).await;
+                let certificates = self.certificates.as_ref();
+                let (settings, tls) = (self.settings.clone(), self.tls);
+                let to_master = move |host: &str, port| {
+                    let info = address(host, port, tls).into_connection_info()?;
+                    Ok(info.set_redis_settings(settings.clone()))
+                };
+                // Asked anew at each connection, for the master may be another by then.
+                let info = find_master(nodes, master, certificates, to_master).await?;
+                let opened = open(&info, certificates, config, CONNECT_LIMIT).await;
                 opened.map(Connection::One)
             }
             Place::Cluster(nodes) => {
                 let nodes: RedisResult<Vec<_>> = nodes.iter().map(|node| self.info(node)).collect();
-                let mut client = ClusterClientBuilder::new(nodes?)
+                let certificates = NodeCertificates::keep(self.certificates.clone());
+                let client = ClusterClientBuilder::new(nodes?)
                     .push_sender(push)
                     .connection_timeout(CONNECT_LIMIT)
                     .response_timeout(SILENT_LIMIT)
                     .retries(CLUSTER_TRIES)
-                    .max_retry_wait(CLUSTER_LONGEST_PAUSE_MS);
-                if let Some(certificates) = &self.certificates {
-                    client = client.certs(certificates.clone());
-                }
+                    .max_retry_wait(CLUSTER_LONGEST_PAUSE_MS)
+                    .database_id(certificates.number());
                 let client = client.build()?;
-                let connection = client.get_async_generic_connection().await;
-                connection.map(Connection::Cluster)
+                let connection = client.get_async_generic_connection().await?;
+                Ok(Connection::Cluster {
+                    connection,
+                    _certificates: certificates,
+                })
             }
         }
     }
@@ -136,29 +141,6 @@ impl RedisAddress {
     fn info(&self, address: &ConnectionAddr) -> RedisResult<ConnectionInfo> {
         let info = address.clone().into_connection_info()?;
         Ok(info.set_redis_settings(self.settings.clone()))
-    }
-
-    /// Asked anew at each connection, for the master may be another by then.
-    fn sentinels(&self, nodes: &[ConnectionAddr], master: &str) -> RedisResult<SentinelClient> {
-        let mut client =
-            SentinelClientBuilder::new(nodes.iter().cloned(), master, SentinelServerType::Master)?
-                .set_client_to_redis_protocol(ProtocolVersion::RESP3)
-                .set_client_to_redis_db(self.settings.db());
-        if let Some(user) = self.settings.username() {
-            client = client.set_client_to_redis_username(user);
-        }
-        if let Some(password) = self.settings.password() {
-            client = client.set_client_to_redis_password(password);
-        }
-        if self.tls {
-            client = client.set_client_to_redis_tls_mode(TlsMode::Secure);
-        }
-        if let Some(certificates) = &self.certificates {
-            client = client
-                .set_client_to_redis_certificates(certificates.clone())
-                .set_client_to_sentinel_certificates(certificates.clone());
-        }
-        client.build()
     }
 }
 

@@ -16,7 +16,7 @@ use redis::{
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::open::Node;
+use super::open::{Node, NodeCertificates};
 
 /// A server that answers nothing for so long is given up.
 pub(super) const SILENT_LIMIT: Duration = Duration::from_secs(15);
@@ -51,7 +51,11 @@ impl Batch {
 /// What the library has connected to.
 pub(super) enum Connection {
     One(MultiplexedConnection),
-    Cluster(ClusterConnection<Node>),
+    Cluster {
+        connection: ClusterConnection<Node>,
+        /// Without them its nodes can't be connected to again.
+        _certificates: NodeCertificates,
+    },
 }
 
 impl Connection {
@@ -65,7 +69,7 @@ impl Connection {
                         .send_packed_commands(&batch.commands, 0, count)
                         .await
                 }
-                Connection::Cluster(connection) => run_in_cluster(connection, batch).await,
+                Connection::Cluster { connection, .. } => run_in_cluster(connection, batch).await,
             }
         };
         match timeout(SILENT_LIMIT, sent).await {

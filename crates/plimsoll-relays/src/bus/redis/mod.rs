@@ -8,6 +8,7 @@ mod connection;
 mod connector;
 mod offers;
 mod open;
+mod sentinel;
 mod subscriber;
 
 use std::hash::{BuildHasher, RandomState};

@@ -1,16 +1,16 @@
 //! Opens connections to servers of Redis whose replies are [`Bounded`], for the client library to use.
-//!
-//! A cluster's nodes over TLS, and Sentinels, are connected to by the library itself, which bounds nothing.
 
+use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster_async::Connect;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind,
-    IntoConnectionInfo, Pipeline, RedisError, RedisFuture, RedisResult, TlsCertificates, Value,
+    AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
+    Pipeline, RedisError, RedisFuture, RedisResult, TlsCertificates, Value,
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -116,6 +116,38 @@ fn tls_config(certificates: Option<&TlsCertificates>) -> RedisResult<ClientConfi
     }
 }
 
+/// The certificates of each cluster that is connected to, by number.
+static KEPT: LazyLock<Mutex<HashMap<i64, Option<TlsCertificates>>>> = LazyLock::new(Mutex::default);
+
+/// Certificates for the nodes of a cluster, kept for as long as this lives.
+///
+/// The library has nodes connected to by a function without any state, and lets no other code read the certificates
+/// that it was given. All that it passes on unchanged is the number of the database; as a cluster has none but 0, that
+/// tells clusters apart here.
+pub(super) struct NodeCertificates(i64);
+
+impl NodeCertificates {
+    pub(super) fn keep(certificates: Option<TlsCertificates>) -> NodeCertificates {
+        static LAST: AtomicI64 = AtomicI64::new(0);
+        let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.insert(number, certificates);
+        NodeCertificates(number)
+    }
+
+    /// What the library is to be given as the number of the database.
+    pub(super) fn number(&self) -> i64 {
+        self.0
+    }
+}
+
+impl Drop for NodeCertificates {
+    fn drop(&mut self) {
+        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.remove(&self.0);
+    }
+}
+
 /// A connection to a cluster's node.
 #[derive(Clone)]
 pub(super) struct Node(MultiplexedConnection);
@@ -127,16 +159,17 @@ impl Connect for Node {
     {
         Box::pin(async move {
             let info = info.into_connection_info()?;
-            // The certificates of a cluster are in what the library alone can read.
-            let connection = if let ConnectionAddr::TcpTls { .. } = info.addr() {
-                let client = Client::open(info)?;
-                client
-                    .get_multiplexed_async_connection_with_config(&config)
-                    .await?
-            } else {
-                open(&info, None, config, CONNECT_LIMIT).await?
+            let settings = info.redis_settings().clone();
+            let kept = {
+                let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.get(&settings.db()).cloned()
             };
-            Ok(Node(connection))
+            let Some(certificates) = kept else {
+                return Err(io::Error::other("the cluster's connection is closed").into());
+            };
+            let info = info.set_redis_settings(settings.set_db(0));
+            let opened = open(&info, certificates.as_ref(), config, CONNECT_LIMIT);
+            opened.await.map(Node)
         })
     }
 }

@@ -1,0 +1,179 @@
+//! Asks Sentinels which server is the master. The client library could do so, but it keeps whatever a Sentinel sends;
+//! here the connections are those of [`open`], whose replies are bounded.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
+    RedisError, RedisResult, TlsCertificates, Value, cmd,
+};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::open::{CONNECT_LIMIT, open};
+
+/// How long one Sentinel may take to name a master, and that master to say that it is one. A Sentinel further back in
+/// the list may have answered by then.
+const LOOKUP_LIMIT: Duration = Duration::from_secs(2);
+/// Sentinels that are asked at once.
+const MAX_LOOKUPS: usize = 8;
+
+/// Finds the master by this name: that of the first Sentinel in the list that names one. `to_master` makes what is
+/// needed to connect there.
+///
+/// # Errors
+/// No Sentinel names a server that is the master; the error is that of such a server, if there is one.
+pub(super) async fn find_master(
+    sentinels: &[ConnectionAddr],
+    name: &str,
+    certificates: Option<&TlsCertificates>,
+    to_master: impl Fn(&str, u16) -> RedisResult<ConnectionInfo> + Clone + Send + 'static,
+) -> RedisResult<ConnectionInfo> {
+    let mut lookups = JoinSet::new();
+    let mut left = sentinels.iter().cloned().enumerate();
+    let mut spawn = |lookups: &mut JoinSet<_>| {
+        if let Some((place, sentinel)) = left.next() {
+            let (name, to_master) = (name.to_owned(), to_master.clone());
+            let certificates = certificates.cloned();
+            lookups.spawn(async move {
+                let looked_up = look_up(sentinel, &name, certificates.as_ref(), to_master);
+                let found = timeout(LOOKUP_LIMIT, looked_up).await;
+                (place, found.unwrap_or_else(|_| Err(silent().into())))
+            });
+        }
+    };
+    (0..MAX_LOOKUPS).for_each(|_| spawn(&mut lookups));
+    let mut ended: Vec<Option<_>> = sentinels.iter().map(|_| None).collect();
+    let mut failure = not_found();
+    let mut next = 0;
+    while let Some(lookup) = lookups.join_next().await {
+        let (place, lookup) = lookup.map_err(std::io::Error::other)?;
+        ended[place] = Some(lookup);
+        spawn(&mut lookups);
+        while let Some(lookup) = ended.get_mut(next).and_then(Option::take) {
+            next += 1;
+            match lookup {
+                Ok(Ok(master)) => return Ok(master),
+                Ok(Err(of_master)) => failure = (true, of_master),
+                Err(of_sentinel) if !failure.0 => failure = (false, of_sentinel),
+                Err(_) => {}
+            }
+        }
+    }
+    Err(failure.1)
+}
+
+fn silent() -> std::io::Error {
+    std::io::ErrorKind::TimedOut.into()
+}
+
+/// No Sentinel knows the name; and whether a server that one named is at fault.
+fn not_found() -> (bool, RedisError) {
+    let kind = ErrorKind::MasterNameNotFoundBySentinel;
+    (false, (kind, "no Sentinel names such a master").into())
+}
+
+/// What one Sentinel says. The inner error is that of the server that it names.
+async fn look_up(
+    sentinel: ConnectionAddr,
+    name: &str,
+    certificates: Option<&TlsCertificates>,
+    to_master: impl Fn(&str, u16) -> RedisResult<ConnectionInfo>,
+) -> RedisResult<RedisResult<ConnectionInfo>> {
+    let info = sentinel.into_connection_info()?;
+    let mut connection = open(&info, certificates, config(), CONNECT_LIMIT).await?;
+    let masters: Vec<HashMap<String, String>> = cmd("SENTINEL")
+        .arg("MASTERS")
+        .query_async(&mut connection)
+        .await?;
+    let mut failure = None;
+    for (host, port) in masters.iter().filter_map(|of| named(of, name)) {
+        let info = to_master(host, port)?;
+        match is_master(&info, certificates).await {
+            Ok(true) => return Ok(Ok(info)),
+            Ok(false) => {}
+            Err(e) => failure = Some(e),
+        }
+    }
+    match failure {
+        Some(of_master) => Ok(Err(of_master)),
+        None => Err(not_found().1),
+    }
+}
+
+/// The host and port of a master, if it has this name and is not known to be down.
+fn named<'a>(master: &'a HashMap<String, String>, name: &str) -> Option<(&'a str, u16)> {
+    let field = |key: &str| master.get(key).map(String::as_str);
+    let mut flags = field("flags")?.split(',');
+    let is_down = |flag: &str| matches!(flag, "s_down" | "o_down");
+    if field("name")? != name || !flags.clone().any(|flag| flag == "master") || flags.any(is_down) {
+        return None;
+    }
+    Some((field("ip")?, field("port")?.parse().ok()?))
+}
+
+/// Whether a server says of itself that it is a master. A Sentinel may not have noticed yet that it no longer is.
+async fn is_master(
+    info: &ConnectionInfo,
+    certificates: Option<&TlsCertificates>,
+) -> RedisResult<bool> {
+    let mut connection = open(info, certificates, config(), CONNECT_LIMIT).await?;
+    match cmd("ROLE").query_async(&mut connection).await {
+        Ok(Value::Array(role)) => Ok(match role.first() {
+            Some(Value::BulkString(role)) => role == b"master",
+            Some(Value::SimpleString(role)) => role == "master",
+            _ => false,
+        }),
+        Ok(_) => Ok(false),
+        // The user may not be allowed to ask.
+        Err(e) if e.is_io_error() => Err(e),
+        Err(e) => says_master(&mut connection).await.map_err(|_| e),
+    }
+}
+
+async fn says_master(connection: &mut MultiplexedConnection) -> RedisResult<bool> {
+    let info: String = cmd("INFO")
+        .arg("REPLICATION")
+        .query_async(connection)
+        .await?;
+    Ok(info.lines().any(|line| line.trim_end() == "role:master"))
+}
+
+fn config() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(CONNECT_LIMIT))
+        .set_response_timeout(Some(LOOKUP_LIMIT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masters_that_are_down_or_have_another_name_are_not_used() {
+        let master = |name: &str, flags: &str, port: &str| {
+            let fields = [
+                ("name", name),
+                ("ip", "10.0.0.1"),
+                ("port", port),
+                ("flags", flags),
+            ];
+            HashMap::from(fields.map(|(key, value)| (key.to_owned(), value.to_owned())))
+        };
+        for (flags, port, is_used) in [
+            ("master", "6379", true),
+            ("master,disconnected", "6379", true),
+            ("s_down,master", "6379", false),
+            ("master,o_down", "6379", false),
+            ("slave", "6379", false),
+            ("master", "70000", false),
+        ] {
+            let found = named(&master("main", flags, port), "main").is_some();
+            assert_eq!(found, is_used, "{flags} {port}");
+        }
+        assert!(named(&master("other", "master", "6379"), "main").is_none());
+        assert!(named(&HashMap::new(), "main").is_none());
+    }
+}
