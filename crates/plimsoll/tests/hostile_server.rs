@@ -74,6 +74,14 @@ impl Drop for Server {
 /// is over: the frames that it understands may still come.
 const WAITED_OUT: [&str; 2] = ["ws-no-json", "ws-empty-flood"];
 
+/// What the message of a failure says, of behaviours whose code is that of many.
+const TOLD: [(&str, &str); 4] = [
+    ("h2-length-short", "more DATA than content-length"),
+    ("h2-length-long", "less DATA than content-length"),
+    ("h2-length-no-data", "less DATA than content-length"),
+    ("h2-length-word", "content-length is not a number"),
+];
+
 /// The behaviour that leaves a client of this protocol waiting.
 fn idle(wire: Wire) -> &'static str {
     match wire {
@@ -243,6 +251,12 @@ fn wrong(place: &Place, case: &Case, output: &Output) -> String {
     if seen != expected || total["due"] != CALLS {
         let due = &total["due"];
         let _ = write!(problems, "{seen:?} of {due}, expected {expected:?}; ");
+    }
+    let told = run["details"][0]["text"].as_str().unwrap_or_default();
+    if let Some((_, words)) = TOLD.iter().find(|(name, _)| case.name.starts_with(name))
+        && !told.contains(words)
+    {
+        let _ = write!(problems, "the message lacks {words:?}: ");
     }
     let check = &run["count_check"];
     if check["matches"] != true || check["in_flight"] != 0 || check["backlog"] != 0 {

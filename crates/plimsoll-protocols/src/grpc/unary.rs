@@ -11,7 +11,7 @@ use plimsoll_wire::http2::{End, MAX_HEADER_LIST, Piece};
 use super::head::{ContentType, Head, Texts};
 use super::message::{MessageError, MessageReader};
 use super::packing::Unpacking;
-use crate::http2;
+use crate::http2::{self, length_problem};
 
 /// The answer has another status than 200.
 const OTHER_STATUS: Outcome = Outcome::coded("HTTP_STATUS");
@@ -227,9 +227,10 @@ impl Answer {
 
     /// RFC 9113, 8.1.1.
     fn wrong_length(&self) -> Option<Step> {
-        (self.content_length != u32::MAX && self.content_length != self.received).then_some(
-            Step::Malformed("content-length is not the length of DATA (RFC 9113, 8.1.1)"),
-        )
+        if self.content_length == u32::MAX {
+            return None;
+        }
+        length_problem(self.content_length, self.received).map(Step::Malformed)
     }
 }
 

@@ -34,7 +34,8 @@ use super::fields::FieldList;
 use super::request::{HttpRequest, constant_fields, decimal, write_body};
 use crate::http2::{
     self, AnswerRules, Bodies, Calls, Connection, Effects, FrameTracer, HEAD_TOO_LARGE, Memo,
-    NO_CALL, NO_SLOT, Request, State, VaryingFields, WINDOW_STEP, content_length, lost_compression,
+    NO_CALL, NO_SLOT, Request, State, VaryingFields, WINDOW_STEP, content_length, length_problem,
+    lost_compression,
 };
 
 /// The longest header block that is remembered. Bytes.
@@ -331,11 +332,8 @@ impl Http2Driver {
             self.rested(id);
             return Ok(());
         }
-        if answer
-            .length
-            .is_some_and(|length| length != answer.received)
-        {
-            let why = "content-length is not the length of DATA (RFC 9113, 8.1.1)";
+        let length = answer.length;
+        if let Some(why) = length.and_then(|length| length_problem(length, answer.received)) {
             return Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why));
         }
         let fits = self.calls.shared.checks.fits(answer.received.into());

@@ -36,7 +36,7 @@ pub(crate) use self::fields::VaryingFields;
 pub(crate) use self::memo::{Memo, are_same};
 pub(crate) use self::receiving::lost_compression;
 pub(crate) use self::request::{Bodies, Request, stream_id_places};
-pub(crate) use self::rules::{AnswerRules, content_length, number};
+pub(crate) use self::rules::{AnswerRules, content_length, length_problem, number};
 pub(crate) use self::streams::{NO_CALL, NO_SLOT, State, Stream, Streams};
 pub(crate) use self::text::{lines, printable};
 pub use self::trace::FrameTracer;

@@ -1,5 +1,7 @@
 //! What the fields of an answer have to be, whatever it answers (RFC 9113, 8.2 and 8.3).
 
+use std::cmp::Ordering;
+
 use plimsoll_wire::http2::field_problem;
 
 /// Follows one header block.
@@ -33,6 +35,16 @@ impl AnswerRules {
         }
         self.regular_began = true;
         field_problem(name, value).map_or(Ok(()), Err)
+    }
+}
+
+/// What is wrong with an answer of so many bytes of DATA, if its head said that there would be `content_length`.
+#[inline]
+pub(crate) fn length_problem(content_length: u32, received: u32) -> Option<&'static str> {
+    match received.cmp(&content_length) {
+        Ordering::Less => Some("less DATA than content-length (RFC 9113, 8.1.1)"),
+        Ordering::Equal => None,
+        Ordering::Greater => Some("more DATA than content-length (RFC 9113, 8.1.1)"),
     }
 }
 

@@ -3,7 +3,7 @@
 use plimsoll_model::Outcome as O;
 
 use super::super::script::Behaviour;
-use super::{HEAD, OK, data, ends, head, status};
+use super::{HEAD, MESSAGE, OK, data, ends, head, message_with, status};
 
 pub(in super::super) const FIELDS: &[Behaviour] = &[
     Behaviour::new("h2-header-no-status", O::ProtocolError)
@@ -37,4 +37,16 @@ pub(in super::super) const FIELDS: &[Behaviour] = &[
             data(out, s);
             ends(out, s, &[(":path", "/"), OK]);
         }),
+    Behaviour::new("h2-length-short", O::ProtocolError)
+        .about("more DATA than content-length (RFC 9113 §8.1.1)")
+        .frames(|out, s| message_with(out, s, &[("content-length", "5")], MESSAGE)),
+    Behaviour::new("h2-length-long", O::ProtocolError)
+        .about("less DATA than content-length (RFC 9113 §8.1.1)")
+        .frames(|out, s| message_with(out, s, &[("content-length", "100")], MESSAGE)),
+    Behaviour::new("h2-length-no-data", O::ProtocolError)
+        .about("content-length, and no DATA at all (RFC 9113 §8.1.1)")
+        .frames(|out, s| status(out, s, &[("content-length", "14"), OK])),
+    Behaviour::new("h2-length-word", O::ProtocolError)
+        .about("content-length of letters (RFC 9110 §8.6)")
+        .frames(|out, s| message_with(out, s, &[("content-length", "many")], MESSAGE)),
 ];
