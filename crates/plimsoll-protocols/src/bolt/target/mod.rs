@@ -154,6 +154,10 @@ struct Server {
 }
 
 impl Server {
+    fn never_fails(&self) -> bool {
+        self.shares.is_empty()
+    }
+
     /// How a request is to fail; `None`: it is answered.
     fn failure(&self) -> Option<Share> {
         self.shares.first()?;
