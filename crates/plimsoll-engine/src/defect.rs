@@ -31,6 +31,8 @@ pub enum Cause {
     Refusal,
     /// The same, and the process can't go on: a thread has no stack for its signals, and its start can't unwind.
     FatalRefusal,
+    /// The system, which lets an asynchronous runtime wait for its sockets no longer: what it served hangs.
+    RuntimeFailure,
 }
 
 thread_local! {
@@ -53,10 +55,10 @@ pub fn watch(report: fn(Cause, &str)) {
         let cause = Cause::of(file, &message);
         let counter = match cause {
             Cause::Defect => &SEEN,
-            Cause::Refusal | Cause::FatalRefusal => &REFUSALS,
+            Cause::Refusal | Cause::FatalRefusal | Cause::RuntimeFailure => &REFUSALS,
         };
         let reported = counter.fetch_add(1, Ordering::Relaxed) < MAX_REPORTED;
-        if reported || cause == Cause::FatalRefusal {
+        if reported || matches!(cause, Cause::FatalRefusal | Cause::RuntimeFailure) {
             let trace = Backtrace::capture();
             match trace.status() {
                 // Asked for with RUST_BACKTRACE.
@@ -118,6 +120,7 @@ impl Cause {
         match is_of_library && is_of_system {
             false => Cause::Defect,
             true if message.contains("alternative stack") => Cause::FatalRefusal,
+            true if message.contains("polling the I/O driver") => Cause::RuntimeFailure,
             true => Cause::Refusal,
         }
     }
@@ -192,6 +195,11 @@ mod tests {
                 "registry/src/index/tokio-1.48.0/src/runtime/blocking/pool.rs",
                 "OS can't spawn worker thread: Resource temporarily unavailable (os error 11)",
                 Cause::Refusal,
+            ),
+            (
+                "registry/src/index/tokio-1.48.0/src/runtime/io/driver.rs",
+                "unexpected error when polling the I/O driver: Os { code: 22, kind: InvalidInput, message: \"…\" }",
+                Cause::RuntimeFailure,
             ),
             (
                 "crates/plimsoll-engine/src/worker.rs",

@@ -10,6 +10,10 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 
+use crate::fault;
+
+/// The system call that [`Poller::wait`] makes.
+const WAIT_CALL: &str = "epoll_pwait2";
 const WAKER: u64 = u64::MAX;
 /// Sockets that one wait reports.
 pub(crate) const MAX_EVENTS: usize = 512;
@@ -151,18 +155,23 @@ impl Poller {
     /// `false`: the time is over. `events` is filled anew.
     ///
     /// # Errors
-    /// When the kernel can't wait.
+    /// When the kernel can't wait; the error names the system call.
     pub fn wait(&self, timeout: Option<Duration>, events: &mut Events) -> io::Result<bool> {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         });
         events.0.clear();
+        fault::system_call(WAIT_CALL).map_err(wait_failed)?;
         let room = rustix::buffer::spare_capacity(&mut events.0);
         match epoll::wait(&self.epoll, room, timeout.as_ref()) {
             Ok(count) => Ok(count > 0),
             Err(Errno::INTR) => Ok(true),
-            Err(e) => Err(e.into()),
+            Err(e) => Err(wait_failed(e.into())),
         }
     }
+}
+
+fn wait_failed(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{WAIT_CALL}: {error}"))
 }

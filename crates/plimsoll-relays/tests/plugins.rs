@@ -387,7 +387,7 @@ fn a_plugin_that_can_not_be_used_stops_the_start() {
     let upstream = SocketAddr::from(([127, 0, 0, 1], 1));
     let start = |path: &Path| {
         let text = route("plugin", upstream, &with(path, ""));
-        Sidecar::start(&Config::read(&text).unwrap())
+        Sidecar::start(&Config::read(&text).unwrap(), |_| ())
             .err()
             .unwrap()
             .to_string()

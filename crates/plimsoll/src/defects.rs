@@ -1,5 +1,7 @@
 //! What is printed about a panic, and what it makes of the exit code.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use plimsoll_engine::defect::{self, Cause};
 
 use crate::console;
@@ -7,6 +9,15 @@ use crate::failure::Exit;
 
 /// What a server calls them at its end, among what else it counted.
 pub(crate) const COUNT: &str = "panics";
+
+/// Whether all that this process does is done by an asynchronous runtime.
+static SERVES: AtomicBool = AtomicBool::new(false);
+
+/// From here on, the process ends when its asynchronous runtime can wait for sockets no longer: the runtime reports that
+/// to nobody but a thread of its own, and what it serves would hang.
+pub(crate) fn end_with_runtime() {
+    SERVES.store(true, Ordering::Relaxed);
+}
 
 /// Reports every panic from here on, whichever thread it is on.
 pub(crate) fn watch() {
@@ -23,6 +34,14 @@ pub(crate) fn watch() {
             ));
             if cause == Cause::FatalRefusal {
                 // The alternative is an abort. A run directory holds what was measured until now.
+                std::process::exit(i32::from(Exit::Error.code()));
+            }
+        }
+        Cause::RuntimeFailure => {
+            console::notice(format_args!(
+                "Error: waiting for sockets (epoll_wait): {what}"
+            ));
+            if SERVES.load(Ordering::Relaxed) {
                 std::process::exit(i32::from(Exit::Error.code()));
             }
         }

@@ -15,6 +15,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::console;
+use crate::defects;
 use crate::failure::{Exit, Failure};
 use crate::live;
 use crate::threads;
@@ -95,6 +96,7 @@ pub(crate) fn until_stopped<T>(
     let stopped = Box::pin(async {
         let _ = receiver.await;
     });
+    defects::end_with_runtime();
     let runtime = runtime(workers).map_err(Failure::error)?;
     let served = runtime.block_on(serve(stopped));
     // Work on other threads, such as a page in the making, can't be interrupted.

@@ -319,6 +319,74 @@ fn a_sidecar_lives_on() {
     drop(stderr);
 }
 
+/// One that can't wait for its sockets any more ends by itself, with an error that names the system call, and after its
+/// other threads have ended what they were doing.
+#[track_caller]
+fn ends_by_itself(mut server: Server, system_call: &str) {
+    let code = support::wait(&mut server.child);
+    let mut stderr = server.child.stderr.take().expect("stderr is piped");
+    let mut printed = String::new();
+    stderr.read_to_string(&mut printed).expect("text");
+    assert_eq!(code, 1, "{printed}");
+    assert!(printed.contains("Error: "), "{printed}");
+    assert!(printed.contains(system_call), "{printed}");
+}
+
+#[test]
+fn server_whose_worker_cannot_wait_ends_with_an_error() {
+    let place = Place::new();
+    let listen = ["--listen", "127.0.0.1:0", "--workers", "2"];
+    for name in ["fast", "hold"] {
+        let arguments = [&["serve", name][..], &listen].concat();
+        let mut server = serve(&place, "epoll_pwait2:6", &arguments);
+        let (address, began) = (server.address(), Instant::now());
+        // Each connection wakes one of the workers; those that come too late are refused.
+        while server.child.try_wait().expect("a child").is_none() && began.elapsed() < LONGEST {
+            drop(TcpStream::connect(&address));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        ends_by_itself(server, "epoll_pwait2");
+    }
+}
+
+#[test]
+fn sidecar_whose_worker_cannot_wait_ends_with_an_error() {
+    let place = Place::new();
+    let toml = "workers = 2\nadmin = \"127.0.0.1:0\"\n[[route]]\nname = \"orders\"\nprotocol = \"tcp\"\n\
+                listen = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:1\"]\n";
+    fs::write(place.path("sidecar.toml"), toml).expect("writable");
+    let arguments = ["relay", "sidecar", "sidecar.toml"];
+    // Its workers wake up by themselves, several times a second.
+    ends_by_itself(serve(&place, "epoll_pwait2:8", &arguments), "epoll_pwait2");
+}
+
+#[test]
+fn delays_go_on_where_a_timer_cannot_be_set() {
+    let place = Place::new();
+    let arguments = [
+        "serve",
+        "score",
+        "--listen",
+        "127.0.0.1:0",
+        "--delay",
+        "1ms",
+    ];
+    let server = serve(&place, "timerfd_settime:2", &arguments);
+    let url = server.plaintext();
+    let flags = [
+        "--clients",
+        "1",
+        "--calls",
+        "20",
+        "--out",
+        "run",
+        "-q",
+        "--json",
+    ];
+    let run = place.expect_run(0, &[&["grpc", &url][..], &SCORE, &flags].concat());
+    assert_eq!(count(&run["total"]["ok"]), 20, "{run}");
+}
+
 #[test]
 fn a_gateway_lives_on() {
     let place = Place::new();

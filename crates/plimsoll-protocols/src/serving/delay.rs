@@ -12,13 +12,14 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use plimsoll_engine::fault;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -30,6 +31,8 @@ pub(crate) struct Alarms {
 
 struct Shared {
     timer: AsyncFd<OwnedFd>,
+    /// Wakes the watcher where the kernel's timer could not be set.
+    not_set: Notify,
     /// How long before a deadline polling takes over; zero: the kernel's wake-up is all.
     lead: Duration,
     queue: Mutex<Queue>,
@@ -62,6 +65,7 @@ impl Alarms {
         let timer = AsyncFd::with_interest(timer, Interest::READABLE)?;
         let shared = Arc::new(Shared {
             timer,
+            not_set: Notify::new(),
             lead,
             queue: Mutex::default(),
         });
@@ -119,8 +123,15 @@ impl Shared {
                 tv_nsec: i64::from(left.subsec_nanos()),
             },
         };
-        if let Err(e) = timerfd_settime(self.timer.get_ref(), TimerfdTimerFlags::empty(), &spec) {
-            tracing::error!("setting a timer: {e}");
+        let set = fault::system_call("timerfd_settime").and_then(|()| {
+            let flags = TimerfdTimerFlags::empty();
+            Ok(timerfd_settime(self.timer.get_ref(), flags, &spec).map(drop)?)
+        });
+        if let Err(e) = set {
+            tracing::warn!(
+                "setting a timer (timerfd_settime): {e}; delays are exact to a millisecond only"
+            );
+            self.not_set.notify_one();
         }
         queue.armed = Some(at);
     }
@@ -157,16 +168,24 @@ async fn watch(shared: Arc<Shared>) {
             tokio::task::yield_now().await;
             continue;
         }
-        match shared.timer.readable().await {
-            Ok(mut ready) => {
-                let _ = ready.try_io(|timer| {
-                    rustix::io::read(timer.get_ref(), &mut [0u8; 8]).map_err(io::Error::from)
-                });
-            }
-            Err(e) => {
-                tracing::error!("waiting for a timer: {e}");
-                return;
-            }
+        let not_set = async {
+            shared.not_set.notified().await;
+            let armed = shared.queue().armed;
+            tokio::time::sleep_until(armed.unwrap_or_else(Instant::now)).await;
+        };
+        tokio::select! {
+            ready = shared.timer.readable() => match ready {
+                Ok(mut ready) => {
+                    let _ = ready.try_io(|timer| {
+                        rustix::io::read(timer.get_ref(), &mut [0u8; 8]).map_err(io::Error::from)
+                    });
+                }
+                Err(e) => {
+                    tracing::error!("waiting for a timer: {e}");
+                    return;
+                }
+            },
+            () = not_set => {}
         }
     }
 }

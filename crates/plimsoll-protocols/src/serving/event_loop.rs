@@ -26,6 +26,7 @@ use plimsoll_engine::poller::Waker;
 use plimsoll_engine::tls::{ServerSessions, SharedTally};
 use plimsoll_engine::{Clock, defect, fault};
 use plimsoll_model::Time;
+use tokio::sync::Notify;
 
 use self::connection::{Buffers, Connection, Transport, Turn};
 pub(crate) use self::service::Service;
@@ -50,7 +51,8 @@ struct Counters {
 /// Serves until `shutdown` completes. There is nothing to drain: connections get a goodbye and are closed.
 ///
 /// # Errors
-/// When there are to be no threads, or threads or the socket fail.
+/// When there are to be no threads, or when one of them or the socket fails. A thread that can't go on ends the server,
+/// which would otherwise leave some of its clients without an answer.
 pub(crate) async fn serve<S: Service>(
     bound: Bound,
     workers: usize,
@@ -70,12 +72,14 @@ pub(crate) async fn serve<S: Service>(
         false => ServerSessions::new,
     };
     let (started, mailboxes) = mpsc::channel();
+    let ended = Arc::new(Notify::new());
     let mut threads = Vec::with_capacity(workers);
     for _ in 0..workers {
         let sessions = bound.tls.as_deref().map(sessions);
         let (service, counters) = (service.clone(), Arc::clone(&counters));
-        let started = started.clone();
+        let (started, end) = (started.clone(), EndNotice(Arc::clone(&ended)));
         let work = move || {
+            let _end = end;
             let (streams, mail) = mpsc::channel();
             let worker = Worker::new(mail, service, sessions, counters)?;
             let mailbox = Mailbox {
@@ -96,7 +100,14 @@ pub(crate) async fn serve<S: Service>(
     drop(started);
     let mailboxes: Vec<Mailbox> = mailboxes.iter().collect();
     let listener = bound.into_listener()?;
-    // A worker that can't be made reports why when it is joined.
+    // A worker ends before the others are told to where it failed, which is reported when it is joined.
+    let shutdown = async {
+        tokio::select! {
+            biased;
+            () = shutdown => {}
+            () = ended.notified() => {}
+        }
+    };
     let accepted = match mailboxes.len() == workers {
         true => deal(&listener, &mailboxes, shutdown).await?,
         false => 0,
@@ -164,6 +175,15 @@ impl Drop for Mailbox {
     fn drop(&mut self) {
         self.streams = None;
         self.waker.wake();
+    }
+}
+
+/// Tells whoever serves that a worker has ended, by whatever way: nobody takes its connections any more.
+struct EndNotice(Arc<Notify>);
+
+impl Drop for EndNotice {
+    fn drop(&mut self) {
+        self.0.notify_one();
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::task::spawn_blocking;
 
 use super::metrics::Metrics;
 use super::names::Names;
-use super::{SidecarError, start_thread};
+use super::{OnFailure, SidecarError, start_serving};
 use crate::metrics::CONTENT_TYPE;
 
 /// How long an upstream may take to take a connection. The request for `/ready` waits for it.
@@ -28,12 +28,13 @@ pub(super) fn start(
     metrics: Arc<Metrics>,
     names: Arc<Names>,
     stop: Arc<AtomicBool>,
+    on_failure: &OnFailure,
 ) -> Result<SocketAddr, SidecarError> {
     let failed = |e| SidecarError::at(format!("admin: listening on {address}"), e);
     let bound = pages::bind(address).map_err(failed)?;
     let listening = bound.address().tcp().unwrap_or(address);
     let runtime = runtime(Some(1)).map_err(|e| failed(io::Error::other(e)))?;
-    start_thread("admin", move || {
+    start_serving("admin", on_failure, move || {
         let page = move |request: Request<()>| {
             let (metrics, names) = (Arc::clone(&metrics), Arc::clone(&names));
             let stopping = stop.load(Ordering::Relaxed);
@@ -46,9 +47,8 @@ pub(super) fn start(
                     .unwrap_or_else(|_| plain(StatusCode::INTERNAL_SERVER_ERROR, ""))
             }
         };
-        if let Err(e) = runtime.block_on(pages::serve(bound, page, std::future::pending())) {
-            tracing::error!("admin: {e}");
-        }
+        let served = runtime.block_on(pages::serve(bound, page, std::future::pending()));
+        served.map(drop).map_err(|e| SidecarError::at("admin", e))
     })?;
     Ok(listening)
 }

@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use plimsoll_engine::poller::Waker;
-use plimsoll_engine::{Address, Clock};
+use plimsoll_engine::{Address, Clock, defect};
 use plimsoll_protocols::relayed::Watchdog;
 
 use access_log::AccessLog;
@@ -70,6 +70,30 @@ fn start_thread(
     started.map_err(|e| SidecarError::at(format!("starting the thread `{name}`"), e))
 }
 
+/// Callback for a thread that could not go on, with the reason.
+type OnFailure = Arc<dyn Fn(SidecarError) + Send + Sync>;
+
+/// Starts a thread whose failure is the sidecar's: nobody would take the connections that the system gives to it.
+///
+/// # Errors
+/// When the system starts no more threads.
+fn start_serving(
+    name: &'static str,
+    failed: &OnFailure,
+    body: impl FnOnce() -> Result<(), SidecarError> + Send + 'static,
+) -> Result<JoinHandle<()>, SidecarError> {
+    let failed = Arc::clone(failed);
+    start_thread(name, move || match defect::caught(body) {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => failed(error),
+        // Why was reported when it happened.
+        Err(_) => failed(SidecarError::at(
+            format!("the thread `{name}`"),
+            "has ended",
+        )),
+    })
+}
+
 /// A running sidecar.
 pub struct Sidecar {
     stop: Arc<AtomicBool>,
@@ -91,12 +115,18 @@ struct Now {
 }
 
 impl Sidecar {
-    /// Loads every plugin, opens every port and reads every certificate before the first connection is taken.
+    /// Loads every plugin, opens every port and reads every certificate before the first connection is taken. `failed` is
+    /// called, on a thread of the sidecar's, when a thread that serves could not go on: some clients are not served any
+    /// more, so the sidecar should be stopped.
     ///
     /// # Errors
     /// When an address can't be listened on, or a certificate or plugin can't be used.
-    pub fn start(config: &Config) -> Result<Sidecar, SidecarError> {
+    pub fn start(
+        config: &Config,
+        failed: impl Fn(SidecarError) + Send + Sync + 'static,
+    ) -> Result<Sidecar, SidecarError> {
         config.check()?;
+        let failed: OnFailure = Arc::new(failed);
         let metrics = Arc::new(Metrics::new());
         let (stop, clock) = (Arc::new(AtomicBool::new(false)), Clock::new());
         let (access_log, writer) = AccessLog::of(config)?;
@@ -121,6 +151,7 @@ impl Sidecar {
                 Arc::clone(&metrics),
                 Arc::clone(&names),
                 Arc::clone(&stop),
+                &failed,
             )?),
             None => None,
         };
@@ -130,7 +161,7 @@ impl Sidecar {
         let mailboxes = mailboxes.collect();
         let workers = ready
             .into_iter()
-            .map(|worker| start_thread("worker", move || worker.run()))
+            .map(|worker| start_serving("worker", &failed, move || worker.run()))
             .collect::<Result<_, _>>()
             .inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
         Ok(Sidecar {
@@ -253,7 +284,7 @@ impl Sidecar {
         for (_, waker) in &self.mailboxes {
             waker.wake();
         }
-        // A thread that panicked has reported it already.
+        // A thread that panicked or failed has reported it already.
         let ended = |threads: Vec<JoinHandle<()>>| {
             threads.into_iter().for_each(|thread| drop(thread.join()));
         };

@@ -19,6 +19,7 @@ mod table;
 mod troubles;
 mod upstream;
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -288,9 +289,13 @@ impl Worker {
         &self.routes[route].setup.counters
     }
 
-    /// Until it has to stop, and nothing is in flight any more.
-    pub(super) fn run(mut self) {
-        defect::persist(&mut self, Worker::relay, Worker::begin_anew);
+    /// Relays until it has to stop, and nothing is in flight any more.
+    ///
+    /// # Errors
+    /// When the system does not let it wait for its sockets.
+    pub(super) fn run(mut self) -> Result<(), SidecarError> {
+        defect::persist(&mut self, Worker::relay, Worker::begin_anew)
+            .map_err(|e| SidecarError::at("waiting for sockets", e))
     }
 
     /// After a panic: no connection, and no call, can be trusted. Those that come are carried
@@ -332,7 +337,7 @@ impl Worker {
         self.buffer = vec![0; READ_AT_ONCE];
     }
 
-    fn relay(&mut self) {
+    fn relay(&mut self) -> io::Result<()> {
         let mut events = Events::default();
         self.read_mail(self.shared.clock.now());
         let mut next_tick = self.shared.clock.now() + TICK;
@@ -352,7 +357,7 @@ impl Worker {
             if let Some(until) = drain_until
                 && (now >= until || !self.connections.values().any(|c| c.is_busy()))
             {
-                return;
+                return Ok(());
             }
             // Who asks again at once needs not be woken.
             let until = match now < awake_until {
@@ -360,10 +365,7 @@ impl Worker {
                 false => next_tick.min(self.delayed.first()),
             };
             let longest = Some(until.duration_since(now));
-            if let Err(e) = self.poller.wait(longest, &mut events) {
-                tracing::error!("waiting for sockets: {e}");
-                return;
-            }
+            self.poller.wait(longest, &mut events)?;
             let now = self.shared.clock.now();
             if events.sockets().next().is_some() {
                 awake_until = now + self.busy_poll;

@@ -266,7 +266,7 @@ fn an_access_log_that_cannot_be_written_stops_the_start() {
     let text = "access_log = \"/no/such/folder/log\"\n[[route]]\nname = \"r\"\nprotocol = \"tcp\"\n\
                 listen = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:1\"]\n";
     let config = plimsoll_relays::sidecar::Config::read(text).unwrap();
-    let error = plimsoll_relays::sidecar::Sidecar::start(&config)
+    let error = plimsoll_relays::sidecar::Sidecar::start(&config, |_| ())
         .err()
         .unwrap();
     assert!(

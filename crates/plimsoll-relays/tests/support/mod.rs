@@ -19,7 +19,8 @@ pub(crate) fn certificates() -> tempfile::TempDir {
 }
 
 pub(crate) fn sidecar(text: &str) -> (Sidecar, SocketAddr) {
-    let sidecar = Sidecar::start(&Config::read(text).unwrap()).unwrap();
+    let failed = |error| panic!("the sidecar could not go on: {error}");
+    let sidecar = Sidecar::start(&Config::read(text).unwrap(), failed).unwrap();
     let address = sidecar.listening()[0].1.tcp().unwrap();
     (sidecar, address)
 }

@@ -13,7 +13,7 @@ use plimsoll_model::units::{Period, Size};
 use plimsoll_protocols::serving::{Bound, Listen, Proxies};
 use plimsoll_relays::bus::{Bus, RedisAddress, RedisOptions};
 use plimsoll_relays::gateway::{Gateway, GatewayOptions, Metrics};
-use plimsoll_relays::sidecar::{Config, Sidecar};
+use plimsoll_relays::sidecar::{Config, Sidecar, SidecarError};
 use plimsoll_relays::token::Keys;
 
 use super::conclusion::conclude;
@@ -324,6 +324,8 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
 enum Wanted {
     Reload,
     Stop,
+    /// It serves no longer as it should: it is to be stopped.
+    GiveUp(SidecarError),
 }
 
 fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
@@ -333,7 +335,7 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
     }
     descriptors::raise_limit()?;
     let (sender, wanted) = mpsc::channel();
-    let reload = sender.clone();
+    let (reload, failures) = (sender.clone(), sender.clone());
     stopping::on_hangup(move || {
         let _ = reload.send(Wanted::Reload);
     })?;
@@ -346,7 +348,11 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
             std::process::exit(i32::from(Exit::Interrupted.code()));
         }
     })?;
-    let sidecar = Sidecar::start(&config).map_err(Failure::error)?;
+    let sidecar = Sidecar::start(&config, move |error| {
+        // Received until the sidecar has stopped.
+        let _ = failures.send(Wanted::GiveUp(error));
+    });
+    let sidecar = sidecar.map_err(Failure::error)?;
     let watching = sidecar.watch_codecs(|stuck| {
         console::notice(format_args!("Error: {stuck}"));
         std::process::exit(i32::from(Exit::Defect.code()));
@@ -356,28 +362,45 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
     if let Some(address) = sidecar.admin() {
         console::result(format_args!("sidecar: admin: listening on {address}\n"))?;
     }
+    let failure = |wanted| match wanted {
+        Wanted::GiveUp(error) => Some(error),
+        Wanted::Reload | Wanted::Stop => None,
+    };
     // The sender lives in the signal handler for as long as the process does.
-    while let Ok(Wanted::Reload) = wanted.recv() {
-        let name = arguments.file.display();
-        let read = sidecar_file(&arguments.file).and_then(|config| {
-            sidecar
-                .reload(&config)
-                .map_err(|e| Failure::error(format_args!("{name}: {e}")))?;
-            Ok(config)
-        });
-        match read {
-            Ok(config) => {
-                console::notice(format_args!("{name}: read again"));
-                // Calls do not depend on anybody reading this.
-                if let Err(failure) = announce_routes(&sidecar, &config) {
-                    console::notice(format_args!("{failure}"));
-                }
-            }
-            Err(failure) => console::notice(format_args!("nothing is changed: {failure}")),
+    let failed = loop {
+        match wanted.recv() {
+            Ok(Wanted::Reload) => reload_sidecar(&sidecar, &arguments.file),
+            Ok(last) => break failure(last),
+            Err(_) => break None,
         }
-    }
+    };
     sidecar.stop();
-    Ok(Exit::Done)
+    // A thread may fail while the others end what is in flight.
+    match failed.or_else(|| wanted.try_iter().find_map(failure)) {
+        Some(error) => Err(Failure::error(error)),
+        None => Ok(Exit::Done),
+    }
+}
+
+/// Goes on with what the file holds now, where that can be used.
+fn reload_sidecar(sidecar: &Sidecar, file: &Path) {
+    let name = file.display();
+    let read = sidecar_file(file).and_then(|config| {
+        sidecar
+            .reload(&config)
+            .map_err(|e| Failure::error(format_args!("{name}: {e}")))?;
+        Ok(config)
+    });
+    match read {
+        Ok(config) => {
+            console::notice(format_args!("{name}: read again"));
+            // Calls do not depend on anybody reading this.
+            if let Err(failure) = announce_routes(sidecar, &config) {
+                console::notice(format_args!("{failure}"));
+            }
+        }
+        Err(failure) => console::notice(format_args!("nothing is changed: {failure}")),
+    }
 }
 
 fn sidecar_file(file: &Path) -> Result<Config, Failure> {

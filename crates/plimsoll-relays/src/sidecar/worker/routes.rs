@@ -94,7 +94,9 @@ impl Worker {
     pub(super) fn read_mail(&mut self, now: Time) {
         while let Ok(setup) = self.mailbox.1.try_recv() {
             if let Err(e) = self.take_up(setup, now) {
-                tracing::error!("watching a socket that listens: {e}");
+                tracing::error!("watching a socket that listens: {e}; this is tried again");
+                // The next tick watches all of them.
+                self.accepts = false;
             }
         }
         self.learn_names();

@@ -259,12 +259,21 @@ impl Worker {
         }
         self.accepts = reads;
         for (place, state) in self.routes.iter().enumerate() {
-            if let Some(listener) = &state.setup.listener {
-                let (token, writes) = (Token(LISTENER | place as u64), false);
-                let interest = Interest::State { reads, writes };
-                if let Err(e) = self.poller.change(&listener.socket, token, interest) {
-                    tracing::error!("watching a socket that listens: {e}");
+            let Some(listener) = &state.setup.listener else {
+                continue;
+            };
+            let (token, writes) = (Token(LISTENER | place as u64), false);
+            let interest = Interest::State { reads, writes };
+            let watched = match self.poller.change(&listener.socket, token, interest) {
+                // The system refused to watch it when its route was read.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    self.poller.add(&listener.socket, token, interest)
                 }
+                changed => changed,
+            };
+            if let Err(e) = watched {
+                tracing::error!("watching a socket that listens: {e}; this is tried again");
+                self.accepts = false;
             }
         }
     }
@@ -347,7 +356,9 @@ impl Worker {
             connection.interest = interest;
             let socket = &connection.transport.socket;
             if let Err(e) = self.poller.change(socket, Token(token), interest) {
-                tracing::error!("watching a socket: {e}");
+                tracing::error!("watching a socket: {e}; its connection is closed");
+                // Nothing would be reported of it any more.
+                self.close(token, self.shared.clock.now());
             }
         }
     }
