@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -11,8 +12,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll_engine::Address;
 use plimsoll_protocols::grpc::client::{Connection, Server};
-use plimsoll_protocols::grpc::reflection::{Inquiry, ReflectionError, schema};
+use plimsoll_protocols::grpc::reflection::{Inquiry, ReflectionError, schema, schema_within};
 use plimsoll_protocols::grpc::schema::Schema;
+use prost_reflect::prost::Message as _;
+use prost_reflect::prost_types::{
+    FileDescriptorProto, FileDescriptorSet, MethodDescriptorProto, ServiceDescriptorProto,
+};
 use tokio::net::TcpListener;
 use tonic::body::Body;
 use tonic::codegen::Service;
@@ -114,11 +119,7 @@ async fn answer(
     Ok(answered.unwrap_or_else(|never| match never {}))
 }
 
-async fn ask(
-    address: SocketAddr,
-    inquiry: Inquiry<'_>,
-    types: &[&str],
-) -> Result<Schema, ReflectionError> {
+async fn connect(address: SocketAddr) -> Connection {
     let server = Server {
         addresses: [Address::Tcp(address)].into(),
         tunnel: None,
@@ -127,7 +128,15 @@ async fn ask(
         metadata: Vec::new(),
         connect_timeout: Duration::from_secs(300),
     };
-    let connection = Connection::open(&server).await.expect("a server");
+    Connection::open(&server).await.expect("a server")
+}
+
+async fn ask(
+    address: SocketAddr,
+    inquiry: Inquiry<'_>,
+    types: &[&str],
+) -> Result<Schema, ReflectionError> {
+    let connection = connect(address).await;
     let types: Vec<String> = types.iter().map(|name| (*name).to_owned()).collect();
     schema(&connection, inquiry, &types).await
 }
@@ -207,4 +216,93 @@ async fn types_that_messages_carry_are_asked_for() {
     let method = whole.method("a.S/Do").expect("a method");
     let bytes = whole.encode(&method, json).expect("a message");
     assert!(bytes.windows(3).any(|part| part == b"b.Y"), "{bytes:?}");
+}
+
+/// A set of `files` files with so many services each.
+fn large_set(files: usize, services: usize) -> Vec<u8> {
+    let method = MethodDescriptorProto {
+        name: Some("Do".to_owned()),
+        input_type: Some(".google.protobuf.Empty".to_owned()),
+        output_type: Some(".google.protobuf.Empty".to_owned()),
+        ..MethodDescriptorProto::default()
+    };
+    let service = |file: usize, service: usize| ServiceDescriptorProto {
+        name: Some(format!("S{file:04}x{service:04}")),
+        method: vec![method.clone()],
+        ..ServiceDescriptorProto::default()
+    };
+    let file = |file: usize| FileDescriptorProto {
+        name: Some(format!("large/{file}.proto")),
+        package: Some("large".to_owned()),
+        dependency: vec!["google/protobuf/empty.proto".to_owned()],
+        service: (0..services).map(|n| service(file, n)).collect(),
+        syntax: Some("proto3".to_owned()),
+        ..FileDescriptorProto::default()
+    };
+    let set = FileDescriptorSet {
+        file: (0..files).map(file).collect(),
+    };
+    set.encode_to_vec()
+}
+
+/// Serves the reflection of `set`. The counter is of the questions that it was asked.
+async fn serve_large(set: &[u8]) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let reflection = Builder::configure()
+        .include_reflection_service(false)
+        .register_encoded_file_descriptor_set(set)
+        .build_v1()
+        .expect("v1");
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&asked);
+    tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.expect("a connection");
+        let service = service_fn(move |request: Request<Incoming>| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            reflection.clone().call(request)
+        });
+        let http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        let _ = http.serve_connection(TokioIo::new(stream), service).await;
+    });
+    (address, asked)
+}
+
+/// Six thousand services, in one file and in thousands: each file is asked for once, but for those whose questions
+/// were under way together.
+#[tokio::test]
+async fn thousands_of_services_are_listed() {
+    for (files, services) in [(1, 6_000), (3_000, 2)] {
+        let (address, asked) = serve_large(&large_set(files, services)).await;
+        let found = ask(address, Inquiry::Services, &[]).await;
+        let found = found.unwrap_or_else(|e| panic!("{files} files: {e}"));
+        assert_eq!(found.list().lines().count(), 6_000, "{files} files");
+        let questions = asked.load(Ordering::Relaxed);
+        let most = 1 + if files == 1 { 8 } else { 6_000 };
+        assert!(questions <= most, "{files} files: {questions} questions");
+    }
+}
+
+#[tokio::test]
+async fn server_that_answers_too_slowly_is_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.expect("a connection");
+        // No call has an answer.
+        let service = service_fn(|_: Request<Incoming>| {
+            std::future::pending::<Result<Response<Body>, Infallible>>()
+        });
+        let http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        let _ = http.serve_connection(TokioIo::new(stream), service).await;
+    });
+    let connection = connect(address).await;
+    let limit = Duration::from_millis(200);
+    let asked = schema_within(limit, &connection, Inquiry::Services, &[]).await;
+    let error = asked.expect_err("a server that is too slow");
+    assert_eq!(
+        error.to_string(),
+        "the server has sent 0 files within 0.2 s, and others are missing: it describes its services too slowly"
+    );
+    assert!(error.advice().is_some_and(|text| text.contains("describe")));
 }

@@ -21,6 +21,9 @@ use tonic_reflection::pb::v1::{ErrorResponse, ServerReflectionRequest, ServerRef
 use super::client::{Connection, outcome_of};
 use super::schema::{Descriptor, Schema, assemble};
 
+#[cfg(test)]
+mod tests;
+
 /// Files that a server's services may be described in.
 const MAX_FILES: usize = 5_000;
 /// Bytes of all of them.
@@ -60,10 +63,12 @@ pub enum ReflectionError {
     #[error("the server's services are described in more than {MAX_FILES} files, or {} MiB of them", MAX_BYTES >> 20)]
     TooMany,
     /// The server answers, but not all questions in time.
-    #[error("the server has sent {files} files within {} s, and others are missing: it describes its services too slowly", TOTAL_LIMIT.as_secs())]
+    #[error("the server has sent {files} files within {} s, and others are missing: it describes its services too slowly", limit.as_secs_f64())]
     Slow {
         /// Those that it has sent.
         files: usize,
+        /// The time that it had.
+        limit: Duration,
     },
 }
 
@@ -185,6 +190,25 @@ impl Mirror {
         let what = what(&wanted);
         files_in(self.ask(wanted).await?, what)
     }
+
+    /// Asks for the files of all these names at once; returns the answers in the order of the names.
+    async fn files_of(
+        &self,
+        names: Vec<String>,
+        wanted: fn(String) -> Wanted,
+    ) -> Vec<(String, Result<Vec<Descriptor>, ReflectionError>)> {
+        let mut questions = JoinSet::new();
+        for name in names {
+            let mirror = self.clone();
+            questions.spawn(async move {
+                let files = mirror.files(wanted(name.clone())).await;
+                (name, files)
+            });
+        }
+        let mut answers = questions.join_all().await;
+        answers.sort_by(|a, b| a.0.cmp(&b.0));
+        answers
+    }
 }
 
 /// What a status means that a question about `what` ended with.
@@ -271,14 +295,26 @@ pub async fn schema(
     inquiry: Inquiry<'_>,
     types: &[String],
 ) -> Result<Schema, ReflectionError> {
+    schema_within(TOTAL_LIMIT, connection, inquiry, types).await
+}
+
+/// The same, with another `limit` for the answers to all questions.
+///
+/// # Errors
+/// As [`schema`].
+pub async fn schema_within(
+    limit: Duration,
+    connection: &Connection,
+    inquiry: Inquiry<'_>,
+    types: &[String],
+) -> Result<Schema, ReflectionError> {
     let mut gathered = Gathered::default();
-    let asked = tokio::time::timeout(TOTAL_LIMIT, gathered.ask(connection, inquiry, types));
+    let asked = tokio::time::timeout(limit, gathered.ask(connection, inquiry, types));
     let wanted = match asked.await {
         Ok(wanted) => wanted?,
         Err(_) => {
-            return Err(ReflectionError::Slow {
-                files: gathered.files.len(),
-            });
+            let files = gathered.files.len();
+            return Err(ReflectionError::Slow { files, limit });
         }
     };
     Ok(gathered.assembled(&wanted))
@@ -358,16 +394,7 @@ impl Gathered {
             if batch.is_empty() {
                 return Ok(refused);
             }
-            let mut questions = JoinSet::new();
-            for symbol in batch {
-                let mirror = mirror.clone();
-                questions.spawn(async move {
-                    let wanted = Wanted::FileContainingSymbol(symbol.clone());
-                    (symbol, mirror.files(wanted).await)
-                });
-            }
-            let mut answers = questions.join_all().await;
-            answers.sort_by(|a, b| a.0.cmp(&b.0));
+            let answers = mirror.files_of(batch, Wanted::FileContainingSymbol).await;
             for (symbol, files) in answers {
                 match described(files)? {
                     Ok(files) => {
@@ -401,27 +428,34 @@ impl Gathered {
         let known = DescriptorPool::global();
         let mut asked = BTreeSet::new();
         let mut missing: VecDeque<String> = imports(self.files.values()).collect();
-        while let Some(name) = missing.pop_front() {
-            if self.files.contains_key(&name)
-                || known.get_file_by_name(&name).is_some()
-                || !asked.insert(name.clone())
+        loop {
+            let mut batch = Vec::new();
+            while batch.len() < MAX_QUESTIONS
+                && let Some(name) = missing.pop_front()
             {
-                continue;
+                if !self.files.contains_key(&name)
+                    && known.get_file_by_name(&name).is_none()
+                    && asked.insert(name.clone())
+                {
+                    batch.push(name);
+                }
+            }
+            if batch.is_empty() {
+                return Ok(());
             }
             if asked.len() + self.files.len() > MAX_FILES {
                 return Err(ReflectionError::TooMany);
             }
-            match described(mirror.files(Wanted::FileByFilename(name.clone())).await)? {
-                Ok(found) => {
-                    missing.extend(imports(found.iter()));
-                    self.take(found)?;
-                }
-                Err(why) => {
-                    self.absent.insert(name, why);
+            for (name, files) in mirror.files_of(batch, Wanted::FileByFilename).await {
+                match described(files)? {
+                    Ok(found) => {
+                        missing.extend(imports(found.iter()));
+                        self.take(found)?;
+                    }
+                    Err(why) => drop(self.absent.insert(name, why)),
                 }
             }
         }
-        Ok(())
     }
 
     /// Puts the files together. `wanted`: services that they should define.
@@ -432,22 +466,18 @@ impl Gathered {
             mut broken,
             ..
         } = self;
-        let file_of = |service: &String| {
-            let mut files = files.values();
-            let found = files.find(|file| file.services().any(|named| named == *service));
-            found.map(|file| file.name().to_owned())
-        };
-        let file_of: BTreeMap<&String, Option<String>> = wanted
-            .iter()
-            .map(|service| (service, file_of(service)))
-            .collect();
+        let services = files.values().flat_map(|file| {
+            let name = file.name();
+            file.services().map(move |s| (s, name.to_owned()))
+        });
+        let file_of: BTreeMap<String, String> = services.collect();
         let assembled = assemble(files.into_values().collect(), &absent);
-        for (service, file) in file_of {
+        for service in wanted {
             if assembled.pool.get_service_by_name(service).is_some() || broken.contains_key(service)
             {
                 continue;
             }
-            let why = match &file {
+            let why = match file_of.get(service) {
                 None => "the server sends files that do not define it".to_owned(),
                 Some(file) => match assembled.broken.get(file) {
                     None => format!("file {file} does not define it"),
