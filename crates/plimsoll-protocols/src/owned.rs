@@ -195,6 +195,8 @@ pub struct Entry {
     pub synonyms: &'static [(&'static str, &'static str)],
     /// As [`Quick::TOOL`].
     pub tool: Option<&'static Tool>,
+    /// As [`Section::SCHEDULES_ITSELF`].
+    pub schedules_itself: bool,
     keys: &'static [(&'static str, &'static str)],
     protocol: &'static spec::Protocol,
     flags: fn(Command) -> Command,
@@ -211,6 +213,7 @@ impl Entry {
             aliases: F::ALIASES,
             synonyms: F::SYNONYMS,
             tool: F::TOOL,
+            schedules_itself: F::Section::SCHEDULES_ITSELF,
             protocol: const { &spec::Protocol::of::<F::Section>() },
             flags: F::augment_args,
             apply: apply::<F>,

@@ -1,8 +1,13 @@
-//! The commands of protocols that own themselves: the quick form of a plan, for each.
+//! The commands of protocols that own themselves: the quick form of a plan, for each. One that was typed without a load
+//! has a small one: whoever tries a target out need not choose numbers first.
+
+use std::time::Duration;
 
 use clap::{Arg, Args, Command};
-use plimsoll_model::spec::Spec;
+use plimsoll_model::spec::{LoadSpec, Spec};
+use plimsoll_model::units::Period;
 use plimsoll_protocols::registry::{ENTRIES, Entry};
+use plimsoll_report::quantity::planned;
 
 use super::picked::{Listed, Picked};
 use crate::commands::{asking, report, sweep};
@@ -14,6 +19,11 @@ use crate::load_flags::LoadFlags;
 use crate::planning;
 use crate::problems::Source;
 use crate::process::Process;
+
+/// Clients of a load of which nothing was typed.
+const DEFAULT_CLIENTS: u32 = 10;
+/// How long such a load lasts.
+const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 
 /// What every load takes.
 #[derive(Args, Debug)]
@@ -47,7 +57,11 @@ impl Listed for Entry {
         command
             .next_help_heading(None::<&str>)
             .subcommands(questions)
-            .after_help(environment::HELP)
+            .after_help(format!(
+                "{}\n\n{}",
+                default_load_help(self),
+                environment::HELP
+            ))
     }
 }
 
@@ -66,14 +80,125 @@ pub(crate) fn execute(arguments: &Picked<Entry>, process: &Process) -> Result<Ex
         ..Spec::default()
     };
     load.apply(&mut spec, &process.origins)?;
+    let mut default_load = fill_in_clients(&mut spec.load, entry);
     let export = entry.apply(&arguments.typed, &mut spec, &|name: &str| {
         environment.value(name)
     })?;
+    default_load = default_load.or_else(|| fill_in_time(&mut spec.load, entry));
     if spec.ladder.is_some() {
+        default_load.into_iter().for_each(console::confirmation);
         return sweep::typed(&spec, output, process);
     }
     let plan = planning::plan(&spec, environment, &Source::Flags)?;
+    default_load.into_iter().for_each(console::confirmation);
     execution::execute(&spec, &plan, output, process, By::Machine, |run| {
         report::export_besides(run, export)
     })
+}
+
+/// The paragraph of a command's help about loads of which nothing is typed.
+fn default_load_help(entry: &Entry) -> String {
+    let time = planned(DEFAULT_DURATION);
+    match entry.schedules_itself {
+        true => format!("Without --for and --duration: connections are held for {time}."),
+        false => format!(
+            "Without --rate, --clients, --calls and --duration: {DEFAULT_CLIENTS} clients call for {time} (closed loop)."
+        ),
+    }
+}
+
+/// Whether something says how many calls there are, or for how long.
+fn is_given(load: &LoadSpec) -> bool {
+    let is_paced = load.rate.is_some() || load.steps.is_some() || load.clients.is_some();
+    is_paced || load.duration.is_some() || load.calls.is_some()
+}
+
+/// Gives a load of which nothing was typed its clients and its time; returns the line that says so. This is done before
+/// the protocol's own flags are applied: how many connections there are depends on it.
+fn fill_in_clients(load: &mut LoadSpec, entry: &Entry) -> Option<String> {
+    if is_given(load) || entry.schedules_itself {
+        return None;
+    }
+    load.clients = Some(DEFAULT_CLIENTS);
+    load.duration = Some(Period(DEFAULT_DURATION));
+    Some(format!(
+        "no load was given: {DEFAULT_CLIENTS} clients for {}; --rate 100/s --duration 30s asks for a steady rate, --clients 50 --calls 10000 for a number of calls",
+        planned(DEFAULT_DURATION)
+    ))
+}
+
+/// The same of one that makes no calls of its own accord, after its own flags, one of which says for how long it lasts.
+fn fill_in_time(load: &mut LoadSpec, entry: &Entry) -> Option<String> {
+    if is_given(load) || !entry.schedules_itself {
+        return None;
+    }
+    load.duration = Some(Period(DEFAULT_DURATION));
+    Some(format!(
+        "no load was given: connections are held for {}; --connections 5000 --for 1m asks for other ones",
+        planned(DEFAULT_DURATION)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str) -> &'static Entry {
+        let found = ENTRIES.iter().find(|entry| entry.name == name);
+        found.expect("a command")
+    }
+
+    #[test]
+    fn load_without_numbers_has_ten_clients_for_ten_seconds() {
+        for entry in ENTRIES.iter().filter(|entry| !entry.schedules_itself) {
+            let mut load = LoadSpec::default();
+            let said = fill_in_clients(&mut load, entry).expect("a line");
+            assert!(
+                said.starts_with("no load was given: 10 clients for 10 s; "),
+                "{said}"
+            );
+            assert!(!said.contains('\n'), "{said}");
+            let filled = LoadSpec {
+                clients: Some(10),
+                duration: Some(Period(Duration::from_secs(10))),
+                ..LoadSpec::default()
+            };
+            assert_eq!(load, filled, "{}", entry.name);
+            assert_eq!(fill_in_time(&mut load, entry), None, "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn held_connections_have_ten_seconds_where_no_time_is_typed() {
+        let mut load = LoadSpec::default();
+        assert_eq!(fill_in_clients(&mut load, entry("hold")), None);
+        let said = fill_in_time(&mut load, entry("hold")).expect("a line");
+        assert!(said.contains("held for 10 s;"), "{said}");
+        assert_eq!((load.clients, load.rate), (None, None));
+    }
+
+    /// A half of a load is a mistake that planning reports, and not another load than was meant.
+    #[test]
+    fn load_that_was_typed_in_part_is_left_alone() {
+        let http = entry("http");
+        for typed in [
+            LoadSpec {
+                clients: Some(1),
+                ..LoadSpec::default()
+            },
+            LoadSpec {
+                calls: Some(1),
+                ..LoadSpec::default()
+            },
+            LoadSpec {
+                duration: Some(Period(Duration::from_secs(1))),
+                ..LoadSpec::default()
+            },
+        ] {
+            let mut load = typed.clone();
+            assert_eq!(fill_in_clients(&mut load, http), None);
+            assert_eq!(fill_in_time(&mut load, http), None);
+            assert_eq!(load, typed);
+        }
+    }
 }
