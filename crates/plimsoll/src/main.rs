@@ -36,6 +36,7 @@ mod process;
 mod processor;
 mod progress;
 mod protocols;
+mod remaining;
 mod reporter;
 mod shards;
 mod spread;

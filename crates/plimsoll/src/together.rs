@@ -17,6 +17,7 @@ use crate::execution::{self, By};
 use crate::failure::{Exit, Failure};
 use crate::process::Process;
 use crate::progress::{Progress, Series, SoFar};
+use crate::remaining;
 
 /// How often progress is reported.
 pub(crate) const NOTICE: Duration = Duration::from_secs(5);
@@ -116,9 +117,10 @@ pub(crate) fn run(parts: &[Part<'_>], what: &str, process: &Process) -> Result<V
             thread::sleep(LOOK);
             if Duration::from_nanos(clock.now().0) >= due && due < lasts {
                 series.notice(format_args!(
-                    "{} s of {} s: {what}{}",
+                    "{} s of {} s, {}: {what}{}",
                     due.as_secs(),
                     lasts.as_secs(),
+                    remaining::left((lasts - due).as_secs_f64()),
                     figures(parts, &so_far),
                 ));
                 due += NOTICE;

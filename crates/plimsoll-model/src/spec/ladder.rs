@@ -48,7 +48,7 @@ pub struct LadderSpec {
     /// longer than TLS does, and the time varies. It shows differences of some tenths of a microsecond, which two
     /// processes of one server may have too.
     ///
-    /// Default false.
+    /// Default true where the ladder starts the servers, so that both ends are on this machine.
     #[arg(long, action = ArgAction::SetTrue)]
     pub keep_awake: Option<bool>,
     /// The longest time for `resolution` and `fail_if`. Default 2m.

@@ -109,8 +109,15 @@ pub(crate) fn limits(ladder: &LadderRecord) -> Vec<String> {
 /// How small a difference could have been seen, of rungs that took turns.
 pub(crate) fn resolution(ladder: &LadderRecord) -> Option<String> {
     let turns = ladder.turns.as_ref()?;
-    let resolution = turns.resolution_us()?;
     let lasted = lasted(ladder);
+    let Some(resolution) = turns.resolution_us() else {
+        return turns.wanted_us.map(|wanted| {
+            format!(
+                "NOT RESOLVED to ±{} at the p50: too few rounds in {lasted} s in which every rung had calls that count",
+                time(wanted)
+            )
+        });
+    };
     // Widths shrink with the square root of the time.
     let more = |wanted: f64| lasted * ((resolution / wanted).powi(2) - 1.0);
     let mut left_out = match turns.left_out {
@@ -144,8 +151,8 @@ fn needed(more_s: f64) -> String {
         s if s <= 600.0 => format!("needs about {} s more (--budget)", s.ceil()),
         s if s <= 7_200.0 => format!("needs about {} min more (--budget)", (s / 60.0).ceil()),
         s if s <= DAY_S => format!("needs about {} h more (--budget)", (s / 3_600.0).ceil()),
-        _ => "more than a day would be needed: close other programs, or ask for less (--resolve)"
-            .to_owned(),
+        // Not finite, or more than a day.
+        _ => "too far to estimate: close other programs, or ask for less (--resolve)".to_owned(),
     }
 }
 
@@ -157,15 +164,35 @@ pub(super) fn lasted(ladder: &LadderRecord) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::needed;
+    use plimsoll_model::ladder::turns::TurnsRecord;
+
+    use super::{LadderRecord, needed, resolution};
+
+    /// Nothing is known of rungs none of whose calls count: that is said, and not left out.
+    #[test]
+    fn resolution_that_was_wanted_and_is_unknown_is_named() {
+        let mut turns = TurnsRecord::of(&[], 0.05, 0, 1);
+        let ladder = |turns| LadderRecord {
+            slice_s: 5.0,
+            turns: Some(turns),
+            ..LadderRecord::default()
+        };
+        assert_eq!(resolution(&ladder(turns.clone())), None);
+        turns.wanted_us = Some(1.0);
+        let said = resolution(&ladder(turns)).unwrap();
+        assert!(said.starts_with("NOT RESOLVED to ±1.0 µs"), "{said}");
+    }
 
     #[test]
     fn time_that_nobody_has_is_not_asked_for() {
         assert_eq!(needed(59.2), "needs about 60 s more (--budget)");
         assert_eq!(needed(1_000.0), "needs about 17 min more (--budget)");
         assert_eq!(needed(22_000.0), "needs about 7 h more (--budget)");
-        for more_s in [22_774_290_755.0, f64::INFINITY] {
-            assert!(needed(more_s).starts_with("more than a day"), "{more_s}");
+        for more_s in [22_774_290_755.0, f64::INFINITY, f64::NAN] {
+            assert!(
+                needed(more_s).starts_with("too far to estimate"),
+                "{more_s}"
+            );
         }
     }
 }

@@ -24,6 +24,15 @@ pub(crate) struct ClimbFlags {
     #[command(flatten)]
     pub(super) ladder: LadderSpec,
 
+    /// Let this machine's cores fall asleep, also where the ladder starts the servers and would keep them awake.
+    #[arg(
+        long,
+        help_heading = "Rounds",
+        conflicts_with = "keep_awake",
+        display_order = 101
+    )]
+    no_keep_awake: bool,
+
     /// The directory of all runs [default: runs/<UTC time>-<name>-<command>].
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(super) out: Option<PathBuf>,
@@ -83,7 +92,11 @@ impl ClimbFlags {
                 (ladder.slice, ladder.rounds) = (None, None);
             }
         }
-        apply_typed_to_optional("ladder", &typed, &mut spec.ladder).map_err(problems::of_flag)
+        apply_typed_to_optional("ladder", &typed, &mut spec.ladder).map_err(problems::of_flag)?;
+        if self.no_keep_awake {
+            spec.ladder.get_or_insert_default().keep_awake = Some(false);
+        }
+        Ok(())
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use plimsoll_engine::Clock;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::Plan;
 use plimsoll_model::ladder::pieces::{pieces, takes_part};
@@ -15,6 +16,8 @@ use super::{Climb, Step};
 use crate::execution::{self, By};
 use crate::failure::Failure;
 use crate::progress::Series;
+use crate::remaining::Remaining;
+use crate::together::NOTICE;
 
 /// The warm-up of a piece is divided like its slice, but no shorter: every client has to get its first ticket in it.
 const SHORTEST_WARMUP: Duration = Duration::from_millis(200);
@@ -70,13 +73,19 @@ impl Climb<'_> {
         let orders = ladder::order(self.outline.rungs.len(), rounds, self.record.seed);
         // Dropped at the end, it gives the terminal back before anything else is shown.
         let series = Series::new(process.progress);
+        let of_part = all
+            .part
+            .map_or_else(String::new, |part| format!("{}, ", part.name()));
         if let Some(part) = all.part {
             series.notice(format_args!("{}: {rounds} rounds", part.words()));
         }
+        let remaining = Remaining::of(u32::try_from(rounds).unwrap_or(u32::MAX));
+        let (clock, mut due) = (Clock::new(), NOTICE);
         for (round, mut order) in orders.into_iter().enumerate() {
             let shifted = |rung: usize| (round + rung) % rounds;
             order.retain(|rung| takes_part(shifted(*rung), all.rounds[*rung], rounds));
             let slices = order.len();
+            let left = remaining.after(u32::try_from(round).unwrap_or(u32::MAX));
             for (nth, rung) in order.into_iter().enumerate() {
                 let (spec, mut plan) = all.loads[rung].clone();
                 let company = match all.part {
@@ -91,9 +100,7 @@ impl Climb<'_> {
                     Some(part) => format!("{}/{name}", part.name()),
                 };
                 let context = format!(
-                    "{}round {} of {rounds}, slice {} of {slices}: {}",
-                    all.part
-                        .map_or_else(String::new, |part| format!("{}, ", part.name())),
+                    "{of_part}round {} of {rounds}, slice {} of {slices}{left}: {}",
                     round + 1,
                     nth + 1,
                     self.outline.rungs[rung].name
@@ -127,9 +134,20 @@ impl Climb<'_> {
                 }
                 self.keep()?;
             }
-            if all.part.is_none() {
-                let (n, so_far) = (round + 1, self.so_far());
-                series.notice(format_args!("round {n} of {rounds}{so_far}"));
+            let done = round + 1;
+            let left = remaining.after(u32::try_from(done).unwrap_or(u32::MAX));
+            let elapsed = Duration::from_nanos(clock.now().0);
+            match all.part {
+                None => {
+                    let so_far = self.so_far();
+                    series.notice(format_args!("round {done} of {rounds}{left}{so_far}"));
+                }
+                // Their rounds are short.
+                Some(_) if elapsed >= due && done < rounds => {
+                    due = elapsed + NOTICE;
+                    series.notice(format_args!("{of_part}round {done} of {rounds}{left}"));
+                }
+                Some(_) => {}
             }
         }
         Ok(())

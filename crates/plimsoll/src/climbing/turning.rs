@@ -21,6 +21,7 @@ use super::testbed::Company;
 use super::{Asked, Climb, LADDER, timed};
 use crate::failure::Failure;
 use crate::progress::Series;
+use crate::remaining::Remaining;
 use crate::together::{self, NOTICE, Part};
 
 /// How long rungs take turns: enough rounds at usual rates, and enough seconds that differences in
@@ -171,7 +172,7 @@ impl Turning {
             left_out,
             timed: None,
             length: stretch,
-            keep_awake: options.keep_awake.unwrap_or(false),
+            keep_awake: options.keep_awake.unwrap_or(options.serve.is_some()),
             resolution_us: resolution.map(|p| p.0.as_secs_f64() * 1e6),
             stretches: (stretches as u32).clamp(1, MAX_STRETCHES),
             sittings: sittings(spec, rungs, options, calls, stretch),
@@ -281,6 +282,12 @@ impl Climb<'_> {
         let (clock, mut due) = (Clock::new(), NOTICE);
         let series = Series::new(self.process.progress);
         let sittings = turning.stretches * turning.sittings;
+        let remaining = Remaining::of(sittings);
+        // What is asked for may be known earlier.
+        let at_most = |sitting| match turning.stretches {
+            1 => remaining.after(sitting),
+            _ => remaining.after(sitting).replacen(", ", ", at most ", 1),
+        };
         for sitting in 1..=sittings {
             let more = self.sitting(turning, sitting)?;
             match turning.renews {
@@ -293,7 +300,10 @@ impl Climb<'_> {
                 if elapsed >= due {
                     due = elapsed + NOTICE;
                     let so_far = self.so_far();
-                    series.notice(format_args!("sitting {sitting} of {sittings}{so_far}"));
+                    let left = at_most(sitting);
+                    series.notice(format_args!(
+                        "sitting {sitting} of {sittings}{left}{so_far}"
+                    ));
                 }
                 continue;
             }
@@ -319,8 +329,9 @@ impl Climb<'_> {
                     |us| format!("resolved to ±{}", time(us)),
                 );
                 series.notice(format_args!(
-                    "{found} after {} s: going on",
-                    (f64::from(sitting) * self.record.slice_s).round()
+                    "{found} after {} s: going on{}",
+                    (f64::from(sitting) * self.record.slice_s).round(),
+                    at_most(sitting)
                 ));
             }
         }

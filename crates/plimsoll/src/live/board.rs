@@ -14,6 +14,8 @@ use plimsoll_model::run::{IntervalRecord, Resources, TimesSummary};
 use plimsoll_model::schedule::Schedule;
 use plimsoll_model::{Outcome, Plan};
 
+use crate::remaining::{self, clock};
+
 /// Intervals whose rate and p99 are kept for the pictures: a wide terminal's columns.
 const HISTORY: usize = 300;
 
@@ -275,7 +277,7 @@ impl Board {
             let rate = self.so_far.per_second(self.calls);
             let left = wanted.saturating_sub(self.calls);
             let words = if rate > 0.0 && self.calls > 0 {
-                format!("about {} left", clock(left as f64 / rate))
+                remaining::left(left as f64 / rate)
             } else {
                 "not yet known".to_owned()
             };
@@ -289,28 +291,5 @@ impl Board {
             "waiting for the last answers".to_owned()
         };
         Some((self.elapsed.as_secs_f64() / planned.as_secs_f64(), words))
-    }
-}
-
-/// Seconds as a person reads them on a clock: `7 s`, `3:05`, `2:03:05`.
-pub(super) fn clock(seconds: f64) -> String {
-    let s = seconds.max(0.0).round() as u64;
-    match s {
-        0..60 => format!("{s} s"),
-        60..3600 => format!("{}:{:02}", s / 60, s % 60),
-        _ => format!("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_clock_is_read_as_one() {
-        assert_eq!(
-            [0.4, 59.0, 60.0, 3_599.4, 7_385.0].map(clock),
-            ["0 s", "59 s", "1:00", "59:59", "2:03:05"]
-        );
     }
 }

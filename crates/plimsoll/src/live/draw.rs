@@ -14,7 +14,8 @@ use ratatui::symbols::line::THICK_HORIZONTAL;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, LineGauge, Paragraph, Sparkline};
 
-use super::board::{Board, End, Phase, Spread, clock};
+use super::board::{Board, End, Phase, Spread};
+use crate::remaining::clock;
 use grid::{Entry, Grid};
 use lines::lines;
 

@@ -1,0 +1,86 @@
+//! How much longer something takes, for progress: from what was done so far. The live view and ladders show it.
+
+use std::time::Duration;
+
+use plimsoll_engine::Clock;
+
+/// A longer time is not estimated from what was seen: nobody waits for it, and it is mostly noise.
+const MAX_ESTIMATE_S: f64 = 86_400.0;
+
+/// Seconds as a person reads them on a clock: `7 s`, `3:05`, `2:03:05`.
+pub(crate) fn clock(seconds: f64) -> String {
+    let s = seconds.max(0.0).round() as u64;
+    match s {
+        0..60 => format!("{s} s"),
+        60..3600 => format!("{}:{:02}", s / 60, s % 60),
+        _ => format!("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60),
+    }
+}
+
+/// An estimate of so many seconds, in words.
+pub(crate) fn left(seconds: f64) -> String {
+    match seconds.is_finite() && seconds <= MAX_ESTIMATE_S {
+        true => format!("about {} left", clock(seconds)),
+        false => "too far to estimate".to_owned(),
+    }
+}
+
+/// What is left of a number of rounds that take about equally long.
+pub(crate) struct Remaining {
+    clock: Clock,
+    all: u32,
+}
+
+impl Remaining {
+    /// The first round begins now.
+    pub(crate) fn of(all: u32) -> Remaining {
+        Remaining {
+            clock: Clock::new(),
+            all,
+        }
+    }
+
+    /// Says what is left after `done` rounds, behind a comma; nothing where that is unknown, or none is left.
+    pub(crate) fn after(&self, done: u32) -> String {
+        let elapsed = Duration::from_nanos(self.clock.now().0);
+        seconds_left(elapsed, done, self.all).map_or_else(String::new, |s| format!(", {}", left(s)))
+    }
+}
+
+/// Seconds that the rest of `all` rounds takes, if `done` took `elapsed`.
+fn seconds_left(elapsed: Duration, done: u32, all: u32) -> Option<f64> {
+    let rest = all.checked_sub(done).filter(|rest| *rest > 0)?;
+    (done > 0).then(|| elapsed.as_secs_f64() / f64::from(done) * f64::from(rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clock_is_read_as_one() {
+        assert_eq!(
+            [0.4, 59.0, 60.0, 3_599.4, 7_385.0].map(clock),
+            ["0 s", "59 s", "1:00", "59:59", "2:03:05"]
+        );
+    }
+
+    #[test]
+    fn absurd_estimates_are_not_shown() {
+        assert_eq!(left(65.2), "about 1:05 left");
+        for seconds in [86_401.0, 22_774_290_755.0, f64::INFINITY, f64::NAN] {
+            assert_eq!(left(seconds), "too far to estimate", "{seconds}");
+        }
+    }
+
+    #[test]
+    fn rest_takes_as_long_a_round_as_those_that_were_done() {
+        let elapsed = Duration::from_secs(30);
+        assert_eq!(seconds_left(elapsed, 3, 10), Some(70.0));
+        assert_eq!(seconds_left(elapsed, 0, 10), None);
+        assert_eq!(seconds_left(elapsed, 10, 10), None);
+        assert_eq!(seconds_left(elapsed, 11, 10), None);
+        assert_eq!(Remaining::of(4).after(0), "");
+        assert!(Remaining::of(4).after(2).ends_with(" left"));
+    }
+}
