@@ -111,13 +111,33 @@ pub(crate) fn prices(ladder: &LadderRecord) -> Option<Table> {
 
 /// Objectives that slices did not meet, and the verdict on all of them; empty where the plan has none.
 pub fn objectives(ladder: &LadderRecord) -> Vec<String> {
-    let verdict = ladder
-        .conclusion()
-        .map(|conclusion| format!("verdict on the objectives: {}", conclusion.name()));
-    let mut sentences: Vec<String> = verdict.into_iter().collect();
+    let mut sentences: Vec<String> = verdict(ladder).into_iter().collect();
     sentences.extend(ladder.rungs.iter().flat_map(unmet));
     sentences.extend(ladder.gated().iter().map(|gated| passage(ladder, gated)));
     sentences
+}
+
+/// The verdict on all objectives, gates and the resolution; `None`: there are none.
+pub(crate) fn verdict(ladder: &LadderRecord) -> Option<String> {
+    let conclusion = ladder.conclusion()?;
+    Some(format!("verdict on the objectives: {}", conclusion.name()))
+}
+
+/// What the rungs add, in the fewest words: to the first one, or of rungs that had slices, to the one below.
+pub(crate) fn answers(ladder: &LadderRecord) -> Vec<String> {
+    let bill = bill(ladder);
+    if !bill.is_empty() {
+        return bill.into_iter().map(|sentence| sentence + ".").collect();
+    }
+    let pairs = LadderRecord::pairs(ladder.rungs.len());
+    pairs
+        .filter(|(of, to)| *of == to + 1)
+        .map(|(of, to)| {
+            let added = added(Metric::P50, ladder.added(of, to, Metric::P50));
+            let (upper, lower) = (&ladder.rungs[of].name, &ladder.rungs[to].name);
+            format!("{upper} adds to {lower}: p50 {added}.")
+        })
+        .collect()
 }
 
 /// What became of a rung at a gate.

@@ -12,6 +12,7 @@ mod addresses;
 pub mod aiperf;
 mod answer;
 pub mod bencher;
+pub mod closing;
 pub mod compare;
 pub mod data;
 mod ends;

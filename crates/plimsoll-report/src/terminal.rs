@@ -24,6 +24,7 @@ use crate::times::of_phases;
 use crate::{addresses, ends, errors, facts, shards, totals};
 
 pub use comparison::render_comparison;
+pub(crate) use objectives::verdict;
 pub use table::wrap;
 
 /// How to print.
@@ -31,6 +32,8 @@ pub use table::wrap;
 pub struct Options {
     /// Columns of the terminal.
     pub width: usize,
+    /// Rows of the terminal; `None`: it is none, and what is printed does not scroll out of sight.
+    pub height: Option<usize>,
     /// ANSI escape sequences may be used.
     pub colour: bool,
     /// The server's own delay, where it is known: show what was added to it.
@@ -41,6 +44,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             width: 100,
+            height: None,
             colour: false,
             overhead_over: None,
         }
@@ -68,7 +72,7 @@ impl Options {
 /// The report of one run, with a line's end at its end.
 pub fn render(run: &Run, options: &Options) -> String {
     let mut out = String::new();
-    verdict(&mut out, run, options);
+    whole(&mut out, run, options);
     if let Some(answer) = answer(run) {
         for line in wrap(&answer, options.width) {
             let _ = writeln!(out, "{}", options.bold(&line));
@@ -134,42 +138,53 @@ fn shown(
 }
 
 /// Before the figures: that the load was another than was asked for, or ended early.
-fn verdict(out: &mut String, run: &Run, options: &Options) {
-    let summary = &run.summary;
-    let invalid: Vec<&str> = summary
-        .health
-        .problems
-        .iter()
-        .filter(|p| p.invalidates)
-        .map(|p| p.text.as_str())
-        .collect();
-    if !invalid.is_empty() {
-        let limited = summary
-            .health
-            .problems
-            .iter()
-            .any(|p| p.invalidates && p.kind.is_generator_limit());
-        let failed = Conclusion::of(&judge_run(run)) == Some(Conclusion::Fail);
-        let title = match (limited, failed) {
-            (true, true) => "THE LOAD WAS NOT DELIVERED. What was missed is missed all the same.",
-            (true, false) => "INVALID: the load was not delivered.",
-            (false, true) => {
-                "NOT THE LOAD THAT WAS ASKED FOR. What was missed is missed all the same."
-            }
-            (false, false) => "INVALID. These figures can't be relied on.",
-        };
+fn whole(out: &mut String, run: &Run, options: &Options) {
+    if let Some(title) = invalid(run) {
+        let problems = run.summary.health.problems.iter();
+        let invalid = problems.filter(|p| p.invalidates).map(|p| p.text.as_str());
         let _ = writeln!(out, "{}", options.loud(title));
         sentences(out, invalid, options);
         out.push('\n');
     }
-    let title = match run.state {
-        State::Partial | State::Running => "PARTIAL",
-        State::Aborted => "ABORTED",
-        State::Complete | State::Invalid => return,
-    };
-    let _ = writeln!(out, "{}", options.loud(title));
-    sentences(out, run.reason.as_deref(), options);
-    out.push('\n');
+    if let Some(title) = early_end(run) {
+        let _ = writeln!(out, "{}", options.loud(title));
+        sentences(out, run.reason.as_deref(), options);
+        out.push('\n');
+    }
+}
+
+/// What was wrong with a run as a whole, in few words.
+pub(crate) fn titles(run: &Run) -> Vec<&'static str> {
+    [invalid(run), early_end(run)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// That the load was another than was asked for; `None`: it was not.
+fn invalid(run: &Run) -> Option<&'static str> {
+    let problems = run.summary.health.problems.iter();
+    let invalid: Vec<_> = problems.filter(|p| p.invalidates).collect();
+    if invalid.is_empty() {
+        return None;
+    }
+    let limited = invalid.iter().any(|p| p.kind.is_generator_limit());
+    let failed = Conclusion::of(&judge_run(run)) == Some(Conclusion::Fail);
+    Some(match (limited, failed) {
+        (true, true) => "THE LOAD WAS NOT DELIVERED. What was missed is missed all the same.",
+        (true, false) => "INVALID: the load was not delivered.",
+        (false, true) => "NOT THE LOAD THAT WAS ASKED FOR. What was missed is missed all the same.",
+        (false, false) => "INVALID. These figures can't be relied on.",
+    })
+}
+
+/// That the load ended before its time; `None`: it did not.
+fn early_end(run: &Run) -> Option<&'static str> {
+    match run.state {
+        State::Partial | State::Running => Some("PARTIAL"),
+        State::Aborted => Some("ABORTED"),
+        State::Complete | State::Invalid => None,
+    }
 }
 
 fn headline(out: &mut String, run: &Run, options: &Options) {

@@ -13,7 +13,7 @@ use plimsoll_model::limits::Limits;
 use plimsoll_model::run::{Ending, Run, TimesSummary, Timestamp};
 use plimsoll_report::html::{self, View};
 use plimsoll_report::terminal::{Options, render, render_comparison};
-use plimsoll_report::{compare, json, ladder, lines, markdown, search, sweep};
+use plimsoll_report::{closing, compare, json, ladder, lines, markdown, search, sweep};
 use runs::{Fixture, finished, finished_in};
 use snapbox::{assert_data_eq, file};
 
@@ -294,6 +294,22 @@ fn names_mean_nothing_to_markdown() {
             assert_eq!(columns(head), columns(sides), "{head}");
         }
     }
+}
+
+#[test]
+fn long_report_ends_with_what_it_begins_with() {
+    let of = |run: &Run| closing::of_run(run, &Options::default()).join("\n");
+    let steady = finished(Fixture::steady("steady"), Ending::complete());
+    assert_eq!(of(&steady), shown(&steady).lines().next().unwrap());
+    let invalid = of(&finished(Fixture::invalid("i"), Ending::complete()));
+    assert!(invalid.starts_with("INVALID"), "{invalid}");
+    let search = closing::of_search(&records::search(), &Options::default());
+    assert_eq!(search, [search::headline(&records::search())]);
+    let ladder = closing::of_ladder(&records::turns(), &Options::default());
+    assert!(
+        ladder[0].starts_with("tls server, over tls off, adds "),
+        "{ladder:?}"
+    );
 }
 
 #[test]

@@ -15,7 +15,7 @@ use plimsoll_model::plan::{Shard, TlsPlan, Trust};
 use plimsoll_model::run::{self, Ending, Run, State};
 use plimsoll_model::spec::Spec;
 use plimsoll_model::{Outcome, Plan};
-use plimsoll_report::{json, terminal};
+use plimsoll_report::{closing, json, terminal};
 
 use crate::abort::Abort;
 use crate::barrier::Barrier;
@@ -108,10 +108,15 @@ pub(crate) fn conclude(
 
 /// Shows a run, and writes its page.
 fn show(run: &Run, dir: &Path, screen: Screen, made: &Made) -> Result<(), Failure> {
-    presentation::show(run, screen)?;
+    let options = presentation::options();
+    let tables = (screen == Screen::Tables).then(|| presentation::tables(run, &options));
+    if let Some(tables) = &tables {
+        console::result(tables)?;
+    }
     let page = write_page(dir, made)?;
-    if screen == Screen::Tables {
-        console::result(format_args!("\nThe report is {}\n", page.display()))?;
+    if let Some(tables) = &tables {
+        let end = closing::closing(tables, closing::of_run(run, &options), &options);
+        console::result(format_args!("\nThe report is {}\n{end}", page.display()))?;
     }
     Ok(())
 }
@@ -135,7 +140,8 @@ pub(crate) fn make_directory(dir: &Path, what: &str, plan_toml: String) -> Resul
         })
 }
 
-/// Writes the page of what several runs were made for, and shows `tables` of it.
+/// Writes the page of what several runs were made for, and shows `tables` of it; where these are longer than the
+/// terminal, `answer` is shown at their end.
 ///
 /// # Errors
 /// When something can't be written.
@@ -144,12 +150,16 @@ pub(crate) fn show_all(
     screen: Screen,
     made: &Made,
     tables: impl FnOnce(&terminal::Options) -> String,
+    answer: impl FnOnce(&terminal::Options) -> Vec<String>,
 ) -> Result<(), Failure> {
     let page = write_page(dir, made)?;
     match screen {
         Screen::Tables => {
-            let text = tables(&presentation::options());
-            console::result(format_args!("{text}\nThe report is {}\n", page.display()))
+            let options = presentation::options();
+            let text = tables(&options);
+            let end = closing::closing(&text, answer(&options), &options);
+            let page = page.display();
+            console::result(format_args!("{text}\nThe report is {page}\n{end}"))
         }
         Screen::Document => Ok(()),
     }

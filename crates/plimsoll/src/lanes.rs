@@ -9,6 +9,7 @@ use plimsoll_model::plan::Turns;
 use plimsoll_model::run::{Run, SCHEMA_VERSION};
 use plimsoll_model::spec::{LaneSpec, Spec};
 use plimsoll_report::lanes as shown;
+use plimsoll_report::{closing, terminal};
 
 use crate::environment::Environment;
 use crate::execution::{self, OutputFlags};
@@ -97,12 +98,14 @@ impl Lanes {
         record
             .write(&dir)
             .map_err(|e| execution::cannot_keep(&e, &dir))?;
-        execution::show_all(&dir, output.screen(), &process.made, |options| {
+        let tables = |options: &terminal::Options| {
             let each = runs
                 .iter()
                 .map(|run| "\n".to_owned() + &presentation::tables(run, options));
             shown::render(&record, &runs, options) + &each.collect::<String>()
-        })?;
+        };
+        let answer = |options: &terminal::Options| closing::of_lanes(&record, &runs, options);
+        execution::show_all(&dir, output.screen(), &process.made, tables, answer)?;
         let exits = runs.iter().map(|run: &Run| {
             let judged = objective::judge_run(run);
             execution::exit(run, &judged, process)

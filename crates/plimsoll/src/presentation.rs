@@ -47,12 +47,12 @@ pub(crate) fn show_plan(
 /// As wide as the terminal, and in colour only there.
 pub(crate) fn options() -> terminal::Options {
     let out = io::stdout();
-    let width = rustix::termios::tcgetwinsize(&out)
-        .ok()
-        .map(|size| usize::from(size.ws_col))
-        .filter(|&columns| columns > 0);
+    let size = rustix::termios::tcgetwinsize(&out).ok();
+    let given = |cells: u16| Some(usize::from(cells)).filter(|&cells| cells > 0);
+    let width = size.and_then(|size| given(size.ws_col));
     terminal::Options {
         width: width.unwrap_or_else(|| terminal::Options::default().width),
+        height: size.and_then(|size| given(size.ws_row)),
         colour: out.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
         ..terminal::Options::default()
     }

@@ -7,20 +7,23 @@ use plimsoll_model::run::Run;
 
 use super::Options;
 
-pub(super) fn objectives(out: &mut String, run: &Run, options: &Options) {
-    let judged = judge_run(run);
-    let Some(conclusion) = Conclusion::of(&judged) else {
-        return;
-    };
-    let verdict = match conclusion {
+/// The verdict on all objectives; `None`: there are none.
+pub(crate) fn verdict(run: &Run, options: &Options) -> Option<String> {
+    Some(match Conclusion::of(&judge_run(run))? {
         Conclusion::Pass => options.bold("verdict: pass"),
         Conclusion::Fail => options.loud("verdict: FAIL"),
         Conclusion::Invalid => {
             options.loud("verdict: INCONCLUSIVE, not every objective could be judged")
         }
+    })
+}
+
+pub(super) fn objectives(out: &mut String, run: &Run, options: &Options) {
+    let Some(verdict) = verdict(run, options) else {
+        return;
     };
     let _ = writeln!(out, "{verdict}");
-    for one in judged {
+    for one in judge_run(run) {
         let word = match one.verdict {
             Verdict::Met => "met".to_owned(),
             Verdict::Missed => options.loud("MISSED"),

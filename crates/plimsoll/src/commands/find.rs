@@ -21,6 +21,7 @@ use plimsoll_model::spec::{
     FindSpec, RateSpec, RowsSpec, Spec, apply_typed, apply_typed_to_optional,
 };
 use plimsoll_model::units::{Period, Rate};
+use plimsoll_report::closing;
 use plimsoll_report::quantity::{exact_rate, planned, rate, time};
 use plimsoll_report::search as shown;
 use serde::{Deserialize, Serialize};
@@ -287,9 +288,13 @@ impl Hunt<'_> {
         // What was found until then stays, whatever ended the search.
         self.keep()?;
         outcome?;
-        execution::show_all(&self.dir, screen, &self.process.made, |options| {
-            shown::render(&self.record, options)
-        })?;
+        execution::show_all(
+            &self.dir,
+            screen,
+            &self.process.made,
+            |options| shown::render(&self.record, options),
+            |options| closing::of_search(&self.record, options),
+        )?;
         Ok(self.exit())
     }
 

@@ -7,6 +7,7 @@ use plimsoll_model::spec::{
     CallSpec, LadderSpec, RowsSpec, RungTable, Spec, apply_typed_to_optional, schemes_like,
 };
 use plimsoll_protocols::registry::{self, DefaultFlags};
+use plimsoll_report::closing;
 use plimsoll_report::ladder as shown;
 
 use crate::climbing::{self, Asked, ClimbFlags};
@@ -89,9 +90,13 @@ pub(crate) fn execute(
     climbing::execute(&spec, &asked, |mut climb| {
         climb.run()?;
         let (record, made) = (&climb.record, &process.made);
-        execution::show_all(&climb.dir, flags.documents.screen(), made, |options| {
-            shown::render(record, options)
-        })?;
+        execution::show_all(
+            &climb.dir,
+            flags.documents.screen(),
+            made,
+            |options| shown::render(record, options),
+            |options| closing::of_ladder(record, options),
+        )?;
         Ok(match record.interrupted {
             true => Exit::Interrupted,
             false => Exit::of(record.conclusion()),

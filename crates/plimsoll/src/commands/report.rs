@@ -10,6 +10,7 @@ use clap::Args;
 use plimsoll_model::run::Run;
 use plimsoll_model::units::Period;
 use plimsoll_protocols::registry::{self, Export, Files, Written};
+use plimsoll_report::closing;
 use plimsoll_report::quantity::plural;
 use plimsoll_report::{
     ExportError, aiperf, bencher, data, hdr_log, ladder, lanes, lines, prometheus, search, sweep,
@@ -165,13 +166,33 @@ fn show(contents: &Contents, overhead_over: Option<Duration>) -> Result<(), Fail
         let tables = runs.iter().map(|run| terminal::render(run, &options));
         tables.collect::<Vec<String>>().join("\n")
     };
-    console::result(match contents {
-        Contents::Lanes(record, runs) => lanes::render(record, runs, &options) + "\n" + &each(runs),
-        Contents::Search(_, record) => search::render(record, &options),
-        Contents::Ladder(_, record) if record.limits.is_some() => sweep::render(record, &options),
-        Contents::Ladder(_, record) => ladder::render(record, &options),
-        Contents::Runs(runs) => each(runs),
-    })
+    let (text, answer) = match contents {
+        Contents::Lanes(record, runs) => (
+            lanes::render(record, runs, &options) + "\n" + &each(runs),
+            closing::of_lanes(record, runs, &options),
+        ),
+        Contents::Search(_, record) => (
+            search::render(record, &options),
+            closing::of_search(record, &options),
+        ),
+        Contents::Ladder(_, record) if record.limits.is_some() => {
+            (sweep::render(record, &options), Vec::new())
+        }
+        Contents::Ladder(_, record) => (
+            ladder::render(record, &options),
+            closing::of_ladder(record, &options),
+        ),
+        // Of several, each has its own where it begins.
+        Contents::Runs(runs) => (
+            each(runs),
+            match &runs[..] {
+                [run] => closing::of_run(run, &options),
+                _ => Vec::new(),
+            },
+        ),
+    };
+    let end = closing::closing(&text, answer, &options);
+    console::result(text + &end)
 }
 
 fn export(runs: &[Run], format: &str, file: &Path) -> Result<(), Failure> {

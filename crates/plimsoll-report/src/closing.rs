@@ -1,0 +1,116 @@
+//! The end of a report that is longer than the terminal: its verdict and its answer once more, since those at its
+//! beginning have scrolled out of sight.
+
+use plimsoll_model::ladder::LadderRecord;
+use plimsoll_model::lanes::LanesRecord;
+use plimsoll_model::run::Run;
+use plimsoll_model::search::SearchRecord;
+
+use crate::answer::answer;
+use crate::terminal::{Options, titles, verdict, wrap};
+use crate::{ladder, search};
+
+/// Sentences of a ladder that are repeated, at most: more would fill the screen themselves.
+const MAX_SENTENCES: usize = 4;
+
+/// The end of `report`, which is printed before it, with a line's end at its end. It is empty where the report is not
+/// printed on a terminal or fits on it.
+pub fn closing(report: &str, lines: Vec<String>, options: &Options) -> String {
+    let scrolls = |rows| report.lines().count() + lines.len() + 1 >= rows;
+    if lines.is_empty() || !options.height.is_some_and(scrolls) {
+        return String::new();
+    }
+    let lines: Vec<String> = lines.into_iter().map(|line| line + "\n").collect();
+    format!("\n{}", lines.concat())
+}
+
+/// The verdict and the answer of one run.
+pub fn of_run(run: &Run, options: &Options) -> Vec<String> {
+    let titles = titles(run).into_iter().map(|title| options.loud(title));
+    let answer = answer(run).map(|answer| bold(&answer, options));
+    let answer = answer.into_iter().flatten();
+    titles.chain(answer).chain(verdict(run, options)).collect()
+}
+
+/// The same of each lane, behind its name.
+pub fn of_lanes(record: &LanesRecord, runs: &[Run], options: &Options) -> Vec<String> {
+    let lanes = record.lanes.iter().zip(runs);
+    lanes
+        .flat_map(|(lane, run)| {
+            let titles = titles(run).into_iter().map(|title| options.loud(title));
+            let answer = answer(run).map(|answer| options.bold(&answer));
+            let parts = titles.chain(answer).chain(verdict(run, options));
+            let name = lane.name.clone();
+            parts.map(move |part| format!("{name}: {part}"))
+        })
+        .collect()
+}
+
+/// The load line of a search, or why there is none.
+pub fn of_search(record: &SearchRecord, options: &Options) -> Vec<String> {
+    let mut lines = bold(&search::headline(record), options);
+    if let Some(finding) = &record.finding
+        && finding.line_per_s.is_some()
+        && !finding.confirmed
+    {
+        lines.push(options.loud("NOT CONFIRMED"));
+    }
+    if record.interrupted {
+        lines.push(options.loud("INTERRUPTED"));
+    }
+    lines
+}
+
+/// What the rungs of a ladder add, and the verdict on its objectives and gates.
+pub fn of_ladder(record: &LadderRecord, options: &Options) -> Vec<String> {
+    let mut lines = Vec::new();
+    if record.is_generator_limited() {
+        lines.push(options.loud(ladder::INVALID));
+    }
+    let sentences = ladder::answers(record);
+    let left_out = sentences.len().saturating_sub(MAX_SENTENCES);
+    for sentence in sentences.iter().take(MAX_SENTENCES) {
+        lines.extend(bold(sentence, options));
+    }
+    if left_out > 0 {
+        lines.push(format!("and {left_out} more above"));
+    }
+    lines.extend(ladder::verdict(record));
+    lines.extend(ladder::resolution(record));
+    if record.interrupted {
+        lines.push(options.loud("INTERRUPTED"));
+    }
+    lines
+}
+
+fn bold(text: &str, options: &Options) -> Vec<String> {
+    let lines = wrap(text, options.width);
+    lines.iter().map(|line| options.bold(line)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closing_is_for_reports_that_scroll_on_a_terminal() {
+        let report = "a line\n".repeat(30);
+        let of = |height| {
+            let options = Options {
+                height,
+                ..Options::default()
+            };
+            closing(&report, vec!["the answer".to_owned()], &options)
+        };
+        assert_eq!(of(Some(24)), "\nthe answer\n");
+        assert_eq!(of(Some(32)), "\nthe answer\n");
+        assert_eq!(of(Some(33)), "");
+        // Nobody scrolls in a file.
+        assert_eq!(of(None), "");
+        let options = Options {
+            height: Some(1),
+            ..Options::default()
+        };
+        assert_eq!(closing(&report, Vec::new(), &options), "");
+    }
+}
