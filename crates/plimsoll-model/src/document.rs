@@ -1,14 +1,13 @@
 //! The JSON documents of the run format: written whole or not at all, and read only in the
 //! version that this code writes.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::input;
+use crate::{input, output};
 
 mod error;
 
@@ -29,11 +28,7 @@ pub(crate) fn write(path: &Path, document: &impl Serialize) -> Result<(), RunErr
     let mut text = serde_json::to_string_pretty(document)
         .expect("the document's keys are strings and its numbers finite");
     text.push('\n');
-    let written = File::create(&beside).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_data()?;
-        fs::rename(&beside, path)
-    });
+    let written = output::write(&beside, text).and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
         let _left_over = fs::remove_file(&beside);
     }

@@ -18,6 +18,7 @@ pub mod measure;
 mod named;
 pub mod objective;
 pub mod outcome;
+pub mod output;
 pub mod plan;
 pub mod plan_text;
 pub mod quantity;

@@ -1,11 +1,13 @@
 //! Where text goes: results to stdout, everything else to stderr.
 
 use std::fmt;
+use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use plimsoll_model::redaction;
+use plimsoll_model::{output, redaction};
 
 use crate::failure::Failure;
 
@@ -22,6 +24,21 @@ pub(crate) fn result(text: impl fmt::Display) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Waits until what was written to stdout is kept, where that is a file: its file system may report only then that
+/// there was no room.
+///
+/// # Errors
+/// When it can't be kept.
+pub(crate) fn settle() -> Result<(), Failure> {
+    let stdout = io::stdout().as_fd().try_clone_to_owned();
+    // A process that can't have one more descriptor, or has no stdout, has printed nothing there.
+    let Ok(stdout) = stdout.map(File::from) else {
+        return Ok(());
+    };
+    let settled = output::settle(&stdout);
+    settled.map_err(|e| Failure::error(format_args!("can't write to stdout: {e}")))
 }
 
 /// Lines that wait while the live view has the terminal.

@@ -15,6 +15,7 @@ use clap::Args;
 use plimsoll_model::input;
 use plimsoll_model::ladder::LadderRecord;
 use plimsoll_model::lanes::LanesRecord;
+use plimsoll_model::output;
 use plimsoll_model::run::{self, Run, RunError};
 use plimsoll_model::search::SearchRecord;
 use plimsoll_report::html::{self, View};
@@ -116,7 +117,7 @@ fn note_latest(dir: &Path) {
         let mut line = name.to_owned();
         line.push("\n");
         let latest = folder.join(LATEST);
-        if let Err(e) = std::fs::write(&latest, line.as_encoded_bytes()) {
+        if let Err(e) = output::write(&latest, line.as_encoded_bytes()) {
             console::notice(format_args!(
                 "can't write {}: {e}: this run is {}",
                 latest.display(),
@@ -256,7 +257,8 @@ impl DocumentFlags {
 fn append(file: &Path, text: &str) -> std::io::Result<()> {
     let mut file = OpenOptions::new().create(true).append(true).open(file)?;
     // The blank line ends a paragraph or a table before it.
-    file.write_all(format!("\n{text}\n").as_bytes())
+    file.write_all(format!("\n{text}\n").as_bytes())?;
+    output::settle(&file)
 }
 
 pub(crate) fn is_stdout(file: &Path) -> bool {
@@ -372,7 +374,7 @@ pub(crate) fn write_text(flag: &str, file: &Path, text: String) -> Result<(), Fa
     if file == Path::new("-") {
         return console::result(text);
     }
-    std::fs::write(file, text)
+    output::write(file, text)
         .map_err(|e| Failure::error(format_args!("{flag}: can't write {}: {e}", file.display())))?;
     console::confirmation(format_args!("written to {}", file.display()));
     Ok(())

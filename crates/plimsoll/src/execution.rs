@@ -14,7 +14,7 @@ use plimsoll_model::objective::{self, Conclusion, Judged};
 use plimsoll_model::plan::{Shard, TlsPlan, Trust};
 use plimsoll_model::run::{self, Ending, Run, State};
 use plimsoll_model::spec::Spec;
-use plimsoll_model::{Outcome, Plan};
+use plimsoll_model::{Outcome, Plan, output as files};
 use plimsoll_report::{closing, json, terminal};
 
 use crate::abort::Abort;
@@ -133,7 +133,7 @@ pub(crate) fn make_directory(dir: &Path, what: &str, plan_toml: String) -> Resul
         ));
     }
     std::fs::create_dir_all(dir)
-        .and_then(|()| std::fs::write(dir.join(run::file::PLAN), plan_toml))
+        .and_then(|()| files::write(&dir.join(run::file::PLAN), plan_toml))
         .map_err(|e| {
             let text = format!("can't keep the {what} in {}: {e}", dir.display());
             Failure::error_with_help(text, OTHER_DISK)
@@ -173,7 +173,7 @@ pub(crate) fn show_all(
 pub(crate) fn write_page(dir: &Path, made: &Made) -> Result<PathBuf, Failure> {
     made.add(dir);
     let page = dir.join(run::file::REPORT);
-    std::fs::write(&page, documents::page(&[dir.to_owned()], None)?)
+    files::write(&page, documents::page(&[dir.to_owned()], None)?)
         .map_err(|e| Failure::error(format_args!("can't write {}: {e}", page.display())))?;
     Ok(page)
 }

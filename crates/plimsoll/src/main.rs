@@ -58,7 +58,8 @@ fn main() -> ExitCode {
     defects::watch();
     stopping::survive_file_size_limit();
     plimsoll_protocols::registry::register();
-    let exit = match defect::caught(run) {
+    let settled = |exit| console::settle().map(|()| exit);
+    let exit = match defect::caught(|| run().and_then(settled)) {
         Ok(Ok(exit)) => exit,
         Ok(Err(failure)) => {
             console::failure(&failure);

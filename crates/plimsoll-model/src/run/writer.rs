@@ -8,8 +8,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::document;
 use crate::record::RequestRecord;
+use crate::{document, output};
 
 use super::json::Document;
 use super::{
@@ -59,11 +59,7 @@ impl Growing {
 
     /// Waits until the file is kept. A file system may report only then that there was no room.
     fn close(self) -> Result<(), RunError> {
-        match self.file.sync_data() {
-            // What is no file of a disk is not kept anywhere.
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
-            synced => synced.map_err(RunError::io(&self.path, "writing to it")),
-        }
+        output::settle(&self.file).map_err(RunError::io(&self.path, "writing to it"))
     }
 }
 
@@ -104,7 +100,7 @@ impl RunWriter {
             return Err(RunError::NotEmpty(dir.to_owned()));
         }
         let plan_path = dir.join(file::PLAN);
-        fs::write(&plan_path, plan_toml).map_err(RunError::io(&plan_path, "writing it"))?;
+        output::write(&plan_path, plan_toml).map_err(RunError::io(&plan_path, "writing it"))?;
         let log = Growing::create(dir.join(file::LOG))?;
         let intervals = Growing::create(dir.join(file::INTERVALS))?;
         let writer = RunWriter {

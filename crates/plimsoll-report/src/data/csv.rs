@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::Path;
 
+use plimsoll_model::output;
+
 use super::{Cell, Column, Sink};
 
 pub(super) struct Csv(csv::Writer<BufWriter<File>>);
@@ -28,6 +30,7 @@ impl Sink for Csv {
     }
 
     fn finish(mut self: Box<Self>) -> io::Result<()> {
-        self.0.flush()
+        self.0.flush()?;
+        output::settle(self.0.get_ref().get_ref())
     }
 }

@@ -11,6 +11,7 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
+use plimsoll_model::output;
 
 use super::{Cell, Column, Of, Sink};
 
@@ -156,7 +157,8 @@ impl Sink for Parquet {
 
     fn finish(mut self: Box<Self>) -> io::Result<()> {
         self.write_group().map_err(other)?;
-        self.writer.close().map(|_| ()).map_err(other)
+        let file = self.writer.into_inner().map_err(other)?;
+        output::settle(&file)
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Command};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
+use plimsoll_model::output;
 
 use crate::console;
 use crate::failure::{Exit, Failure};
@@ -33,7 +34,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
         .and_then(|()| {
             fs::create_dir_all(dir)?;
             let mut files = pages.iter();
-            files.try_for_each(|(name, text)| fs::write(dir.join(format!("{name}.1")), text))
+            files.try_for_each(|(name, text)| output::write(&dir.join(format!("{name}.1")), text))
         })
         .map_err(|e| {
             let problem = format!("can't write the pages to {}: {e}", dir.display());

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use plimsoll_model::output;
 use plimsoll_model::units::Size;
 
 use crate::console;
@@ -55,7 +56,8 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
         };
         Failure::error_with_help(format_args!("can't make {shown}: {e}"), help)
     })?;
-    if let Err(e) = fill(&mut file, arguments.size.0) {
+    let written = fill(&mut file, arguments.size.0).and_then(|()| output::settle(&file));
+    if let Err(e) = written {
         // A file of another size than asked for must not be left behind.
         let _ = std::fs::remove_file(&arguments.file);
         return Err(Failure::error(format_args!("can't write {shown}: {e}")));

@@ -7,6 +7,7 @@ use std::slice;
 use std::time::Duration;
 
 use clap::Args;
+use plimsoll_model::output;
 use plimsoll_model::run::Run;
 use plimsoll_model::units::Period;
 use plimsoll_protocols::registry::{self, Export, Files, Written};
@@ -230,14 +231,17 @@ fn export(runs: &[Run], format: &str, file: &Path) -> Result<(), Failure> {
     let shown = file.display();
     let wrong =
         |e: &dyn std::error::Error| Failure::error(format_args!("--export: {shown}: {}", chain(e)));
-    let out: Box<dyn Write> = match is_stdout(file) {
-        true => Box::new(io::stdout().lock()),
-        false => Box::new(File::create(file).map_err(|e| wrong(&e))?),
+    let created = (!is_stdout(file)).then(|| File::create(file)).transpose();
+    let created = created.map_err(|e| wrong(&e))?;
+    let out: Box<dyn Write> = match &created {
+        None => Box::new(io::stdout().lock()),
+        Some(file) => Box::new(file.try_clone().map_err(|e| wrong(&e))?),
     };
     let mut out = BufWriter::new(out);
     let written = export(run, &mut out).map_err(|e| wrong(&e))?;
     out.flush().map_err(|e| wrong(&e))?;
-    if !is_stdout(file) {
+    if let Some(created) = created {
+        output::settle(&created).map_err(|e| wrong(&e))?;
         console::confirmation(format_args!("{written} {what} written to {shown}"));
     }
     Ok(())

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use plimsoll_engine::tls::limits;
 use plimsoll_model::ladder::LadderRecord;
+use plimsoll_model::output;
 use plimsoll_model::plan::{Group, Plan, Suite};
 use plimsoll_model::spec::Spec;
 use plimsoll_protocols::registry::sweeping;
@@ -130,7 +131,7 @@ fn show(record: &LadderRecord, dir: &Path, screen: Screen, made: &Made) -> Resul
     let files = [(CSV, shown::csv(record)), (JSON, pretty + "\n")];
     for (name, text) in files {
         let path = dir.join(name);
-        std::fs::write(&path, text)
+        output::write(&path, text)
             .map_err(|e| Failure::error(format_args!("can't write {}: {e}", path.display())))?;
     }
     execution::write_page(dir, made)?;

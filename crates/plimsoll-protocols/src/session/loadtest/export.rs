@@ -9,6 +9,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use plimsoll_model::measure::{Count, TimeMeasure};
+use plimsoll_model::output;
 use plimsoll_model::record::{StageRecord, Times};
 use plimsoll_model::run::Run;
 use plimsoll_model::statistics::distribution::{buckets, percentiles};
@@ -31,7 +32,7 @@ pub(super) fn export(run: &Run, folder: &Path) -> Result<Written, Unread> {
     let summary = summary(run);
     fs::create_dir_all(folder).map_err(written(folder))?;
     let path = folder.join(format!("{stem}_summary.json"));
-    fs::write(&path, format!("{summary:#}\n")).map_err(written(&path))?;
+    output::write(&path, format!("{summary:#}\n")).map_err(written(&path))?;
     if !run.has_requests {
         return Ok(Written::Part(format!(
             "summary written to {}; {} keeps no calls, so there are no rows to write: make the run with --requests",
@@ -42,7 +43,9 @@ pub(super) fn export(run: &Run, folder: &Path) -> Result<Written, Unread> {
     let csv = folder.join(format!("{stem}.csv"));
     let mut out = BufWriter::new(File::create(&csv).map_err(written(&csv))?);
     let rows = rows(run, &mut out)?;
-    out.flush().map_err(written(&csv))?;
+    out.flush()
+        .and_then(|()| output::settle(out.get_ref()))
+        .map_err(written(&csv))?;
     Ok(Written::All(format!(
         "{rows} queries written to {}, their summary to {}",
         csv.display(),

@@ -1,0 +1,81 @@
+//! Files that a command leaves: reports, tables, documents, logs. All of them are written by these functions.
+//!
+//! Invariant: a file is only reported as written once the file system has kept it. A disk that is full, a quota that is
+//! used up or a server that is gone may be noticed after `write` has succeeded: closing a file would report that, but
+//! the standard library can't pass it on.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Writes `contents` into the file `path`, which is made or emptied first, and waits until they are kept.
+///
+/// # Errors
+/// When the file can't be made or written; then it may hold a part.
+pub fn write(path: &Path, contents: impl AsRef<[u8]>) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(contents.as_ref())?;
+    settle(&file)
+}
+
+/// Waits until all that was written to `file` is kept.
+///
+/// # Errors
+/// When it can't be kept, as when there is no room for it.
+pub fn settle(file: &File) -> io::Result<()> {
+    kept(|| file.sync_data())
+}
+
+fn kept(mut sync: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    loop {
+        match sync() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // A pipe, a terminal or /dev/null (fsync(2): EINVAL): it is not kept anywhere.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(()),
+            synced => return synced,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn errors_that_are_reported_late_are_errors() {
+        for kind in [
+            io::ErrorKind::QuotaExceeded,
+            io::ErrorKind::StorageFull,
+            io::ErrorKind::Other,
+        ] {
+            let error = kept(|| Err(kind.into())).unwrap_err();
+            assert_eq!(error.kind(), kind);
+        }
+        let mut attempts = 0;
+        let interrupted = || {
+            attempts += 1;
+            match attempts {
+                1 => Err(io::ErrorKind::Interrupted.into()),
+                _ => Err(io::ErrorKind::StorageFull.into()),
+            }
+        };
+        assert_eq!(
+            kept(interrupted).unwrap_err().kind(),
+            io::ErrorKind::StorageFull
+        );
+    }
+
+    #[test]
+    fn what_is_no_file_of_a_disk_is_written_all_the_same() {
+        write(Path::new("/dev/null"), "text").unwrap();
+        let error = write(Path::new("/dev/full"), "text").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, "a longer text").unwrap();
+        write(&path, "text").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "text");
+    }
+}
