@@ -108,7 +108,7 @@ ERRNOS = {
     "getsockname": "ENOBUFS", "getpeername": "ENOBUFS ENOTCONN", "setsockopt": "EINVAL ENOPROTOOPT ENOMEM EPERM",
     "getsockopt": "EINVAL ENOPROTOOPT", "poll": "EINTR ENOMEM EINVAL", "ppoll": "EINTR ENOMEM EINVAL",
     "pselect6": "EINTR ENOMEM", "epoll_create1": "EMFILE ENFILE ENOMEM", "epoll_ctl": "ENOMEM ENOSPC EPERM",
-    "epoll_wait": "EINTR", "epoll_pwait": "EINTR", "epoll_pwait2": "EINTR ENOSYS", "eventfd2": "EMFILE ENFILE ENODEV ENOMEM",
+    "epoll_wait": "EINTR EINVAL", "epoll_pwait": "EINTR EINVAL", "epoll_pwait2": "EINTR EINVAL ENOSYS", "eventfd2": "EMFILE ENFILE ENODEV ENOMEM",
     "timerfd_create": "EMFILE ENFILE ENODEV ENOMEM EPERM", "timerfd_settime": "EINVAL ECANCELED",
     "timerfd_gettime": "EINVAL", "pipe2": "EMFILE ENFILE", "signalfd4": "EMFILE ENFILE ENODEV ENOMEM",
     "inotify_init1": "EMFILE ENOMEM", "inotify_add_watch": "EACCES ENOMEM ENOSPC",
@@ -139,6 +139,8 @@ WITH_PATH = {"openat": 1, "newfstatat": 1, "statx": 1, "readlink": 0, "mkdir": 0
 # What the peer or the network may answer as well as this machine: no finding about whose failure it is.
 NETWORK = {"ECONNRESET", "EPIPE", "ETIMEDOUT", "ECONNREFUSED", "EHOSTUNREACH", "ENETUNREACH", "ECONNABORTED", "EPROTO",
            "ENETDOWN", "ENOTCONN"}
+# Calls whose error says that what was written is lost. All that the scenarios write was asked for.
+UNKEPT = {"fsync:run", "fdatasync:run", "fsync:stdout", "fdatasync:stdout"}
 SIGNALS = {"SIGINT": signal.SIGINT, "SIGKILL": signal.SIGKILL, "SIGSTOP": signal.SIGSTOP}
 
 # --- The tracer: ptrace(2), seccomp(2) ----------------------------------------------------------
@@ -655,7 +657,8 @@ class Scenarios:
             return wrong + [f"run.json is no JSON: {error}"]
         total = run.get("total") or {}
         if traced.code == 0:
-            if run["state"] not in ("complete", "invalid"):
+            # There is an objective: an invalid run has not met it.
+            if run["state"] != "complete":
                 wrong.append(f"ended with 0, and the run is {run['state']}")
             if (total.get("ok") or 0) + (total.get("errors") or 0) != CALLS:
                 wrong.append(f"ended with 0, and {total.get('ok')} + {total.get('errors')} calls ended of {CALLS}")
@@ -664,7 +667,7 @@ class Scenarios:
                 wrong.append("ended with 0 without a report on stdout")
         if run.get("state") != "running" and (run.get("count_check") or {}).get("matches") is False:
             wrong.append(f"counts do not add up: {run['count_check']}")
-        ours = fault is not None and fault.how not in NETWORK and fault.how not in SIGNALS
+        ours = fault is not None and fault.how not in NETWORK
         if ours and traced.code == 99:
             codes = [(error.get("code"), error.get("count")) for error in total.get("errors_by_code") or []]
             wrong.append(f"99, the target's failure: {codes or first_line(traced.text('err'))}")
@@ -694,18 +697,21 @@ def check_command(traced, fault):
         wrong.append(f"asks for the server: {first_line(said)}")
     elif code == 2:
         wrong.append(f"2, a usage error: {first_line(said)}")
+    elif code == 0 and traced.answer["fired"] and how in ("EDQUOT", "EIO", "ENOSPC") and fault.kind in UNKEPT:
+        wrong.append("ended with 0, and the file system has said that it did not keep a file")
     return wrong
 
 
 def check_directory(program, traced, folder, name, document):
     """What is there can be read."""
     if not pathlib.Path(folder, name, document).exists():
-        return []
+        is_missing = traced.code in (0, 90, 99) and document != "run.json"
+        return [f"ended with {traced.code} without {document}"] if is_missing else []
     read = subprocess.run([program, "report", name], cwd=folder, capture_output=True, text=True, timeout=MAX_WAIT_S, check=False)
     if "panicked" in read.stderr or read.returncode not in (0, 1, 90, 99):
         return [f"plimsoll report: {read.returncode}: {first_line(read.stderr)}"]
-    # A search or a ladder that was killed has no result yet, and says so.
-    if read.returncode == 1 and document == "run.json":
+    # A search or a ladder that could not go on may have no result, and says so.
+    if read.returncode == 1 and (document == "run.json" or traced.code in (0, 90, 99)):
         return [f"plimsoll report cannot read what {traced.code} left: {first_line(read.stderr)}"]
     return []
 
