@@ -142,7 +142,7 @@ class Measured:
 
     def __init__(self, status, usage, wall, out, errors):
         self.exit = os.waitstatus_to_exitcode(status)
-        self.cpu = usage.ru_utime + usage.ru_stime
+        self.user, self.cpu = usage.ru_utime, usage.ru_utime + usage.ru_stime
         self.rss = usage.ru_maxrss * 1024
         self.wall, self.out, self.errors = wall, out, errors
 

@@ -68,7 +68,7 @@ def main():
                     found.setdefault((protocol, name), []).append(cost)
             found.setdefault(("grpc", "h2load --rps"), []).append(h2load(fast, args, scratch))
             if peer:
-                found.setdefault(("bolt", "sofaload --qps"), []).append(bolt.theirs(peer, sofa, "2000/s", args))
+                found.setdefault(("bolt", "sofaload --qps"), []).append(bolt.theirs(peer, sofa, "2000/s", args)[1])
             print(f"repetition {rep + 1} of {args.reps} done", file=sys.stderr)
 
     print(f"Client CPU a call at {args.rate:,}/s over {args.connections} connections, medians of {args.reps}; {bench.machine()}\n")
