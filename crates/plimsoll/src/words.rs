@@ -310,6 +310,14 @@ mod tests {
                 "fetch https://a:1/x --mode new --clients 1 --duration 3s --ca ca.crt",
             ),
             (
+                "s_time -connect a:1 -new -time 10",
+                "fetch https://a:1 --mode new --handshake-only --clients 1 --duration 10s --insecure",
+            ),
+            (
+                "s_time -connect a:1 -tls1_2 -CAfile ca.crt",
+                "fetch https://a:1 --mode both --handshake-only --clients 1 --duration 30s --tls-version 1.2 --ca ca.crt",
+            ),
+            (
                 "-D 10 --qps=2000 -c 200 -t 16 -p sofarpc 127.0.0.1:12200",
                 "bolt --duration 10s --rate 2000/s -c 200 127.0.0.1:12200",
             ),
@@ -360,7 +368,9 @@ mod tests {
     #[test]
     fn what_has_no_counterpart_is_reported() {
         for (theirs, why) in [
-            ("s_time -connect a:1", "-connect and -www are needed"),
+            ("s_time -time 10", "-connect is needed"),
+            ("s_time -connect a:1", "without -www"),
+            ("s_time -connect a:1 -reuse -tls1_3", "without -www"),
             ("s_time -verify 1", "`-verify` has no counterpart"),
             ("s_time -time", "the value is missing"),
             ("s_time -time 1m", "`1m` is not a number"),

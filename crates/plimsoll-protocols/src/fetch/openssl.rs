@@ -130,9 +130,9 @@ fn s_time(words: &[OsString]) -> Result<Vec<String>, Usage> {
             other => return Err(line.unknown(&format!("-{other}"))),
         }
     }
-    let (Some(connect), Some(path)) = (connect, path) else {
+    let Some(connect) = connect else {
         return Err(Usage::new(
-            "s_time: -connect and -www are needed: what is measured here is a page over new connections",
+            "s_time: -connect is needed: the server whose connections are measured",
             "for example: plimsoll s_time -connect localhost:4433 -www /test_1k.html -time 30 -new",
         ));
     };
@@ -141,22 +141,33 @@ fn s_time(words: &[OsString]) -> Result<Vec<String>, Usage> {
         ["reuse"] => "resumed",
         _ => "both",
     };
-    let slash = if path.starts_with('/') { "" } else { "/" };
-    let url = format!("https://{connect}{slash}{path}");
+    let versions = line
+        .ours
+        .windows(2)
+        .filter(|pair| pair[0] == "--tls-version");
+    let only_1_2 = versions.map(|pair| &pair[1]).eq(["1.2"]);
+    if path.is_none() && mode != "new" && !only_1_2 {
+        return Err(Usage::new(
+            "s_time without -www: TLS 1.3 sends the tickets of resumed sessions after the handshake, when such connections have ended",
+            "add -www /PATH to measure resumed connections, -new to measure new ones alone, or -tls1_2",
+        ));
+    }
+    let url = match path {
+        Some(path) if !path.starts_with('/') => format!("https://{connect}/{path}"),
+        Some(path) => format!("https://{connect}{path}"),
+        None => format!("https://{connect}"),
+    };
     let duration = format!("{duration}s");
-    let begin = [
-        "fetch",
-        &url,
-        "--mode",
-        mode,
-        "--clients",
-        "1",
-        "--duration",
-        &duration,
+    let mut begin = vec!["fetch", &url, "--mode", mode];
+    if path.is_none() {
+        begin.push("--handshake-only");
+    }
+    begin.extend(["--clients", "1", "--duration", &duration]);
+    if !trusted {
         // It does not check whose certificate it is shown, either.
-        "--insecure",
-    ];
-    Ok(line.behind(&begin[..begin.len() - usize::from(trusted)]))
+        begin.push("--insecure");
+    }
+    Ok(line.behind(&begin))
 }
 
 /// Where it serves files.

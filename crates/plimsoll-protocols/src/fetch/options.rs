@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use plimsoll_model::spec::{
     LadderSpec, Limit, LoadSpec, Problems, Schemes, Section, Spec, Surroundings, made_by_server,
     scheme_of,
@@ -43,6 +43,10 @@ pub struct FetchOptions {
     /// The Host to send [default: host:port of the target].
     #[arg(long, value_name = "HOST")]
     pub host: Option<String>,
+
+    /// Make new connections and fetch nothing: a call is a handshake, after which the connection is closed.
+    #[arg(long, action = ArgAction::SetTrue)]
+    pub handshake_only: Option<bool>,
 
     /// Files that one connection fetches before it is replaced [default: no limit].
     #[arg(long, value_name = "N")]
@@ -99,6 +103,9 @@ impl Section for FetchOptions {
 
     fn apply_defaults(&self, load: &mut LoadSpec) {
         load.read_buffer.get_or_insert(READ_BUFFER);
+        if self.handshake_only == Some(true) {
+            load.reuse.get_or_insert("never".into());
+        }
         if load.reuse.as_deref() != Some("never") {
             // None at all is the mistake of this section alone.
             let files = self.per_connection.filter(|files| *files > 0);
@@ -129,6 +136,9 @@ impl Section for FetchOptions {
                 "0 files a connection fetch nothing: use 1 or more, or leave it out",
             );
         }
+        if self.handshake_only == Some(true) {
+            self.check_handshake(spec, &path, problems);
+        }
         let asked = self.per_connection.zip(spec.load.calls_per_connection);
         if let Some((files, calls)) = asked.filter(|(files, calls)| files != calls) {
             problems.add(
@@ -157,6 +167,8 @@ impl Section for FetchOptions {
             host: self.host.clone(),
             expect: vec![(200, 200)],
             expect_size,
+            is_file: true,
+            handshake_only: self.handshake_only == Some(true),
             max_body: MAX_BYTES,
             ..HttpCall::default()
         })
@@ -180,6 +192,12 @@ impl Quick for FetchFlags {
     type Section = FetchOptions;
 
     fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<FetchOptions, Usage> {
+        if self.mode == Some(Mode::Reused) && self.options.handshake_only == Some(true) {
+            return Err(Usage::new(
+                "--mode reused keeps connections, and --handshake-only makes a new one for every call",
+                "leave --mode out, or write --mode new",
+            ));
+        }
         if let Some(mode) = self.mode.filter(|mode| *mode != Mode::Reused) {
             check_mode(mode, &self.options, spec)?;
         }
@@ -194,6 +212,43 @@ impl Quick for FetchFlags {
 impl Owned for FetchOptions {
     fn load<'a>(asked: Asked<'a>, call: &HttpCall) -> Result<Load<'a>, Unmade> {
         HttpSpec::load(asked, call)
+    }
+}
+
+impl FetchOptions {
+    /// What is asked for must be what a connection without a request can do.
+    fn check_handshake(&self, spec: &Spec, path: &str, problems: &mut Problems) {
+        const KEY: &str = "call.fetch.handshake_only";
+        let nothing_sent = "a handshake sends no request: leave one of the two out";
+        let given = [
+            ("path", path != "/"),
+            ("size", self.size.is_some()),
+            ("host", self.host.is_some()),
+            ("per_connection", self.per_connection.is_some()),
+        ];
+        for (key, _) in given.into_iter().filter(|(_, given)| *given) {
+            problems.add(format!("call.fetch.{key}"), nothing_sent);
+        }
+        if spec.traceparent == Some(true) {
+            problems.add("traceparent", nothing_sent);
+        }
+        if spec.load.reuse.as_deref() != Some("never") {
+            problems.add(
+                "load.reuse",
+                "each handshake needs a new connection: write \"never\", or leave it out",
+            );
+        }
+        let Some(tls) = &spec.tls else { return };
+        if tls.early_data == Some(true) {
+            problems.add("tls.early_data", nothing_sent);
+        }
+        let only_1_2 = tls.versions.as_deref() == Some(&["1.2".to_owned()]);
+        if tls.resume == Some(true) && !only_1_2 {
+            problems.add(
+                KEY,
+                "TLS 1.3 sends the tickets of resumed sessions after the handshake, when these connections have ended: fetch a small file, or offer TLS 1.2 alone",
+            );
+        }
     }
 }
 

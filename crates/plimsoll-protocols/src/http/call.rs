@@ -7,6 +7,9 @@ use plimsoll_model::plan::{Call, Goodput, TlsPlan, TokenCounter};
 use plimsoll_model::redaction;
 use plimsoll_model::template::{MetadataField, Template, TraceIds, Variation, trace_ids};
 
+/// What a call is that makes a connection and nothing else.
+const HANDSHAKE_NAME: &str = "handshake";
+
 /// Which HTTP is spoken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HttpVersion {
@@ -62,6 +65,10 @@ pub struct HttpCall {
     pub expect_size: Option<u64>,
     /// Packed answers are asked for, and unpacked.
     pub compressed: bool,
+    /// The path is a file's: a page that says that it is missing fails, whatever its status.
+    pub is_file: bool,
+    /// Connections are made, and nothing is sent over them.
+    pub handshake_only: bool,
     /// The request opens a WebSocket, and its body is what each call sends over it.
     pub socket: Option<Box<SocketCall>>,
     /// `None`: a body is one piece.
@@ -80,17 +87,23 @@ pub struct HttpCall {
 
 impl Call for HttpCall {
     fn names(&self) -> (&'static str, Cow<'_, str>) {
+        if self.handshake_only {
+            return ("http", HANDSHAKE_NAME.into());
+        }
         let path = redaction::with_variables(&self.path);
         ("http", format!("{} {path}", self.method).into())
     }
 
     fn short_name(&self) -> Cow<'_, str> {
+        if self.handshake_only {
+            return HANDSHAKE_NAME.into();
+        }
         let path = self.path.split(['?', '#']).next();
         format!("{} {}", self.method, path.unwrap_or_default()).into()
     }
 
     fn version(&self, tls: Option<&TlsPlan>) -> Option<&'static str> {
-        Some(self.version_over(tls).name())
+        (!self.handshake_only).then(|| self.version_over(tls).name())
     }
 
     fn variation(&self) -> Option<&Variation> {

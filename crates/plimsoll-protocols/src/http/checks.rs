@@ -7,6 +7,7 @@ use plimsoll_model::plan::Goodput;
 
 use super::call::{EventStream, HttpCall};
 use super::envelopes;
+use super::missing::MissingPage;
 use super::needle::Needle;
 use super::status::outcome_of;
 use crate::unpacking::Codings;
@@ -49,6 +50,8 @@ pub(super) struct Reading {
     pub(super) ended: bool,
     /// What the head says the body is, where that is to be a stream; one of [`MEDIA_TYPES`], or words for another.
     pub(super) media_type: &'static str,
+    /// It may be a page in place of a file: such a page has no length.
+    pub(super) may_be_page: bool,
 }
 
 impl Reading {
@@ -57,6 +60,7 @@ impl Reading {
         codings: Codings::IDENTITY,
         ended: false,
         media_type: "",
+        may_be_page: false,
     };
 }
 
@@ -69,6 +73,8 @@ pub(super) struct Checks {
     headers: Vec<(String, String)>,
     pub(super) body: Option<Needle>,
     size: Option<u64>,
+    /// What the server says in place of a file, where the answer is to be one.
+    pub(super) missing: Option<MissingPage>,
     pub(super) stream: Option<EventStream>,
     /// A stream is ended after so long, from its head on.
     pub(super) stream_duration: Option<Duration>,
@@ -97,6 +103,7 @@ impl Checks {
             headers: call.expect_headers.clone(),
             body: call.expect_body.as_deref().map(Needle::new),
             size: call.expect_size,
+            missing: call.is_file.then(|| MissingPage::of(&call.path)),
             stream: call.stream.clone(),
             stream_duration: call.stream_duration,
             has_prefix: envelopes::has_prefix(call),
@@ -173,11 +180,18 @@ impl Checks {
         let reading = Reading {
             codings,
             ended,
-            media_type: self.media_type(fields),
+            media_type: self.media_type(fields.clone()),
+            may_be_page: self.missing.is_some() && !has_length(fields),
         };
         match outcome {
             // Of a failure the beginning is shown.
-            Outcome::Ok if self.receive_lightly() => (Outcome::Ok, Reading::PLAIN),
+            Outcome::Ok if self.receive_lightly() => (
+                Outcome::Ok,
+                Reading {
+                    may_be_page: reading.may_be_page,
+                    ..Reading::PLAIN
+                },
+            ),
             Outcome::Ok if !codings.are_known() => (Outcome::CompressionUnsupported, reading),
             _ => (outcome, reading),
         }
@@ -273,6 +287,12 @@ impl Checks {
     pub(super) fn text_of_body(&self, why: &str) -> String {
         format!("{}: {why}", self.what)
     }
+}
+
+/// Whether a body says where it ends, by its length or in its chunks.
+fn has_length<'a>(mut fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> bool {
+    let names: [&[u8]; 2] = [b"content-length", b"transfer-encoding"];
+    fields.any(|(name, _)| names.iter().any(|other| name.eq_ignore_ascii_case(other)))
 }
 
 fn field<'a>(

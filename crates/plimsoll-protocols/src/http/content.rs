@@ -11,13 +11,17 @@ use super::call::{EventFormat, EventStream};
 use super::checks::{BODY, Checks, EVENT_STREAM, Reading, printable};
 use super::envelopes;
 use super::events::{EventReader, EventsError, Kind, StreamEvent, begins_with_error};
+use super::missing::MAX_COMPARED;
 use super::tokens::Chunk;
 use crate::unpacking::{UnpackError, Unpacker};
+
+/// The answer is a page that says that there is no such file.
+const FILE_MISSING: Outcome = Outcome::coded("FILE_MISSING");
 
 const BODY_LACKS_TEXT: &str = "the body does not hold the text that is expected";
 
 /// Of the body of an answer that failed, so much is shown. Bytes.
-const EXCERPT: usize = 200;
+const EXCERPT: usize = MAX_COMPARED;
 
 /// See the module's text.
 #[derive(Debug, Default)]
@@ -44,6 +48,8 @@ pub(super) struct Content {
     excerpt_is_over: bool,
     /// What the head says the body is.
     media_type: &'static str,
+    /// [`Reading::may_be_page`].
+    may_be_page: bool,
 }
 
 /// What is known of the tokens of an answer.
@@ -87,6 +93,7 @@ impl Content {
         self.excerpt.clear();
         self.excerpt_is_over = false;
         self.media_type = reading.media_type;
+        self.may_be_page = reading.may_be_page;
     }
 
     /// Takes a part of the body of an answer of `call` that is good so far.
@@ -126,6 +133,9 @@ impl Content {
             return;
         }
         let mut read = data.len();
+        if self.may_be_page {
+            add_to_excerpt(&mut self.excerpt, data);
+        }
         if let Some(stream) = &checks.stream {
             if self.events_found == 0 {
                 add_to_excerpt(&mut self.excerpt, data);
@@ -243,6 +253,11 @@ impl Content {
         if checks.keeps_text {
             let text = std::mem::take(&mut self.text);
             events.push(Event::Answer { call, text });
+        }
+        if let Some(missing) = checks.missing.as_ref().filter(|_| self.may_be_page)
+            && let Some(reason) = missing.reason(&self.excerpt)
+        {
+            self.settled.get_or_insert((FILE_MISSING, Some(reason)));
         }
         let (outcome, why) = self.judged(checks);
         if outcome == Outcome::Ok {

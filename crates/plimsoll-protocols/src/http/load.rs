@@ -10,6 +10,7 @@ use super::call::{HttpCall, HttpVersion};
 use super::choosing::HttpProtocol;
 use super::conversation::{Conversations, GivesBodies};
 use super::driver::Http1Protocol;
+use super::handshake::HandshakeProtocol;
 use super::multiplexed::{Http2Protocol, Scheme};
 use super::request::HttpRequest;
 use super::script::FrameScripts;
@@ -38,6 +39,9 @@ impl Owned for HttpSpec {
 
     fn load<'a>(asked: Asked<'a>, call: &HttpCall) -> Result<Load<'a>, Unmade> {
         let plan = asked.plan;
+        if call.handshake_only {
+            return Ok(driven(asked, HandshakeProtocol));
+        }
         let authority = plan.target.authority();
         let request = HttpRequest {
             call,

@@ -258,6 +258,7 @@ fn http_call(
         conversation: answers.conversation,
         max_body,
         max_head,
+        ..HttpCall::default()
     })
 }
 

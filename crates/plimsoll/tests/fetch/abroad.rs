@@ -16,24 +16,77 @@ fn openssl_s_server_is_fetched_from_with_full_and_with_resumed_handshakes() {
         assert_eq!(run["total"]["connections_full"], full, "{mode}");
         assert_eq!(run["total"]["connections_resumed"], resumed, "{mode}");
     }
-    // A missing file is answered with an error text and status 200 by older versions, with
-    // no status at all by others: never with what was asked for.
-    let run = fetch(
-        &place,
-        1,
-        &url(&server, "/none.bin"),
-        &[
-            "--mode",
-            "new",
-            "--size",
-            "1000B",
-            "--calls",
-            "2",
+    // A missing file is answered with an error text and status 200, a file of text like any other.
+    let load = ["--mode", "new", "--calls", "2", "--clients", "1"];
+    for size in [&[][..], &["--size", "1000B"]] {
+        let run = fetch(
+            &place,
+            1,
+            &url(&server, "/none.txt"),
+            &[&load, size].concat(),
+        );
+        assert_eq!(failure(&run), ("FILE_MISSING", 2), "{run}");
+        let details = run["details"].to_string();
+        assert!(details.contains("missing on the server"), "{details}");
+        assert!(details.contains("Error opening 'none.txt'"), "{details}");
+    }
+    fs::write(place.path("note.txt"), "Error opening 'none.txt'\n").expect("a file");
+    let run = fetch(&place, 0, &url(&server, "/note.txt"), &load);
+    assert_eq!(run["total"]["ok"], 2, "{run}");
+    assert_eq!(run["total"]["bytes_received"], 2 * 25, "{run}");
+}
+
+#[test]
+fn handshakes_alone_are_measured_as_s_time_does_without_a_page() {
+    let place = Place::new();
+    place.certificates();
+    let ours = place.serve(&[&["files"], &SERVER_TLS[..]].concat());
+    let theirs = s_server(&place, &["-WWW"]);
+    let load = ["--handshake-only", "--calls", "20", "--clients", "2"];
+    let new = (&["--mode", "new"][..], 20, 0);
+    let tickets_of_1_2 = [
+        "--mode",
+        "resumed",
+        "--tls-version",
+        "1.2",
+        "--warmup",
+        "100ms",
+    ];
+    // Ours has no TLS 1.2.
+    for (server, kinds) in [
+        (&ours, vec![new]),
+        (&theirs, vec![new, (&tickets_of_1_2, 0, 20)]),
+    ] {
+        for (flags, full, resumed) in kinds {
+            let run = fetch(&place, 0, &url(server, ""), &[&load, flags].concat());
+            let total = &run["total"];
+            assert_eq!(total["ok"], 20, "{run}");
+            assert_eq!(total["connections_full"], full, "{run}");
+            assert_eq!(total["connections_resumed"], resumed, "{run}");
+            assert_eq!(total["bytes_sent"], 0, "{run}");
+            assert_eq!(total["phases"]["handshake"]["count"], 20, "{run}");
+        }
+    }
+    // No request came.
+    let (_, printed) = ours.stop();
+    assert_eq!(counted(&printed, "bytes"), 0, "{printed}");
+    for (flags, why) in [
+        (&["--mode", "resumed"][..], "tickets"),
+        (&["--mode", "reused"], "makes a new one for every call"),
+        (&["--size", "1B"], "sends no request"),
+        (&["--mode", "resumed", "--early-data"], "sends no request"),
+    ] {
+        let typed = [
+            "fetch",
+            "https://localhost:1",
+            "--handshake-only",
             "--clients",
             "1",
-        ],
-    );
-    assert_eq!(run["total"]["ok"], 0);
+        ];
+        let refused = place.run(&[&typed, flags, &["--calls", "1"]].concat());
+        assert_eq!(refused.status.code(), Some(2), "{flags:?}");
+        assert!(stderr_of(&refused).contains(why), "{}", stderr_of(&refused));
+    }
 }
 
 #[test]
