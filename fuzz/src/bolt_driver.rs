@@ -34,8 +34,8 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// The events, and how the connection ended.
-type Ending = (Vec<Event>, Result<(), Outcome>);
+/// The events, the contents that were counted, and how the connection ended.
+type Ending = (Vec<Event>, u64, Result<(), Outcome>);
 
 fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
     let [calls, manner, in_flight, _, cancelled] = choices.map(u32::from);
@@ -96,5 +96,14 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
         let (_, length) = parsed.expect("only whole frames are sent");
         sent = &sent[length..];
     }
-    (events, outcome)
+    // They are counted once a read.
+    let mut contents = 0;
+    events.retain(|event| match event {
+        Event::Count { n, .. } => {
+            contents += n;
+            false
+        }
+        _ => true,
+    });
+    (events, contents, outcome)
 }

@@ -47,6 +47,7 @@ codes! {
     BytesUnpacked "bytes_unpacked" "bytes that came out of them";
     MessagesUnasked "messages_unasked" "messages on WebSockets that answered no call";
     CallsRetried "calls_retried" "calls that the server did not take (GOAWAY, REFUSED_STREAM, an idle connection that it closed), sent once more";
+    ContentBytes "content_bytes" "bytes of the contents of messages, sent and received, without their headers";
     LinkConnections "link_connections" "connections whose bytes were counted";
     LinkBytesSent "link_bytes_sent" "bytes that TCP carried to the target, handshakes and framing included";
     LinkBytesReceived "link_bytes_received" "bytes that TCP carried from the target, handshakes and framing included";

@@ -9,11 +9,14 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use plimsoll_engine::driver::{CallId, Done, Driver, Event, ProtocolError};
-use plimsoll_model::spec::{Limit, Problems};
-use plimsoll_model::{Outcome, Time};
+use plimsoll_model::{Count, Outcome, Time};
 
 use crate::calls::{Calls, Found};
 use crate::heartbeats::{Due, Heartbeats, MAX_MISSED};
+
+mod settings;
+
+pub(crate) use settings::{Settings, check};
 
 /// Texts of failures reported on one connection.
 const MAX_DETAILS: u8 = 5;
@@ -31,65 +34,6 @@ enum Stage {
     /// No more calls: the server goes away, or answers no heartbeat.
     Draining,
     Failed,
-}
-
-/// What all connections of a run have alike.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
-    /// Calls in flight a connection.
-    pub(crate) in_flight: u32,
-    /// Silence after which a heartbeat is due, in nanoseconds; 0: never.
-    pub(crate) heartbeat: u64,
-    /// Bytes of a request.
-    pub(crate) request_bytes: u32,
-}
-
-impl Settings {
-    /// For requests as long as `frame`. `in_flight`: `None`: no limit. `heartbeat`: `None`: never.
-    pub(crate) fn new(
-        in_flight: Option<u32>,
-        heartbeat: Option<Duration>,
-        frame: &[u8],
-    ) -> Settings {
-        Settings {
-            in_flight: in_flight.unwrap_or(u32::MAX),
-            heartbeat: heartbeat.map_or(0, |every| (Time::ZERO + every).0),
-            request_bytes: u32::try_from(frame.len()).unwrap_or(u32::MAX),
-        }
-    }
-}
-
-/// Checks what `[call.SECTION]` says of connections whose frames carry ids. `most`: the key of the largest frame or
-/// content, and its bytes.
-pub(crate) fn check(
-    problems: &mut Problems,
-    section: &str,
-    in_flight: Option<u32>,
-    heartbeat: Option<Limit>,
-    (key, most): (&str, u64),
-) {
-    let is_none = heartbeat.is_some_and(Limit::is_zero);
-    for (key, wrong, why) in [
-        (
-            "in_flight",
-            in_flight == Some(0),
-            "0 calls in flight carry nothing: use 1 or more, or leave it out",
-        ),
-        (
-            key,
-            !(1..1 << 31).contains(&most),
-            "out of range: use 1B to 2047MiB",
-        ),
-        (
-            "heartbeat",
-            is_none,
-            "0 would send nothing but heartbeats: use a duration, or \"none\"",
-        ),
-    ] {
-        if wrong {
-            problems.add(format!("call.{section}.{key}"), why);
-        }
-    }
 }
 
 /// What protocols differ in whose frames carry ids. A connection has one of its own.
@@ -134,6 +78,13 @@ pub trait Format: Debug {
     /// How the call of an answer has ended.
     fn outcome(&self, answer: &Self::Frame<'_>) -> Outcome;
 
+    /// Bytes of contents, which reports tell from headers where a protocol has both: of a call's request, and of its
+    /// answer if one has come.
+    #[inline]
+    fn content_bytes(&self, _answer: Option<&Self::Frame<'_>>) -> u64 {
+        0
+    }
+
     /// Why a call has failed, in words.
     fn why(&self, answer: &Self::Frame<'_>) -> Option<String>;
 
@@ -175,6 +126,8 @@ pub struct Numbered<F> {
     over: Vec<(CallId, Outcome)>,
     heartbeats: Heartbeats,
     request_bytes: u32,
+    /// [`Format::content_bytes`] of calls that have ended since they were reported.
+    content_bytes: u64,
     in_flight: u32,
     details_given: u8,
     stage: Stage,
@@ -192,6 +145,7 @@ impl<F: Format> Numbered<F> {
             over: Vec::new(),
             heartbeats: Heartbeats::new(settings.heartbeat),
             request_bytes: settings.request_bytes,
+            content_bytes: 0,
             in_flight: settings.in_flight,
             details_given: 0,
             stage: Stage::Closed,
@@ -306,6 +260,7 @@ impl<F: Format> Numbered<F> {
             // An answer to nothing, or the second one to the same call.
             Found::Unknown => return Ok(()),
         };
+        self.content_bytes += self.format.content_bytes(Some(frame));
         let outcome = self.format.outcome(frame);
         if !outcome.is_ok() {
             let why = || self.format.why(frame);
@@ -334,9 +289,35 @@ impl<F: Format> Numbered<F> {
     }
 
     fn report_over(&mut self, events: &mut Vec<Event>) {
-        let bytes_sent = self.request_bytes;
+        let (bytes_sent, first) = (self.request_bytes, events.len());
         let over = self.over.drain(..);
         events.extend(over.map(|(call, outcome)| unanswered(call, outcome, bytes_sent)));
+        self.count_unanswered(first, events);
+    }
+
+    /// Counts the contents of the calls that `events` say have ended without an answer, from `first` on.
+    fn count_unanswered(&mut self, first: usize, events: &mut Vec<Event>) {
+        let each = self.format.content_bytes(None);
+        self.content_bytes += each * (events.len() - first) as u64;
+        self.report_contents(first, events);
+    }
+
+    /// Reports contents once for all calls that have ended since `first`: an event a call would cost more than the
+    /// rest of its end.
+    #[inline]
+    fn report_contents(&mut self, first: usize, events: &mut Vec<Event>) {
+        if self.content_bytes == 0 {
+            return;
+        }
+        let mut ended = events[first..].iter().enumerate();
+        let ended = ended.find_map(|(nth, event)| match event {
+            Event::Done(done) => Some((first + nth, done.call)),
+            _ => None,
+        });
+        if let Some((at, call)) = ended {
+            let (count, n) = (Count::ContentBytes, std::mem::take(&mut self.content_bytes));
+            events.insert(at, Event::Count { call, count, n });
+        }
     }
 }
 
@@ -400,8 +381,10 @@ impl<F: Format> Driver for Numbered<F> {
             });
         }
         self.heartbeats.active(now);
-        self.receive_frames(bytes, now, out, events)
-            .inspect_err(|_| self.stage = Stage::Failed)
+        let first = events.len();
+        let received = self.receive_frames(bytes, now, out, events);
+        self.report_contents(first, events);
+        received.inspect_err(|_| self.stage = Stage::Failed)
     }
 
     fn receive_end(&mut self, _now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
@@ -459,9 +442,10 @@ impl<F: Format> Driver for Numbered<F> {
     fn abort(&mut self, outcome: Outcome, _now: Time, events: &mut Vec<Event>) {
         self.stage = Stage::Failed;
         self.report_over(events);
-        let bytes_sent = self.request_bytes;
+        let (bytes_sent, first) = (self.request_bytes, events.len());
         let open = self.calls.drain();
         events.extend(open.map(|call| unanswered(call, outcome, bytes_sent)));
+        self.count_unanswered(first, events);
         self.partial = Vec::new();
     }
 

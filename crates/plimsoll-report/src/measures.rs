@@ -72,6 +72,9 @@ pub(crate) const RETRIED: &str = "sent again";
 /// Messages of the server that nobody waited for.
 pub(crate) const UNASKED: &str = "unasked";
 
+/// How the bytes of messages divide.
+const TRAFFIC: &str = "traffic";
+
 /// The bytes of all connections, as the kernel counts them.
 pub(crate) const ON_THE_LINK: &str = "link bytes";
 
@@ -145,6 +148,12 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     if sent + received > 0 {
         let text = format!("{} sent, {} received", bytes(sent), bytes(received));
         besides.push(Fact::new(ON_THE_LINK, text));
+    }
+    let data = of(Count::ContentBytes);
+    if data > 0 {
+        let headers = (total.bytes_sent + total.bytes_received).saturating_sub(data);
+        let text = format!("{} headers, {} data", bytes(headers), bytes(data));
+        besides.push(Fact::new(TRAFFIC, text));
     }
     let (packed, unpacked) = (of(Count::BytesPacked), of(Count::BytesUnpacked));
     if packed + unpacked > 0 {

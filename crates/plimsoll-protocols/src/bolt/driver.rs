@@ -128,6 +128,12 @@ impl Format for BoltProtocol {
         }
     }
 
+    #[inline]
+    fn content_bytes(&self, answer: Option<&Frame<'_>>) -> u64 {
+        let received = answer.map_or(0, |answer| answer.content.len());
+        self.prepared.content_bytes + received as u64
+    }
+
     fn why(&self, answer: &Frame<'_>) -> Option<String> {
         verdict(answer).1.or_else(|| failure_text(answer))
     }

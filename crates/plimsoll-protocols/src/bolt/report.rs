@@ -9,7 +9,7 @@ use plimsoll_model::quantity::{bytes, time};
 use plimsoll_model::record::{StageRecord, Times};
 use plimsoll_model::run::Run;
 use plimsoll_model::statistics::quantile::quantile;
-use plimsoll_model::{Blame, Outcome, TimeMeasure};
+use plimsoll_model::{Blame, Count, Outcome, TimeMeasure};
 
 use super::Status;
 use super::status::SOFA_ERROR;
@@ -28,12 +28,14 @@ pub(super) fn render(run: &Run) -> String {
     );
     requests(&mut out, &record);
     statuses(&mut out, &record);
+    let traffic = record.bytes_sent + record.bytes_received;
     let _ = writeln!(
         out,
-        "traffic: {} total, {} sent, {} received",
-        bytes(record.bytes_sent + record.bytes_received),
+        "traffic: {} total ({} sent, {} received){}",
+        bytes(traffic),
         bytes(record.bytes_sent),
         bytes(record.bytes_received),
+        headers_and_data(&record, traffic),
     );
     let _ = writeln!(
         out,
@@ -56,6 +58,19 @@ pub(super) fn render(run: &Run) -> String {
     spread(&mut out, "req/s           :", rates(run), rate);
     distribution(&mut out, &record.service);
     out
+}
+
+/// How `traffic` divides, where contents were counted; earlier versions did not.
+fn headers_and_data(record: &StageRecord, traffic: u64) -> String {
+    let data = record.measures.of(Count::ContentBytes);
+    match data {
+        0 => String::new(),
+        data => format!(
+            ", {} headers, {} data",
+            bytes(traffic.saturating_sub(data)),
+            bytes(data)
+        ),
+    }
 }
 
 /// Every call that was due is in total; the others divide it, but for those that were given up

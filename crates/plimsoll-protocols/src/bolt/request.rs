@@ -166,6 +166,8 @@ pub(super) struct Prepared {
     /// What the connections have alike.
     pub(super) settings: Settings,
     pub(super) max_content: usize,
+    /// Bytes of the content within the frame.
+    pub(super) content_bytes: u64,
 }
 
 impl Prepared {
@@ -209,6 +211,7 @@ impl Prepared {
             oneway: call.oneway,
             timeout: call.timeout,
             max_content: call.max_content,
+            content_bytes: call.content.len() as u64,
         })
     }
 

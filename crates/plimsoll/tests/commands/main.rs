@@ -309,9 +309,14 @@ fn a_bolt_run_ends_with_the_lines_that_sofarpcs_tools_print() {
     let (timeouts, sofa) = (number(", TIMEOUT ", ","), number("error header: ", "\n"));
     assert_eq!(timeouts + sofa, failed, "{printed}");
     assert_eq!(number("statuses: SUCCESS ", ","), ok + sofa);
+    let traffic = printed.lines().find(|line| line.starts_with("traffic: "));
+    let traffic = traffic.unwrap_or_else(|| panic!("no traffic in {printed}"));
+    for part in [" total (", " sent, ", " received), ", " headers, "] {
+        assert!(traffic.contains(part), "no `{part}` in {traffic}");
+    }
+    assert!(traffic.ends_with(" data"), "{traffic}");
     for line in [
         "finished in ",
-        "traffic: ",
         "+/- sd",
         "time for request:",
         "time for connect:",

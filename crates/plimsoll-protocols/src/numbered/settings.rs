@@ -1,0 +1,65 @@
+//! What plans say of connections whose frames carry ids.
+
+use std::time::Duration;
+
+use plimsoll_model::Time;
+use plimsoll_model::spec::{Limit, Problems};
+
+/// What all connections of a run have alike.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    /// Calls in flight a connection.
+    pub(crate) in_flight: u32,
+    /// Silence after which a heartbeat is due, in nanoseconds; 0: never.
+    pub(crate) heartbeat: u64,
+    /// Bytes of a request.
+    pub(crate) request_bytes: u32,
+}
+
+impl Settings {
+    /// For requests as long as `frame`. `in_flight`: `None`: no limit. `heartbeat`: `None`: never.
+    pub(crate) fn new(
+        in_flight: Option<u32>,
+        heartbeat: Option<Duration>,
+        frame: &[u8],
+    ) -> Settings {
+        Settings {
+            in_flight: in_flight.unwrap_or(u32::MAX),
+            heartbeat: heartbeat.map_or(0, |every| (Time::ZERO + every).0),
+            request_bytes: u32::try_from(frame.len()).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+/// Checks what `[call.SECTION]` says of connections whose frames carry ids. `most`: the key of the largest frame or
+/// content, and its bytes.
+pub(crate) fn check(
+    problems: &mut Problems,
+    section: &str,
+    in_flight: Option<u32>,
+    heartbeat: Option<Limit>,
+    (key, most): (&str, u64),
+) {
+    let is_none = heartbeat.is_some_and(Limit::is_zero);
+    for (key, wrong, why) in [
+        (
+            "in_flight",
+            in_flight == Some(0),
+            "0 calls in flight carry nothing: use 1 or more, or leave it out",
+        ),
+        (
+            key,
+            !(1..1 << 31).contains(&most),
+            "out of range: use 1B to 2047MiB",
+        ),
+        (
+            "heartbeat",
+            is_none,
+            "0 would send nothing but heartbeats: use a duration, or \"none\"",
+        ),
+    ] {
+        if wrong {
+            problems.add(format!("call.{section}.{key}"), why);
+        }
+    }
+}
