@@ -1,7 +1,11 @@
 //! The client's side of one connection that rests: a call is a message and its echo.
 //!
 //! Invariant: every byte that arrives is the next one of an echo that is owed, to a call or
-//! to one that was cancelled. The worker loop calls this.
+//! to one that was cancelled, or ends its line. The worker loop calls this.
+//!
+//! Servers that echo lines end them in their own way: without the newline, with CR LF, or with the rest of their
+//! buffer, which is zeros. So an echo is complete with what stands before the newline, and what follows of a line's
+//! end is skipped.
 
 use std::sync::Arc;
 
@@ -17,6 +21,11 @@ struct Texts {
 /// Connections that are greeted once and used now and then.
 #[derive(Clone, Debug)]
 pub struct HoldProtocol(Arc<Texts>);
+
+/// What of a line must come back: all but its newline, or the newline where there is nothing else.
+fn content(line: &[u8]) -> &[u8] {
+    &line[..line.len().saturating_sub(1).max(1)]
+}
 
 /// A line of so many bytes that reads the same backwards, newline apart: servers that echo
 /// lines, and `openssl s_server -rev`, give it back as it is.
@@ -47,10 +56,12 @@ impl Protocol for HoldProtocol {
     fn driver(&self) -> HoldDriver {
         HoldDriver {
             texts: Arc::clone(&self.0),
-            greeted: 0,
             call: None,
             echoed: 0,
+            skipped: 0,
             late: 0,
+            is_greeted: false,
+            newline_may_follow: false,
         }
     }
 
@@ -63,16 +74,38 @@ impl Protocol for HoldProtocol {
 #[derive(Debug)]
 pub struct HoldDriver {
     texts: Arc<Texts>,
-    /// Bytes of the greeting's echo that have come.
-    greeted: u16,
-    /// Bytes of the echo that is coming.
-    echoed: u16,
-    /// Cancelled calls whose echo has not come; they come before the call's.
-    late: u32,
     call: Option<(CallId, Time)>,
+    /// Bytes of the echo that is coming, without its newline: the greeting's, or a message's.
+    echoed: u16,
+    /// Bytes of lines' ends since the last echo: they count with the next one, so that no split of what comes matters.
+    skipped: u16,
+    /// Cancelled calls whose echo has not come; they come before the call's.
+    late: u16,
+    is_greeted: bool,
+    /// The last echo was complete before its newline, which may still come.
+    newline_may_follow: bool,
 }
 
 impl HoldDriver {
+    /// What of `bytes` stands behind the end of the last echo's line, which may come later than the line.
+    fn skip_line_end<'a>(&mut self, mut bytes: &'a [u8]) -> &'a [u8] {
+        if !self.is_ready() || self.echoed > 0 {
+            return bytes;
+        }
+        while let [first, rest @ ..] = bytes {
+            match first {
+                b'\r' | 0 => {}
+                b'\n' if self.newline_may_follow => self.newline_may_follow = false,
+                _ => break,
+            }
+            bytes = rest;
+            // An empty line has no end of its own.
+            let counts = self.texts.message.len() > 1;
+            self.skipped = self.skipped.saturating_add(u16::from(counts));
+        }
+        bytes
+    }
+
     fn wrong(bytes: &[u8], awaited: &str) -> ProtocolError {
         ProtocolError {
             outcome: Outcome::BadAnswer,
@@ -97,7 +130,7 @@ impl Driver for HoldDriver {
     }
 
     fn is_ready(&self) -> bool {
-        usize::from(self.greeted) == self.texts.greeting.len()
+        self.is_greeted
     }
 
     fn capacity(&self) -> usize {
@@ -116,7 +149,7 @@ impl Driver for HoldDriver {
     fn cancel(&mut self, _call: CallId, _now: Time, _out: &mut Vec<u8>) {
         // An echo can't be taken back.
         if self.call.take().is_some() {
-            self.late += 1;
+            self.late = self.late.saturating_add(1);
         }
     }
 
@@ -127,13 +160,23 @@ impl Driver for HoldDriver {
         _out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), ProtocolError> {
-        if !self.is_ready() {
-            let n = next_of(&self.texts.greeting, self.greeted, bytes)
-                .ok_or_else(|| HoldDriver::wrong(bytes, "the greeting"))?;
-            self.greeted += n as u16;
-            bytes = &bytes[n..];
-        }
-        while !bytes.is_empty() {
+        loop {
+            bytes = self.skip_line_end(bytes);
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            if !self.is_ready() {
+                let greeting = &self.texts.greeting;
+                let n = next_of(content(greeting), self.echoed, bytes)
+                    .ok_or_else(|| HoldDriver::wrong(bytes, "the greeting"))?;
+                bytes = &bytes[n..];
+                self.echoed += n as u16;
+                if usize::from(self.echoed) == content(greeting).len() {
+                    (self.echoed, self.is_greeted) = (0, true);
+                    self.newline_may_follow = greeting.len() > 1;
+                }
+                continue;
+            }
             if self.late == 0 {
                 match &mut self.call {
                     Some((_, first_byte)) if *first_byte == Time::NEVER => *first_byte = now,
@@ -142,14 +185,17 @@ impl Driver for HoldDriver {
                 }
             }
             let message = &self.texts.message;
-            let n = next_of(message, self.echoed, bytes)
+            let (sent, awaited) = (message.len(), content(message).len());
+            let n = next_of(content(message), self.echoed, bytes)
                 .ok_or_else(|| HoldDriver::wrong(bytes, "the message"))?;
             bytes = &bytes[n..];
             self.echoed += n as u16;
-            if usize::from(self.echoed) < message.len() {
+            if usize::from(self.echoed) < awaited {
                 continue;
             }
             self.echoed = 0;
+            self.newline_may_follow = sent > awaited;
+            let received = awaited as u32 + u32::from(std::mem::take(&mut self.skipped));
             if self.late > 0 {
                 self.late -= 1;
                 events.push(Event::Late);
@@ -158,12 +204,11 @@ impl Driver for HoldDriver {
                     call,
                     outcome: Outcome::Ok,
                     first_byte,
-                    bytes_sent: message.len() as u32,
-                    bytes_received: message.len() as u32,
+                    bytes_sent: sent as u32,
+                    bytes_received: received,
                 }));
             }
         }
-        Ok(())
     }
 
     fn receive_end(&mut self, _now: Time, _events: &mut Vec<Event>) -> Result<(), ProtocolError> {
@@ -196,7 +241,9 @@ mod tests {
         driver.open(Time::ZERO, &mut out);
         assert_eq!(out, b"...............\n");
         for piece in out.chunks(step) {
-            assert_eq!((driver.is_ready(), driver.capacity()), (false, 0));
+            if piece != b"\n" {
+                assert_eq!((driver.is_ready(), driver.capacity()), (false, 0));
+            }
             driver
                 .receive(piece, Time(1), &mut Vec::new(), &mut events)
                 .unwrap();
@@ -213,12 +260,16 @@ mod tests {
     }
 
     fn done(call: u32, first_byte: Time) -> Event {
+        with_bytes(call, first_byte, 3)
+    }
+
+    fn with_bytes(call: u32, first_byte: Time, bytes_received: u32) -> Event {
         Event::Done(Done {
             call: CallId(call),
             outcome: Outcome::Ok,
             first_byte,
             bytes_sent: 3,
-            bytes_received: 3,
+            bytes_received,
         })
     }
 
@@ -227,16 +278,68 @@ mod tests {
         for step in [1, 2, 3, 16] {
             let mut driver = greeted(step);
             let mut events = Vec::new();
-            start(&mut driver, 7);
-            assert_eq!(driver.capacity(), 0);
-            for (at, piece) in (5..).zip(b"..\n".chunks(step)) {
-                driver
-                    .receive(piece, Time(at), &mut Vec::new(), &mut events)
-                    .unwrap();
+            // The newline comes when the call has ended, and is none of the next one's.
+            for call in [7, 8] {
+                start(&mut driver, call);
+                assert_eq!(driver.capacity(), 0);
+                for (at, piece) in (5..).zip(b"..\n".chunks(step)) {
+                    driver
+                        .receive(piece, Time(at), &mut Vec::new(), &mut events)
+                        .unwrap();
+                }
+                assert_eq!(driver.capacity(), 1);
             }
-            assert_eq!(events, [done(7, Time(5))], "{step}");
-            assert_eq!(driver.capacity(), 1);
+            let expected = [7, 8].map(|call| done(call, Time(5)));
+            assert_eq!(events, expected, "{step}");
         }
+    }
+
+    #[test]
+    fn echoed_lines_may_end_in_another_way() {
+        let ways: [(fn(&str) -> String, u32); 3] = [
+            (|text| text.trim_end().to_owned(), 2),
+            (|text| text.replace('\n', "\r\n"), 4),
+            (|text| format!("{text}{}", "\0".repeat(61)), 64),
+        ];
+        for (ended, bytes) in ways {
+            for step in [1, 2, 3, 64, 1000] {
+                let mut driver = HoldProtocol::new(16, 3).driver();
+                let mut events = Vec::new();
+                let mut give = |driver: &mut HoldDriver, text: &str| {
+                    for piece in ended(text).as_bytes().chunks(step) {
+                        let mut out = Vec::new();
+                        let got = driver.receive(piece, Time(3), &mut out, &mut events);
+                        assert_eq!(got, Ok(()), "{text:?} in pieces of {step}");
+                    }
+                };
+                give(&mut driver, "...............\n");
+                assert!(driver.is_ready(), "{step}");
+                start(&mut driver, 1);
+                give(&mut driver, "..\n");
+                start(&mut driver, 2);
+                give(&mut driver, "..\n");
+                let expected = [1, 2].map(|call| with_bytes(call, Time(3), bytes));
+                assert_eq!(events, expected, "{step}");
+            }
+        }
+    }
+
+    #[test]
+    fn empty_line_is_echoed_by_its_newline_alone() {
+        let mut driver = HoldProtocol::new(16, 1).driver();
+        let mut events = Vec::new();
+        let mut give = |driver: &mut HoldDriver, bytes: &[u8]| {
+            driver.receive(bytes, Time(3), &mut Vec::new(), &mut events)
+        };
+        // The greeting's newline is not the message's echo.
+        give(&mut driver, b"...............").unwrap();
+        driver.start(CallId(1), 0, Time(2), &mut Vec::new());
+        give(&mut driver, b"\n").unwrap();
+        assert_eq!(driver.capacity(), 0);
+        give(&mut driver, b"\n").unwrap();
+        assert_eq!(driver.capacity(), 1);
+        assert!(give(&mut driver, b"\n").is_err());
+        assert_eq!(events.len(), 1);
     }
 
     #[test]

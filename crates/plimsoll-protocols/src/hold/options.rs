@@ -18,7 +18,8 @@ use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables, driven};
 /// Below this the processes themselves outweigh what one connection holds.
 const CONNECTIONS: u32 = 1_000;
 const GREETING: Size = Size(16);
-const MESSAGE: Size = Size(1);
+/// Not an empty line, which servers of lines need not answer.
+const MESSAGE: Size = Size(2);
 /// What one TLS record holds (RFC 8446 §5.1): a connection at rest is about few bytes.
 const MAX_BYTES: u64 = 1 << 14;
 /// Connections a second that are tried out at the end: no great load for either end.
@@ -34,7 +35,7 @@ pub struct HoldOptions {
     #[arg(long, value_name = "TIME")]
     pub keepalive: Option<Limit>,
 
-    /// The size of that message [default: 1B].
+    /// The size of that message [default: 2B].
     #[arg(long, value_name = "SIZE")]
     pub message: Option<Size>,
 
@@ -46,7 +47,7 @@ pub struct HoldOptions {
 /// Open connections, hold them, and report what each costs both ends in memory.
 #[derive(Args, Debug)]
 #[command(before_help = "\
-Example: 18,000 TLS connections at rest, then with a byte a second on each
+Example: 18,000 TLS connections at rest, then with two bytes a second on each
   plimsoll serve hold --listen 127.0.0.1:4434 --tls-cert certs/server.crt --tls-key certs/server.key &
   plimsoll hold tls://localhost:4434 --ca certs/ca.crt --connections 18000 --for 10s
   plimsoll hold tls://localhost:4434 --ca certs/ca.crt --connections 18000 --for 10s --keepalive 1s")]

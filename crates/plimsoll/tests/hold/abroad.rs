@@ -1,4 +1,4 @@
-//! OpenSSL at the other end.
+//! OpenSSL and echo servers of others at the other end.
 
 use super::*;
 
@@ -205,4 +205,67 @@ fn openssl_s_server_echoes_and_changes_its_keys_while_we_rest() {
     let run = place.run_json("run");
     assert_eq!(run["total"]["ok"], 1, "{run}");
     assert_eq!(run["total"]["connections_lost"], 0);
+}
+
+/// Echo servers as people write them, a thread a connection, each on a port of its own: the name of each and its
+/// answer to what it has read.
+const ECHO_SERVERS: &str = r#"
+import socket, threading
+def lines(answer):
+    def serve(c):
+        for line in c.makefile("rb"):
+            c.sendall(answer(line))
+    return serve
+def buffers(answer):
+    def serve(c):
+        while data := c.recv(1024):
+            c.sendall(answer(data))
+    return serve
+def listen(serve):
+    s = socket.socket()
+    s.bind(("127.0.0.1", 0))
+    s.listen(64)
+    def accept():
+        while True:
+            c, _ = s.accept()
+            threading.Thread(target=serve, args=(c,), daemon=True).start()
+    threading.Thread(target=accept, daemon=True).start()
+    return s.getsockname()[1]
+def until_empty(data):
+    # As `if not line.strip(): break` has it.
+    if not data.strip():
+        raise SystemExit
+    return data
+ports = [listen(serve) for serve in [
+    buffers(lambda data: data),
+    buffers(lambda data: data.ljust(1024, b"\0")),
+    lines(lambda line: line),
+    lines(lambda line: line.rstrip(b"\n")),
+    lines(lambda line: line.rstrip(b"\n") + b"\r\n"),
+    lines(until_empty),
+]]
+print(*ports, flush=True)
+threading.Event().wait()
+"#;
+
+#[test]
+fn echo_servers_of_others_are_held_by_default() {
+    let place = Place::new();
+    let mut python = Command::new("python3");
+    let server = Talk::start(python.args(["-c", ECHO_SERVERS]));
+    let ports = server.hear("\n", 1);
+    assert_eq!(ports.split_whitespace().count(), 6);
+    for (nth, port) in ports.split_whitespace().enumerate() {
+        let few = [
+            "--connections",
+            "3",
+            "--for",
+            "300ms",
+            "--keepalive",
+            "100ms",
+        ];
+        let run = hold(&place, 0, &format!("tcp://127.0.0.1:{port}"), &few);
+        assert_eq!(run["total"]["ok"], 9, "server {nth}: {run}");
+        assert_eq!(run["total"]["connections_lost"], 0, "server {nth}: {run}");
+    }
 }

@@ -100,7 +100,7 @@ fn connections_are_held_measured_and_tried_out_on_every_link() {
         );
         let (code, printed) = server.stop();
         assert_eq!(code, 0, "{printed}");
-        assert_eq!(counted(&printed, "echoed bytes"), 1_500 * 17, "{printed}");
+        assert_eq!(counted(&printed, "echoed bytes"), 1_500 * 18, "{printed}");
         assert_eq!(counted(&printed, "connections broken"), 0, "{printed}");
         let handshakes = if served.is_empty() { 0 } else { 1_500 };
         assert_eq!(
