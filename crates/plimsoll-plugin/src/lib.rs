@@ -23,7 +23,7 @@ mod frame;
 
 pub use boundary::guest;
 #[cfg(feature = "host")]
-pub use boundary::host::LoadError;
+pub use boundary::host::{LoadError, without_debug_messages};
 #[cfg(feature = "host")]
 pub use check::{Fault, Head};
 #[cfg(feature = "host")]

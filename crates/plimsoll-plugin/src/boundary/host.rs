@@ -3,6 +3,7 @@
 //! A library is never unloaded: its functions are called from other threads, and its
 //! messages may still be on their way.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char};
 use std::mem;
 use std::panic::catch_unwind;
@@ -220,11 +221,30 @@ fn reason(error: &libloading::Error, place: &Path) -> String {
     error.to_string().replacen(&place, "", 1)
 }
 
+thread_local! {
+    /// Debug messages of plugins are dropped.
+    static IS_QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `f`, and drops the debug messages of plugins that it calls on this thread. For frames that are looked at
+/// besides the call that they belong to, so that the log has each step of a call once.
+pub fn without_debug_messages<T>(f: impl FnOnce() -> T) -> T {
+    /// Restores what was, even if `f` panics.
+    struct Before(bool);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            IS_QUIET.set(self.0);
+        }
+    }
+    let _before = Before(IS_QUIET.replace(true));
+    f()
+}
+
 extern "C" fn wants(level: u32) -> u32 {
     let is_wanted = catch_unwind(|| match level {
         abi::level::ERROR => tracing::enabled!(tracing::Level::ERROR),
         abi::level::WARN => tracing::enabled!(tracing::Level::WARN),
-        abi::level::DEBUG => tracing::enabled!(tracing::Level::DEBUG),
+        abi::level::DEBUG => !IS_QUIET.get() && tracing::enabled!(tracing::Level::DEBUG),
         _ => false,
     });
     u32::from(is_wanted.unwrap_or(false))
@@ -245,7 +265,7 @@ unsafe extern "C" fn log(level: u32, text: *const c_char, length: u64) {
         match level {
             abi::level::ERROR => tracing::error!("{text}"),
             abi::level::WARN => tracing::warn!("{text}"),
-            abi::level::DEBUG => tracing::debug!("{text}"),
+            abi::level::DEBUG if !IS_QUIET.get() => tracing::debug!("{text}"),
             _ => {}
         }
     });

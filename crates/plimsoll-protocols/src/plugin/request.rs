@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use plimsoll_model::plan::Call;
-use plimsoll_plugin::{Codec, Decoded, Fault, Kind, Make, Sender};
+use plimsoll_plugin::{Codec, Decoded, Fault, Kind, Make, Sender, without_debug_messages};
 
 use crate::hex;
 use crate::numbered::Settings;
@@ -54,6 +54,10 @@ fn not_a_request(codec: &Codec, fault: &Fault) -> RequestError {
 /// # Errors
 /// When it is no request of the plugin's protocol.
 pub fn frame_of(codec: &Codec, content: Content<'_>) -> Result<Vec<u8>, RequestError> {
+    without_debug_messages(|| checked_frame(codec, content))
+}
+
+fn checked_frame(codec: &Codec, content: Content<'_>) -> Result<Vec<u8>, RequestError> {
     let frame = match content {
         Content::Frame(frame) => frame.to_vec(),
         Content::Hex(text) => {
@@ -129,6 +133,11 @@ pub(super) struct Prepared {
 
 impl Prepared {
     pub(super) fn new(codec: &Codec, call: &PluginCall) -> Result<Prepared, RequestError> {
+        // What is tried here is no call yet.
+        without_debug_messages(|| Prepared::try_out(codec, call))
+    }
+
+    fn try_out(codec: &Codec, call: &PluginCall) -> Result<Prepared, RequestError> {
         if call.in_flight == Some(0) {
             return Err(RequestError::in_flight());
         }

@@ -1,7 +1,9 @@
 //! `--trace`: a connection's bytes as a line a frame.
 
 use plimsoll_engine::driver::{Direction, Tracer};
-use plimsoll_plugin::{Codec, Decoded, Fault, Frame, Kind, MAX_FRAME, Sender};
+use plimsoll_plugin::{
+    Codec, Decoded, Fault, Frame, Kind, MAX_FRAME, Sender, without_debug_messages,
+};
 
 use crate::traced::{Halves, not};
 
@@ -30,7 +32,9 @@ impl Tracer for FrameTracer {
         };
         let codec = &self.codec;
         self.halves[direction as usize].read(bytes, lines, not(codec.name()), |bytes| {
-            Ok::<_, Fault>(match codec.decode(bytes, sender, MAX_FRAME)? {
+            // The driver's own calls of the plugin are those that are to be seen.
+            let decoded = without_debug_messages(|| codec.decode(bytes, sender, MAX_FRAME));
+            Ok::<_, Fault>(match decoded? {
                 Decoded::Frame(frame) => Some((frame.length, Some(line(&frame)))),
                 Decoded::More(_) => None,
             })
