@@ -228,8 +228,8 @@ impl SocketDriver {
             return Err(refused(outcome, format!("websocket: {problem}")));
         }
         let rest = &bytes[answer.size.saturating_sub(before).min(bytes.len())..];
-        if answer.deflate.is_some() {
-            self.reader = Reader::new(Role::Client, shared.max_message).with_deflate(true);
+        if let Some(agreed) = answer.deflate {
+            self.reader = Reader::new(Role::Client, shared.max_message).with_agreement(agreed);
         }
         self.state = match &shared.socket.welcome {
             Some(_) => State::Welcoming(None),

@@ -1,8 +1,9 @@
 //! permessage-deflate (RFC 7692): messages compressed one by one.
 //!
-//! No context is taken over from one message to the next (§7.1.1), in either direction: a connection
-//! at rest holds no compressor, and all those of a thread share one. A window smaller than the
-//! usual 32 KiB is kept by beginning anew every so many bytes.
+//! No context is taken over from one message to the next (§7.1.1) in what this end sends, nor in what it receives
+//! where the other end agrees to that: a connection at rest holds no compressor, and all those of a thread share one.
+//! A server that keeps its context all the same is read with a [`Context`] of the connection's own. A window smaller
+//! than the usual 32 KiB is kept by beginning anew every so many bytes.
 
 use std::cell::RefCell;
 
@@ -34,6 +35,8 @@ pub struct Deflate {
     window_bits: u8,
     /// The other end has asked for it.
     bounded: bool,
+    /// What the other end sends may refer to its earlier messages.
+    keeps_context: bool,
 }
 
 impl Deflate {
@@ -43,21 +46,32 @@ impl Deflate {
         offers.into_iter().find_map(Deflate::of_offer)
     }
 
-    /// What a client offers.
+    /// What a client offers: first without a context, then as browsers do, for servers that insist on theirs, such as
+    /// Node's `ws` with `serverNoContextTakeover: false`.
     pub const OFFER: &str = "permessage-deflate; server_no_context_takeover; \
-                             client_no_context_takeover; client_max_window_bits";
+                             client_no_context_takeover; client_max_window_bits, \
+                             permessage-deflate; client_no_context_takeover; client_max_window_bits";
 
     /// What a server has answered to [`Deflate::OFFER`] (`Sec-WebSocket-Extensions`); `None`: that is
     /// no answer to it (§7.1.1.1, §7.1.2.1).
     pub fn of_answer(answer: &str) -> Option<Deflate> {
         let parameters = parameters(answer)?;
-        let keeps_nothing = parameters.contains(&("server_no_context_takeover", None));
         let is_answer = !parameters.contains(&(OF_CLIENT, None));
-        Deflate::of(&parameters, OF_CLIENT).filter(|_| keeps_nothing && is_answer)
+        let deflate = Deflate::of(&parameters, OF_CLIENT).filter(|_| is_answer)?;
+        Some(Deflate {
+            keeps_context: !parameters.contains(&("server_no_context_takeover", None)),
+            ..deflate
+        })
     }
 
     fn of_offer(offer: &str) -> Option<Deflate> {
         Deflate::of(&parameters(offer)?, OF_SERVER)
+    }
+
+    /// What reads messages that refer to earlier ones; `None`: none do.
+    pub(super) fn context(self) -> Option<Box<Context>> {
+        self.keeps_context
+            .then(|| Box::new(Context(Decompress::new(false))))
     }
 
     /// `bounds`: the parameter that bounds the window of what this end sends.
@@ -65,6 +79,7 @@ impl Deflate {
         let mut deflate = Deflate {
             window_bits: WIDEST,
             bounded: false,
+            keeps_context: false,
         };
         for (name, value) in parameters {
             match (*name, *value) {
@@ -168,45 +183,69 @@ fn window_bits(text: &str) -> Option<u8> {
     (!text.starts_with(['0', '+'])).then_some(bits)
 }
 
+/// What a connection keeps of the messages that it has read, where those that follow may refer to them.
+#[derive(Debug)]
+pub(super) struct Context(Decompress);
+
+impl Context {
+    /// As [`inflated`], behind the messages that were inflated before.
+    pub(super) fn inflated(&mut self, payload: &[u8], most: usize) -> Result<Vec<u8>, Violation> {
+        let (out, is_last) = inflate(&mut self.0, payload, most)?;
+        if is_last {
+            // The peer has closed its block (§7.2.3.4), and begins another.
+            self.0.reset(false);
+        }
+        Ok(out)
+    }
+}
+
 /// A message as it was before it was compressed.
 ///
 /// # Errors
 /// When it would be longer than `most`, or is not compressed so.
 pub(super) fn inflated(payload: &[u8], most: usize) -> Result<Vec<u8>, Violation> {
+    DECOMPRESS.with_borrow_mut(|decompress| {
+        decompress.reset(false);
+        Ok(inflate(decompress, payload, most)?.0)
+    })
+}
+
+/// The message, and whether it ends what can be inflated without a reset.
+fn inflate(
+    decompress: &mut Decompress,
+    payload: &[u8],
+    most: usize,
+) -> Result<(Vec<u8>, bool), Violation> {
     const BROKEN: Violation = Violation {
         code: code::INVALID_TEXT,
         reason: "a message that is not compressed as it says",
     };
     let mut out = Vec::new();
-    DECOMPRESS.with_borrow_mut(|decompress| {
-        decompress.reset(false);
-        for mut input in [payload, &FLUSHED] {
-            loop {
-                out.reserve(PIECE);
-                let before = (decompress.total_in(), decompress.total_out());
-                let status = decompress.decompress_vec(input, &mut out, FlushDecompress::Sync);
-                let taken = (decompress.total_in() - before.0) as usize;
-                let came = decompress.total_out() - before.1;
-                if out.len() > most {
-                    return Err(Violation {
-                        code: code::TOO_BIG,
-                        reason: "a message over the size limit",
-                    });
-                }
-                input = &input[taken..];
-                match status {
-                    Err(_) => return Err(BROKEN),
-                    Ok(Status::StreamEnd) => return Ok(()),
-                    // There was room for more, so there is none.
-                    Ok(_) if input.is_empty() && out.len() < out.capacity() => break,
-                    Ok(_) if taken == 0 && came == 0 => return Err(BROKEN),
-                    Ok(_) => {}
-                }
+    for mut input in [payload, &FLUSHED] {
+        loop {
+            out.reserve(PIECE);
+            let before = (decompress.total_in(), decompress.total_out());
+            let status = decompress.decompress_vec(input, &mut out, FlushDecompress::Sync);
+            let taken = (decompress.total_in() - before.0) as usize;
+            let came = decompress.total_out() - before.1;
+            if out.len() > most {
+                return Err(Violation {
+                    code: code::TOO_BIG,
+                    reason: "a message over the size limit",
+                });
+            }
+            input = &input[taken..];
+            match status {
+                Err(_) => return Err(BROKEN),
+                Ok(Status::StreamEnd) => return Ok((out, true)),
+                // There was room for more, so there is none.
+                Ok(_) if input.is_empty() && out.len() < out.capacity() => break,
+                Ok(_) if taken == 0 && came == 0 => return Err(BROKEN),
+                Ok(_) => {}
             }
         }
-        Ok(())
-    })?;
-    Ok(out)
+    }
+    Ok((out, false))
 }
 
 #[cfg(test)]
@@ -264,9 +303,20 @@ mod tests {
         ] {
             assert_eq!(bits(&format!("{plain}{more}")), expected, "{more}");
         }
-        // Its messages would need those before them.
-        assert_eq!(bits("permessage-deflate"), None);
+        // Its messages may need those before them.
+        assert_eq!(bits("permessage-deflate"), Some(15));
+        assert_eq!(
+            bits("permessage-deflate; client_no_context_takeover"),
+            Some(15)
+        );
         assert_eq!(bits("x-webkit-deflate-frame"), None);
+        let keeps = |answer| Deflate::of_answer(answer).map(|agreed| agreed.keeps_context);
+        assert_eq!(keeps("permessage-deflate"), Some(true));
+        assert_eq!(keeps(plain), Some(false));
+        // A server that insists on its context takes the second offer.
+        let offers: Vec<&str> = Deflate::OFFER.split(',').collect();
+        assert_eq!(offers.len(), 2);
+        assert!(!offers[1].contains("server_no_context_takeover"));
         assert_eq!(
             agreed(Deflate::OFFER).as_deref(),
             Some("permessage-deflate; server_no_context_takeover; client_no_context_takeover")
@@ -296,6 +346,29 @@ mod tests {
         );
     }
 
+    /// RFC 7692 §7.2.3.2: the second "Hello" refers to the first.
+    #[test]
+    fn messages_that_refer_to_earlier_ones_are_inflated_in_their_context() {
+        let (first, second) = (
+            [0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00],
+            [0xf2, 0x00, 0x11, 0x00, 0x00],
+        );
+        let agreed = Deflate::of_answer("permessage-deflate").unwrap();
+        let mut context = agreed.context().unwrap();
+        for message in [&first[..], &second, &second] {
+            assert_eq!(context.inflated(message, 5).unwrap(), b"Hello");
+        }
+        // Its block has ended, and the next message begins anew.
+        let ended = [0xf3, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00, 0x00];
+        assert_eq!(context.inflated(&ended, 5).unwrap(), b"Hello");
+        assert_eq!(context.inflated(&first, 5).unwrap(), b"Hello");
+        assert_eq!(context.inflated(&first, 4).unwrap_err().code, code::TOO_BIG);
+        // Without the context there is nothing to refer to.
+        assert_ne!(inflated(&second, 5).ok().as_deref(), Some(&b"Hello"[..]));
+        let agreed = Deflate::of_answer("permessage-deflate; server_no_context_takeover");
+        assert!(agreed.unwrap().context().is_none());
+    }
+
     #[test]
     fn what_is_compressed_is_inflated_whatever_the_window_and_the_length() {
         let mut random = 1u64;
@@ -310,6 +383,7 @@ mod tests {
             let deflate = Deflate {
                 window_bits: bits,
                 bounded: true,
+                keeps_context: false,
             };
             for length in [32, 33, 255, 256, 257, 511, 4096, 65_535, 65_537, 200_000] {
                 let compressed = deflate.compressed(&noise[..length]);

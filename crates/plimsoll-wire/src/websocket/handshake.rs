@@ -294,7 +294,9 @@ mod tests {
         assert_eq!(answer(agreed, false), (false, false));
         assert_eq!(answer("", true), (true, false));
         assert_eq!(answer(&agreed.repeat(2), true), (false, false));
-        let other = "Sec-WebSocket-Extensions: permessage-deflate\r\n";
+        let in_context = "Sec-WebSocket-Extensions: permessage-deflate\r\n";
+        assert_eq!(answer(in_context, true), (true, true));
+        let other = "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n";
         assert_eq!(answer(other, true), (false, false));
     }
 

@@ -2,11 +2,11 @@
 //! forbids reported with the close code it calls for.
 //!
 //! Holds a frame that arrived in part and a message in fragments, both bounded by
-//! `max_message`, and nothing else: an idle reader owns no memory.
+//! `max_message`, and what of earlier messages a server insists on in compression. Else an idle reader owns no memory.
 
 use std::ops::ControlFlow;
 
-use super::deflate::inflated;
+use super::deflate::{Context, Deflate, inflated};
 use super::frame::{FrameHead, MAX_HEAD, Opcode, RESERVED, apply_mask};
 use super::{Violation, code, is_sendable};
 
@@ -58,6 +58,8 @@ pub struct Reader {
     max_message: usize,
     /// Messages may be compressed.
     deflate: bool,
+    /// What of earlier messages is needed to inflate later ones.
+    context: Option<Box<Context>>,
     /// A frame that has not arrived whole.
     partial: Vec<u8>,
     /// The opcode and payload so far of a message in fragments.
@@ -77,6 +79,7 @@ impl Reader {
             role,
             max_message,
             deflate: false,
+            context: None,
             compressed: false,
             partial: Vec::new(),
             fragments: None,
@@ -90,6 +93,13 @@ impl Reader {
     pub fn with_deflate(mut self, is_agreed: bool) -> Reader {
         self.deflate = is_agreed;
         self
+    }
+
+    /// Messages may be compressed as `agreed`: the reader of a client.
+    #[must_use]
+    pub fn with_agreement(mut self, agreed: Deflate) -> Reader {
+        self.context = agreed.context();
+        self.with_deflate(true)
     }
 
     /// Takes bytes in any split and hands out every message that they complete; `sink`
@@ -244,12 +254,16 @@ impl Reader {
     }
 
     fn inflated(
-        &self,
+        &mut self,
         opcode: Opcode,
         payload: &[u8],
         sink: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, Violation> {
-        message(opcode, &inflated(payload, self.max_message)?, sink)
+        let whole = match &mut self.context {
+            Some(context) => context.inflated(payload, self.max_message)?,
+            None => inflated(payload, self.max_message)?,
+        };
+        message(opcode, &whole, sink)
     }
 
     /// Wrong text is refused with the fragment that makes it wrong, not with the last.

@@ -92,8 +92,8 @@ impl Session {
             return self.socket_lost(outcome, now, turn);
         }
         self.socket = Socket::Open;
-        if answer.deflate.is_some() {
-            self.reader = Reader::new(Role::Client, MAX_FRAME).with_deflate(true);
+        if let Some(agreed) = answer.deflate {
+            self.reader = Reader::new(Role::Client, MAX_FRAME).with_agreement(agreed);
         }
         turn.time(TimeMeasure::SocketOpen, now.since(self.began));
         if self.opened_ns == 0 {
