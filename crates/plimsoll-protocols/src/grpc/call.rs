@@ -72,6 +72,8 @@ pub struct GrpcCall {
     /// Answers with a message larger than this fail with `MESSAGE_TOO_LARGE`, unpacked
     /// where it was compressed. Bytes.
     pub max_message: usize,
+    /// Answers with larger metadata fail with `HEAD_TOO_LARGE`. Bytes; 64 KiB at least.
+    pub max_head: u32,
     /// `None`: the call is unary.
     pub stream: Option<StreamPlan>,
     /// What an answer's message has to be; `None`: anything.

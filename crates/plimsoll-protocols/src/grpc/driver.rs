@@ -59,7 +59,7 @@ impl Protocol for GrpcProtocol {
         Connection::new(GrpcCalls {
             prepared: Arc::clone(&self.prepared),
             exchanges: None,
-            heads: HeadReader::default(),
+            heads: HeadReader::new(self.prepared.max_head),
             decodable: Decodable::default(),
             unpackers: None,
         })
@@ -219,6 +219,10 @@ impl Calls for GrpcCalls {
     fn prefetch(&self) {
         self.heads.prefetch();
         self.decodable.prefetch();
+    }
+
+    fn max_head(&self) -> u32 {
+        self.prepared.max_head
     }
 
     fn receives_lightly(&self) -> bool {

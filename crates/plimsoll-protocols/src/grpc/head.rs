@@ -112,14 +112,19 @@ pub struct HeadReader {
 
 impl Default for HeadReader {
     fn default() -> HeadReader {
-        HeadReader {
-            decoder: Decoder::new(DEFAULT_TABLE_SIZE, MAX_HEADER_LIST),
-            memo: Memo::default(),
-        }
+        HeadReader::new(MAX_HEADER_LIST)
     }
 }
 
 impl HeadReader {
+    /// `max_head`: the largest field list of a block (RFC 9113, 6.5.2). Bytes.
+    pub fn new(max_head: u32) -> HeadReader {
+        HeadReader {
+            decoder: Decoder::new(DEFAULT_TABLE_SIZE, max_head),
+            memo: Memo::default(),
+        }
+    }
+
     /// Asks for the memory of what is most often needed.
     #[inline]
     pub fn prefetch(&self) {

@@ -34,6 +34,8 @@ pub(super) struct Prepared {
     pub(super) without_timeout: Option<(Box<[u8]>, Duration)>,
     /// Limit of an answer's message. Bytes.
     pub(super) max_message: u32,
+    /// Limit of an answer's metadata. Bytes.
+    pub(super) max_head: u32,
     /// What an answer's message has to be; `None`: anything.
     pub(super) answer: Option<Arc<Shapes>>,
     /// Each call's own messages; `None`: they are all the same.
@@ -140,6 +142,7 @@ impl Prepared {
             without_timeout,
             answer: call.answer.clone(),
             max_message: u32::try_from(call.max_message).unwrap_or(u32::MAX),
+            max_head: call.max_head.max(plimsoll_wire::http2::MAX_HEADER_LIST),
         })
     }
 

@@ -28,7 +28,7 @@ use super::encoding::encode;
 use super::request::GrpcRequest;
 use super::section::{GrpcSpec, MessageSpec};
 use crate::alternatives::collide;
-use crate::http2::NOT_SPOKEN;
+use crate::http2::{NOT_SPOKEN, max_head};
 #[cfg(all(feature = "schema", feature = "targets"))]
 use crate::owned::Lost;
 use crate::owned::{Asked, Folder, Load, Owned, Unmade, drawn_trace_ids, driven};
@@ -230,6 +230,7 @@ impl Section for GrpcSpec {
             Some(Compression::Gzip) => "gzip".to_owned(),
         });
         self.max_message = Some(Size(call.max_message as u64));
+        self.max_head = Some(Size(call.max_head.into()));
         self.deadline = None;
         self
     }
@@ -265,6 +266,7 @@ fn grpc_call(
         problems.add("call.grpc.max_message", "out of range: use 1B to 2GiB");
         0
     };
+    let max_head = max_head(problems, GrpcSpec::SCHEMES.section, call.max_head);
     problems.refuse_fields("call.grpc.authority", call.authority.as_deref());
     problems.refuse_fields("call.grpc.user_agent", call.user_agent.as_deref());
     if let Some(authority) = &call.authority
@@ -335,6 +337,7 @@ fn grpc_call(
         user_agent: call.user_agent.clone(),
         compression,
         max_message,
+        max_head,
         answer: encoded.answer,
     })
 }

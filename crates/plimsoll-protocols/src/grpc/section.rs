@@ -141,6 +141,11 @@ pub struct GrpcSpec {
     #[arg(long, value_name = "SIZE", help_heading = "Call")]
     pub max_message: Option<Size>,
 
+    /// Answers with larger metadata, in front of their messages or behind them, fail with HEAD_TOO_LARGE
+    /// [default: 64KiB].
+    #[arg(long, value_name = "SIZE", help_heading = "Call")]
+    pub max_head: Option<Size>,
+
     /// The call's deadline, or "none". Default 10s.
     #[arg(skip)]
     pub deadline: Option<Limit>,

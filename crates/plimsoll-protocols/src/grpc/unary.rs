@@ -6,7 +6,7 @@
 //! stream, and does what the [`Step`] says.
 
 use plimsoll_model::{Outcome, Time};
-use plimsoll_wire::http2::{End, MAX_HEADER_LIST, Piece};
+use plimsoll_wire::http2::{End, Piece};
 
 use super::head::{ContentType, Head, Texts};
 use super::message::{MessageError, MessageReader};
@@ -41,7 +41,8 @@ fn malformed(why: &'static str) -> Step {
     match why {
         http2::HEAD_TOO_LARGE => Step::Fail(Box::new(Failure {
             outcome: Outcome::HeadTooLarge,
-            detail: Some(format!("{why} of {MAX_HEADER_LIST} bytes")),
+            // The driver knows the limit.
+            detail: None,
         })),
         why => Step::Malformed(why),
     }

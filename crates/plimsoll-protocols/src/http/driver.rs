@@ -79,7 +79,7 @@ impl Protocol for Http1Protocol {
             idle_since: Time::NEVER,
             call: None,
             head: None,
-            body: Body::over(),
+            body: Body::over().with_max_trailers(self.0.checks.max_head as usize),
             content: Content::default(),
             heads: Heads::up_to(self.0.checks.max_head as usize),
             memo: Vec::new(),

@@ -13,12 +13,14 @@ pub(crate) fn broken(e: &Http1Error) -> ProtocolError {
         Http1Error::Short { .. } | Http1Error::EndedInChunks { .. } => Outcome::BodyLength,
         Http1Error::EndedInHead => Outcome::ConnectionClosed,
         Http1Error::BodyTooLong(_) => Outcome::MessageTooLarge,
-        Http1Error::HeadTooLong(_) | Http1Error::TrailersTooLong => Outcome::HeadTooLarge,
+        Http1Error::HeadTooLong(_) | Http1Error::TrailersTooLong(_) => Outcome::HeadTooLarge,
         Http1Error::Head(_) | Http1Error::Switching => Outcome::ProtocolError,
         _ => Outcome::BadAnswer,
     };
     let detail = match e {
-        Http1Error::HeadTooLong(_) => format!("http: {e}: {RAISED_BY}"),
+        Http1Error::HeadTooLong(_) | Http1Error::TrailersTooLong(_) => {
+            format!("http: {e}: {RAISED_BY}")
+        }
         _ => format!("http: {e}"),
     };
     ProtocolError { outcome, detail }

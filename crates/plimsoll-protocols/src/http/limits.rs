@@ -8,10 +8,6 @@ use super::section::HttpSpec;
 /// Bodies are counted in 32 bits a call.
 const MAX_BODY: Size = Size(u32::MAX as u64);
 
-const DEFAULT_MAX_HEAD: Size = Size(64 << 10);
-/// A connection holds a head as a whole.
-const MAX_HEAD: Size = Size(16 << 20);
-
 /// The largest body that an answer may have.
 pub(super) fn max_body(problems: &mut Problems, call: &HttpSpec) -> u32 {
     let max_body = call.max_body.unwrap_or(MAX_BODY).0;
@@ -57,15 +53,6 @@ pub(super) fn check_stream_duration(problems: &mut Problems, spec: &Spec, call: 
             format!("streams of {lasts} would run into their deadline: give a longer deadline, or \"none\""),
         );
     }
-}
-
-/// The largest head that an answer may have.
-pub(super) fn max_head(problems: &mut Problems, call: &HttpSpec) -> u32 {
-    let max_head = call.max_head.unwrap_or(DEFAULT_MAX_HEAD).0;
-    if !(DEFAULT_MAX_HEAD.0..=MAX_HEAD.0).contains(&max_head) {
-        problems.add("call.http.max_head", "out of range: use 64KiB to 16MiB");
-    }
-    max_head as u32
 }
 
 /// What an answer has to be: the statuses of calls that succeed.

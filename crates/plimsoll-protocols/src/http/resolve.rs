@@ -21,12 +21,13 @@ use super::call::{
 use super::envelopes;
 use super::flags::queues;
 use super::limits::{
-    check_stream_duration, expected, max_body, max_head, refuse_fields, required_headers,
+    check_stream_duration, expected, max_body, refuse_fields, required_headers,
 };
 use super::names::FIELDS;
 use super::payload::{BodySource, Payload, Texts, escaped, has_message, payload, text_payload};
 use super::section::{ConversationSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec};
 use super::users::{conversation, script};
+use crate::http2::max_head;
 
 impl Section for HttpSpec {
     const SCHEMES: Schemes = Schemes {
@@ -209,7 +210,6 @@ fn http_call(
     problems.users(spec);
     let max_body = max_body(problems, call);
     check_stream_duration(problems, spec, call);
-    let max_head = max_head(problems, call);
     let uses_rows =
         path.as_deref().is_some_and(template::uses_rows) || texts.uses_rows || metadata.uses_rows;
     if rows.is_some() && !uses_rows {
@@ -257,7 +257,7 @@ fn http_call(
         tokenizer: answers.tokenizer,
         conversation: answers.conversation,
         max_body,
-        max_head,
+        max_head: max_head(problems, HttpSpec::SCHEMES.section, call.max_head),
         ..HttpCall::default()
     })
 }

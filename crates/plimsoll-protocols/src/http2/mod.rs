@@ -13,6 +13,7 @@
 
 mod control;
 mod fields;
+mod max_head;
 mod memo;
 mod receiving;
 mod request;
@@ -33,6 +34,7 @@ use plimsoll_wire::http2::{self, Client, ErrorCode, MAX_WINDOW, Piece, Stage, Vi
 
 pub(crate) use self::control::{NOT_SPOKEN, closed, not_http2};
 pub(crate) use self::fields::VaryingFields;
+pub(crate) use self::max_head::max_head;
 pub(crate) use self::memo::{Memo, are_same};
 pub(crate) use self::receiving::lost_compression;
 pub(crate) use self::request::{Bodies, Request, stream_id_places};

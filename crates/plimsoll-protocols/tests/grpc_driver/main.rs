@@ -6,6 +6,7 @@
 mod canned;
 mod conformance;
 mod held_back;
+mod max_head;
 mod memory;
 mod packed;
 mod sessions;

@@ -2,7 +2,7 @@
 
 use super::{Framing, Http1Error, MAX_HEAD};
 
-/// The longest line of a chunk's size, or of a trailer. Bytes.
+/// The longest line of a chunk's size. Bytes.
 const MAX_LINE: usize = 4096;
 
 /// All chunk extensions of a body together. Bytes. What they say is not read.
@@ -29,7 +29,9 @@ pub struct Body {
     max: u64,
     line: Vec<u8>,
     extensions: usize,
+    /// Bytes of the trailers so far.
     trailers: usize,
+    max_trailers: usize,
 }
 
 impl Body {
@@ -52,7 +54,15 @@ impl Body {
             line: Vec::new(),
             extensions: 0,
             trailers: 0,
+            max_trailers: MAX_HEAD,
         }
+    }
+
+    /// Takes trailers of up to `max` bytes in place of 64 KiB.
+    #[must_use]
+    pub fn with_max_trailers(mut self, max: usize) -> Body {
+        self.max_trailers = max;
+        self
     }
 
     /// Begins the next body, in the room of this one.
@@ -123,7 +133,12 @@ impl Body {
         if self.state == State::ChunkEnd && !begin.zip(b"\r\n").all(|(a, b)| a == b) {
             return Err(Http1Error::Chunk);
         }
-        if before + taken > MAX_LINE {
+        if self.state == State::Trailers {
+            // A line end is no part of them.
+            if self.trailers + before + taken > self.max_trailers + 2 {
+                return Err(Http1Error::TrailersTooLong(self.max_trailers));
+            }
+        } else if before + taken > MAX_LINE {
             return Err(self.malformed());
         }
         self.line.extend_from_slice(&rest[..taken]);
@@ -175,8 +190,8 @@ impl Body {
             return Ok(State::Over);
         }
         self.trailers += line.len();
-        if self.trailers > MAX_HEAD {
-            return Err(Http1Error::TrailersTooLong);
+        if self.trailers > self.max_trailers {
+            return Err(Http1Error::TrailersTooLong(self.max_trailers));
         }
         let name = line.split(|b| *b == b':').next().unwrap_or_default();
         let is_field = name.len() < line.len() && !name.is_empty();

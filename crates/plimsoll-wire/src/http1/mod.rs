@@ -34,8 +34,8 @@ pub enum Http1Error {
     Head(httparse::Error),
     #[error("the head is longer than {0} bytes")]
     HeadTooLong(usize),
-    #[error("the trailers are longer than {MAX_HEAD} bytes")]
-    TrailersTooLong,
+    #[error("the trailers are longer than {0} bytes")]
+    TrailersTooLong(usize),
     #[error("{0:?} is no Content-Length")]
     ContentLength(String),
     #[error("two different lengths: {0} and {1}")]

@@ -279,10 +279,26 @@ fn nothing_goes_on_without_end() {
     let trailers = "x-more: and more\r\n".repeat(5_000);
     refused(
         &chunked(&format!("0\r\n{trailers}")),
-        &Http1Error::TrailersTooLong,
+        &Http1Error::TrailersTooLong(64 << 10),
     );
-    let trailer = format!("0\r\nx: {}", "y".repeat(5_000));
-    refused(&chunked(&trailer), &Http1Error::Trailer);
+    let trailer = |length: usize| chunked(&format!("0\r\nx: {}\r\n\r\n", "y".repeat(length)));
+    let (found, end) = read(&trailer(60_000), 1_000, 0);
+    assert_eq!((found.len(), end.is_ok()), (1, true));
+    refused(&trailer(70_000), &Http1Error::TrailersTooLong(64 << 10));
+}
+
+#[test]
+fn larger_trailers_are_taken_where_they_are_allowed() {
+    let bytes = format!("0\r\nx: {}\r\ny: z\r\n\r\n", "y".repeat(70_000));
+    for (max, is_over) in [(70_006, false), (70_007, true)] {
+        for step in [1_000, bytes.len()] {
+            let mut body = Body::over().with_max_trailers(max);
+            body.restart(Framing::Chunked, 10).unwrap();
+            let mut pieces = bytes.as_bytes().chunks(step);
+            let taken = pieces.try_for_each(|piece| body.take(piece, &mut |_| ()).map(|_| ()));
+            assert_eq!(taken.is_ok() && body.is_over(), is_over, "{max} {step}");
+        }
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::GrpcDriver;
 use super::packed::{note_encoding, read_data};
 use crate::grpc::head::Encoding;
 use crate::grpc::unary::{Failure, Step, bad_message};
-use crate::http2::{Effects, NO_SLOT, State, WINDOW_STEP, lost_compression};
+use crate::http2::{Effects, HEAD_TOO_LARGE, NO_SLOT, State, WINDOW_STEP, lost_compression};
 
 impl GrpcDriver {
     #[inline]
@@ -113,7 +113,13 @@ impl GrpcDriver {
             }
             Step::Fail(failure) => {
                 let Failure { outcome, detail } = *failure;
-                let detail = self.with_encoding(outcome, detail);
+                let detail = match outcome {
+                    Outcome::HeadTooLarge => Some(format!(
+                        "{HEAD_TOO_LARGE} of {} bytes: --max-head (call.grpc.max_head) raises the limit",
+                        self.calls.prepared.max_head
+                    )),
+                    _ => self.with_encoding(outcome, detail),
+                };
                 self.give_up(piece, outcome, detail, to);
                 Ok(())
             }

@@ -1,0 +1,89 @@
+//! Metadata of answers beyond 64 KiB: taken where the plan says so, in front of messages and behind them.
+
+use plimsoll_wire::http2::setting;
+
+use super::*;
+
+fn client(max_head: u32) -> Client {
+    let mut client = Client::of(&prepared(&GrpcCall {
+        method: "a.S/M".to_owned(),
+        max_message: 1000,
+        max_head,
+        ..GrpcCall::default()
+    }));
+    client.greet(&[]);
+    client
+}
+
+/// An answer with so many bytes of metadata in its head or its trailers.
+fn answer(stream: u32, in_head: usize, in_trailers: usize) -> Vec<u8> {
+    let [head, trailers] = [in_head, in_trailers].map(|length| "m".repeat(length));
+    [
+        headers(
+            stream,
+            &[
+                (":status", "200"),
+                ("content-type", "application/grpc"),
+                ("x-more", &head),
+            ],
+            false,
+        ),
+        data(stream, MESSAGE, false),
+        headers(stream, &[("grpc-status", "0"), ("x-more", &trailers)], true),
+    ]
+    .concat()
+}
+
+#[test]
+fn larger_metadata_is_taken_where_the_plan_allows_it() {
+    const LARGE: usize = 300_000;
+    for (in_head, in_trailers) in [(LARGE, 0), (0, LARGE)] {
+        for (max_head, outcome) in [
+            (0, Outcome::HeadTooLarge),
+            (256 << 10, Outcome::HeadTooLarge),
+            (1 << 20, Outcome::Ok),
+        ] {
+            let mut client = client(max_head);
+            client.start();
+            // A connection whose server sends more than it was told to may be closed for it.
+            let taken = client.receive(&answer(1, in_head, in_trailers));
+            let closed = taken.map_err(|error| (error.outcome, error.detail));
+            let details = client.details().join("\n");
+            match (client.ended().as_slice(), closed) {
+                ([(0, ended)], Ok(())) => assert_eq!(*ended, outcome, "{max_head}: {details}"),
+                (_, Err((ended, _))) => assert_eq!(ended, outcome, "{max_head}"),
+                (ended, closed) => panic!("{max_head}: {ended:?} {closed:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn limit_of_metadata_is_told_to_the_server_and_named_in_its_failure() {
+    for (max_head, told) in [(0, 64 << 10), (1 << 20, 1 << 20)] {
+        let mut client = client(max_head);
+        let settings = client.sent().into_iter().find_map(|(head, payload)| {
+            let list = payload.as_chunks::<6>().0.iter();
+            let mut list = list.map(|s| {
+                let value = u32::from_be_bytes([s[2], s[3], s[4], s[5]]);
+                (u16::from_be_bytes([s[0], s[1]]), value)
+            });
+            (head.kind() == http2::kind::SETTINGS)
+                .then(|| list.find(|(name, _)| *name == setting::MAX_HEADER_LIST_SIZE))?
+        });
+        assert_eq!(settings, Some((setting::MAX_HEADER_LIST_SIZE, told)));
+    }
+    let mut client = client(0);
+    client.start();
+    // Each field counts 32 bytes more than it has (RFC 9113, 6.5.2).
+    let many = vec![("x", "y"); 2_000];
+    let all = [
+        &[(":status", "200"), ("content-type", "application/grpc")][..],
+        &many,
+    ]
+    .concat();
+    client.receive(&headers(1, &all, false)).unwrap();
+    assert_eq!(client.ended(), [(0, Outcome::HeadTooLarge)]);
+    let details = client.details().join("\n");
+    assert!(details.contains("of 65536 bytes: --max-head"), "{details}");
+}
