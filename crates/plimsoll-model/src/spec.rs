@@ -69,7 +69,7 @@ pub use resolve::{DEADLINE, is_printable, is_visible, resolve, target_of};
 pub use saved::secrets;
 pub use surroundings::Surroundings;
 pub use target::{
-    is_bare_socket, is_socket, parse_target, path_of, scheme_of, schemes_like, section_of,
+    alias_of, is_bare_socket, is_socket, parse_target, path_of, scheme_of, schemes_like, section_of,
 };
 pub use tls::{TlsSpec, group_named, suite_named, tls_version_named, trust};
 

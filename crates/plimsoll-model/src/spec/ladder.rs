@@ -8,7 +8,7 @@ use toml::{Table, Value};
 
 use super::fetched::{files, made_by_server};
 use super::problem::one_of;
-use super::target::{is_secured, scheme_of, schemes_for, section_of};
+use super::target::{is_secured, scheme_of, schemes_like, section_of};
 use super::{Problem, Spec, suggest};
 use crate::gate::Gate;
 use crate::named::named;
@@ -483,8 +483,9 @@ fn set(spec: &Spec, path: &str, value: &Value) -> Result<Spec, String> {
 /// The URL with the scheme of a secured, or a plain, link.
 fn with_security(url: &str, secure: bool) -> String {
     match (section_of(url), scheme_of(url)) {
-        (Some(section), Some((_, rest))) => {
-            format!("{}{rest}", schemes_for(section).scheme(secure))
+        (Some(_), Some((_, rest))) => {
+            let (plain, secured) = schemes_like(url);
+            format!("{}{rest}", if secure { secured } else { plain })
         }
         _ => url.to_owned(),
     }

@@ -28,6 +28,8 @@ pub struct Schemes {
     pub plain: &'static str,
     /// `None`: there is none over TLS.
     pub secured: Option<&'static str>,
+    /// Other names of the two, which say more about the call: they stay as they were typed.
+    pub aliases: Option<(&'static str, &'static str)>,
     /// What they are for: `for SOFARPC`.
     pub purpose: &'static str,
     /// Schemes that mean the same elsewhere, and what to write here.
@@ -251,6 +253,7 @@ pub(super) fn first() -> &'static Schemes {
         section: "PROTOCOL",
         plain: "SCHEME",
         secured: None,
+        aliases: None,
         purpose: "",
         elsewhere: &[],
         ports: None,

@@ -6,9 +6,16 @@ use crate::plan::{Target, UnixSocket};
 impl Schemes {
     /// Whether one of them is this scheme, and then whether over TLS.
     fn secures(&self, scheme: &str) -> Option<bool> {
-        let is_secured = |secured| scheme.eq_ignore_ascii_case(secured);
-        let secured = self.secured.is_some_and(is_secured);
-        (secured || scheme.eq_ignore_ascii_case(self.plain)).then_some(secured)
+        let is_it = |name: &str| scheme.eq_ignore_ascii_case(name);
+        let secured = self.secured.is_some_and(is_it) || self.aliases.is_some_and(|a| is_it(a.1));
+        let plain = is_it(self.plain) || self.aliases.is_some_and(|a| is_it(a.0));
+        (secured || plain).then_some(secured)
+    }
+
+    /// Whether `scheme` is another name of one of them.
+    fn is_alias(&self, scheme: &str) -> bool {
+        let is_it = |name: &str| scheme.eq_ignore_ascii_case(name);
+        (self.aliases).is_some_and(|(plain, secured)| is_it(plain) || is_it(secured))
     }
 
     /// The one of them to write, plaintext or over TLS.
@@ -145,9 +152,19 @@ pub(super) fn takes_path(section: &str) -> bool {
 
 /// The schemes of the protocol that `url` names, plaintext and over TLS; those of the first where it names none.
 pub fn schemes_like(url: &str) -> (&'static str, &'static str) {
-    let known = scheme_of(url).and_then(|(scheme, _)| schemes_of(scheme));
-    let schemes = known.map_or(protocol::first(), |(schemes, _)| schemes);
-    (schemes.plain, schemes.secured.unwrap_or(schemes.plain))
+    let scheme = scheme_of(url).map_or("", |(scheme, _)| scheme);
+    let schemes = schemes_of(scheme).map_or(protocol::first(), |(schemes, _)| schemes);
+    match schemes.aliases.filter(|_| schemes.is_alias(scheme)) {
+        Some(aliases) => aliases,
+        None => (schemes.plain, schemes.secured.unwrap_or(schemes.plain)),
+    }
+}
+
+/// The scheme of a URL that is another name of its protocol's, such as `ws`.
+pub fn alias_of(url: &str) -> Option<&str> {
+    let (scheme, _) = scheme_of(url)?;
+    let (schemes, _) = schemes_of(scheme)?;
+    schemes.is_alias(scheme).then_some(scheme)
 }
 
 /// The schemes to write for `section`.

@@ -144,6 +144,7 @@ impl Section for BoltOptions {
         section: "bolt",
         plain: "sofa",
         secured: Some("sofas"),
+        aliases: None,
         purpose: "for SOFARPC",
         elsewhere: &[("sofarpc", "sofa"), ("bolt", "sofa")],
         ports: None,

@@ -92,6 +92,7 @@ impl Section for FetchOptions {
         section: "fetch",
         plain: "http",
         secured: Some("https"),
+        aliases: None,
         purpose: "to fetch files",
         elsewhere: &[],
         ports: Some((80, 443)),

@@ -139,6 +139,7 @@ impl Section for GrpcSpec {
         purpose: "for gRPC",
         plain: "grpc",
         secured: Some("grpcs"),
+        aliases: None,
         elsewhere: &[],
         ports: None,
         with_path: false,

@@ -97,6 +97,7 @@ impl Section for HoldOptions {
         section: "hold",
         plain: "tcp",
         secured: Some("tls"),
+        aliases: None,
         purpose: "to hold connections",
         elsewhere: &[("mtls", "tls")],
         ports: None,

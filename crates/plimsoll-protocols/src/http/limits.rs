@@ -1,6 +1,6 @@
 //! What `[call.http]` expects of answers, and the limits that it sets them.
 
-use plimsoll_model::spec::{Problems, Spec, is_printable, is_visible};
+use plimsoll_model::spec::{Problems, Spec, alias_of, is_printable, is_visible};
 use plimsoll_model::units::Size;
 
 use super::section::HttpSpec;
@@ -21,6 +21,17 @@ pub(super) fn max_body(problems: &mut Problems, call: &HttpSpec) -> u32 {
         );
     }
     max_body as u32
+}
+
+/// Whether a target that names WebSockets opens one.
+pub(super) fn check_scheme(problems: &mut Problems, spec: &Spec, call: &HttpSpec) {
+    let alias = spec.target.as_deref().and_then(alias_of);
+    if let Some(scheme) = alias.filter(|_| call.websocket.is_none()) {
+        problems.add(
+            "target",
+            format!("{scheme}:// is the address of WebSockets: write [call.http.websocket], or http:// or https://"),
+        );
+    }
 }
 
 /// Whether there is a stream to end, and time for it.

@@ -21,7 +21,7 @@ use super::call::{
 use super::envelopes;
 use super::flags::queues;
 use super::limits::{
-    check_stream_duration, expected, max_body, refuse_fields, required_headers,
+    check_scheme, check_stream_duration, expected, max_body, refuse_fields, required_headers,
 };
 use super::names::FIELDS;
 use super::payload::{BodySource, Payload, Texts, escaped, has_message, payload, text_payload};
@@ -35,6 +35,7 @@ impl Section for HttpSpec {
         purpose: "for HTTP",
         plain: "http",
         secured: Some("https"),
+        aliases: Some(("ws", "wss")),
         elsewhere: &[],
         ports: Some((80, 443)),
         with_path: true,
@@ -104,6 +105,7 @@ impl Section for HttpSpec {
         problems: &mut Problems,
         surroundings: &dyn Surroundings,
     ) -> Option<HttpCall> {
+        check_scheme(problems, spec, self);
         http_call(problems, spec, self, surroundings)
     }
 

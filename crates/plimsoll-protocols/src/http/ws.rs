@@ -109,7 +109,6 @@ impl Quick for WsFlags {
         "ws://HOST:PORT/PATH (plaintext), wss://HOST:PORT/PATH (TLS), or unix:/SOCKET:/PATH";
 
     fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<HttpSpec, Usage> {
-        spec.target = spec.target.as_deref().map(http_url);
         apply_typed_to_optional("rows", &self.rows, &mut spec.rows)?;
         let (body, body_file) = text_or_file(self.body.as_deref())?;
         let mut headers = fields("--header", &self.headers)?;
@@ -147,15 +146,6 @@ fn offered(typed: &[String]) -> Option<MetadataSpec> {
         [] => None,
         [only] => Some(one(only)),
         several => Some(MetadataSpec::Several(several.iter().map(one).collect())),
-    }
-}
-
-/// A socket is opened with a request.
-fn http_url(url: &str) -> String {
-    match (url.strip_prefix("ws://"), url.strip_prefix("wss://")) {
-        (Some(rest), _) => format!("http://{rest}"),
-        (_, Some(rest)) => format!("https://{rest}"),
-        _ => url.to_owned(),
     }
 }
 

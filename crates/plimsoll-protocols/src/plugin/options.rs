@@ -90,6 +90,7 @@ impl Section for PluginOptions {
         section: "plugin",
         plain: "plugin",
         secured: Some("plugins"),
+        aliases: None,
         purpose: "for a codec plugin's protocol",
         elsewhere: &[],
         ports: None,

@@ -106,6 +106,7 @@ impl Section for SessionSection {
         purpose: "for sessions",
         plain: "session",
         secured: Some("sessions"),
+        aliases: None,
         elsewhere: &[],
         ports: None,
         with_path: false,
