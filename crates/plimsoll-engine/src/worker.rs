@@ -399,6 +399,7 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
             arrival: now,
             begun: now,
             stage: self.stage,
+            is_retry: false,
         });
     }
 

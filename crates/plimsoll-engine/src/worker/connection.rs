@@ -29,6 +29,8 @@ pub(super) struct Attempt {
     pub(super) arrival: Time,
     pub(super) begun: Time,
     pub(super) stage: u8,
+    /// The call was sent before, over another connection, and the server did not take it.
+    pub(super) is_retry: bool,
 }
 
 /// What receiving came to.

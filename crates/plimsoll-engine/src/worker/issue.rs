@@ -154,6 +154,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 arrival: due,
                 begun: now,
                 stage: arrival.stage,
+                is_retry: false,
             });
             return true;
         }

@@ -34,10 +34,14 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         attempts.resize(attempts.len().max(index as usize + 1), attempt);
         attempts[index as usize] = attempt;
         if let Some(deadline) = self.share.load.deadline {
-            let token = self.token_of(index);
-            self.client
-                .attempt_deadlines
-                .push_back((attempt.arrival + deadline, token));
+            let (token, deadline) = (self.token_of(index), attempt.arrival + deadline);
+            let queue = &mut self.client.attempt_deadlines;
+            // Only a call that is sent again was due before others that wait.
+            let place = match attempt.is_retry {
+                true => queue.partition_point(|(other, _)| *other <= deadline),
+                false => queue.len(),
+            };
+            queue.insert(place, (deadline, token));
         }
         // The host is looked up for every attempt: that is part of what a new client pays.
         self.network.resolve(0, self.token_of(index), Lookup::Own);

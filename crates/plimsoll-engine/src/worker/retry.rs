@@ -8,7 +8,7 @@ use plimsoll_model::{Count, Outcome, Time};
 
 use super::Worker;
 use super::calls::NO_CONNECTION;
-use super::connection::Role;
+use super::connection::{Attempt, Role};
 use crate::driver::{CallId, Done, Protocol};
 use crate::event_loop::issue::Issue;
 use crate::network::Network;
@@ -28,18 +28,32 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     #[cold]
     pub(super) fn not_taken(&mut self, done: &Done, role: Role, now: Time) {
         let call = *self.client.calls.get(done.call);
-        let Role::Lane(lane) = role else {
-            return self.call_ended(done, role, now);
-        };
         let overdue = now.since(call.arrival) >= self.deadline_ns;
-        if !self.share.load.retry || call.retried || overdue || self.interrupted {
+        let attempts = &self.client.attempts;
+        let is_retry = match role {
+            Role::Lane(_) => call.retried,
+            Role::Attempt => attempts[call.connection as usize].is_retry,
+        };
+        if !self.share.load.retry || is_retry || overdue || self.interrupted {
             return self.call_ended(done, role, now);
         }
         if let Some(connection) = self.connections[call.connection as usize].as_mut() {
             connection.own.in_flight -= 1;
         }
-        self.client.calls.put_aside(done.call);
         self.recorder.count(call.stage, Count::CallsRetried, 1);
+        let Role::Lane(lane) = role else {
+            // A connection of its own again.
+            self.client.calls.remove(done.call);
+            self.client.attempting -= 1;
+            return self.begin_attempt(Attempt {
+                number: call.number,
+                arrival: call.arrival,
+                begun: now,
+                stage: call.stage,
+                is_retry: true,
+            });
+        };
+        self.client.calls.put_aside(done.call);
         self.client.retries.push_back(Retry {
             call: done.call,
             lane,

@@ -102,6 +102,68 @@ fn a_call_is_sent_no_more_than_twice() {
     }
 }
 
+/// Takes no call on every third connection.
+struct DropsOnThird {
+    opened: Vec<Peer>,
+    received: u64,
+    then: Echo,
+}
+
+impl Server for DropsOnThird {
+    fn opened(&mut self, peer: Peer, _now: Time, actions: &mut Vec<Action>) {
+        self.opened.push(peer);
+        actions.push(Action::Send(GREETING.to_vec()));
+    }
+    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+        for word in bytes.as_chunks::<4>().0 {
+            if [GREETING, CANCEL].contains(word) {
+                continue;
+            }
+            self.received += 1;
+            let nth = self.opened.iter().position(|opened| *opened == peer);
+            match nth.is_some_and(|nth| nth % 3 == 2) {
+                true => actions.push(Action::Send(NOT_TAKEN.to_vec())),
+                false => self.then.receive(peer, word, now, actions),
+            }
+        }
+    }
+    fn timer(&mut self, peer: Peer, tag: u64, now: Time, actions: &mut Vec<Action>) {
+        self.then.timer(peer, tag, now, actions);
+    }
+}
+
+#[test]
+fn cold_calls_that_were_not_taken_get_another_connection() {
+    let one_by_one = Arrivals::Closed {
+        clients: 1,
+        think: Duration::ZERO,
+    };
+    for (arrivals, retry) in [
+        (one_by_one, true),
+        (Arrivals::Open(Spacing::Constant), true),
+        (one_by_one, false),
+    ] {
+        let mut load = load(arrivals, 20.0, 1);
+        (load.reuse, load.retry) = (Reuse::Never, retry);
+        let mut server = DropsOnThird {
+            opened: Vec::new(),
+            received: 0,
+            then: echo(5),
+        };
+        let record = simulate(load, Weather::calm(1), &mut server);
+        accounted(&record);
+        let retried = record.measures.of(Count::CallsRetried);
+        assert_eq!(server.received, record.due + retried, "{arrivals:?}");
+        if retry {
+            assert!(retried > 5, "{arrivals:?}: {retried}");
+            assert_eq!(record.ok(), record.due, "{arrivals:?}: {record:?}");
+        } else {
+            assert_eq!(retried, 0, "{arrivals:?}");
+            assert!(record.errors() > 5, "{arrivals:?}: {record:?}");
+        }
+    }
+}
+
 /// An exclusive connection is one of HTTP/1.1.
 #[test]
 fn exclusive_connections_are_used_last_in_first_out() {
@@ -131,7 +193,7 @@ proptest! {
         mode in 0usize..3,
         limit in 0u64..30,
         (reset, stall, refuse) in (0u32..20_000, 0u32..20_000, 0u32..400_000),
-        stop in any::<bool>(),
+        (stop, is_cold) in any::<(bool, bool)>(),
     ) {
         let weather = Weather {
             reset,
@@ -140,7 +202,10 @@ proptest! {
             refuse,
             ..Weather::calm(seed)
         };
-        let load = load(loops()[mode], 300.0, connections);
+        let mut load = load(loops()[mode], 300.0, connections);
+        if is_cold {
+            load.reuse = Reuse::Never;
+        }
         let (record, _) = carry_out(load, weather, drops(limit), Vec::new(), stop.then_some(0));
         accounted(&record);
         prop_assert!(record.measures.of(Count::CallsRetried) <= record.due);
