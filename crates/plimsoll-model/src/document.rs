@@ -44,6 +44,24 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, RunError> {
     parse(&text, path)
 }
 
+/// The same of a document that `check` says whether its numbers can be.
+///
+/// # Errors
+/// As [`read`], and what `check` finds wrong.
+pub(crate) fn read_checked<T: DeserializeOwned>(
+    path: &Path,
+    check: impl FnOnce(&T) -> Result<(), String>,
+) -> Result<T, RunError> {
+    let document = read(path)?;
+    match check(&document) {
+        Ok(()) => Ok(document),
+        Err(problem) => Err(RunError::Garbage {
+            path: path.to_owned(),
+            problem,
+        }),
+    }
+}
+
 /// The document that `text`, read from `path`, holds.
 ///
 /// # Errors

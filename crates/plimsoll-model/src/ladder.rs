@@ -14,8 +14,6 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::document;
-use crate::input;
 use crate::limits::{Handshake, Limits, Primitives, Work};
 use crate::measure::Count;
 use crate::objective::{self, Conclusion, Judged};
@@ -23,7 +21,9 @@ use crate::run::{Conditions, Run, RunError, summary::ResourcesSummary};
 use crate::schedule;
 use crate::statistics::paired::{Paired, fewest_pairs, paired};
 use crate::statistics::rank::median_of;
+use crate::{document, input};
 
+mod checked;
 mod gate;
 pub mod pieces;
 mod price;
@@ -493,9 +493,9 @@ impl LadderRecord {
     /// Read the ladder in `dir`.
     ///
     /// # Errors
-    /// When there is none, or it was written in another version of the format.
+    /// When there is none, it was written in another version of the format, or its numbers contradict each other.
     pub fn load(dir: &Path) -> Result<LadderRecord, RunError> {
-        document::read(&dir.join(FILE))
+        document::read_checked(&dir.join(FILE), checked::check)
     }
 
     /// Whether `dir` holds a ladder.

@@ -112,6 +112,30 @@ fn pages_are_those_of_the_folder_and_nothing_else() {
 }
 
 #[test]
+fn list_reads_no_intervals_of_runs_without_objectives() {
+    let place = folder();
+    let broken = place.path("runs/four/intervals.jsonl");
+    fs::write(broken, "no interval\n").expect("written");
+    let judged = place.path("runs/one/plan.toml");
+    let mut plan = fs::read_to_string(&judged).expect("a plan");
+    plan.push_str("\n[objective]\n\"p99\" = \"< 1s\"\n");
+    fs::write(judged, plan).expect("written");
+    let record = place.path("runs/two/run.json");
+    let whole = fs::read_to_string(&record).expect("a run");
+    let many = whole.replace("\"ok\": 400", "\"ok\": 18446744073709551615");
+    fs::write(record, many).expect("written");
+    let server = view(&place);
+    let (status, list) = get(&server, "localhost", "/");
+    assert_eq!(status, 200);
+    assert!(list.contains("href=\"/runs/four\""), "{list}");
+    assert!(!list.contains("four: "), "{list}");
+    assert!(list.contains("more than 2^60"), "{list}");
+    // What opens it reads all of it.
+    assert_eq!(get(&server, "localhost", "/runs/four").0, 422);
+    assert_eq!(server.stop().0, 0);
+}
+
+#[test]
 fn links_out_of_a_run_are_not_followed() {
     let place = folder();
     let secret = place.path("secret");

@@ -5,7 +5,7 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Finding, Goal, Trial};
+use super::{Finding, Goal, Trial, Verdict};
 use crate::document;
 use crate::input;
 use crate::run::{Conditions, RunError};
@@ -55,14 +55,65 @@ impl SearchRecord {
     /// Read the search in `dir`.
     ///
     /// # Errors
-    /// When there is none, or it was written in another version of the format.
+    /// When there is none, it was written in another version of the format, or its numbers contradict each other.
     pub fn load(dir: &Path) -> Result<SearchRecord, RunError> {
-        document::read(&dir.join(FILE))
+        document::read_checked(&dir.join(FILE), |record: &SearchRecord| {
+            check(&record.trials, record.finding.as_ref())
+        })
     }
 
     /// Whether `dir` holds a search.
     pub fn is_in(dir: &Path) -> bool {
         input::is_entry(&dir.join(FILE))
+    }
+}
+
+/// Checks each trial, and that what was found is what a trial showed.
+///
+/// # Errors
+/// The trial, and what of it can't be.
+fn check(trials: &[Trial], finding: Option<&Finding>) -> Result<(), String> {
+    for (nth, trial) in trials.iter().enumerate() {
+        check_trial(trial).map_err(|why| format!("trial {}: {why}", nth + 1))?;
+    }
+    let Some(finding) = finding else {
+        return Ok(());
+    };
+    if let Some(line) = finding.line_per_s {
+        let shows = |trial: &Trial| trial.rate_per_s == line && trial.verdict == Verdict::Met;
+        if !trials.iter().any(shows) {
+            return Err(format!(
+                "the load line is {line}, and no trial at that rate met the objectives"
+            ));
+        }
+        let is_below = finding.low_per_s.is_none_or(|low| low <= line);
+        let is_above = finding.high_per_s.is_none_or(|high| high >= line);
+        if !is_below || !is_above {
+            return Err(format!("the load line {line} lies outside of its interval"));
+        }
+    } else if finding.confirmed {
+        return Err("the load line is confirmed, and there is none".to_owned());
+    }
+    Ok(())
+}
+
+fn check_trial(trial: &Trial) -> Result<(), String> {
+    let is_negative = |time: f64| time < 0.0;
+    for (name, number) in [
+        ("rate_per_s", trial.rate_per_s),
+        ("length_s", trial.length_s),
+        ("took_s", trial.took_s),
+        ("achieved_per_s", trial.achieved_per_s.unwrap_or(0.0)),
+    ] {
+        if is_negative(number) {
+            return Err(format!("`{name}` is {number}, below 0"));
+        }
+    }
+    match trial.errors_share {
+        Some(share) if !(0.0..=1.0).contains(&share) => {
+            Err(format!("`errors_share` is {share}, and a share is 0 to 1"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -72,7 +123,7 @@ mod tests {
 
     use super::*;
     use crate::run::SCHEMA_VERSION;
-    use crate::search::{Purpose, Step, Verdict, next};
+    use crate::search::{Purpose, Step, next};
 
     #[test]
     fn what_is_written_is_read_and_other_versions_are_refused() {
@@ -117,6 +168,25 @@ mod tests {
         assert!(!SearchRecord::is_in(dir.path()));
         record.write(dir.path()).unwrap();
         assert_eq!(SearchRecord::load(dir.path()).unwrap(), record);
+        let refused = |change: &dyn Fn(&mut SearchRecord), expected: &str| {
+            let mut changed = record.clone();
+            change(&mut changed);
+            changed.write(dir.path()).unwrap();
+            let error = SearchRecord::load(dir.path()).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+            assert!(error.contains(FILE), "{error}");
+        };
+        refused(&|r| r.trials[0].errors_share = Some(1.5), "trial 1");
+        refused(&|r| r.trials[0].took_s = -1.0, "`took_s` is -1");
+        refused(
+            &|r| r.finding.as_mut().unwrap().line_per_s = Some(70.0),
+            "no trial at that rate",
+        );
+        refused(
+            &|r| r.finding.as_mut().unwrap().confirmed = true,
+            "there is none",
+        );
+        record.write(dir.path()).unwrap();
         let path = dir.path().join(FILE);
         let text = fs::read_to_string(&path).unwrap();
         fs::write(

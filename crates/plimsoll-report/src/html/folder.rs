@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use plimsoll_model::ladder::LadderRecord;
 use plimsoll_model::lanes::LanesRecord;
 use plimsoll_model::objective::{self, Conclusion};
-use plimsoll_model::run::{Run, State, Timestamp};
+use plimsoll_model::run::{Run, RunOverview, State, Timestamp};
 use plimsoll_model::search::SearchRecord;
 
 use super::chart::{Frame, Key, Mark, Scale, legend, path, px, short_time, x_axis, y_axis};
@@ -78,6 +78,22 @@ impl Item {
             errors: (total.ok + total.errors > 0)
                 .then(|| share(total.errors, total.ok + total.errors)),
             cpu_us: total.client.and_then(|c| c.cpu_us_per_call),
+        }
+    }
+
+    /// A run whose intervals were not read: one that has ended, and has no objectives.
+    pub fn of_overview(id: String, run: &RunOverview) -> Item {
+        let (total, ended) = (&run.total, run.total.ok + run.total.errors);
+        let what = [run.call.as_deref(), run.target.as_deref()];
+        let what = what.into_iter().flatten().collect::<Vec<_>>().join(" at ");
+        Item {
+            verdict: without_objectives(run.state),
+            rate_per_s: total.achieved_per_s,
+            p50_us: total.response.and_then(|r| r.p50_us),
+            p99_us: total.response.and_then(|r| r.p99_us),
+            errors: (ended > 0).then(|| share(total.errors, ended)),
+            cpu_us: total.client.and_then(|c| c.cpu_us_per_call),
+            ..Item::of_record(id, Kind::Run, &run.name, run.started_at, what)
         }
     }
 
@@ -167,10 +183,14 @@ fn conclude(conclusion: Conclusion) -> (&'static str, String) {
 fn verdict(run: &Run) -> (&'static str, String) {
     match Conclusion::of(&objective::judge_run(run)) {
         Some(conclusion) => conclude(conclusion),
-        None => match run.state {
-            State::Complete => ("", "–".to_owned()),
-            other => ("limited", other.name().to_owned()),
-        },
+        None => without_objectives(run.state),
+    }
+}
+
+fn without_objectives(state: State) -> (&'static str, String) {
+    match state {
+        State::Complete => ("", "–".to_owned()),
+        other => ("limited", other.name().to_owned()),
     }
 }
 

@@ -9,7 +9,7 @@ use plimsoll_model::input;
 use plimsoll_model::ladder::LadderRecord;
 use plimsoll_model::lanes::LanesRecord;
 use plimsoll_model::run::header::plan_hash;
-use plimsoll_model::run::{Run, RunError, file};
+use plimsoll_model::run::{Run, RunError, RunOverview, file};
 use plimsoll_model::search::SearchRecord;
 use plimsoll_model::{ladder, lanes, search};
 use plimsoll_report::compare::compare;
@@ -159,7 +159,10 @@ fn item(id: String, dir: &Path) -> Result<Item, RunError> {
         () if SearchRecord::is_in(dir) => Item::of_search(id, &SearchRecord::load(dir)?),
         () if LadderRecord::is_in(dir) => Item::of_ladder(id, &LadderRecord::load(dir)?),
         () if LanesRecord::is_in(dir) => Item::of_lanes(id, &LanesRecord::load(dir)?),
-        () => Item::of_run(id, &Run::load(dir)?),
+        () => match RunOverview::load(dir)? {
+            Some(run) => Item::of_overview(id, &run),
+            None => Item::of_run(id, &Run::load(dir)?),
+        },
     })
 }
 

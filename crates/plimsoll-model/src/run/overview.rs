@@ -1,0 +1,99 @@
+//! What a list of runs shows of one, without its intervals.
+
+use std::path::Path;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use toml::{Table, Value};
+
+use super::directory::read_plan;
+use super::{RunError, State, file};
+use crate::document;
+
+/// The most that the calls of a run may add up to.
+const MAX_TOTAL: u64 = 1 << 60;
+
+/// The beginning of a run, and its figures as it wrote them when it ended.
+#[derive(Clone, Debug, Deserialize)]
+pub struct RunOverview {
+    /// How it ended.
+    pub state: State,
+    /// Of the plan.
+    pub name: String,
+    /// When the first connection was made.
+    pub started_at: Timestamp,
+    /// What is called.
+    pub call: Option<String>,
+    /// The URL as typed.
+    pub target: Option<String>,
+    /// All stages together that are not warm-up.
+    pub total: TotalOverview,
+}
+
+/// Figures of all measured stages.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct TotalOverview {
+    /// Calls that ended well.
+    pub ok: u64,
+    /// Calls that failed.
+    pub errors: u64,
+    /// Calls a second that ended; `None`: not known.
+    pub achieved_per_s: Option<f64>,
+    /// Response times, µs; `None`: no call has one.
+    pub response: Option<TimesOverview>,
+    /// What the client used; `None`: not known.
+    pub client: Option<ClientOverview>,
+}
+
+/// Percentiles, µs; `None`: too few calls.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct TimesOverview {
+    /// The median.
+    pub p50_us: Option<f64>,
+    /// The 99th percentile.
+    pub p99_us: Option<f64>,
+}
+
+/// CPU of the client.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct ClientOverview {
+    /// µs.
+    pub cpu_us_per_call: Option<f64>,
+}
+
+impl RunOverview {
+    /// Of the run in `dir`; `None`: what a list shows of it is not in its document, because it has not ended, or has
+    /// objectives, which are judged by all that was recorded.
+    ///
+    /// # Errors
+    /// When the document can't be read, or its counts can't be.
+    pub fn load(dir: &Path) -> Result<Option<RunOverview>, RunError> {
+        #[derive(Deserialize)]
+        struct Begun {
+            state: State,
+            total: Option<IgnoredAny>,
+        }
+        let path = dir.join(file::RUN);
+        let begun: Begun = document::read(&path)?;
+        let has_objectives = || -> Result<bool, RunError> {
+            let plan: Table = read_plan(dir)?.parse().unwrap_or_default();
+            let objectives = plan.get("objective").and_then(Value::as_table);
+            Ok(objectives.is_some_and(|objectives| !objectives.is_empty()))
+        };
+        let has_ended = begun.state != State::Running && begun.total.is_some();
+        if !has_ended || has_objectives()? {
+            return Ok(None);
+        }
+        let overview = document::read_checked(&path, |overview: &RunOverview| {
+            let TotalOverview { ok, errors, .. } = overview.total;
+            match ok.checked_add(errors).is_some_and(|sum| sum <= MAX_TOTAL) {
+                true => Ok(()),
+                false => Err(format!(
+                    "{ok} calls that ended well and {errors} that failed are more than 2^60"
+                )),
+            }
+        })?;
+        Ok(Some(overview))
+    }
+}
