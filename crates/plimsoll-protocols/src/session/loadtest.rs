@@ -17,11 +17,16 @@ use serde_json::{Map, Value};
 use super::measures::{CREATE, FAILED, OK, RECONNECTED};
 use crate::owned::{Files, Unread};
 
+mod bounded;
 mod export;
 
+use bounded::RowBudget;
 use export::COLUMNS;
 
 const SUMMARY: &str = "_summary.json";
+
+/// Distinct texts of failures that are kept.
+const MAX_DETAILS: usize = 100;
 
 /// Files of session load tests, both ways.
 pub(super) const FILES: Files = Files {
@@ -133,8 +138,10 @@ fn whole(summary: &Map<String, Value>, key: &str) -> Option<u64> {
 
 impl Read {
     fn rows(&mut self, path: &Path) -> Result<(), Unread> {
-        let text = open(path)?;
-        let mut reader = csv::ReaderBuilder::new().from_reader(text.as_bytes());
+        let file =
+            input::open_file(path).map_err(|e| format!("can't read {}: {e}", path.display()))?;
+        let budget = RowBudget::new();
+        let mut reader = csv::ReaderBuilder::new().from_reader(budget.bound(file));
         let wrong = |line: u64, problem: String| {
             Unread::from(format!("{}, line {line}: {problem}", path.display()))
         };
@@ -157,6 +164,7 @@ impl Read {
             let line = row.position().map_or(0, csv::Position::line);
             let fields: Vec<&str> = places.iter().map(|at| row.get(*at).unwrap_or("")).collect();
             self.row(&fields).map_err(|problem| wrong(line, problem))?;
+            budget.renew();
         }
         Ok(())
     }
@@ -189,7 +197,8 @@ impl Read {
             (false, Some(ns)) => record.failed.record(ns),
             (false, None) => {}
         }
-        if !outcome.is_ok() && !self.details.iter().any(|known| known.text == error) {
+        let is_new = || !self.details.iter().any(|known| known.text == error);
+        if !outcome.is_ok() && self.details.len() < MAX_DETAILS && is_new() {
             self.details.push(Detail {
                 code: outcome,
                 text: error.to_owned(),
@@ -413,9 +422,19 @@ mod tests {
             ),
             (format!("{HEAD}\na,1\n"), "line 2"),
             (HEAD.replace(",tokens", ""), "line 1: no column tokens"),
+            (
+                format!("{HEAD}\na,1,1,1,0,0,0,0,0,\n\"{}", "x\n".repeat(600_000)),
+                "a row of more than 1048576 bytes: is a quote left open?",
+            ),
         ] {
             let error = imported(&[("rows.csv", &rows)]).unwrap_err();
-            assert!(error.contains(expected), "{rows}: {error}");
+            assert!(error.contains(expected), "{error}");
+        }
+        let long = format!("{HEAD}\na,1,1,1,0,0,0,0,0,{}\n", "x".repeat(1_000_000));
+        let many = format!("{HEAD}\n{}", "a,1,1,1,0,0,0,0,0,\n".repeat(100_000));
+        for (rows, ok) in [(long, 0), (many, 100_000)] {
+            let run = imported(&[("rows.csv", &rows)]).unwrap();
+            assert_eq!(run.summary.total.ok, ok);
         }
         let error = imported(&[("a_summary.json", "{")]).unwrap_err();
         assert!(error.contains("not a JSON object"), "{error}");
