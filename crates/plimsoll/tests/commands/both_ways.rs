@@ -84,6 +84,122 @@ fn ready_plans_resolve_as_what_is_saved_of_them() {
     assert!(seen >= 15, "{seen}");
 }
 
+/// An option by its flag, and by the key of a plan: the command with its target, the flag, and what the plan has in its
+/// section and in `[load]`.
+const OPTIONS: &[(&str, &str, &str, &str)] = &[
+    (
+        "http http://localhost:1/",
+        "--no-retry",
+        "",
+        "no_retry = true",
+    ),
+    (
+        "grpc grpc://localhost:1 -m score.ScoreService/GetScore",
+        "--no-retry",
+        "",
+        "no_retry = true",
+    ),
+    (
+        "http http://localhost:1/",
+        "--max-head 1MiB",
+        "max_head = \"1MiB\"",
+        "",
+    ),
+    (
+        "grpc grpc://localhost:1 -m score.ScoreService/GetScore",
+        "--max-head 1MiB",
+        "max_head = \"1MiB\"",
+        "",
+    ),
+    (
+        "ws ws://localhost:1/ -d hello",
+        "--welcome contains:hello",
+        "websocket = { welcome = \"contains:hello\" }",
+        "",
+    ),
+    (
+        "ws ws://localhost:1/ -d hello",
+        "--stream-duration 500ms",
+        "websocket = {}\nstream_duration = \"500ms\"",
+        "",
+    ),
+    (
+        "http http://localhost:1/ --stream sse",
+        "--stream-duration 500ms",
+        "stream_duration = \"500ms\"",
+        "",
+    ),
+    (
+        "http http://localhost:1/ -H X-Own:1",
+        "--typed-names",
+        "typed_names = true",
+        "",
+    ),
+    (
+        "grpc grpc://localhost:1 -m grpc.examples.echo.Echo/ServerStreamingEcho",
+        "--stream-duration 500ms",
+        "stream_duration = \"500ms\"",
+        "",
+    ),
+    (
+        "fetch http://localhost:1",
+        "--handshake-only",
+        "handshake_only = true",
+        "",
+    ),
+    (
+        "hold tcp://localhost:1",
+        "--message 9B",
+        "message = \"9B\"",
+        "",
+    ),
+];
+
+#[test]
+fn options_resolve_alike_by_flag_and_by_plan() {
+    let place = Place::new();
+    for &(command, flag, key, of_load) in OPTIONS {
+        let words: Vec<&str> = command.split(' ').collect();
+        let (name, target) = (words[0], words[1]);
+        let rate = match name {
+            "hold" => &["-z", "1s"][..],
+            _ => &["--rate", "9/s", "-z", "1s"],
+        };
+        let section = match name {
+            "ws" => "http",
+            name => name,
+        };
+        let given: String = words[2..]
+            .chunks(2)
+            .map(|pair| match pair {
+                ["-m", method] => format!("method = {method:?}\n"),
+                ["-d", body] => format!("body = {body:?}\n"),
+                ["-H", field] => {
+                    let (name, value) = field.split_once(':').unwrap();
+                    format!("headers = {{ {name} = {value:?} }}\n")
+                }
+                ["--stream", kind] => format!("stream = {kind:?}\n"),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let load = match name {
+            "hold" => "duration = \"1s\"",
+            _ => "rate = \"9/s\"\nduration = \"1s\"",
+        };
+        let dry = ["--dry-run", "-q"];
+        let without = place.expect(0, &[&words, rate, &dry].concat());
+        let typed: Vec<&str> = flag.split(' ').collect();
+        let by_flag = place.expect(0, &[&words, &typed, rate, &dry].concat());
+        assert_ne!(without, by_flag, "{command} {flag}");
+        let plan = format!(
+            "target = {target:?}\n[load]\n{load}\n{of_load}\n[call.{section}]\n{given}{key}\n"
+        );
+        fs::write(place.path("typed.toml"), &plan).unwrap();
+        let by_plan = place.expect(0, &["run", "typed.toml", "--dry-run", "-q"]);
+        assert_eq!(by_flag, by_plan, "{command} {flag}: {plan}");
+    }
+}
+
 /// A load by flags, by the plan saved of them, and by a plan that says no more than the number of clients.
 #[test]
 fn clients_have_connections_by_flags_and_by_plan() {
