@@ -1,8 +1,9 @@
 //! What drivers report of their calls, and where it goes.
 
-use plimsoll_model::{Count, Time};
+use plimsoll_model::{Count, Outcome, Time};
 
 use super::Worker;
+use super::calls::Call;
 use super::connection::Role;
 use crate::driver::{Event, Protocol};
 use crate::network::Network;
@@ -63,5 +64,20 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let is_one = ends.next().is_some() && ends.next().is_none();
         let stamp = self.network.arrived().filter(|_| is_one);
         self.client.arrived = stamp.map_or(self.looked, |stamp| stamp.max(self.looked));
+    }
+
+    /// Records what the call took at least, had it been sent when it was due and its answer been read when it came. One
+    /// that others wait behind made them wait for as long as its answer was not read.
+    #[inline]
+    pub(super) fn record_low_end(&mut self, call: &Call, outcome: Outcome, now: Time) {
+        let read_late = now.since(self.client.arrived.max(call.sent));
+        if outcome.is_ok() {
+            let late = call.late_ns().saturating_add(read_late);
+            let added = late.max(self.pauses.lengthened(call.sent));
+            let low = now.since(call.arrival).saturating_sub(added);
+            self.recorder.response_low(call.stage, low);
+        }
+        let others = u64::from(self.open_connections.max(1));
+        self.issue.freed_late(read_late / others);
     }
 }

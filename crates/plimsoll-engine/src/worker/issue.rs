@@ -325,19 +325,17 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let (tokens, recorder) = (&mut self.client.tokens, &mut self.recorder);
         let measured = tokens.ended(done.call, outcome, (&call, now), recorder);
         let carried = Some(carried);
+        if self.stamps {
+            self.record_low_end(&call, outcome, now);
+        }
         match role {
-            Role::Lane(_) => {
-                if self.stamps {
-                    self.record_low_end(&call, outcome, now);
+            Role::Lane(_) => match measured {
+                None => self.recorder.sent_call(&sample, carried),
+                Some(measured) => {
+                    let (counts, times) = (&measured.counts, &measured.times);
+                    (self.recorder).measured_call(&sample, counts, times, carried);
                 }
-                match measured {
-                    None => self.recorder.sent_call(&sample, carried),
-                    Some(measured) => {
-                        let (counts, times) = (&measured.counts, &measured.times);
-                        (self.recorder).measured_call(&sample, counts, times, carried);
-                    }
-                }
-            }
+            },
             Role::Attempt => {
                 let connection = self.connections[call.connection as usize].as_ref();
                 let phases = connection.map(|c| c.phases).unwrap_or_default();
@@ -347,21 +345,6 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             }
         }
         self.client_free(role, outcome, now);
-    }
-
-    /// Records what the call took at least, had it been sent when it was due and its answer been read when it came. One
-    /// that others wait behind made them wait for as long as its answer was not read.
-    #[inline]
-    fn record_low_end(&mut self, call: &Call, outcome: Outcome, now: Time) {
-        let read_late = now.since(self.client.arrived.max(call.sent));
-        if outcome.is_ok() {
-            let late = call.late_ns().saturating_add(read_late);
-            let added = late.max(self.pauses.lengthened(call.sent));
-            let low = now.since(call.arrival).saturating_sub(added);
-            self.recorder.response_low(call.stage, low);
-        }
-        let others = u64::from(self.open_connections.max(1));
-        self.issue.freed_late(read_late / others);
     }
 
     /// A worker has no ticket before its first connection.
