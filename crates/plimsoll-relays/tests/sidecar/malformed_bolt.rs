@@ -143,6 +143,22 @@ fn malformed_frames_are_charged_to_their_address() {
     relay.stop();
 }
 
+#[test]
+fn isolated_clients_beyond_the_limit_share_and_are_served() {
+    let (relay, outside) = sidecar(&route("bolt", fragile(), BEHIND_PROXY));
+    let bad = "198.51.100.7";
+    poison(bad, outside, false, &relay);
+    let mut clients: Vec<_> = (0..300).map(|_| client_from(bad, outside)).collect();
+    for client in &mut clients {
+        client.send(request(Form::V1, 1, b"\x01x"));
+    }
+    for client in &mut clients {
+        assert_eq!(client.answer().2, 0);
+    }
+    assert_eq!(counter(&relay, "answered_busy_total"), 0);
+    relay.stop();
+}
+
 /// Sends poison, and waits until it has reached an upstream.
 fn poison(ip: &str, outside: SocketAddr, oneway: bool, relay: &Sidecar) {
     let lost = || counter(relay, "upstream_connections_lost_total");

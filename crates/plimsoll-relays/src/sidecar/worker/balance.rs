@@ -29,7 +29,7 @@ enum Lane {
 
 impl Connection {
     /// Calls in flight on a connection to an upstream.
-    fn calls(&self) -> usize {
+    pub(super) fn calls(&self) -> usize {
         match &self.role {
             Role::Up { calls, .. } => calls.len(),
             Role::Http2(http2) => http2.calls(),
@@ -38,11 +38,11 @@ impl Connection {
     }
 }
 
-impl Role {
-    /// Of a connection to an upstream. `owner`: the client's connection whose calls it carries, where it carries no
-    /// others.
-    pub(super) fn up(is_http2: bool, layout: usize, owner: Option<u64>) -> Role {
-        if is_http2 {
+impl RouteState {
+    /// The role of a connection to an upstream. `owner`: the client's connection whose calls it carries, where it
+    /// carries no others.
+    pub(super) fn up(&self, layout: usize, owner: Option<u64>) -> Role {
+        if self.setup.codec.is_none() {
             let mut http2 = Http2::new(Side::Client);
             http2.owner = owner;
             return Role::Http2(Box::new(http2));
@@ -172,8 +172,8 @@ impl Worker {
                 continue;
             }
             let is_http2 = state.setup.codec.is_none();
-            let role = || Role::up(is_http2, layout, None);
-            if let Some(token) = self.connect(route, endpoint, role, now) {
+            let role = state.up(layout, None);
+            if let Some(token) = self.connect(route, endpoint, || role, now) {
                 self.routes[route].endpoints[endpoint].lanes[place] = Some(token);
                 if is_http2 {
                     self.greet(token);

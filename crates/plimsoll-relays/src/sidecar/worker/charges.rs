@@ -287,21 +287,22 @@ impl Worker {
         now: Time,
     ) -> Found {
         let connections = &self.connections;
-        (isolation.own).retain(|token| connections.get(*token).is_some());
+        let takes_more = |own: &Connection| own.owner().is_some();
+        (isolation.own).retain(|token| connections.get(*token).is_some_and(|own| takes_more(own)));
         let own = isolation.own.iter();
         let mut own = own.filter_map(|token| connections.get(*token));
         if let Some(own) = own.find(|own| own.has_layout(layout)) {
             return self.find_own(own);
         }
         if self.routes[route].apart >= MAX_APART {
-            return Found::Refused(Why::Busy);
+            return self.find_other_own(isolation, route, layout);
         }
         let Some(endpoint) = self.next_endpoint(route, now) else {
             return Found::Refused(self.why_unconnected(route, now));
         };
         let is_http2 = self.routes[route].setup.codec.is_none();
-        let role = || Role::up(is_http2, layout, Some(down));
-        let Some(token) = self.connect(route, endpoint, role, now) else {
+        let role = self.routes[route].up(layout, Some(down));
+        let Some(token) = self.connect(route, endpoint, || role, now) else {
             return Found::Refused(self.why_unconnected(route, now));
         };
         self.routes[route].apart += 1;
@@ -311,6 +312,24 @@ impl Worker {
             return Found::Upstream(token);
         }
         Found::Connecting
+    }
+
+    /// Where as many clients as may be have connections of their own, further ones share these: some are only
+    /// suspected. Streams are refused, as they end with the client that the connection was made for.
+    fn find_other_own(&self, isolation: &mut Isolation, route: usize, layout: usize) -> Found {
+        let connections = self.connections.values();
+        let others = connections.filter(|other| {
+            other.route == route
+                && matches!(other.role, Role::Up { owner: Some(_), .. })
+                && other.has_layout(layout)
+        });
+        match others.min_by_key(|other| other.calls()) {
+            Some(other) => {
+                isolation.own.push(other.token);
+                self.find_own(other)
+            }
+            None => Found::Refused(Why::Busy),
+        }
     }
 
     /// A client's connection is over: those that carried its calls alone have no use. One of frames ends once it has

@@ -347,7 +347,11 @@ impl Worker {
             Kind::GoAway => {
                 // New calls take another connection; those in flight end on this one.
                 self.free_lane(up.route, endpoint, up.token);
-                self.leave_owner(up.token, up.owner());
+                if let Role::Up { owner, .. } = &mut up.role
+                    && owner.take().is_some()
+                {
+                    self.routes[up.route].apart -= 1;
+                }
             }
             Kind::Heartbeat => codec.heartbeat_ack(seen.id, seen.manner, &mut up.transport.out)?,
             Kind::Request { .. } => {
