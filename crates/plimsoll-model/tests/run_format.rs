@@ -123,10 +123,10 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
         recorder.stage(stage).pacing.record(15_000);
         if i == 0 {
             recorder.delayed(stage, 2 * MS, 3);
-            recorder.stage(stage).expired_unsent += 1;
-            recorder.stage(stage).waited_for_stream += 1;
-            recorder.stage(stage).waited_for_connection += 1;
-            recorder.stage(stage).connections_unused += 1;
+            recorder.response_low(stage, 4 * MS);
+            let record = recorder.stage(stage);
+            (record.expired_unsent, record.connections_unused) = (1, 1);
+            (record.waited_for_stream, record.waited_for_connection) = (1, 1);
             recorder.cut_off(stage, MS);
         }
         let address = recorder.address(["127.0.0.1:1", "127.0.0.2:1"][i as usize % 2]);
