@@ -211,7 +211,7 @@ fn while_rungs_take_turns_what_each_has_shown_so_far_is_printed() {
     let output = place.run(&["ladder", "plan.toml", "--progress", "lines"]);
     let printed = stderr_of(&output);
     assert!(output.status.success(), "{printed}");
-    let last = "10 s of 11 s: 2 rungs, in turns; p50 so far: tls off ";
+    let last = "10 s of 11 s, about 1 s left: 2 rungs, in turns; p50 so far: tls off ";
     assert!(printed.contains(last), "{printed}");
     assert!(printed.contains(", tls server "), "{printed}");
 }
