@@ -294,9 +294,12 @@ mod tests {
         }
     }
 
+    /// What a server makes of a line.
+    type Ended = fn(&str) -> String;
+
     #[test]
     fn echoed_lines_may_end_in_another_way() {
-        let ways: [(fn(&str) -> String, u32); 3] = [
+        let ways: [(Ended, u32); 3] = [
             (|text| text.trim_end().to_owned(), 2),
             (|text| text.replace('\n', "\r\n"), 4),
             (|text| format!("{text}{}", "\0".repeat(61)), 64),
