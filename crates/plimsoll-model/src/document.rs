@@ -47,7 +47,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, RunError> {
 /// The same of a document that `check` says whether its numbers can be.
 ///
 /// # Errors
-/// As [`read`], and what `check` finds wrong.
+/// Returns the errors of [`read`], and what `check` finds wrong.
 pub(crate) fn read_checked<T: DeserializeOwned>(
     path: &Path,
     check: impl FnOnce(&T) -> Result<(), String>,

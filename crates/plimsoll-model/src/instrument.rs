@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(low.quantile(0.5) / MS, 7);
         assert_eq!(low.max() / MS, 7);
         assert!((6.9e6..7.1e6).contains(&low.mean()));
-        // Of one call it is not known.
+        // One more call has no known least time, so none of them count.
         record.response.record(9 * MS);
         record.pacing.record(4 * MS);
         let lateness = Lateness::of(&record);

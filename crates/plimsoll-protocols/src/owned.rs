@@ -195,7 +195,7 @@ pub struct Entry {
     pub synonyms: &'static [(&'static str, &'static str)],
     /// As [`Quick::TOOL`].
     pub tool: Option<&'static Tool>,
-    /// As [`Section::SCHEDULES_ITSELF`].
+    /// The section's [`Section::SCHEDULES_ITSELF`].
     pub schedules_itself: bool,
     keys: &'static [(&'static str, &'static str)],
     protocol: &'static spec::Protocol,

@@ -35,10 +35,10 @@ impl Stamps {
         }
     }
 
-    /// As recv(2).
+    /// Reads what has come, up to the size of `buffer`; 0 bytes are the end of the stream.
     ///
     /// # Errors
-    /// As recvmsg(2).
+    /// Returns the errors of recvmsg(2).
     pub(super) fn read(
         &mut self,
         socket: &TcpStream,

@@ -19,7 +19,7 @@ const MAX_TOTAL: u64 = 1 << 60;
 pub struct RunOverview {
     /// How it ended.
     pub state: State,
-    /// Of the plan.
+    /// The plan's name.
     pub name: String,
     /// When the first connection was made.
     pub started_at: Timestamp,

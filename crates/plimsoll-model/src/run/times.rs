@@ -135,7 +135,7 @@ impl TimesSummary {
         TimesSummary::of(times).map(|summary| summary.with(low_ends))
     }
 
-    /// As [`TimesSummary::within`], of response times.
+    /// Summarizes response times as [`TimesSummary::within`] does.
     pub fn of_responses(record: &StageRecord, lateness: Option<&Lateness>) -> Option<TimesSummary> {
         let low_ends = lateness.map(|late| LowEnds::of_responses(record, late));
         TimesSummary::of(&record.response).map(|summary| summary.with(low_ends))

@@ -301,7 +301,7 @@ pub async fn schema(
 /// The same, with another `limit` for the answers to all questions.
 ///
 /// # Errors
-/// As [`schema`].
+/// Returns the errors of [`schema`].
 pub async fn schema_within(
     limit: Duration,
     connection: &Connection,

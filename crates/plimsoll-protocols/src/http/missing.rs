@@ -13,7 +13,7 @@ pub(super) struct MissingPage {
 }
 
 impl MissingPage {
-    /// Of a request's path, with its leading slash.
+    /// The path of a request, with its leading slash.
     pub(super) fn of(path: &str) -> MissingPage {
         let file = path.strip_prefix('/').unwrap_or(path);
         MissingPage {

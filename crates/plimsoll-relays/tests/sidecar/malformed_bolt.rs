@@ -104,7 +104,7 @@ fn malformed_frames_are_charged_to_their_address() {
     let (relay, outside) = sidecar(&route("bolt", fragile(), BEHIND_PROXY));
     let mut good = client_from(GOOD, outside);
     call(&mut good, 0);
-    // Of IPv6 the network counts.
+    // IPv6 clients of one network share an account.
     let mut sent = 0;
     for (place, network) in ["198.51.100.7", "2001:db8:1:2"].into_iter().enumerate() {
         let bad = |host: u64| match network.contains(':') {

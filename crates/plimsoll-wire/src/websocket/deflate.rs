@@ -188,7 +188,7 @@ fn window_bits(text: &str) -> Option<u8> {
 pub(super) struct Context(Decompress);
 
 impl Context {
-    /// As [`inflated`], behind the messages that were inflated before.
+    /// Inflates a message as [`inflated`] does, which may refer to the messages before it.
     pub(super) fn inflated(&mut self, payload: &[u8], most: usize) -> Result<Vec<u8>, Violation> {
         let (out, is_last) = inflate(&mut self.0, payload, most)?;
         if is_last {
