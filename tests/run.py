@@ -40,6 +40,8 @@ MAX_FLAKY = 5
 MAX_RERUNS = 25
 # Runs in which no test may be flaky twice, the present one included.
 RUNS_REMEMBERED = 5
+# A test binary, or a script, that has not ended by then hangs: several times what the longest takes on a busy machine.
+MAX_RUN_S = 1200
 # Times that `soak` runs a test if not told otherwise.
 SOAK_TIMES = 50
 # Busy loops beside a soaked test, for each processor.
@@ -82,9 +84,28 @@ CHILDREN = set()
 
 
 def start(command, **options):
-    child = subprocess.Popen(command, **options)
+    """Starts a command in a process group of its own, so that what it starts ends with it."""
+    child = subprocess.Popen(command, process_group=0, **options)
     CHILDREN.add(child)
     return child
+
+
+def end_group(child, sign):
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, sign)
+
+
+def wait(child):
+    """Waits for a command; one that takes more than MAX_RUN_S is killed. Returns (exit status, output)."""
+    late = ""
+    try:
+        output, _ = child.communicate(timeout=MAX_RUN_S)
+    except subprocess.TimeoutExpired:
+        end_group(child, signal.SIGKILL)
+        output, _ = child.communicate()
+        late = f"\ntests/run.py: killed, since it had not ended after {MAX_RUN_S} s\n"
+    CHILDREN.discard(child)
+    return child.returncode, (output or "") + late
 
 
 def capture(command, **options):
@@ -98,16 +119,13 @@ def capture(command, **options):
         errors="replace",
         **options,
     )
-    output, _ = child.communicate()
-    CHILDREN.discard(child)
-    return child.returncode, output
+    return wait(child)
 
 
 def end_at_once(*_):
     """Ends what was started, and the runner: what a signal asks for."""
     for child in list(CHILDREN):
-        with contextlib.suppress(ProcessLookupError):
-            child.terminate()
+        end_group(child, signal.SIGTERM)
     os._exit(130)
 
 
@@ -155,11 +173,12 @@ class Tests:
     def step(self, *command):
         """Runs a script, which counts as one test and prints as it goes."""
         with self.timed(shlex.join(command)):
-            status = start(command, cwd=ROOT).wait()
+            status, output = wait(start(command, cwd=ROOT))
         if status == 0:
             self.passed += 1
         else:
-            self.fail(shlex.join(command), again=lambda: capture(command, cwd=ROOT))
+            self.say(output)
+            self.fail(shlex.join(command), output, again=lambda: capture(command, cwd=ROOT))
 
     def install(self, scope):
         """Begins to install what a set needs besides Rust; `wait_for_setup` waits for it."""

@@ -8,6 +8,7 @@ import os
 import pathlib
 import tempfile
 import unittest
+import unittest.mock
 
 PATH = pathlib.Path(__file__).resolve().parent / "run.py"
 spec = importlib.util.spec_from_file_location("run", PATH)
@@ -100,6 +101,17 @@ class Runner(unittest.TestCase):
         code, output = self.run_set(one=0)
         self.assertEqual(code, 0)
         self.assertIn("flaky: program ended with status 134", output)
+
+    def test_what_hangs_is_killed_with_what_it_started(self):
+        child = self.folder / "child"
+        self.program.write_text(f"#!/bin/bash\nsleep 600 &\necho $! >{child}\nwait\n", encoding="utf-8")
+        with unittest.mock.patch.object(runner, "MAX_RUN_S", 1):
+            code, output = self.run_set()
+        self.assertEqual(code, 1)
+        self.assertIn("killed, since it had not ended after 1 s", output)
+        stat = pathlib.Path(f"/proc/{child.read_text().strip()}/stat")
+        # Killed processes without a parent stay until init has waited for them.
+        self.assertTrue(not stat.exists() or stat.read_text(encoding="utf-8").split()[2] == "Z")
 
     def test_script_runs_again(self):
         marker = self.folder / "marker"
