@@ -29,8 +29,10 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
+mod ports;
+
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -43,6 +45,7 @@ use plimsoll_protocols::grpc::{
 };
 use plimsoll_wire::hpack::Decoder;
 use plimsoll_wire::http2::{self, Frame, HeaderBlock, kind};
+use ports::free_port;
 use serde_json::{Value, json};
 
 /// Far more than anything takes: a virtual machine starts among what is waited for.
@@ -92,9 +95,7 @@ struct Server {
 
 impl Server {
     fn start(language: Language) -> Server {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = free.local_addr().unwrap().port();
-        drop(free);
+        let port = free_port();
         let child = language
             .command(port)
             .stdout(Stdio::null())

@@ -10,27 +10,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 use support::peers::python;
+use support::ports::free_port_on;
 use support::{Place, SCORE, Server, stderr_of};
 
 const HOSTS: [&str; 3] = ["127.0.0.1", "127.0.0.2", "::1"];
 
 fn at(host: &str, port: u16) -> SocketAddr {
     SocketAddr::new(host.parse::<IpAddr>().unwrap(), port)
-}
-
-/// A port that is free on every address.
-fn free_port() -> u16 {
-    for _ in 0..100 {
-        let first = TcpListener::bind(at(HOSTS[0], 0)).unwrap();
-        let port = first.local_addr().unwrap().port();
-        if HOSTS[1..]
-            .iter()
-            .all(|host| TcpListener::bind(at(host, port)).is_ok())
-        {
-            return port;
-        }
-    }
-    panic!("no port is free on {HOSTS:?}");
 }
 
 fn serve(place: &Place, host: &str, port: u16) -> Server {
@@ -79,7 +65,7 @@ fn served(server: Server) -> u64 {
 fn connections_are_spread_over_all_addresses_of_a_name_by_one_process_and_by_two() {
     for processes in ["1", "2"] {
         let place = Place::new();
-        let port = free_port();
+        let port = free_port_on(&HOSTS);
         let servers = HOSTS.map(|host| serve(&place, host, port));
         let (url, resolve) = (format!("grpc://api.test:{port}"), resolve(port, &HOSTS));
         let more = ["--connections", "6", "--processes", processes];
@@ -98,7 +84,7 @@ fn connections_are_spread_over_all_addresses_of_a_name_by_one_process_and_by_two
 #[test]
 fn an_address_where_nobody_listens_costs_no_call() {
     let place = Place::new();
-    let port = free_port();
+    let port = free_port_on(&HOSTS);
     let servers = [HOSTS[0], HOSTS[2]].map(|host| serve(&place, host, port));
     let (url, resolve) = (format!("grpc://api.test:{port}"), resolve(port, &HOSTS));
     place.expect(0, &load(&url, &resolve, &["--connections", "6"]));
@@ -154,7 +140,7 @@ fn an_address_that_does_not_answer_is_raced() {
 #[test]
 fn a_grpcio_server_on_ipv6_alone_is_found_beside_a_dead_ipv4_address() {
     let place = Place::new();
-    let port = free_port();
+    let port = free_port_on(&HOSTS);
     let listen = at("::1", port).to_string();
     let mut command = python(&place, "grpcio_server.py");
     command.args(["--listen", &listen]);

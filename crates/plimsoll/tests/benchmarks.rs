@@ -4,12 +4,12 @@
 mod support;
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicU16, Ordering};
 
+use support::ports::free_port;
 use support::{LONGEST, Place, output, text};
 
 const OURS: &str = env!("CARGO_BIN_EXE_plimsoll");
@@ -33,18 +33,6 @@ fn script(place: &Place, name: &str, lines: &str) {
     let path = place.path(name);
     fs::write(&path, lines).expect("writable");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("ours");
-}
-
-/// A port that nobody is given by chance: the system hands out those from 32768 on.
-fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let begin = 12_000 + (std::process::id() % 80) as u16 * 100;
-    loop {
-        let port = begin + NEXT.fetch_add(1, Ordering::Relaxed);
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }
 
 #[test]

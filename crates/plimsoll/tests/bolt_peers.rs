@@ -4,11 +4,15 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use serde_json::Value;
+
+#[path = "../../plimsoll-protocols/tests/ports/mod.rs"]
+mod ports;
+
+use ports::free_port;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -74,12 +78,8 @@ impl Server {
     }
 
     fn java(part: &str) -> Server {
-        // Free a moment ago: the Java libraries can't be asked for any free port.
-        let port = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
+        // The Java libraries can't be asked for any free port.
+        let port = free_port();
         let (mut server, _) = Server::start(java(&[part, &port.to_string()], &[]), "READY");
         server.port = port;
         server

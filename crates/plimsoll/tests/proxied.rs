@@ -13,8 +13,9 @@ use std::time::Instant;
 
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
-use support::haproxy::{Haproxy, free_port};
+use support::haproxy::Haproxy;
 use support::nginx::Nginx;
+use support::ports::free_port;
 use support::{CLIENT_MTLS, LONGEST, ORDER, Place, Server};
 
 /// What is answered to `sent` from an address of this machine, until the end; and from which port

@@ -11,8 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::haproxy::free_port;
 use support::peers::{peer, python, tool};
+use support::ports::free_port;
 use support::{
     CLIENT_TLS, LONGEST, Place, SCORE, SERVER_TLS, Server, only_run, output, stderr_of, text,
 };

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
 use crate::conformance::{echo_as_client, echo_up_to};
+use crate::ports::free_port;
 
 /// Minutes, most of it the suite's own time.
 const LIMIT: Duration = Duration::from_secs(3600);
@@ -172,9 +174,7 @@ async fn autobahn_finds_the_client_in_order() {
 
 async fn the_client(cases: &[String]) -> Option<Report> {
     let dir = tempfile::tempdir().unwrap();
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = free.local_addr().unwrap();
-    drop(free);
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let spec = serde_json::json!({
         "url": format!("ws://{address}"),
         "outdir": "reports",

@@ -15,6 +15,8 @@ mod late;
 mod leaving;
 mod load;
 mod lying;
+#[path = "../../../plimsoll-protocols/tests/ports/mod.rs"]
+mod ports;
 mod reaching;
 mod redis;
 mod refusals;

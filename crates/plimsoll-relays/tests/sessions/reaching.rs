@@ -13,7 +13,8 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::client::{Client, numbers};
 use crate::killing::{whole, whole_despite};
 use crate::load::Loading;
-use crate::redis::{READY_LIMIT, Server, free_port};
+use crate::ports::free_port;
+use crate::redis::{READY_LIMIT, Server};
 use crate::stack::{GatewayProcess, Stack, quick};
 
 /// For what a failover interrupts, on a busy machine.

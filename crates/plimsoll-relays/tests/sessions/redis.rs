@@ -1,7 +1,6 @@
 //! The same over a real Redis server, and what becomes of the tokens when it is killed.
 
 use std::io::{Read, Write};
-use std::net::TcpListener as StdListener;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use tokio::time::Instant;
 use crate::client::{Client, numbers};
 use crate::killing::whole_despite;
 use crate::load::{Loading, of};
+use crate::ports::free_port;
 use crate::stack::{GatewayProcess, Stack, quick};
 
 pub(crate) const READY_LIMIT: Duration = Duration::from_secs(60);
@@ -24,11 +24,6 @@ pub(crate) struct Server {
     pub(crate) port: u16,
     child: Child,
     pub(crate) dir: tempfile::TempDir,
-}
-
-pub(crate) fn free_port() -> u16 {
-    let listener = StdListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 impl Server {

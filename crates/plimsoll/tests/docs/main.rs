@@ -24,15 +24,14 @@ mod support;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use parts::{Part, parts, plain, shape, without_low_ends};
 use serde_json::Value;
+use support::ports::free_port;
 use support::{LONGEST, Place, output, text};
 
 /// A page, and what its commands are in the test in place of what they are on the page.
@@ -153,18 +152,6 @@ const LOADS: [&str; 9] = [
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// Ports that nobody takes for the near end of a connection, so that a server can have them later.
-fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 22_000 + u16::try_from(std::process::id() % 80).expect("small") * 100;
-    loop {
-        let port = first + NEXT.fetch_add(1, Ordering::Relaxed);
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }
 
 /// A page on its way, from its top.

@@ -58,9 +58,7 @@ fn nginx_is_measured_with_keep_alive_and_its_refusals_are_counted() {
     place.certificates();
     fs::create_dir(place.path("site")).unwrap();
     fs::write(place.path("site/a"), vec![b'a'; 70_000]).unwrap();
-    let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let port = free.local_addr().unwrap().port();
-    drop(free);
+    let port = free_port();
     let nginx = Nginx::start(&place, &format!("listen 127.0.0.1:{port} ssl http2;"));
     let half = ["--clients", "4", "--calls", "20"];
     for (port, version) in [(nginx.port, "1.1"), (port, "2")] {

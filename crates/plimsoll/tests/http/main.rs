@@ -24,9 +24,10 @@ use std::time::{Duration, Instant};
 
 use plimsoll_model::ladder::LadderRecord;
 use serde_json::Value;
-use support::haproxy::{Haproxy, free_port};
+use support::haproxy::Haproxy;
 use support::nginx::Nginx;
 use support::peers::{peer, python, tool};
+use support::ports::free_port;
 use support::traces;
 use support::{
     CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SERVER_MTLS, SERVER_TLS, Server, only_run, output,

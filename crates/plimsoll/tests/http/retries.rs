@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use serde_json::Value;
 
 use crate::support::nginx::Nginx;
+use crate::support::ports::free_port;
 use crate::support::{CLIENT_TLS, Place};
 use crate::wire::{Recorder, always};
 use crate::{failure, http};
@@ -22,9 +23,7 @@ fn calls_that_nginx_did_not_take_are_sent_again() {
     place.certificates();
     fs::create_dir(place.path("site")).unwrap();
     fs::write(place.path("site/a"), "hello").unwrap();
-    let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let port = free.local_addr().unwrap().port();
-    drop(free);
+    let port = free_port();
     let certificates = place.path("certs");
     // A second server, since connections have their limit from the server.
     let more = format!(

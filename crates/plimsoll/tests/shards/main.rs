@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use plimsoll_model::record::Times;
 use serde_json::Value;
 use support::peers::peer;
+use support::ports::free_port;
 use support::{Place, Server, text, wait};
 
 /// A plan of so many calls a second.
@@ -119,12 +120,6 @@ impl Meeting {
         let words = [&["run", "plan.toml", "--out", "merged"], more].concat();
         self.shard_of(place, &words, of, shard)
     }
-}
-
-/// A port that nobody has now.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 fn rendezvous(place: &Place) -> String {

@@ -1,7 +1,7 @@
 //! HAProxy on a free port, as a peer for tests.
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
@@ -21,12 +21,6 @@ pub(crate) fn command() -> Command {
 
 /// HAProxy in the foreground, killed when dropped.
 pub(crate) struct Haproxy(Child);
-
-/// A port that was free a moment ago.
-pub(crate) fn free_port() -> u16 {
-    let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    free.local_addr().expect("an address").port()
-}
 
 impl Haproxy {
     /// Runs with what follows the defaults of `mode` (`http`, `tcp`), until it listens on `port`.

@@ -14,6 +14,8 @@ pub(crate) mod haproxy;
 pub(crate) mod nginx;
 pub(crate) mod openssl;
 pub(crate) mod peers;
+#[path = "../../../plimsoll-protocols/tests/ports/mod.rs"]
+pub(crate) mod ports;
 pub(crate) mod traces;
 
 use std::fs;

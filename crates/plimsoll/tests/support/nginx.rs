@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::haproxy::free_port;
+use super::ports::free_port;
 use super::{LONGEST, Place};
 
 /// nginx, wherever it is installed.
