@@ -15,7 +15,7 @@ const COUNT: u16 = 12_000;
 ///
 /// # Panics
 /// If there is none.
-pub fn free_port_on(hosts: &[&str]) -> u16 {
+pub(crate) fn free_port_on(hosts: &[&str]) -> u16 {
     // Processes begin anywhere, so that tests that run at the same time do not take the same.
     static NEXT: LazyLock<AtomicU64> =
         LazyLock::new(|| AtomicU64::new(RandomState::new().hash_one(()) >> 1));
@@ -34,7 +34,6 @@ pub fn free_port_on(hosts: &[&str]) -> u16 {
 }
 
 /// A port that is free on 127.0.0.1.
-#[allow(dead_code, reason = "a test may ask for several addresses only")]
-pub fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     free_port_on(&["127.0.0.1"])
 }
