@@ -17,7 +17,6 @@ mod websockets;
 mod wire;
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
