@@ -28,25 +28,28 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 read -ra cargo_flags <<<"${CARGO_FLAGS:-}"
 cargo build --quiet --release --target "$host" --bins "${cargo_flags[@]}"
 
-failed=
-for target; do
-    binary=$CARGO_TARGET_DIR/$host/release/$target
-    found=$CARGO_TARGET_DIR/corpus/$target
+# Replays what once crashed, then fuzzes one target.
+fuzz() {
+    local target=$1
+    local binary=$CARGO_TARGET_DIR/$host/release/$target found=$CARGO_TARGET_DIR/corpus/$target
     if [ -n "${SEED:-}" ]; then
         found=$CARGO_TARGET_DIR/seeded/$target
         rm -rf "$found"
     fi
     mkdir -p "$found" "regressions/$target"
-    echo "fuzz $target: $seconds s"
-    artifacts=-artifact_prefix=$CARGO_TARGET_DIR/crash-$target-
+    local artifacts=-artifact_prefix=$CARGO_TARGET_DIR/crash-$target-
     if ! "$binary" -runs=0 "$artifacts" "regressions/$target" "corpus/$target" >"$found.log" 2>&1 ||
         ! "$binary" -max_total_time="$seconds" ${SEED:+-seed="$SEED"} -timeout=10 -rss_limit_mb=2048 \
             -print_final_stats=1 "$artifacts" "$found" "corpus/$target" >"$found.log" 2>&1; then
         tail -n 40 "$found.log" >&2
         echo "fuzz $target: crashed; keep the input named above in fuzz/regressions/$target" >&2
-        failed=1
-    else
-        sed -n 's/^stat::number_of_executed_units: */  runs: /p' "$found.log"
+        return 1
     fi
-done
-[ -z "$failed" ]
+    sed -n "s/^stat::number_of_executed_units: */fuzz $target: $seconds s, runs: /p" "$found.log"
+}
+export -f fuzz
+export host seconds
+
+# A target keeps one processor busy.
+# shellcheck disable=SC2016
+printf '%s\0' "$@" | xargs -0 -P "$(nproc)" -I '{}' bash -c 'fuzz "$1"' - '{}'

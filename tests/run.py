@@ -36,6 +36,8 @@ FLAGS = shlex.split(os.environ.get("CARGO_FLAGS") or "")
 PARALLEL = 3
 # Flaky tests that a set may have: more of them are a broken machine or a broken change.
 MAX_FLAKY = 5
+# What takes longest begins first: the last to end decides how long all take.
+LONGEST = ("plimsoll shards", "plimsoll-engine simulation", "plimsoll docs", "plimsoll-protocols simulation")
 # Failed tests that run once more. A change that breaks more than this many is not flaky.
 MAX_RERUNS = 25
 # Runs in which no test may be flaky twice, the present one included.
@@ -205,8 +207,8 @@ class Tests:
                 is_integration = "test" in target["kind"]
                 name = f"{package} {target['name'] if is_integration else 'unit tests'}"
                 binary = Binary(name, folder, message["executable"], tuple((env or {}).items()))
-                # The binaries that compute come first: the last ones are short.
-                found.append(((not is_integration, package == "plimsoll", name), binary))
+                # Then those that compute: the last ones are short.
+                found.append(((name not in LONGEST, not is_integration, package == "plimsoll", name), binary))
         return [binary for _, binary in sorted(found, key=lambda entry: entry[0])]
 
     def run(self, binaries, only=None, doc=False):
@@ -348,20 +350,26 @@ def run_peers(fuzz_seconds):
     binaries = tests.build("--workspace", *[word for name in chosen for word in ("--test", name)], env=newer)
     tests.wait_for_setup()
     tests.run(binaries)
-    # Panics put in on purpose, in what people install but for the feature that puts them in.
+    # Panics put in on purpose, in what people install but for the feature that puts them in. How well it is optimized
+    # takes minutes, and does not matter to a panic.
     release = [*CARGO, "build", *FLAGS, "--quiet", "--release", "-p", "plimsoll", "--features", "fault"]
+    sooner = {"CARGO_PROFILE_RELEASE_OPT_LEVEL": "1", "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "16"}
     with tests.timed(shlex.join(release)):
-        built = subprocess.run([*release, "--target-dir", "target/faults"], cwd=ROOT, check=False)
+        built = subprocess.run(
+            [*release, "--target-dir", "target/faults"], cwd=ROOT, env={**os.environ, **sooner}, check=False
+        )
     if built.returncode != 0:
         tests.fail(shlex.join(release))
     program = {"PROGRAM_UNDER_TEST": f"{ROOT}/target/faults/release/plimsoll"}
     tests.run(tests.build("--workspace", "--test", "faults", env=program))
-    tests.run(tests.build("--workspace", "--features", "plimsoll-relays/test-peers", "--test", "sessions"), "autobahn")
-    # Tables for notebooks, in builds that have them.
-    tests.run(tests.build("-p", "plimsoll-report", "--features", "parquet", "--test", "data"))
-    # Tokens counted by a tokenizer file, in builds that have it.
-    tokenizers = ["-p", "plimsoll-protocols", "-p", "plimsoll", "--features", "plimsoll/tokenizers"]
-    tests.run(tests.build(*tokenizers, "--lib", "--test", "llm"), "tokenizer")
+    # The Autobahn testsuite, tables for notebooks, tokens counted by a tokenizer file: in one build that has all of them.
+    features = "plimsoll-relays/test-peers,plimsoll-report/parquet,plimsoll/tokenizers"
+    chosen = [word for name in ("sessions", "data", "llm") for word in ("--test", name)]
+    optional = tests.build("--workspace", "--features", features, "--lib", *chosen)
+    tests.run([binary for binary in optional if binary.name == "plimsoll-relays sessions"], "autobahn")
+    tests.run([binary for binary in optional if binary.name == "plimsoll-report data"])
+    counting = ("plimsoll-protocols unit tests", "plimsoll llm")
+    tests.run([binary for binary in optional if binary.name in counting], "tokenizer")
     tests.step("tests/deploy.sh")
     tests.step("tests/clusters.py", "target/debug/plimsoll")
     # A fixed seed, as for the fuzz targets; `make faults` draws others.

@@ -7,6 +7,7 @@
 //! what lies below its loop.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 use syn::visit::{self, Visit};
 use syn::{File, Item, ItemMod, ItemUse, UseTree};
@@ -288,16 +289,20 @@ fn name(module: &[String]) -> String {
     }
 }
 
-fn crates() -> BTreeMap<&'static str, Crate> {
-    let mut files = BTreeMap::<&str, Vec<(&str, &str)>>::new();
-    for source in sources().iter().filter(|source| !source.is_test) {
-        let of = files.entry(crate_of(&source.file)).or_default();
-        of.push((&source.file, &source.text));
-    }
-    let crates = files.into_iter();
-    crates
-        .map(|(name, files)| (name, Crate::of(files.into_iter())))
-        .collect()
+/// Each is parsed once for all tests, which takes seconds.
+fn crates() -> &'static BTreeMap<&'static str, Crate> {
+    static CRATES: OnceLock<BTreeMap<&'static str, Crate>> = OnceLock::new();
+    CRATES.get_or_init(|| {
+        let mut files = BTreeMap::<&str, Vec<(&str, &str)>>::new();
+        for source in sources().iter().filter(|source| !source.is_test) {
+            let of = files.entry(crate_of(&source.file)).or_default();
+            of.push((&source.file, &source.text));
+        }
+        let crates = files.into_iter();
+        crates
+            .map(|(name, files)| (name, Crate::of(files.into_iter())))
+            .collect()
+    })
 }
 
 #[test]
