@@ -101,9 +101,10 @@ fn cloned(root: &Path) -> Option<String> {
     let date = git(&["log", "-1", "--format=%cs"])?;
     let mut status = vec!["status", "--porcelain", "--"];
     status.extend(SOURCES);
-    let modified = match git(&status)?.is_empty() {
-        true => "",
-        false => ", modified",
+    let modified = if git(&status)?.is_empty() {
+        ""
+    } else {
+        ", modified"
     };
     Some(format!("{sum} ({date}{modified})"))
 }
@@ -128,9 +129,10 @@ fn features() -> String {
     // compiler's knowledge, and then who calls it says so.
     let is_static = target.split(',').any(|feature| feature == "crt-static")
         || variable("BUILD_STATIC").is_some();
-    let plugins = match is_static {
-        true => "static, without codec plugins",
-        false => "codec plugins",
+    let plugins = if is_static {
+        "static, without codec plugins"
+    } else {
+        "codec plugins"
     };
     match variable("CARGO_FEATURE_FAULT") {
         Some(_) => format!("{plugins}, fault points"),

@@ -114,9 +114,10 @@ impl Addresses {
             let place = known.unwrap_or_else(|| {
                 self.known.push(Known {
                     address: address.clone(),
-                    number: match counted {
-                        true => recorder.address(&address.to_string()),
-                        false => NOWHERE,
+                    number: if counted {
+                        recorder.address(&address.to_string())
+                    } else {
+                        NOWHERE
                     },
                     failures: 0,
                     left_out_until: Time::ZERO,

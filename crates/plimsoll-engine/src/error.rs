@@ -73,8 +73,9 @@ pub enum EngineError {
 
 /// The TLS library's messages are for those who know TLS; all others need no explanation.
 fn explained(outcome: Outcome) -> String {
-    match outcome.code().starts_with("TLS_") {
-        true => format!(": {}", outcome.explanation()),
-        false => String::new(),
+    if outcome.code().starts_with("TLS_") {
+        format!(": {}", outcome.explanation())
+    } else {
+        String::new()
     }
 }

@@ -215,9 +215,10 @@ where
         let mut now = self.network.now();
         let found = ready.len();
         // What did not fit into one look was there already.
-        self.looked = match found < MAX_EVENTS {
-            true => self.awoke,
-            false => Time::ZERO,
+        self.looked = if found < MAX_EVENTS {
+            self.awoke
+        } else {
+            Time::ZERO
         };
         self.awoke = now;
         self.intervals.waited(now.since(before), found);
@@ -302,12 +303,13 @@ where
         }
         at = at.min(self.next_issue()).min(self.drain_end());
         let leaves = self.next_arrival();
-        match leaves <= at {
-            true => Wake {
+        if leaves <= at {
+            Wake {
                 at: leaves,
                 precise: true,
-            },
-            false => Wake { at, precise: false },
+            }
+        } else {
+            Wake { at, precise: false }
         }
     }
 

@@ -19,9 +19,10 @@ pub fn point(name: &str) {
 /// `ENOSYS`, where the environment asks for it: the call was not made.
 #[cfg(any(debug_assertions, feature = "fault"))]
 pub fn system_call(name: &str) -> io::Result<()> {
-    match is_due(name) {
-        true => Err(rustix::io::Errno::NOSYS.into()),
-        false => Ok(()),
+    if is_due(name) {
+        Err(rustix::io::Errno::NOSYS.into())
+    } else {
+        Ok(())
     }
 }
 

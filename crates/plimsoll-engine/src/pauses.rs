@@ -63,9 +63,10 @@ impl Pauses {
             return None;
         }
         // Nobody knows when in the wait the loop was stopped.
-        let waited = match overslept > SHORTEST_NS {
-            true => now.since(before),
-            false => 0,
+        let waited = if overslept > SHORTEST_NS {
+            now.since(before)
+        } else {
+            0
         };
         Some(worked + waited)
     }

@@ -218,9 +218,10 @@ impl TurnMeter {
         TurnBegan {
             turn,
             client_ns: thread_cpu().as_nanos() as u64,
-            server_ns: match self.server.is_empty() {
-                true => None,
-                false => self.server.iter().map(used).sum(),
+            server_ns: if self.server.is_empty() {
+                None
+            } else {
+                self.server.iter().map(used).sum()
             },
             done,
         }
@@ -233,9 +234,10 @@ fn system_share(last: Usage, now: Usage) -> f64 {
     const ENOUGH: u64 = 20;
     let user = now.user_ticks.saturating_sub(last.user_ticks);
     let system = now.system_ticks.saturating_sub(last.system_ticks);
-    let (user, system) = match user + system >= ENOUGH {
-        true => (user, system),
-        false => (now.user_ticks, now.system_ticks),
+    let (user, system) = if user + system >= ENOUGH {
+        (user, system)
+    } else {
+        (now.user_ticks, now.system_ticks)
     };
     system as f64 / (user + system).max(1) as f64
 }

@@ -105,9 +105,10 @@ fn plain(error: io::Error) -> io::Error {
 }
 
 fn is_file(kind: FileType) -> io::Result<()> {
-    match kind.is_file() {
-        true => Ok(()),
-        false => Err(other(format!("{}, not a file", what(kind)))),
+    if kind.is_file() {
+        Ok(())
+    } else {
+        Err(other(format!("{}, not a file", what(kind))))
     }
 }
 
@@ -182,9 +183,10 @@ pub fn read_line(
         line.pop();
         return Ok(LineEnd::Newline);
     }
-    match line.len() > max_bytes {
-        true => Err(other(format!("a line of more than {max_bytes} bytes"))),
-        false => Ok(LineEnd::EndOfInput),
+    if line.len() > max_bytes {
+        Err(other(format!("a line of more than {max_bytes} bytes")))
+    } else {
+        Ok(LineEnd::EndOfInput)
     }
 }
 

@@ -314,13 +314,15 @@ mod tests {
                 let own = MS + random.below(4 * MS) * (1 + 20 * u64::from(random.below(50) == 0));
                 let is_late = |random: &mut Random| random.below(40) < burst;
                 // The longest calls are late more often, which is the worst case.
-                let sent = match is_late(&mut random) || own > 20 * MS {
-                    true => random.below(worst),
-                    false => random.below(20_000),
+                let sent = if is_late(&mut random) || own > 20 * MS {
+                    random.below(worst)
+                } else {
+                    random.below(20_000)
                 };
-                let read = match is_late(&mut random) {
-                    true => random.below(worst),
-                    false => 0,
+                let read = if is_late(&mut random) {
+                    random.below(worst)
+                } else {
+                    0
                 };
                 record.pacing.record(sent);
                 if read > 0 {

@@ -278,9 +278,10 @@ fn find(objective: &Objective, part: &Part, circumstances: &Circumstances) -> Ev
     let interval = interval(objective, value, record, circumstances);
     // The end that the limit is farthest from decides whether it is met, the other whether it is missed.
     let (low, high) = interval.unwrap_or((value, value));
-    let (is_met, is_missed) = match objective.below {
-        true => (high <= objective.limit, low > objective.limit),
-        false => (low >= objective.limit, high < objective.limit),
+    let (is_met, is_missed) = if objective.below {
+        (high <= objective.limit, low > objective.limit)
+    } else {
+        (low >= objective.limit, high < objective.limit)
     };
     let is_sure = match objective.metric {
         Metric::Errors => {
@@ -380,9 +381,10 @@ fn reason(objective: &Objective, record: &StageRecord, circumstances: &Circumsta
     if Failed::of(record).ours > 0 {
         seen.push(format!("{} failures are its own", Failed::of(record).ours));
     }
-    let seen = match seen.is_empty() {
-        true => String::new(),
-        false => format!(" ({})", seen.join(", ")),
+    let seen = if seen.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", seen.join(", "))
     };
     format!("the generator can be the cause{seen}")
 }
@@ -403,9 +405,10 @@ fn measure(objective: &Objective, part: &Part) -> (Option<f64>, String) {
             let value = times(timed, record).and_then(|times| of_times(times, statistic, failed));
             match value {
                 Some(ns) if ns.is_infinite() => {
-                    let text = match record.given_up() > 0 {
-                        true => "calls that failed, or were cut off",
-                        false => "calls that failed",
+                    let text = if record.given_up() > 0 {
+                        "calls that failed, or were cut off"
+                    } else {
+                        "calls that failed"
                     };
                     (value, text.to_owned())
                 }

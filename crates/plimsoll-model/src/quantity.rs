@@ -29,9 +29,10 @@ pub fn time(us: f64) -> String {
 
 /// A time that was asked for, as [`time`], without zeros behind the point: `20 s`, `123.2 ms`.
 pub fn planned(length: Duration) -> String {
-    let text = match length.is_zero() {
-        true => "0 s".to_owned(),
-        false => time(length.as_secs_f64() * 1e6),
+    let text = if length.is_zero() {
+        "0 s".to_owned()
+    } else {
+        time(length.as_secs_f64() * 1e6)
     };
     match text.split_once(' ') {
         Some((number, unit)) => format!("{} {unit}", trimmed(number.to_owned())),
@@ -81,9 +82,10 @@ pub fn rates_around(low_per_s: f64, high_per_s: f64) -> (String, String) {
     let outward = |per_s: f64, round: fn(f64) -> f64| {
         let step = 10_f64.powf(per_s.max(0.1).log10().floor() - 3.0);
         // Dividing by the inverse keeps 12.3 from becoming 12.300000000000001.
-        exact_rate(match step < 1.0 {
-            true => round(per_s / step) / (1.0 / step).round(),
-            false => round(per_s / step) * step,
+        exact_rate(if step < 1.0 {
+            round(per_s / step) / (1.0 / step).round()
+        } else {
+            round(per_s / step) * step
         })
     };
     (

@@ -114,9 +114,12 @@ fn typed(url: &str) -> Vec<(String, Range<usize>)> {
         if variable_name(&url[value.clone()]).is_some() {
             continue;
         }
-        let as_variable = |c: char| match c.is_ascii_alphanumeric() {
-            true => c.to_ascii_uppercase(),
-            false => '_',
+        let as_variable = |c: char| {
+            if c.is_ascii_alphanumeric() {
+                c.to_ascii_uppercase()
+            } else {
+                '_'
+            }
         };
         let name: String = url[name].chars().map(as_variable).collect();
         let mut variable = format!("{QUERY_VARIABLE}{name}");

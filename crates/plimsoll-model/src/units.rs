@@ -123,9 +123,10 @@ impl Kind {
 
     fn check(&self, value: f64, text: &str) -> Result<(), String> {
         let (most, words) = self.most;
-        match value >= most {
-            true => Err(format!("`{text}` is too large: at most {words}")),
-            false => Ok(()),
+        if value >= most {
+            Err(format!("`{text}` is too large: at most {words}"))
+        } else {
+            Ok(())
         }
     }
 }

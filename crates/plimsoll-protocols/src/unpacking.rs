@@ -354,9 +354,10 @@ impl Unpacker {
             self.take_own(&inner, sink)?;
         }
         // Nothing at all is what servers send where there is no body (RFC 9110, 8.4.1).
-        let ended = match self.begun {
-            true => self.library.finish(),
-            false => Ok(()),
+        let ended = if self.begun {
+            self.library.finish()
+        } else {
+            Ok(())
         };
         self.pass_on(ended, sink)
     }

@@ -67,9 +67,10 @@ fn figures(times: &TimesSummary) -> Figures {
             Some([low, high]) if time(low) != time(high) => {
                 // As many figures as are known.
                 let three = |us| rounded(us, 3, f64::round);
-                let known = match three(low) == three(high) {
-                    true => three(high),
-                    false => two_figures(high),
+                let known = if three(low) == three(high) {
+                    three(high)
+                } else {
+                    two_figures(high)
                 };
                 told.sure.push(format!("{name} {}", short(known)));
             }
@@ -83,12 +84,13 @@ fn figures(times: &TimesSummary) -> Figures {
 fn cause(run: &Run) -> String {
     let greatest = Lateness::of(&run.measured()).greatest_ns();
     let tick = run.header.tick();
-    match u128::from(greatest) <= tick.as_nanos() {
-        true => format!(", because calls left together every {}", planned(tick)),
-        false => format!(
+    if u128::from(greatest) <= tick.as_nanos() {
+        format!(", because calls left together every {}", planned(tick))
+    } else {
+        format!(
             ", because the generator was up to {} late",
             short(two_figures(greatest as f64 / 1e3))
-        ),
+        )
     }
 }
 

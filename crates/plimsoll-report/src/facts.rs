@@ -86,9 +86,10 @@ fn link(h: &RunHeader, security: Security) -> String {
         Security::Tls => "TLS",
         Security::MutualTls => "mutual TLS",
     };
-    let name = match h.insecure {
-        true => format!("INSECURE {name}"),
-        false => name.to_owned(),
+    let name = if h.insecure {
+        format!("INSECURE {name}")
+    } else {
+        name.to_owned()
     };
     match &h.tls {
         Some(tls) => {

@@ -82,9 +82,10 @@ impl View {
 
     /// `what`, with the name of the run before it where there are several.
     fn named(&self, what: &str) -> String {
-        match self.is_one_of_several {
-            true => format!("{}, {what}", self.run.header.name),
-            false => what.to_owned(),
+        if self.is_one_of_several {
+            format!("{}, {what}", self.run.header.name)
+        } else {
+            what.to_owned()
         }
     }
 }

@@ -202,12 +202,13 @@ impl Suite {
         let wanted = record.turns.as_ref().filter(|t| t.wanted_us.is_some());
         cases.extend(wanted.map(|turns| Case {
             name: "differences are resolved".to_owned(),
-            problem: match turns.is_resolved() {
-                true => None,
-                false => Some((
+            problem: if turns.is_resolved() {
+                None
+            } else {
+                Some((
                     "error",
                     rungs::resolution(record).unwrap_or_else(|| "no turn was measured".to_owned()),
-                )),
+                ))
             },
         }));
         if record.interrupted {

@@ -260,9 +260,10 @@ fn per_second(run: &Run, n: u64) -> String {
     };
     let per_second = rate(n as f64 / (lasted / 1e6));
     let is_other = total.elapsed_us.is_some_and(|us| lasted > us as f64 * 1.01);
-    match is_other {
-        true => format!(" ({per_second} over {})", time(lasted)),
-        false => format!(" ({per_second})"),
+    if is_other {
+        format!(" ({per_second} over {})", time(lasted))
+    } else {
+        format!(" ({per_second})")
     }
 }
 

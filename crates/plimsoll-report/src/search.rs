@@ -212,9 +212,10 @@ fn exceptions(record: &SearchRecord, finding: &Finding) -> Option<String> {
         .max_by(|a, b| a.rate_per_s.total_cmp(&b.rate_per_s));
     let met = highest.map(|highest| {
         let failed = |t: &Trial| t.rate_per_s <= highest.rate_per_s && t.verdict.is_failure();
-        let why = match record.trials.iter().any(failed) {
-            true => "but longer or more trials did not",
-            false => "too few or too short to confirm it there",
+        let why = if record.trials.iter().any(failed) {
+            "but longer or more trials did not"
+        } else {
+            "too few or too short to confirm it there"
         };
         format!(
             "{} above the line met every objective (up to {} for {} s), {why}",

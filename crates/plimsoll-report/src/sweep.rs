@@ -208,9 +208,10 @@ pub(crate) fn notes(record: &LadderRecord, links: &[Link]) -> Vec<String> {
     }
     let turns = || links.iter().map(|link| link.turns);
     if let (Some(fewest), Some(most @ 1..)) = (turns().min(), turns().max()) {
-        let each = match fewest == most {
-            true => fewest.to_string(),
-            false => format!("{fewest} to {most}"),
+        let each = if fewest == most {
+            fewest.to_string()
+        } else {
+            format!("{fewest} to {most}")
         };
         notes.push(format!(
             "all links were up together, each with a server of its own, and took turns in random order within each round: {each} turns a link"
@@ -234,9 +235,10 @@ pub(crate) fn notes(record: &LadderRecord, links: &[Link]) -> Vec<String> {
         .map(|link| link.name.as_str())
         .collect();
     if without.len() < links.len() {
-        let (pieces, more) = match turns().any(|turns| turns > 0) {
-            true => ("turns", "--duration"),
-            false => ("slices", "--rounds"),
+        let (pieces, more) = if turns().any(|turns| turns > 0) {
+            ("turns", "--duration")
+        } else {
+            ("slices", "--rounds")
         };
         notes.push(format!(
             "± is the interval of a figure over a link's {pieces}; the intervals of all links hold together"

@@ -211,9 +211,10 @@ fn counted(out: &mut String, run: &Run, options: &Options) {
 /// A row a fact, those that report something wrong in red.
 fn told(out: &mut String, facts: impl IntoIterator<Item = Fact>, options: &Options) {
     for fact in facts {
-        let text = match fact.is_loud {
-            true => options.loud(&fact.text),
-            false => fact.text,
+        let text = if fact.is_loud {
+            options.loud(&fact.text)
+        } else {
+            fact.text
         };
         row(out, fact.name, &text, options);
     }

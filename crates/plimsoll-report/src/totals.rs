@@ -58,9 +58,10 @@ pub(crate) fn handshakes(run: &Run) -> Vec<Fact> {
 /// Every call that was due is in exactly one count.
 pub(crate) fn check(run: &Run) -> Fact {
     let sum = counts(run);
-    match run.summary.count_check.matches {
-        true => Fact::new("check", sum),
-        false => Fact::loud("check", format!("{sum}: THE COUNTS DIFFER")),
+    if run.summary.count_check.matches {
+        Fact::new("check", sum)
+    } else {
+        Fact::loud("check", format!("{sum}: THE COUNTS DIFFER"))
     }
 }
 

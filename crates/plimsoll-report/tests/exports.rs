@@ -127,9 +127,10 @@ fn against_schema(xml: &str) -> Result<(), String> {
         .arg(&file)
         .output()
         .expect("xmllint is missing: tests/setup.sh tests installs it");
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 }
 

@@ -350,9 +350,10 @@ impl Reader<'_> {
             let (high, _) = rest.split_once(" (").ok_or("unknown")?;
             let (low, high) = (figure(low)?, figure(high)?);
             let line = line.ok_or("there is no line")?;
-            return match low <= line && line <= high {
-                true => Ok(()),
-                false => Err("the line is not in it".to_owned()),
+            return if low <= line && line <= high {
+                Ok(())
+            } else {
+                Err("the line is not in it".to_owned())
             };
         }
         if let Some(rest) = text.strip_prefix("a trial of ") {
@@ -390,18 +391,20 @@ impl Reader<'_> {
             let (at, _) = rest
                 .split_once(" were unsure: a late worker")
                 .ok_or("no reason")?;
-            return match Some(self.rate(at)?) == self.generators_limit() {
-                true => Ok(()),
-                false => Err("another rate".to_owned()),
+            return if Some(self.rate(at)?) == self.generators_limit() {
+                Ok(())
+            } else {
+                Err("another rate".to_owned())
             };
         }
         if let Some((at, rest)) = text.split_once(" is the highest rate that was allowed") {
             assert_eq!(rest, ", and it meets every objective");
             let at = self.rate(at)?;
             self.met(at)?;
-            return match at == self.record.goal.most_per_s && Some(at) == line {
-                true => Ok(()),
-                false => Err("it isn't".to_owned()),
+            return if at == self.record.goal.most_per_s && Some(at) == line {
+                Ok(())
+            } else {
+                Err("it isn't".to_owned())
             };
         }
         if let Some((at, "")) = text.split_once(" is the lowest rate that was allowed") {
@@ -410,9 +413,10 @@ impl Reader<'_> {
                 |t| t.rate_per_s == at && t.verdict.is_failure(),
                 "it failed in no trial",
             )?;
-            return match at == self.record.goal.least_per_s && line.is_none() {
-                true => Ok(()),
-                false => Err("it isn't".to_owned()),
+            return if at == self.record.goal.least_per_s && line.is_none() {
+                Ok(())
+            } else {
+                Err("it isn't".to_owned())
             };
         }
         let budget = format!(
@@ -451,9 +455,10 @@ impl Reader<'_> {
             assert_eq!(rest, " to say that the line ends there");
             let (n, _) = n.split_once(' ').ok_or("no count")?;
             let failed = self.count(|t| self.is_above(t) && t.verdict.is_failure());
-            return match n.parse() == Ok(failed) && line.is_some() {
-                true => self.carries_all(f64::INFINITY),
-                false => Err(format!("{failed} did")),
+            return if n.parse() == Ok(failed) && line.is_some() {
+                self.carries_all(f64::INFINITY)
+            } else {
+                Err(format!("{failed} did"))
             };
         }
         if let Some(rest) = text.strip_prefix("at ") {
@@ -501,9 +506,10 @@ impl Reader<'_> {
                     .filter(|t| failed(t))
                     .map(|t| t.length_s);
                 let longest = longest.fold(0.0, f64::max);
-                match self.count(failed) >= self.count(|t| met(t) && t.length_s * 1.5 >= longest) {
-                    true => Ok(()),
-                    false => Err("fewer failed".to_owned()),
+                if self.count(failed) >= self.count(|t| met(t) && t.length_s * 1.5 >= longest) {
+                    Ok(())
+                } else {
+                    Err("fewer failed".to_owned())
                 }
             }
             "above it the target misses p99 < 10ms" => {
@@ -556,13 +562,14 @@ impl Reader<'_> {
                 missed = count(part)?;
             }
         }
-        match (met, missed) == (self.count(higher), self.count(lower)) {
-            true => Ok(()),
-            false => Err(format!(
+        if (met, missed) == (self.count(higher), self.count(lower)) {
+            Ok(())
+        } else {
+            Err(format!(
                 "{} above met, {} below failed",
                 self.count(higher),
                 self.count(lower)
-            )),
+            ))
         }
     }
 }
@@ -617,9 +624,12 @@ fn read(record: &SearchRecord) -> Result<(), TestCaseError> {
     // What a reader would stumble over is named.
     let line = finding.line_per_s;
     let odd = |t: &Trial| {
-        line.is_some_and(|line| match t.rate_per_s > line {
-            true => t.verdict == Verdict::Met,
-            false => t.verdict.is_failure(),
+        line.is_some_and(|line| {
+            if t.rate_per_s > line {
+                t.verdict == Verdict::Met
+            } else {
+                t.verdict.is_failure()
+            }
         })
     };
     let mentioned = sentences

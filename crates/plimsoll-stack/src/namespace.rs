@@ -130,9 +130,10 @@ fn ip<const N: usize>(arguments: [&str; N]) -> Result<(), NamespaceError> {
     let problem = printed.split_whitespace().collect::<Vec<_>>().join(" ");
     Err(NamespaceError::Refused {
         arguments: arguments.join(" "),
-        problem: match problem.is_empty() {
-            true => output.status.to_string(),
-            false => problem,
+        problem: if problem.is_empty() {
+            output.status.to_string()
+        } else {
+            problem
         },
     })
 }

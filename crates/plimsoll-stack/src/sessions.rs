@@ -162,9 +162,10 @@ impl Stack {
     /// # Errors
     /// See [`StackError`].
     pub fn up(dir: &Path, plimsoll: &Path, topology: &Topology) -> Result<Stack, StackError> {
-        let servers = match topology.embedded {
-            true => None,
-            false => Some((installed("redis-server")?, installed("haproxy")?)),
+        let servers = if topology.embedded {
+            None
+        } else {
+            Some((installed("redis-server")?, installed("haproxy")?))
         };
         if let Ok(old) = Stack::load(dir)
             && old.processes.iter().any(Process::is_alive)

@@ -66,9 +66,10 @@ fn text(bytes: &[u8]) -> Result<Option<Header>, ProxyError> {
     let first = &bytes[..bytes.len().min(LONGEST_TEXT)];
     // The library may take a number that has not come as a whole for a wrong one.
     let Some(end) = first.windows(2).position(|pair| pair == b"\r\n") else {
-        return match bytes.len() < LONGEST_TEXT {
-            true => Ok(None),
-            false => Err(ProxyError::TooLong(LONGEST_TEXT)),
+        return if bytes.len() < LONGEST_TEXT {
+            Ok(None)
+        } else {
+            Err(ProxyError::TooLong(LONGEST_TEXT))
         };
     };
     let size = end + 2;

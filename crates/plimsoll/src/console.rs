@@ -75,9 +75,10 @@ pub(crate) fn confirmation(text: impl fmt::Display) {
 pub(crate) fn notice(text: impl fmt::Display) {
     // Outside of the lock: formatting may panic, and the report of that comes here, too.
     let text = text.to_string();
-    line(match IN_JSON.load(Ordering::Relaxed) {
-        true => json_line("INFO", &text),
-        false => text,
+    line(if IN_JSON.load(Ordering::Relaxed) {
+        json_line("INFO", &text)
+    } else {
+        text
     });
 }
 

@@ -64,9 +64,10 @@ impl Json {
     /// # Errors
     /// When stdout can't be written to.
     pub(crate) fn result(&self, document: &Value, text: impl Display) -> Result<(), Failure> {
-        match self.json {
-            true => console::result(format_args!("{document}\n")),
-            false => console::result(format_args!("{text}\n")),
+        if self.json {
+            console::result(format_args!("{document}\n"))
+        } else {
+            console::result(format_args!("{text}\n"))
         }
     }
 }
@@ -145,9 +146,10 @@ pub(crate) fn named(typed: &Path) -> PathBuf {
 
 impl DocumentFlags {
     pub(crate) fn screen(&self) -> Screen {
-        match self.json || self.files().any(|(_, file)| is_stdout(file)) {
-            true => Screen::Document,
-            false => Screen::Tables,
+        if self.json || self.files().any(|(_, file)| is_stdout(file)) {
+            Screen::Document
+        } else {
+            Screen::Tables
         }
     }
 

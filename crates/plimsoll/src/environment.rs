@@ -344,9 +344,10 @@ impl Environment {
         let has_port = rest
             .rsplit_once(':')
             .is_some_and(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()));
-        found.value = match has_port || rest.contains('/') {
-            true => format!("{ours}{rest}"),
-            false => format!("{ours}{rest}:{port}"),
+        found.value = if has_port || rest.contains('/') {
+            format!("{ours}{rest}")
+        } else {
+            format!("{ours}{rest}:{port}")
         };
         Some(found)
     }

@@ -25,13 +25,15 @@ use crate::protocols::asked_in_vain;
 /// When there is none, or it is no plan: every problem, in its place.
 pub(crate) fn read(path: &Path) -> Result<(Spec, String), Failure> {
     let is_stdin = path == Path::new("-");
-    let name = match is_stdin {
-        true => "stdin".to_owned(),
-        false => path.display().to_string(),
+    let name = if is_stdin {
+        "stdin".to_owned()
+    } else {
+        path.display().to_string()
     };
-    let text = match is_stdin {
-        true => input::stdin_to_string(),
-        false => input::read_to_string(path),
+    let text = if is_stdin {
+        input::stdin_to_string()
+    } else {
+        input::read_to_string(path)
     };
     let text = text.map_err(|e| {
         let help = match e.kind() {

@@ -176,9 +176,10 @@ fn as_flags(text: &str) -> String {
             let end = text[at + 1..].find('`').map_or(text.len(), |e| at + 1 + e);
             // What is named by its number says nothing to who typed it; a field's name does.
             let name = &text[at + 1 + key.len() + 1..end];
-            let shown = match name.starts_with(|c: char| c.is_ascii_digit()) {
-                true => flag.clone(),
-                false => format!("{flag} {name}"),
+            let shown = if name.starts_with(|c: char| c.is_ascii_digit()) {
+                flag.clone()
+            } else {
+                format!("{flag} {name}")
             };
             text.replace_range(at + 1..end, &shown);
         }

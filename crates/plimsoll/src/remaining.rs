@@ -19,9 +19,10 @@ pub(crate) fn clock(seconds: f64) -> String {
 
 /// An estimate of so many seconds, in words.
 pub(crate) fn left(seconds: f64) -> String {
-    match seconds.is_finite() && seconds <= MAX_ESTIMATE_S {
-        true => format!("about {} left", clock(seconds)),
-        false => "too far to estimate".to_owned(),
+    if seconds.is_finite() && seconds <= MAX_ESTIMATE_S {
+        format!("about {} left", clock(seconds))
+    } else {
+        "too far to estimate".to_owned()
     }
 }
 

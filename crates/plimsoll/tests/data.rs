@@ -47,9 +47,10 @@ impl Abroad {
         let all = [
             &["grpc", &url, "-q", "--json", "--proto", "shop.proto"][..],
             &["-m", &method, "--clients", "4", "--calls", &calls_flag],
-            match arguments.contains(&"--cold") {
-                true => &["--out", "run"][..],
-                false => &["--connections", "2", "--out", "run"],
+            if arguments.contains(&"--cold") {
+                &["--out", "run"][..]
+            } else {
+                &["--connections", "2", "--out", "run"]
             },
             arguments,
         ];

@@ -113,9 +113,10 @@ fn of_plain_http(behaviour: &Behaviour) -> Outcome {
                         | Outcome::Reset
                         | Outcome::ProtocolError
                 );
-            match is_of_messages {
-                true => "OK",
-                false => behaviour.outcome.code(),
+            if is_of_messages {
+                "OK"
+            } else {
+                behaviour.outcome.code()
             }
         }
     };

@@ -263,9 +263,10 @@ impl Exact {
                     let freeze = freeze.clone();
                     move |arrived: Duration| {
                         let ready = arrived.as_nanos() as u64 + delay;
-                        Duration::from_nanos(match freeze.contains(&ready) {
-                            true => freeze.end,
-                            false => ready,
+                        Duration::from_nanos(if freeze.contains(&ready) {
+                            freeze.end
+                        } else {
+                            ready
                         })
                     }
                 };

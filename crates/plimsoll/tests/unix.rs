@@ -107,9 +107,10 @@ fn every_protocol_is_spoken_over_a_socket_with_and_without_tls() {
     ];
     for (server, command, call) in loads {
         for secured in [false, true] {
-            let (serve, tls): (&[&str], &[&str]) = match secured {
-                true => (&SERVER_TLS, &NAMED),
-                false => (&[], &[]),
+            let (serve, tls): (&[&str], &[&str]) = if secured {
+                (&SERVER_TLS, &NAMED)
+            } else {
+                (&[], &[])
             };
             let served = Served::ours(&place, &[server, serve].concat());
             let url = match command {
@@ -143,9 +144,10 @@ fn sessions_go_over_two_sockets() {
     let place = Place::new();
     place.certificates();
     for secured in [false, true] {
-        let (serve, tls): (&[&str], &[&str]) = match secured {
-            true => (&SERVER_TLS, &NAMED),
-            false => (&[], &[]),
+        let (serve, tls): (&[&str], &[&str]) = if secured {
+            (&SERVER_TLS, &NAMED)
+        } else {
+            (&[], &[])
         };
         let served = Served::ours(
             &place,
@@ -330,9 +332,10 @@ fn grpcio_is_understood_at_either_end_of_a_socket_with_and_without_tls() {
     place.certificates();
     let path = format!("unix:{}", place.path("s.sock").display());
     for secured in [false, true] {
-        let (serve, tls): (&[&str], &[&str]) = match secured {
-            true => (&SERVER_TLS, &NAMED),
-            false => (&[], &[]),
+        let (serve, tls): (&[&str], &[&str]) = if secured {
+            (&SERVER_TLS, &NAMED)
+        } else {
+            (&[], &[])
         };
         let mut theirs = python(&place, "grpcio_server.py");
         let theirs = theirs.args(["--listen", &path]).args(serve);

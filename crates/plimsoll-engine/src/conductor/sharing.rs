@@ -54,9 +54,10 @@ pub(super) fn worker_count(plan: &Plan, most: u32, shard: Shard, target: &[Addre
         return 1;
     }
     let cores = thread::available_parallelism().map_or(1, |n| n.get() as u32);
-    let usable = match target.iter().all(Address::is_local) {
-        true => (cores / 2).max(1),
-        false => cores,
+    let usable = if target.iter().all(Address::is_local) {
+        (cores / 2).max(1)
+    } else {
+        cores
     };
     match plan.load.reuse {
         Reuse::Always => plan.load.connections.clamp(1, usable.min(most)),

@@ -197,9 +197,10 @@ impl<O, S> Connection<O, S> {
     /// Write what is waiting: everything in one system call where the socket takes it.
     #[inline]
     pub(crate) fn flush<N: Network<Socket = S>>(&mut self, network: &mut N) {
-        match self.traced.is_some() {
-            true => self.write_traced(network),
-            false => self.write(network),
+        if self.traced.is_some() {
+            self.write_traced(network)
+        } else {
+            self.write(network)
         }
         if self.write_failed {
             // What cannot be sent is no longer owed, and what can be read may show why.

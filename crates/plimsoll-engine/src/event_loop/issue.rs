@@ -163,9 +163,10 @@ impl Issue {
     /// A client that keeps no connection begins again after `pause`.
     pub(crate) fn client_free(&mut self, pause: Duration, now: Time) {
         if let Issue::Closed(closed) = self {
-            match pause.is_zero() {
-                true => closed.idle += 1,
-                false => closed.pausing.push(now + pause, ()),
+            if pause.is_zero() {
+                closed.idle += 1
+            } else {
+                closed.pausing.push(now + pause, ())
             }
         }
     }
@@ -326,9 +327,10 @@ where
                 .pacing
                 .record(now.since(due));
             open.next = open.arrivals.next();
-            match now.since(due) >= self.deadline_ns {
-                true => self.came_too_late(arrival.stage),
-                false => self.arrived(control, arrival, now),
+            if now.since(due) >= self.deadline_ns {
+                self.came_too_late(arrival.stage)
+            } else {
+                self.arrived(control, arrival, now)
             }
         }
     }

@@ -117,9 +117,10 @@ impl OsNetwork {
     fn poll(&mut self, timeout: Option<Duration>, ready: &mut Vec<Ready>) -> io::Result<bool> {
         let has_work = self.poller.wait(timeout, &mut self.events)?;
         for event in self.events.sockets() {
-            match self.tunnels.is_empty() {
-                true => ready.push(event),
-                false => ready.extend(self.tunnels.ready(event)),
+            if self.tunnels.is_empty() {
+                ready.push(event)
+            } else {
+                ready.extend(self.tunnels.ready(event))
             }
         }
         Ok(has_work)

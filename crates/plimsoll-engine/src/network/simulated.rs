@@ -515,9 +515,10 @@ impl<S: Server> Network for SimulatedNetwork<S> {
             if until == Time::NEVER {
                 return Err(io::Error::other("the simulation waits for nothing"));
             }
-            self.idle_turns = match until <= self.now {
-                true => self.idle_turns + 1,
-                false => 0,
+            self.idle_turns = if until <= self.now {
+                self.idle_turns + 1
+            } else {
+                0
             };
             if self.idle_turns > MAX_IDLE_TURNS {
                 return Err(io::Error::other("the loop turns and never waits"));

@@ -218,9 +218,10 @@ impl<C: Course> User<C> {
     fn go_on(&mut self, now: Time, turn: &mut Turn<'_>) {
         if self.reads_rest && !self.is_reading() {
             self.reads_rest = false;
-            return match turn.is_stopping() {
-                true => self.over(turn),
-                false => self.ask(now, now, turn),
+            return if turn.is_stopping() {
+                self.over(turn)
+            } else {
+                self.ask(now, now, turn)
             };
         }
         let number = self.number();
@@ -324,9 +325,10 @@ impl<C: Course> User<C> {
         // What was never sent was waited for all the same.
         let sent = call.sent.min(now);
         let times = (call.due, sent);
-        let measured = match done.outcome.is_ok() {
-            true => call.answer.measured(times, &self.shared.goodput, now),
-            false => None,
+        let measured = if done.outcome.is_ok() {
+            call.answer.measured(times, &self.shared.goodput, now)
+        } else {
+            None
         };
         if let Some(measured) = &measured {
             call.answer.record(measured, turn.stage, turn.recorder);
@@ -380,9 +382,10 @@ impl<C: Course> User<C> {
     }
 
     fn over(&mut self, turn: &mut Turn<'_>) {
-        let count = match self.has_failed {
-            true => Count::UsersFailed,
-            false => Count::UsersOk,
+        let count = if self.has_failed {
+            Count::UsersFailed
+        } else {
+            Count::UsersOk
         };
         turn.count(count, 1);
         (self.next_at, self.reads_rest) = (Time::NEVER, false);
@@ -503,9 +506,10 @@ where
             (self.next_at, self.reads_rest) = (Time::NEVER, true);
         }
         if self.next_at <= now {
-            return match turn.is_stopping() {
-                true => self.over(turn),
-                false => self.ask(self.next_at, now, turn),
+            return if turn.is_stopping() {
+                self.over(turn)
+            } else {
+                self.ask(self.next_at, now, turn)
             };
         }
         if self.call.as_ref().is_some_and(|call| call.deadline <= now) {

@@ -269,9 +269,10 @@ impl<C: Scripts, N: Network> Steps<Wanted> for ScriptWorker<C, N> {
             // What needs no looking up is known at once.
             self.take_addresses(control);
         }
-        match self.addresses[target].are_there() {
-            true => Grant::Now,
-            false => Grant::Later,
+        if self.addresses[target].are_there() {
+            Grant::Now
+        } else {
+            Grant::Later
         }
     }
 

@@ -18,9 +18,10 @@ pub(super) enum Shown {
 
 impl Shown {
     pub(super) fn of(has_identity: bool) -> Shown {
-        match has_identity {
-            true => Shown::Certificate,
-            false => Shown::Nothing,
+        if has_identity {
+            Shown::Certificate
+        } else {
+            Shown::Nothing
         }
     }
 }

@@ -195,9 +195,10 @@ pub fn identity(
     let chain = certificates(cert)?;
     let private = private_key(key)?;
     let key_problem = key_kinds::problem(&private);
-    let certified = match chain.first().is_some_and(|first| is_version_1(first)) {
-        true => version_1::certified(chain, private, provider),
-        false => CertifiedKey::from_der(chain, private, provider),
+    let certified = if chain.first().is_some_and(|first| is_version_1(first)) {
+        version_1::certified(chain, private, provider)
+    } else {
+        CertifiedKey::from_der(chain, private, provider)
     };
     certified.map(Arc::new).map_err(|e| {
         let Named(what, path) = cert;

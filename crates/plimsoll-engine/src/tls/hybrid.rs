@@ -28,9 +28,10 @@ struct Started {
 }
 
 fn split(share: &[u8], post_quantum: usize) -> Result<(&[u8], &[u8]), Error> {
-    match share.len() == CLASSICAL + post_quantum {
-        true => Ok(share.split_at(CLASSICAL)),
-        false => Err(PeerMisbehaved::InvalidKeyShare.into()),
+    if share.len() == CLASSICAL + post_quantum {
+        Ok(share.split_at(CLASSICAL))
+    } else {
+        Err(PeerMisbehaved::InvalidKeyShare.into())
     }
 }
 

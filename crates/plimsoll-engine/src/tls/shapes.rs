@@ -161,31 +161,32 @@ impl Setup {
         let client = ClientConfig::builder_with_provider(provider(groups))
             .with_protocol_versions(&versions)?
             .with_root_certificates(Arc::clone(&roots));
-        let client = match mutual {
-            true => client.with_client_auth_cert(vec![certificate.clone()], key.clone_key())?,
-            false => client.with_no_client_auth(),
+        let client = if mutual {
+            client.with_client_auth_cert(vec![certificate.clone()], key.clone_key())?
+        } else {
+            client.with_no_client_auth()
         };
-        let groups = match retried {
-            true => vec![kx_group::SECP384R1],
-            false => vec![kx_group::X25519],
+        let groups = if retried {
+            vec![kx_group::SECP384R1]
+        } else {
+            vec![kx_group::X25519]
         };
         let server = ServerConfig::builder_with_provider(provider(groups.clone()))
             .with_protocol_versions(&versions)?;
-        let server = match mutual {
-            true => {
-                let names = (0..long.authorities).map(|n| {
-                    // A sequence of that many bytes, as far as anybody looks.
-                    let mut name = vec![0x30, 98];
-                    name.resize(100, (n % 251) as u8);
-                    DistinguishedName::from(name)
-                });
-                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider(groups))
-                    .add_root_hint_subjects(names)
-                    .build()
-                    .map_err(|e| rustls::Error::General(e.to_string()))?;
-                server.with_client_cert_verifier(verifier)
-            }
-            false => server.with_no_client_auth(),
+        let server = if mutual {
+            let names = (0..long.authorities).map(|n| {
+                // A sequence of that many bytes, as far as anybody looks.
+                let mut name = vec![0x30, 98];
+                name.resize(100, (n % 251) as u8);
+                DistinguishedName::from(name)
+            });
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider(groups))
+                .add_root_hint_subjects(names)
+                .build()
+                .map_err(|e| rustls::Error::General(e.to_string()))?;
+            server.with_client_cert_verifier(verifier)
+        } else {
+            server.with_no_client_auth()
         };
         let chain = vec![certificate.clone(); 1 + long.chain];
         let mut server = server.with_single_cert(chain, key.clone_key())?;

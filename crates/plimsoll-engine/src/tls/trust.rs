@@ -256,11 +256,10 @@ impl Anchors {
                 ));
             }
             if is_self_signed(last) {
-                return Some(match last == &leaf {
-                    true => "it is self-signed: to trust it, give it as the CA file".to_owned(),
-                    false => format!(
-                        "the chain that was sent ends at \"{issuer}\", which is not trusted"
-                    ),
+                return Some(if last == &leaf {
+                    "it is self-signed: to trust it, give it as the CA file".to_owned()
+                } else {
+                    format!("the chain that was sent ends at \"{issuer}\", which is not trusted")
                 });
             }
             match sent
@@ -439,9 +438,10 @@ impl Learned {
     ) -> Result<(), Error> {
         verdict.map_err(|e| self.explain(anchors.explained(e, end_entity, intermediates)))?;
         // Nothing above a certificate that was given itself is looked at.
-        let above = match anchors.holds(end_entity) {
-            true => &[],
-            false => intermediates,
+        let above = if anchors.holds(end_entity) {
+            &[]
+        } else {
+            intermediates
         };
         self.holds_until(std::iter::once(end_entity).chain(above));
         Ok(())

@@ -133,10 +133,7 @@ pub(super) enum Matters {
 impl Matters {
     /// Of a certificate that was given itself (`is_given`), or of one that others vouch for.
     pub(super) fn of(is_given: bool) -> Matters {
-        match is_given {
-            true => Matters::Key,
-            false => Matters::All,
-        }
+        if is_given { Matters::Key } else { Matters::All }
     }
 }
 

@@ -110,9 +110,10 @@ pub(super) enum Until {
 
 impl Until {
     pub(super) fn of(ready: Ready) -> Until {
-        match ready.hangup {
-            true => Until::End,
-            false => Until::Short,
+        if ready.hangup {
+            Until::End
+        } else {
+            Until::Short
         }
     }
 }

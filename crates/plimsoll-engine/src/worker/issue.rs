@@ -131,9 +131,10 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         // Since an interrupt nothing that waits is started.
-        let given_up = match self.interrupted {
-            true => now.min(self.stopped_at),
-            false => now,
+        let given_up = if self.interrupted {
+            now.min(self.stopped_at)
+        } else {
+            now
         };
         while !backlog.is_empty() {
             let due = backlog.due(self.start);

@@ -35,9 +35,10 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if lifetime.is_none() && calls.is_none() {
             return;
         }
-        let part = match self.client.lanes[lane as usize].settled {
-            true => 1.0,
-            false => f64::from(lane + 1) / self.client.lanes.len() as f64,
+        let part = if self.client.lanes[lane as usize].settled {
+            1.0
+        } else {
+            f64::from(lane + 1) / self.client.lanes.len() as f64
         };
         let now = self.network.now();
         let token = self.token_of(index);

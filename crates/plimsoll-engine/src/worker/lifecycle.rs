@@ -37,9 +37,10 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             let (token, deadline) = (self.token_of(index), attempt.arrival + deadline);
             let queue = &mut self.client.attempt_deadlines;
             // Only a call that is sent again was due before others that wait.
-            let place = match attempt.is_retry {
-                true => queue.partition_point(|(other, _)| *other <= deadline),
-                false => queue.len(),
+            let place = if attempt.is_retry {
+                queue.partition_point(|(other, _)| *other <= deadline)
+            } else {
+                queue.len()
             };
             queue.insert(place, (deadline, token));
         }

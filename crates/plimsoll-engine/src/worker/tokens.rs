@@ -217,9 +217,10 @@ impl Tokens {
         recorder: &mut Recorder,
     ) -> Option<Measured> {
         let answer = self.answers.get_mut(id.0 as usize)?;
-        let measured = match outcome.is_ok() {
-            true => answer.measured((call.arrival, call.sent), &self.goodput, now),
-            false => None,
+        let measured = if outcome.is_ok() {
+            answer.measured((call.arrival, call.sent), &self.goodput, now)
+        } else {
+            None
         };
         if let Some(measured) = &measured {
             answer.record(measured, call.stage, recorder);

@@ -35,12 +35,11 @@ impl Server for Drops {
             }
             self.received += 1;
             let taken = self.taken.entry(peer).or_default();
-            match *taken == self.limit {
-                true => actions.push(Action::Send(NOT_TAKEN.to_vec())),
-                false => {
-                    *taken += 1;
-                    self.then.receive(peer, word, now, actions);
-                }
+            if *taken == self.limit {
+                actions.push(Action::Send(NOT_TAKEN.to_vec()))
+            } else {
+                *taken += 1;
+                self.then.receive(peer, word, now, actions);
             }
         }
     }
@@ -121,9 +120,10 @@ impl Server for DropsOnThird {
             }
             self.received += 1;
             let nth = self.opened.iter().position(|opened| *opened == peer);
-            match nth.is_some_and(|nth| nth % 3 == 2) {
-                true => actions.push(Action::Send(NOT_TAKEN.to_vec())),
-                false => self.then.receive(peer, word, now, actions),
+            if nth.is_some_and(|nth| nth % 3 == 2) {
+                actions.push(Action::Send(NOT_TAKEN.to_vec()))
+            } else {
+                self.then.receive(peer, word, now, actions)
             }
         }
     }

@@ -256,9 +256,10 @@ pub(crate) struct Slow(pub(crate) Echo);
 impl Server for Slow {
     fn opened(&mut self, _peer: Peer, _now: Time, _actions: &mut Vec<Action>) {}
     fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
-        match bytes == GREETING {
-            true => actions.push(Action::Send(bytes.to_vec())),
-            false => self.0.receive(peer, bytes, now, actions),
+        if bytes == GREETING {
+            actions.push(Action::Send(bytes.to_vec()))
+        } else {
+            self.0.receive(peer, bytes, now, actions)
         }
     }
     fn timer(&mut self, peer: Peer, tag: u64, now: Time, actions: &mut Vec<Action>) {

@@ -60,9 +60,10 @@ impl Rung {
             return Vec::new();
         };
         let price = |resumed: bool, slices: &[Slice]| {
-            let part = match resumed {
-                true => Part::Resumed,
-                false => Part::Connections,
+            let part = if resumed {
+                Part::Resumed
+            } else {
+                Part::Connections
             };
             let of = |value: fn(&Slice) -> Option<f64>| {
                 let slices = slices.iter().filter(|slice| !slice.not_resumed);
@@ -81,9 +82,10 @@ impl Rung {
             .into_iter()
             .filter_map(|(resumed, part)| Some(price(resumed, self.parts.get(&part)?)))
             .collect();
-        match apart.is_empty() {
-            true => vec![price(handshake.resumed, &self.slices)],
-            false => apart,
+        if apart.is_empty() {
+            vec![price(handshake.resumed, &self.slices)]
+        } else {
+            apart
         }
     }
 }

@@ -123,9 +123,10 @@ impl<'a> Evidence<'a> {
         circumstances: &Circumstances,
     ) -> Evidence<'a> {
         let counts_failures = timed.counts_failures();
-        let (failed, cut_off) = match counts_failures {
-            true => (Failed::of(record), Tail::of(&record.cut_off)),
-            false => (Failed::default(), Tail::default()),
+        let (failed, cut_off) = if counts_failures {
+            (Failed::of(record), Tail::of(&record.cut_off))
+        } else {
+            (Failed::default(), Tail::default())
         };
         let least = match timed {
             Timed::Response => known_least(record),
@@ -162,9 +163,10 @@ impl<'a> Evidence<'a> {
                 .map(|(length, lengthened)| {
                     let beyond = limit.saturating_add(length);
                     let ended = times.map_or(0, |times| times.longer_than(beyond));
-                    let timeouts = match length <= reach {
-                        true => self.failed.timeouts,
-                        false => 0,
+                    let timeouts = if length <= reach {
+                        self.failed.timeouts
+                    } else {
+                        0
                     };
                     (ended + self.cut_off.longer_than(beyond) + timeouts).saturating_sub(lengthened)
                 })
@@ -181,9 +183,10 @@ impl<'a> Evidence<'a> {
     /// The calls that the time is of: those that were given up are in it only where they are known to have taken
     /// longer than `limit`.
     fn population(&self, limit: u64) -> u64 {
-        let failed = match self.counts_failures {
-            true => Failed::of(self.record).all(),
-            false => 0,
+        let failed = if self.counts_failures {
+            Failed::of(self.record).all()
+        } else {
+            0
         };
         self.times.len() + failed + self.cut_off.longer_than(limit)
     }
@@ -201,9 +204,10 @@ impl<'a> Evidence<'a> {
         let (mut low, mut high) = (0, LONGEST_NS);
         while low < high {
             let middle = low + (high - low) / 2;
-            match self.surely_exceeds(percentile, middle) {
-                true => low = middle + 1,
-                false => high = middle,
+            if self.surely_exceeds(percentile, middle) {
+                low = middle + 1
+            } else {
+                high = middle
             }
         }
         low as f64
@@ -214,12 +218,11 @@ impl<'a> Evidence<'a> {
         if self.counts_failures && self.failed.surely(self.record, circumstances) > 0 {
             return f64::INFINITY;
         }
-        match circumstances.short || circumstances.not_resumed || !mean_ns.is_finite() {
-            true => 0.0,
-            false => {
-                let of_each = self.lateness.sum_ns() / self.record.ok().max(1) as f64;
-                (mean_ns - of_each).max(0.0).max(self.least_mean_ns)
-            }
+        if circumstances.short || circumstances.not_resumed || !mean_ns.is_finite() {
+            0.0
+        } else {
+            let of_each = self.lateness.sum_ns() / self.record.ok().max(1) as f64;
+            (mean_ns - of_each).max(0.0).max(self.least_mean_ns)
         }
     }
 }

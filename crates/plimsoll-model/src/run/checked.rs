@@ -28,9 +28,10 @@ impl CountSum {
         each_count(interval, |name, number| {
             within(name, number, MAX_COUNT)?;
             sum += number;
-            match sum > MAX_TOTAL {
-                true => Err(format!("with `{name}`, counts add up to more than 2^60")),
-                false => Ok(()),
+            if sum > MAX_TOTAL {
+                Err(format!("with `{name}`, counts add up to more than 2^60"))
+            } else {
+                Ok(())
             }
         })?;
         self.0 = sum;
@@ -39,12 +40,13 @@ impl CountSum {
 }
 
 fn within(name: &str, number: u64, most: u64) -> Result<(), String> {
-    match number > most {
-        true => Err(format!(
+    if number > most {
+        Err(format!(
             "`{name}` is {number}, more than 2^{}",
             most.ilog2()
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 

@@ -165,9 +165,10 @@ impl Run {
         let cut_off_is_the_end = self.state == State::Partial;
         // What a killed run wrote last of all may be calls that no interval counts.
         let check = &self.summary.count_check;
-        let counted = match cut_off_is_the_end {
-            true => check.ok + check.errors + check.cut_off,
-            false => u64::MAX,
+        let counted = if cut_off_is_the_end {
+            check.ok + check.errors + check.cut_off
+        } else {
+            u64::MAX
         };
         for number in 1..=counted {
             match input::read_line(&mut reader, &mut line, MAX_REQUEST) {

@@ -163,9 +163,10 @@ impl HealthProblem {
         }
         // More calls than the p99 leaves out had to wait for a connection of their own.
         let often = again.saturating_mul(100) > calls;
-        let consequence = match often {
-            true => "what was measured is mostly connecting",
-            false => "fewer than 1 % of the calls had to wait for one",
+        let consequence = if often {
+            "what was measured is mostly connecting"
+        } else {
+            "fewer than 1 % of the calls had to wait for one"
         };
         Some(HealthProblem {
             kind: ProblemKind::NotReused,
@@ -361,11 +362,12 @@ fn busy(header: &RunHeader, observed: &Observed) -> Option<HealthProblem> {
         observed.intervals,
         BUSY_RATIO * 100.0
     );
-    Some(match header.is_open() {
-        true => ProblemKind::WorkerBusy.noted(format!("{seen}: use more workers or a lower rate")),
-        false => ProblemKind::WorkerBusy.noted(format!(
+    Some(if header.is_open() {
+        ProblemKind::WorkerBusy.noted(format!("{seen}: use more workers or a lower rate"))
+    } else {
+        ProblemKind::WorkerBusy.noted(format!(
             "{seen}: the rate achieved may be the generator's limit, not the target's"
-        )),
+        ))
     })
 }
 

@@ -183,9 +183,10 @@ impl IntervalRecord {
     /// reaches from the earlier beginning to the later end.
     pub fn merge(&mut self, other: &IntervalRecord) {
         let end = self.end_offset().max(other.end_offset());
-        self.start_offset = match self.length.is_zero() {
-            true => other.start_offset,
-            false => self.start_offset.min(other.start_offset),
+        self.start_offset = if self.length.is_zero() {
+            other.start_offset
+        } else {
+            self.start_offset.min(other.start_offset)
         };
         self.length = end.saturating_sub(self.start_offset);
         for (stage, theirs) in &other.stages {

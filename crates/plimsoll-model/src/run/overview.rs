@@ -87,11 +87,12 @@ impl RunOverview {
         }
         let overview = document::read_checked(&path, |overview: &RunOverview| {
             let TotalOverview { ok, errors, .. } = overview.total;
-            match ok.checked_add(errors).is_some_and(|sum| sum <= MAX_TOTAL) {
-                true => Ok(()),
-                false => Err(format!(
+            if ok.checked_add(errors).is_some_and(|sum| sum <= MAX_TOTAL) {
+                Ok(())
+            } else {
+                Err(format!(
                     "{ok} calls that ended well and {errors} that failed are more than 2^60"
-                )),
+                ))
             }
         })?;
         Ok(Some(overview))

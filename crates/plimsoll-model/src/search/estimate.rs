@@ -223,9 +223,10 @@ impl Trials<'_> {
         let (mut passes, mut succeeds) = (0.0, 0.0);
         for cell in &self.lines {
             let room = (cell.middle() - at) / self.blur;
-            let carries = match self.measured {
-                true => reflected(&normal, 0.0, self.unclear, -room),
-                false => normal.cdf(room + self.unclear),
+            let carries = if self.measured {
+                reflected(&normal, 0.0, self.unclear, -room)
+            } else {
+                normal.cdf(room + self.unclear)
             };
             let capacity = cell.capacity * carries;
             let chance = capacity + cell.below * normal.cdf(room);

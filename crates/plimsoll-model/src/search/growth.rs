@@ -101,9 +101,10 @@ impl Growth {
 /// falls below zero, so it rises past any bound twice as often as a walk that may (the reflection
 /// principle).
 pub(super) fn critical(n: f64) -> f64 {
-    let error = match n <= f64::from(FEW) {
-        true => ERROR_OF_FEW,
-        false => ERROR,
+    let error = if n <= f64::from(FEW) {
+        ERROR_OF_FEW
+    } else {
+        ERROR
     };
     StudentsT::new(0.0, 1.0, n - 1.0).map_or(f64::INFINITY, |t| t.inverse_cdf(1.0 - error / 2.0))
 }

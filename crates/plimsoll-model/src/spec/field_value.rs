@@ -97,9 +97,10 @@ impl<'de> Deserialize<'de> for MetadataSpec {
                         value => values.push(value),
                     }
                 }
-                match values.is_empty() {
-                    true => Err(de::Error::custom("an empty list: leave the name out")),
-                    false => Ok(MetadataSpec::Several(values)),
+                if values.is_empty() {
+                    Err(de::Error::custom("an empty list: leave the name out"))
+                } else {
+                    Ok(MetadataSpec::Several(values))
                 }
             }
             fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<MetadataSpec, M::Error> {

@@ -442,9 +442,10 @@ impl RungSpec {
                 })?;
             }
         }
-        let word = match AXES.contains(&axis) {
-            true => format!("{axis} {text}"),
-            false => format!("{} {text}", axis.rsplit('.').next().unwrap_or(axis)),
+        let word = if AXES.contains(&axis) {
+            format!("{axis} {text}")
+        } else {
+            format!("{} {text}", axis.rsplit('.').next().unwrap_or(axis))
         };
         rung.name = if rung.name.is_empty() {
             word

@@ -236,12 +236,9 @@ fn value(spec: &MetadataSpec, surroundings: &dyn Surroundings) -> Result<SharedV
             .ok_or_else(|| {
                 let is_name = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
                 let begins = variable.starts_with(|c: char| !c.is_ascii_digit());
-                match begins && variable.bytes().all(is_name) {
-                    true => format!("the environment variable {variable} is not set"),
-                    false => format!(
+                if begins && variable.bytes().all(is_name) { format!("the environment variable {variable} is not set") } else { format!(
                         "`${variable}` names an environment variable, and none can have that name: put the value into one, such as $VALUE"
-                    ),
-                }
+                    ) }
             })?,
         MetadataSpec::File(path) => surroundings
             .read(path)
@@ -337,9 +334,10 @@ fn check_one<'a>(
     if is_binary {
         let source = template.alone().map(|field| &field.source);
         if let Some(text) = template.constant() {
-            return match is_base64(text) {
-                true => Ok(()),
-                false => bad(NO_BASE64, None),
+            return if is_base64(text) {
+                Ok(())
+            } else {
+                bad(NO_BASE64, None)
             };
         }
         return match (source, columns) {
@@ -367,12 +365,11 @@ fn check_one<'a>(
             },
         }
     }
-    match is_printable(&whole) {
-        true => Ok(()),
-        false => {
-            let has_blank = |c: &&&'a Column| c.value(row).trim() != c.value(row);
-            bad(UNPRINTABLE, columns.iter().find(has_blank))
-        }
+    if is_printable(&whole) {
+        Ok(())
+    } else {
+        let has_blank = |c: &&&'a Column| c.value(row).trim() != c.value(row);
+        bad(UNPRINTABLE, columns.iter().find(has_blank))
     }
 }
 

@@ -21,9 +21,10 @@ pub fn relative_half_width(batches: &[f64]) -> Option<f64> {
     let squares: f64 = batches.iter().map(|b| off(b).powi(2)).sum();
     let neighbours: f64 = batches.windows(2).map(|w| off(&w[0]) * off(&w[1])).sum();
     // A negative correlation would make them count for more: not believed.
-    let correlation = match squares > 0.0 {
-        true => (neighbours / squares).clamp(0.0, 0.99),
-        false => 0.0,
+    let correlation = if squares > 0.0 {
+        (neighbours / squares).clamp(0.0, 0.99)
+    } else {
+        0.0
     };
     let effective = (n * (1.0 - correlation) / (1.0 + correlation)).max(2.0);
     let deviation = (squares / (n - 1.0)).sqrt();

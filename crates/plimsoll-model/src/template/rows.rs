@@ -312,17 +312,14 @@ fn object(line: &str) -> serde_json::Result<Vec<(String, String)>> {
             .get(1..)
             .unwrap_or_default()
             .trim_start();
-        let value = match typed.starts_with('"') {
-            true => {
-                let (value, behind) = leading::<String>(typed)?;
-                rest = behind;
-                value
-            }
-            false => {
-                let (IgnoredAny, behind) = leading::<IgnoredAny>(typed)?;
-                rest = behind;
-                typed[..typed.len() - behind.len()].to_owned()
-            }
+        let value = if typed.starts_with('"') {
+            let (value, behind) = leading::<String>(typed)?;
+            rest = behind;
+            value
+        } else {
+            let (IgnoredAny, behind) = leading::<IgnoredAny>(typed)?;
+            rest = behind;
+            typed[..typed.len() - behind.len()].to_owned()
         };
         entries.push((name, value));
         rest = rest.trim_start().trim_start_matches(',').trim_start();

@@ -112,9 +112,10 @@ impl MetadataField {
 
     /// Bytes of the value, at most.
     pub fn most(&self) -> usize {
-        match self.is_binary_uuid() {
-            true => 22,
-            false => self.template.bounds().1,
+        if self.is_binary_uuid() {
+            22
+        } else {
+            self.template.bounds().1
         }
     }
 }

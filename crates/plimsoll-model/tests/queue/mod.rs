@@ -185,9 +185,10 @@ impl Row {
     ) -> Row {
         let line = |p99_s: f64| {
             let a = 100.0_f64.ln() / p99_s;
-            match poisson {
-                true => capacity_per_s - a,
-                false => -a / (-a / capacity_per_s).ln_1p(),
+            if poisson {
+                capacity_per_s - a
+            } else {
+                -a / (-a / capacity_per_s).ln_1p()
             }
         };
         let line_per_s = line(p99_s);

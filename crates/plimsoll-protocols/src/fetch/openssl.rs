@@ -208,9 +208,10 @@ fn s_server(words: &[OsString]) -> Result<Vec<String>, Usage> {
         }
         (_, false) => {}
     }
-    let listen = match accept.contains(':') {
-        true => accept.to_owned(),
-        false => format!("0.0.0.0:{accept}"),
+    let listen = if accept.contains(':') {
+        accept.to_owned()
+    } else {
+        format!("0.0.0.0:{accept}")
     };
     Ok(line.behind(&["serve", "files", ".", "--listen", &listen]))
 }

@@ -247,9 +247,10 @@ impl Walk {
             self.begun[..rest.len()].copy_from_slice(rest);
             self.begun_len = rest.len();
         }
-        match is_last && self.begun_len > 0 {
-            true => Err(WRONG),
-            false => Ok(()),
+        if is_last && self.begun_len > 0 {
+            Err(WRONG)
+        } else {
+            Ok(())
         }
     }
 

@@ -96,23 +96,23 @@ fn binary(messages: &[String], delimited: &[String]) -> Result<Vec<BinarySource>
                         ),
                     )
                 })?;
-                match is_one {
-                    true => sources.push(BinarySource::of(&bytes)),
-                    false => {
-                        let found = delimited::delimited("stdin", &bytes);
-                        let found = found.map_err(|problem| {
-                            Usage::new(
-                                format_args!("{flag}: {problem}"),
-                                "--data-binary @- takes stdin as one message",
-                            )
-                        })?;
-                        sources.extend(found.iter().map(|m| BinarySource::of(&m.bytes)));
-                    }
+                if is_one {
+                    sources.push(BinarySource::of(&bytes))
+                } else {
+                    let found = delimited::delimited("stdin", &bytes);
+                    let found = found.map_err(|problem| {
+                        Usage::new(
+                            format_args!("{flag}: {problem}"),
+                            "--data-binary @- takes stdin as one message",
+                        )
+                    })?;
+                    sources.extend(found.iter().map(|m| BinarySource::of(&m.bytes)));
                 }
             }
-            Some(path) if !path.is_empty() => sources.push(match is_one {
-                true => BinarySource::File(path.into()),
-                false => BinarySource::Delimited(path.into()),
+            Some(path) if !path.is_empty() => sources.push(if is_one {
+                BinarySource::File(path.into())
+            } else {
+                BinarySource::Delimited(path.into())
             }),
             _ => {
                 return Err(Usage::new(

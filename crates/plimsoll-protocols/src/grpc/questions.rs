@@ -210,9 +210,10 @@ fn shown(results: &[CaseResult]) -> String {
         for problem in &result.problems {
             let _ = writeln!(out, "wrong: {problem}");
         }
-        let verdict = match result.problems.is_empty() {
-            true => "passed",
-            false => "FAILED",
+        let verdict = if result.problems.is_empty() {
+            "passed"
+        } else {
+            "FAILED"
         };
         let _ = writeln!(out, "finish case {}: {verdict}\n", result.case);
     }

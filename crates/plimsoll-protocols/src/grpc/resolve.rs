@@ -124,12 +124,11 @@ pub(super) fn metadata(
 ) -> Result<Vec<(String, String)>, Vec<Problem>> {
     let mut problems = Problems::default();
     let metadata = problems.metadata(&METADATA, &call.metadata, Given::Nothing, surroundings);
-    match problems.0.is_empty() {
-        true => {
-            let fields = metadata.in_requests(&Variation::new(1, 1, 0, Order::default()));
-            Ok(fields.of(0, 0))
-        }
-        false => Err(problems.0),
+    if problems.0.is_empty() {
+        let fields = metadata.in_requests(&Variation::new(1, 1, 0, Order::default()));
+        Ok(fields.of(0, 0))
+    } else {
+        Err(problems.0)
     }
 }
 
@@ -380,9 +379,10 @@ fn stream(problems: &mut Problems, call: &GrpcSpec, encoded: &EncodedCall) -> Op
         Some(Pace::Every(gap)) if gap.is_zero() => Pace::None,
         pace => pace.unwrap_or(Pace::None),
     };
-    let count = match kind.client_streams() {
-        true => call.messages.unwrap_or(encoded.messages.len() as u32),
-        false => 1,
+    let count = if kind.client_streams() {
+        call.messages.unwrap_or(encoded.messages.len() as u32)
+    } else {
+        1
     };
     if count > 0 && encoded.messages.is_empty() {
         problems.add(

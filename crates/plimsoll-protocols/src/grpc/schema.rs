@@ -350,9 +350,10 @@ fn list(paths: &[PathBuf]) -> String {
 }
 
 fn proto_error(error: &protox::Error) -> SchemaError {
-    let hint = match error.is_file_not_found() {
-        true => "; name the folder that imports are relative to as an import path",
-        false => "",
+    let hint = if error.is_file_not_found() {
+        "; name the folder that imports are relative to as an import path"
+    } else {
+        ""
     };
     // Unlike its short form, the compiler's long form begins with file, line, column.
     SchemaError::new(format_args!("proto {error:?}{hint}"))

@@ -169,12 +169,13 @@ impl Checks {
         let packings = fields.clone().filter(packed).map(|(_, value)| value);
         let codings = Codings::of(packings);
         let ended = self.ended(fields.clone());
-        let outcome = match self.is_expected(status) {
-            false => outcome_of(status, field(fields.clone(), b"retry-after")),
-            true => match ended.filter(|ended| !ended.is_ok()) {
+        let outcome = if self.is_expected(status) {
+            match ended.filter(|ended| !ended.is_ok()) {
                 Some(failure) => failure,
                 None => self.fields(fields.clone()),
-            },
+            }
+        } else {
+            outcome_of(status, field(fields.clone(), b"retry-after"))
         };
         let ended = ended == Some(Outcome::Ok);
         let reading = Reading {
@@ -231,9 +232,10 @@ impl Checks {
             let mut all = fields.clone().filter(of_name);
             all.any(|(_, found)| found == value.as_bytes())
         };
-        match self.headers.iter().all(has) {
-            true => Outcome::Ok,
-            false => HEADER,
+        if self.headers.iter().all(has) {
+            Outcome::Ok
+        } else {
+            HEADER
         }
     }
 

@@ -221,9 +221,10 @@ impl Tracer for EitherTracer {
         let chosen = match &mut self.chosen {
             Some(chosen) => Some(chosen),
             none => {
-                *none = match bytes.starts_with(b"PRI * HTTP/2") {
-                    true => self.protocol.two.tracer(),
-                    false => self.protocol.one.tracer(),
+                *none = if bytes.starts_with(b"PRI * HTTP/2") {
+                    self.protocol.two.tracer()
+                } else {
+                    self.protocol.one.tracer()
                 };
                 none.as_mut()
             }

@@ -278,9 +278,10 @@ impl Content {
             || [r#""object":"error""#, r#""object": "error""#]
                 .iter()
                 .any(|key| body.windows(key.len()).any(|part| part == key.as_bytes()));
-        let outcome = match is_error {
-            true => Outcome::EventError,
-            false => Outcome::BadAnswer,
+        let outcome = if is_error {
+            Outcome::EventError
+        } else {
+            Outcome::BadAnswer
         };
         let text = format!("the answer is no event stream: {}", self.beginning());
         self.settled.get_or_insert((outcome, Some(text)));
@@ -385,9 +386,10 @@ impl Notes<'_> {
         if is_named && !data.starts_with(b"{") {
             return true;
         }
-        let name = match is_named {
-            true => format!(" ({})", printable(event.name)),
-            false => String::new(),
+        let name = if is_named {
+            format!(" ({})", printable(event.name))
+        } else {
+            String::new()
         };
         let text = format!("event {}{name}: {error}: {}", self.found, printable(data));
         *self.settled = Some((Outcome::BadAnswer, Some(text)));

@@ -205,9 +205,10 @@ impl Http1Driver {
             HeadMeaning {
                 outcome,
                 reading,
-                framing: match checks.bodiless {
-                    true => Framing::Length(0),
-                    false => head.body,
+                framing: if checks.bodiless {
+                    Framing::Length(0)
+                } else {
+                    head.body
                 },
                 closes: match (checks.bodiless, head.body) {
                     // Without a length a body would end with the connection, and there is none.
@@ -510,9 +511,10 @@ impl Driver for Http1Driver {
                 text: format!("the server closed a connection that had been idle for {idle:.1?} as the request left"),
             });
         }
-        events.push(match self.shared.is_idempotent {
-            true => Event::NotTaken(done),
-            false => Event::Done(done),
+        events.push(if self.shared.is_idempotent {
+            Event::NotTaken(done)
+        } else {
+            Event::Done(done)
         });
     }
 

@@ -50,9 +50,10 @@ impl Owned for HttpSpec {
         };
         if let Some(socket) = &call.socket {
             let protocol = SocketProtocol::new(&request, socket);
-            return match socket.script.is_empty() {
-                true => Ok(driven(asked, protocol)),
-                false => used(plan, FrameScripts::new(protocol, socket)),
+            return if socket.script.is_empty() {
+                Ok(driven(asked, protocol))
+            } else {
+                used(plan, FrameScripts::new(protocol, socket))
             };
         }
         let scheme = match plan.tls {

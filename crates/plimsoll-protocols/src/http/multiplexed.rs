@@ -578,9 +578,10 @@ impl Calls for HttpCalls {
                 calls.ends.push_back((to.now + lasts, id));
             }
         }
-        match end_stream {
-            true => connection.answered(id, to),
-            false => Ok(()),
+        if end_stream {
+            connection.answered(id, to)
+        } else {
+            Ok(())
         }
     }
 

@@ -120,9 +120,10 @@ fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
     spec.version = Some(call.version);
     spec.method = Some(call.method.clone());
     let path_varies = call.varying.as_ref().is_some_and(|all| all.path.is_some());
-    spec.path = Some(match path_varies {
-        true => call.path.clone(),
-        false => escaped(&call.path),
+    spec.path = Some(if path_varies {
+        call.path.clone()
+    } else {
+        escaped(&call.path)
     });
     // A socket is opened with 101.
     if call.socket.is_none() {
@@ -424,9 +425,10 @@ fn headers(metadata: &Metadata, call: &HttpSpec, payload: &Payload) -> Vec<(Stri
         .keys()
         .any(|name| name.eq_ignore_ascii_case("content-type"));
     if has_body && !typed {
-        let plain = match payload.is_json {
-            true => "application/json",
-            false => "application/octet-stream",
+        let plain = if payload.is_json {
+            "application/json"
+        } else {
+            "application/octet-stream"
         };
         let kind = envelopes::content_type(call.stream.as_deref(), payload);
         let kind = kind.unwrap_or(plain);

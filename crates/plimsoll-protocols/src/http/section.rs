@@ -251,9 +251,10 @@ impl FrameSpec {
             frames: Vec<FrameSpec>,
         }
         let script: Script = toml::from_str(text).map_err(|e| e.message().to_owned())?;
-        match script.frames.is_empty() {
-            true => Err("no frames".to_owned()),
-            false => Ok(script.frames),
+        if script.frames.is_empty() {
+            Err("no frames".to_owned())
+        } else {
+            Ok(script.frames)
         }
     }
 }
@@ -337,18 +338,20 @@ impl FromStr for StatusSpec {
 
 impl fmt::Display for StatusSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.from == self.to {
-            true => write!(f, "{}", self.from),
-            false => write!(f, "{}xx", self.from / 100),
+        if self.from == self.to {
+            write!(f, "{}", self.from)
+        } else {
+            write!(f, "{}xx", self.from / 100)
         }
     }
 }
 
 impl Serialize for StatusSpec {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.from == self.to {
-            true => serializer.serialize_u16(self.from),
-            false => serializer.collect_str(self),
+        if self.from == self.to {
+            serializer.serialize_u16(self.from)
+        } else {
+            serializer.collect_str(self)
         }
     }
 }

@@ -66,9 +66,12 @@ struct Frame {
 
 impl Frame {
     fn all(call: &HttpCall, socket: &SocketCall) -> Vec<Frame> {
-        let opcode = |is_binary: bool| match is_binary {
-            true => Opcode::Binary,
-            false => Opcode::Text,
+        let opcode = |is_binary: bool| {
+            if is_binary {
+                Opcode::Binary
+            } else {
+                Opcode::Text
+            }
         };
         if socket.script.is_empty() {
             let varying = call.varying.as_ref().and_then(|all| all.body.as_ref());
@@ -241,9 +244,10 @@ impl SocketDriver {
         let shared = Arc::clone(&self.shared);
         if let Some(greeting) = &shared.greeting {
             let mask = self.random.mask();
-            let opcode = match shared.socket.binary {
-                true => Opcode::Binary,
-                false => Opcode::Text,
+            let opcode = if shared.socket.binary {
+                Opcode::Binary
+            } else {
+                Opcode::Text
             };
             let unix_ns = shared.unix_zero.at(now);
             let greeting = greeting.of(self.number, unix_ns, &mut self.scratch);
@@ -507,12 +511,11 @@ impl Driver for SocketDriver {
             self.state = State::Open;
         } else if let Some(call) = self.call {
             let expects = self.shared.frames[call.frame].expect.is_some();
-            match call.found || !expects {
-                true => self.end(Outcome::Ok, None, events),
-                false => {
-                    let text = "no message holds the text that is expected".to_owned();
-                    self.end(BODY, Some(text), events);
-                }
+            if call.found || !expects {
+                self.end(Outcome::Ok, None, events)
+            } else {
+                let text = "no message holds the text that is expected".to_owned();
+                self.end(BODY, Some(text), events);
             }
         }
     }

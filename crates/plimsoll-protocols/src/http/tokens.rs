@@ -221,9 +221,10 @@ impl TokenCounts {
     /// What the engine is told of a call. Reasoning that is counted and not streamed took no time between tokens.
     pub(super) fn usage(self, streams_thoughts: bool) -> Usage {
         let answer = self.answer.unwrap_or(0);
-        let hidden = match streams_thoughts {
-            true => 0,
-            false => self.reasoning.unwrap_or(0),
+        let hidden = if streams_thoughts {
+            0
+        } else {
+            self.reasoning.unwrap_or(0)
         };
         Usage {
             prompt: self.prompt.unwrap_or(0),

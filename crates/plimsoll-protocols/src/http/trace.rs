@@ -60,9 +60,10 @@ impl Tracer for HeadTracer {
                     None => return Ok(None),
                     Some(head) => {
                         let first = format!("{} {}", head.status, head.reason);
-                        let body = match bodiless {
-                            true => Framing::Length(0),
-                            false => head.body,
+                        let body = if bodiless {
+                            Framing::Length(0)
+                        } else {
+                            head.body
                         };
                         (head.size, body, line(first, head.fields.iter()))
                     }
@@ -88,9 +89,10 @@ fn line<'a>(first: String, fields: impl Iterator<Item = (&'a str, &'a [u8])>) ->
     ];
     fields.fold(first, |line, (name, value)| {
         let lower = name.to_ascii_lowercase();
-        match SHOWN.contains(&&*lower) {
-            true => format!("{line}, {lower}: {}", super::checks::printable(value)),
-            false => format!("{line}, {lower}"),
+        if SHOWN.contains(&&*lower) {
+            format!("{line}, {lower}: {}", super::checks::printable(value))
+        } else {
+            format!("{line}, {lower}")
         }
     })
 }

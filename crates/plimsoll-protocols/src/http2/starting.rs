@@ -45,9 +45,10 @@ impl<C: Calls> Connection<C> {
     fn write_head(&mut self, id: u32, number: u64, now: Time, out: &mut Vec<u8>) {
         let request = self.calls.request();
         let mut block = Vec::new();
-        let with_time_left = match self.waited.is_zero() {
-            true => None,
-            false => self.calls.block_after(self.waited).map(Block::whole),
+        let with_time_left = if self.waited.is_zero() {
+            None
+        } else {
+            self.calls.block_after(self.waited).map(Block::whole)
         };
         let constant = match &with_time_left {
             Some(constant) => {
@@ -170,9 +171,10 @@ fn steady_head<C: Calls>(calls: &C, id: u32, number: u64, now: Time, out: &mut V
         out.truncate(start);
         return write::header_block(out, id, &block, End(request.is_bodiless));
     }
-    let flags = match request.is_bodiless {
-        true => flags::END_HEADERS | flags::END_STREAM,
-        false => flags::END_HEADERS,
+    let flags = if request.is_bodiless {
+        flags::END_HEADERS | flags::END_STREAM
+    } else {
+        flags::END_HEADERS
     };
     put_head(&mut out[start..], size, kind::HEADERS, flags, id);
 }

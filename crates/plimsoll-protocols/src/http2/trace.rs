@@ -138,9 +138,10 @@ impl Fields {
     }
 
     fn begin_fields(&mut self, head: FrameHead, fragment: &[u8], line: &mut String) {
-        match head.has(flags::END_HEADERS) {
-            true => self.fields(fragment, line),
-            false => self.block = Some(HeaderBlock::new(head.piece(fragment))),
+        if head.has(flags::END_HEADERS) {
+            self.fields(fragment, line)
+        } else {
+            self.block = Some(HeaderBlock::new(head.piece(fragment)))
         }
     }
 

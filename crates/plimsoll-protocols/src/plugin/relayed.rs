@@ -73,9 +73,10 @@ impl Codec {
     }
 
     fn broken(&self, fault: Fault) -> Broken {
-        let by = match fault.is_the_plugins() {
-            true => Blame::Codec,
-            false => Blame::Peer,
+        let by = if fault.is_the_plugins() {
+            Blame::Codec
+        } else {
+            Blame::Peer
         };
         let (key, call) = match fault {
             Fault::TooLong { length, head, .. } => {

@@ -67,9 +67,10 @@ pub(crate) async fn serve<S: Service>(
         ..Counters::default()
     });
     // TLS 1.2 takes the library's records: a connection at rest keeps all of its session.
-    let sessions = match bound.offers_1_2 {
-        true => ServerSessions::of_library,
-        false => ServerSessions::new,
+    let sessions = if bound.offers_1_2 {
+        ServerSessions::of_library
+    } else {
+        ServerSessions::new
     };
     let (started, mailboxes) = mpsc::channel();
     let ended = Arc::new(Notify::new());
@@ -108,9 +109,10 @@ pub(crate) async fn serve<S: Service>(
             () = ended.notified() => {}
         }
     };
-    let accepted = match mailboxes.len() == workers {
-        true => deal(&listener, &mailboxes, shutdown).await?,
-        false => 0,
+    let accepted = if mailboxes.len() == workers {
+        deal(&listener, &mailboxes, shutdown).await?
+    } else {
+        0
     };
     drop(listener);
     // Workers end when no sender of connections is left.

@@ -142,9 +142,10 @@ impl Opening {
             let came = &room[..came];
             if !self.is_trusted {
                 // Less than a header's beginning is not waited for: it is not believed anyway.
-                return match proxy::begins(came) {
-                    true => Err(OpeningError::Untrusted),
-                    false => Ok(self.peer),
+                return if proxy::begins(came) {
+                    Err(OpeningError::Untrusted)
+                } else {
+                    Ok(self.peer)
                 };
             }
             let known = self.header.len();

@@ -74,19 +74,21 @@ fn import(
         Some(stem) => (stem, true),
         None => (name.strip_suffix(".csv").unwrap_or(&name), false),
     };
-    let (rows, summary) = match is_summary {
-        true => (path.with_file_name(format!("{stem}.csv")), path.to_owned()),
-        false => (
+    let (rows, summary) = if is_summary {
+        (path.with_file_name(format!("{stem}.csv")), path.to_owned())
+    } else {
+        (
             path.to_owned(),
             path.with_file_name(format!("{stem}{SUMMARY}")),
-        ),
+        )
     };
     let mut header = RunHeader::imported(&name, tool_version, started(stem).unwrap_or(imported_at));
     header.protocol = Some("session".to_owned());
     let mut read = Read::default();
-    let summary = match is_summary || summary.is_file() {
-        true => Some(read_summary(&summary)?),
-        false => None,
+    let summary = if is_summary || summary.is_file() {
+        Some(read_summary(&summary)?)
+    } else {
+        None
     };
     if !is_summary || rows.is_file() {
         read.rows(&rows)?;

@@ -97,9 +97,10 @@ impl Server for Moody {
             }
         }
         let asked = request.ends_with(b"\r\n\r\n");
-        let (answer, ends) = match asked {
-            true => self.answer(),
-            false => (Vec::new(), false),
+        let (answer, ends) = if asked {
+            self.answer()
+        } else {
+            (Vec::new(), false)
         };
         if asked {
             request.clear();

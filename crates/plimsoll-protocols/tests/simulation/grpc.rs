@@ -175,9 +175,10 @@ pub(super) fn unary(seed: u64) -> GrpcCall {
 
 /// Calls of every kind; what was counted of their messages has to fit together.
 fn simulate_any(seed: u64) -> (Interval, Vec<String>) {
-    let answers = match kind_of(seed).server_streams() {
-        true => choose(seed, 42, 1, 6) as u32,
-        false => 1,
+    let answers = if kind_of(seed).server_streams() {
+        choose(seed, 42, 1, 6) as u32
+    } else {
+        1
     };
     let options = CannedOptions {
         messages: answers,

@@ -72,9 +72,10 @@ impl Frozen {
                 _ => due,
             };
             let ready = sent + self.delay;
-            let done = match (begin..end).contains(&ready) {
-                true => end,
-                false => ready,
+            let done = if (begin..end).contains(&ready) {
+                end
+            } else {
+                ready
             };
             busy.push(Reverse(done));
             response.push(done - due);

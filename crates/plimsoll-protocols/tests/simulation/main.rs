@@ -90,9 +90,10 @@ fn load(seed: u64) -> Load {
         connect_timeout: Duration::from_millis(500),
         drain: Some(Duration::from_millis(800)),
         spin: Duration::ZERO,
-        tick: match chance(60, 4) {
-            true => Duration::from_millis(pick(61, 1, 20)),
-            false => Duration::ZERO,
+        tick: if chance(60, 4) {
+            Duration::from_millis(pick(61, 1, 20))
+        } else {
+            Duration::ZERO
         },
         ..Load::default()
     }

@@ -224,15 +224,16 @@ fn run(weather: Weather, think: Duration, load: Load, model: &mut Model) -> Inte
         authority: "h:1",
         closes: false,
     };
-    match model.multiplexes {
-        false => talk(weather, &call, Http1Protocol::new(&request), load, model),
-        true => talk(
+    if model.multiplexes {
+        talk(
             weather,
             &call,
             Http2Protocol::new(&request, Scheme::Http),
             load,
             model,
-        ),
+        )
+    } else {
+        talk(weather, &call, Http1Protocol::new(&request), load, model)
     }
 }
 

@@ -131,9 +131,10 @@ impl Sink for Mailbox {
             inner.bytes += cost;
             // A frame keeps all that was read from the bus with it. One that is taken at once
             // may; a queue of them would hold many times its bound.
-            let frame = match inner.queue.is_empty() {
-                true => payload.clone(),
-                false => Bytes::copy_from_slice(payload),
+            let frame = if inner.queue.is_empty() {
+                payload.clone()
+            } else {
+                Bytes::copy_from_slice(payload)
             };
             inner.queue.push_back(frame);
         });

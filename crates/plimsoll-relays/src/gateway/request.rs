@@ -263,9 +263,10 @@ impl Request {
         Ok(Upgrade {
             accept: accept_key(key.as_bytes()),
             bearer: self.has("sec-websocket-protocol", BEARER),
-            deflate: match compression {
-                true => Deflate::agreed(self.list("sec-websocket-extensions")),
-                false => None,
+            deflate: if compression {
+                Deflate::agreed(self.list("sec-websocket-extensions"))
+            } else {
+                None
             },
         })
     }

@@ -325,9 +325,10 @@ impl Socket {
     async fn event(&mut self, stream: &mut Stream, mut timer: Pin<&mut Sleep>) -> Event {
         let blocked = !self.out.is_empty() || self.sealed;
         // What can't be written stays where it is.
-        let wanted = match blocked {
-            true => Wanted::Close,
-            false => Wanted::Anything,
+        let wanted = if blocked {
+            Wanted::Close
+        } else {
+            Wanted::Anything
         };
         poll_fn(|cx| {
             if self.mailbox.poll(cx, wanted).is_ready() {

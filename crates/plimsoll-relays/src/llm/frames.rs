@@ -34,9 +34,10 @@ impl Text {
     pub(super) fn token(&self, index: usize, tokens: usize) -> String {
         let encoded = &self.0[index % self.0.len()];
         let token: String = serde_json::from_str(encoded).unwrap_or_default();
-        match index + 1 < tokens {
-            true => token,
-            false => token.trim_end().to_owned(),
+        if index + 1 < tokens {
+            token
+        } else {
+            token.trim_end().to_owned()
         }
     }
 }

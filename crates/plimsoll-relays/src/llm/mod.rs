@@ -142,12 +142,13 @@ impl Llm {
         let drain = bound.drain;
         let llm = Arc::new(self);
         let adopting = run::adopt_offered(&llm).await;
-        let sessions = match llm.options.has_sessions {
-            true => axum::Router::new()
+        let sessions = if llm.options.has_sessions {
+            axum::Router::new()
                 .route("/session/create", post(create))
                 .route("/session/{id}/run", post(start_run))
-                .route("/session/{id}/close", post(close)),
-            false => axum::Router::new().route("/session/create", post(no_sessions)),
+                .route("/session/{id}/close", post(close))
+        } else {
+            axum::Router::new().route("/session/create", post(no_sessions))
         };
         let router = sessions
             .route("/v1/models", get(openai::models))

@@ -140,14 +140,15 @@ async fn complete(llm: Arc<Llm>, api: Api, body: Body) -> Response {
     while let Some(token) = pace.next().await {
         text.push_str(&token);
     }
-    match pace.is_over() {
-        true => Json(answer.whole(&text)).into_response(),
-        false => (
+    if pace.is_over() {
+        Json(answer.whole(&text)).into_response()
+    } else {
+        (
             StatusCode::SERVICE_UNAVAILABLE,
             Reason::of("stopping"),
             Json(problem("the service is stopping", "server_error")),
         )
-            .into_response(),
+            .into_response()
     }
 }
 

@@ -274,10 +274,7 @@ impl Posted {
         if losses == self.losses {
             return true;
         }
-        let run = match self.ended {
-            true => Run::Over,
-            false => Run::GoesOn,
-        };
+        let run = if self.ended { Run::Over } else { Run::GoesOn };
         let restoring = self.bus.restore(&self.session, self.begun, run);
         let is_restored = restoring.await.is_ok();
         if is_restored {

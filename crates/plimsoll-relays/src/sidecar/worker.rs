@@ -183,9 +183,10 @@ impl Connection {
 
     /// The upstream that it has just reached.
     fn proves(&self) -> Option<usize> {
-        match self.proven || self.is_new() {
-            true => None,
-            false => self.endpoint,
+        if self.proven || self.is_new() {
+            None
+        } else {
+            self.endpoint
         }
     }
 
@@ -360,9 +361,10 @@ impl Worker {
                 return Ok(());
             }
             // Who asks again at once needs not be woken.
-            let until = match now < awake_until {
-                true => now,
-                false => next_tick.min(self.delayed.first()),
+            let until = if now < awake_until {
+                now
+            } else {
+                next_tick.min(self.delayed.first())
             };
             let longest = Some(until.duration_since(now));
             self.poller.wait(longest, &mut events)?;

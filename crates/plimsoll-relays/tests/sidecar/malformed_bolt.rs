@@ -18,9 +18,10 @@ const BEHIND_PROXY: &str = "proxy_protocol = [\"127.0.0.1\"]";
 /// A connection that this address has made, as a proxy says.
 fn client_from(ip: &str, outside: SocketAddr) -> Client {
     let mut client = Client::connect(outside);
-    let (family, to) = match ip.contains(':') {
-        true => ("TCP6", "::1"),
-        false => ("TCP4", "192.0.2.9"),
+    let (family, to) = if ip.contains(':') {
+        ("TCP6", "::1")
+    } else {
+        ("TCP4", "192.0.2.9")
     };
     let line = format!("PROXY {family} {ip} {to} 5555 80\r\n");
     client.stream.write_all(line.as_bytes()).unwrap();
@@ -107,9 +108,12 @@ fn malformed_frames_are_charged_to_their_address() {
     // IPv6 clients of one network share an account.
     let mut sent = 0;
     for (place, network) in ["198.51.100.7", "2001:db8:1:2"].into_iter().enumerate() {
-        let bad = |host: u64| match network.contains(':') {
-            true => format!("{network}::{host:x}"),
-            false => network.to_owned(),
+        let bad = |host: u64| {
+            if network.contains(':') {
+                format!("{network}::{host:x}")
+            } else {
+                network.to_owned()
+            }
         };
         let made = || counter(&relay, "upstream_connects_total");
         eventually("the address has connections of its own", || {

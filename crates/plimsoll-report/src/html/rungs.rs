@@ -119,9 +119,10 @@ fn differences(ladder: &LadderRecord, group: &Group, is_first: bool) -> Markup {
             .map(|(m, _)| added(*m, ladder.added(of, to, *m)));
         names.into_iter().chain(added).collect::<Vec<_>>()
     });
-    let caption = match is_first {
-        true => "What each adds, with intervals that hold together (95 %)".to_owned(),
-        false => format!("What each adds: {}", group.heading),
+    let caption = if is_first {
+        "What each adds, with intervals that hold together (95 %)".to_owned()
+    } else {
+        format!("What each adds: {}", group.heading)
     };
     tables::table(&caption, &Table::new(head, &texts, rows))
 }

@@ -50,9 +50,10 @@ pub(super) fn wide(rows: &Table) -> Markup {
 
 /// A part of the report that is a table; nothing without rows.
 pub(super) fn shown(heading: &str, lead: &str, rows: &Table) -> Markup {
-    match rows.rows.is_empty() {
-        true => html! {},
-        false => section(heading, lead, &wide(rows)),
+    if rows.rows.is_empty() {
+        html! {}
+    } else {
+        section(heading, lead, &wide(rows))
     }
 }
 
@@ -277,9 +278,10 @@ pub(super) fn health(views: &[View]) -> Markup {
     let checks: Vec<String> = views
         .iter()
         .map(|view| {
-            let verdict = match view.run.summary.count_check.matches {
-                true => "the counts agree",
-                false => "THE COUNTS DIFFER",
+            let verdict = if view.run.summary.count_check.matches {
+                "the counts agree"
+            } else {
+                "THE COUNTS DIFFER"
             };
             let sum = facts::counts(&view.run);
             view.named(&format!("{verdict}: {sum}"))
@@ -361,9 +363,10 @@ pub(super) fn trials(record: &SearchRecord) -> Markup {
 pub(super) fn again(command: &str, dir: &Path) -> String {
     let plan = dir.join(file::PLAN).display().to_string();
     let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@".contains(c);
-    match plan.chars().all(plain) {
-        true => format!("plimsoll {command} {plan}"),
-        false => format!("plimsoll {command} '{}'", plan.replace('\'', r"'\''")),
+    if plan.chars().all(plain) {
+        format!("plimsoll {command} {plan}")
+    } else {
+        format!("plimsoll {command} '{}'", plan.replace('\'', r"'\''"))
     }
 }
 

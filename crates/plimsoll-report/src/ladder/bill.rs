@@ -88,9 +88,10 @@ fn cpu_at_both_ends(ladder: &LadderRecord, of: usize, ends: Ends, each: &str) ->
             time(sum.high.max(0.0))
         ));
     }
-    let share = match base > 0.0 {
-        true => format!(" ({:+.0} %)", sum.shift / base * 100.0),
-        false => String::new(),
+    let share = if base > 0.0 {
+        format!(" ({:+.0} %)", sum.shift / base * 100.0)
+    } else {
+        String::new()
     };
     Some(format!(
         "{} of CPU{each} at both ends together{share}",

@@ -33,9 +33,10 @@ impl Table {
         table.add_rows(&self.rows);
         for (i, column) in table.column_iter_mut().enumerate() {
             column.set_padding((0, GAP as u16));
-            column.set_cell_alignment(match self.is_text(i) {
-                true => CellAlignment::Left,
-                false => CellAlignment::Right,
+            column.set_cell_alignment(if self.is_text(i) {
+                CellAlignment::Left
+            } else {
+                CellAlignment::Right
             });
             if is_whole(self, i) {
                 column.set_constraint(ColumnConstraint::ContentWidth);

@@ -31,12 +31,13 @@ impl Balancer {
             let lines = lines.map(|(i, address)| format!("    server {name}{} {address}", i + 1));
             lines.collect::<Vec<_>>().join("\n")
         };
-        let (names, look_up) = match self.looks_up_names {
-            false => ("", ""),
-            true => (
+        let (names, look_up) = if self.looks_up_names {
+            (
                 "\nresolvers names\n    parse-resolv-conf\n    hold valid 1s\n",
                 " resolvers names init-addr last,libc,none",
-            ),
+            )
+        } else {
+            ("", "")
         };
         TEMPLATE
             .replace("{maxconn}", &self.connections.to_string())

@@ -53,9 +53,10 @@ impl Heads {
         // would have it read once a byte.
         let is_due = before < MAX_UNSEEN || whole.len() > self.max || bytes.contains(&b'\n');
         let mut space = FieldSpace::new();
-        let head = match is_due {
-            true => ResponseHead::parse_within(whole, self.max, &mut space)?,
-            false => None,
+        let head = if is_due {
+            ResponseHead::parse_within(whole, self.max, &mut space)?
+        } else {
+            None
         };
         let Some(head) = head else {
             if before == 0 {

@@ -128,9 +128,10 @@ impl<P: Peer> Connection<P> {
         Connection {
             peer,
             stage: Stage::Greeting,
-            preface_left: match peer.is_client() {
-                true => 0,
-                false => PREFACE.len() as u8,
+            preface_left: if peer.is_client() {
+                0
+            } else {
+                PREFACE.len() as u8
             },
             extra_blocks: 0,
             is_acknowledged: false,
@@ -277,9 +278,10 @@ impl<P: Peer> Connection<P> {
 
     /// Takes no more streams of the peer's. The last one taken is that of the first time (RFC 9113, 6.8).
     pub fn goaway(&mut self, code: ErrorCode, debug: &[u8], out: &mut Vec<u8>) {
-        let newest = match self.peer.is_client() {
-            true => 0,
-            false => self.next_id.saturating_sub(2),
+        let newest = if self.peer.is_client() {
+            0
+        } else {
+            self.next_id.saturating_sub(2)
         };
         let last = *self.last_taken.get_or_insert(newest);
         write::goaway(out, last, code, debug);

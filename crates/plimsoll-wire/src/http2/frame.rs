@@ -259,9 +259,10 @@ impl<'a> Frame<'a> {
             kind::PING => {
                 on_connection(head)?;
                 let data = sized(head, payload)?;
-                Ok(match head.has(flags::ACK) {
-                    true => Frame::PingAck { data },
-                    false => Frame::Ping { data },
+                Ok(if head.has(flags::ACK) {
+                    Frame::PingAck { data }
+                } else {
+                    Frame::Ping { data }
                 })
             }
             kind::GOAWAY => {

@@ -99,9 +99,10 @@ impl Deflate {
 
     /// The value of the answer's `Sec-WebSocket-Extensions`.
     pub fn answer(&self) -> String {
-        let bits = match self.bounded {
-            true => format!("; server_max_window_bits={}", self.window_bits),
-            false => String::new(),
+        let bits = if self.bounded {
+            format!("; server_max_window_bits={}", self.window_bits)
+        } else {
+            String::new()
         };
         format!("{NAME}; server_no_context_takeover; client_no_context_takeover{bits}")
     }

@@ -96,9 +96,10 @@ impl Outline {
         let gates = options.fail_if.unwrap_or_default();
         // Gates compare slices of the same round, and a slice over shards takes long to start.
         let is_whole = is_ladder || asked.over_shards() || !gates.is_empty();
-        let rounds = match is_whole || turning.is_ok() {
-            true => vec![rounds; rungs.len()],
-            false => slices::divide(&mut rungs, rounds),
+        let rounds = if is_whole || turning.is_ok() {
+            vec![rounds; rungs.len()]
+        } else {
+            slices::divide(&mut rungs, rounds)
         };
         Ok(Outline {
             spec,

@@ -59,9 +59,10 @@ pub(super) fn note_connections(
     if rung.handshake.is_none() || plan.load.reuse != Reuse::Never {
         return;
     }
-    let part = match plan.tls.as_ref().is_some_and(|tls| tls.resume) {
-        true => Part::Resumed,
-        false => Part::Connections,
+    let part = if plan.tls.as_ref().is_some_and(|tls| tls.resume) {
+        Part::Resumed
+    } else {
+        Part::Connections
     };
     let times = all.entry(part).or_default();
     times.merge(run.measured().measures.times(TimeMeasure::Connection));

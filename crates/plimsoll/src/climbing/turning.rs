@@ -163,9 +163,10 @@ impl Turning {
         let length = length.clamp(LENGTH, LONGEST);
         let length = budget.map_or(length, |most| length.min(most.0));
         let stretch = spec.load.duration.map_or(length, |given| given.0);
-        let stretches = match resolution.is_some() || gated {
-            true => budget.map_or(BUDGET, |p| p.0).as_secs_f64() / stretch.as_secs_f64().max(0.1),
-            false => 1.0,
+        let stretches = if resolution.is_some() || gated {
+            budget.map_or(BUDGET, |p| p.0).as_secs_f64() / stretch.as_secs_f64().max(0.1)
+        } else {
+            1.0
         };
         Ok(Ok(Turning {
             calls,

@@ -99,11 +99,12 @@ pub(crate) fn execute(arguments: &Picked<Entry>, process: &Process) -> Result<Ex
 /// The paragraph of a command's help about loads of which nothing is typed.
 fn default_load_help(entry: &Entry) -> String {
     let time = planned(DEFAULT_DURATION);
-    match entry.schedules_itself {
-        true => format!("Without --for and --duration: connections are held for {time}."),
-        false => format!(
+    if entry.schedules_itself {
+        format!("Without --for and --duration: connections are held for {time}.")
+    } else {
+        format!(
             "Without --rate, --clients, --calls and --duration: {DEFAULT_CLIENTS} clients call for {time} (closed loop)."
-        ),
+        )
     }
 }
 

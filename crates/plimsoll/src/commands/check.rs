@@ -142,9 +142,10 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
 
 fn ask(picked: &Picked<Ask>, environment: &Environment) -> Result<Exit, Failure> {
     let answer = asking::ask(picked.of, &picked.typed, environment)?;
-    match picked.shared.json {
-        true => print_json(&answer.json)?,
-        false => console::result(answer.text)?,
+    if picked.shared.json {
+        print_json(&answer.json)?
+    } else {
+        console::result(answer.text)?
     }
     Ok(match answer.failed {
         None => Exit::Done,

@@ -78,9 +78,10 @@ pub(crate) fn execute(
     check_run_id(&run_id)?;
     let meeting = match (&arguments.rendezvous, &arguments.claim) {
         (Some(url), _) if url.starts_with("file:") || url.starts_with("tcp:") => {
-            let what = match url.starts_with("file:") {
-                true => "be a folder of each pod's own",
-                false => "have to be the name of shard 0's pod",
+            let what = if url.starts_with("file:") {
+                "be a folder of each pod's own"
+            } else {
+                "have to be the name of shard 0's pod"
             };
             return Err(Failure::usage(
                 format_args!("--rendezvous: {url} would {what}"),

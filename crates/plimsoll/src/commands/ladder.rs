@@ -73,12 +73,13 @@ pub(crate) fn execute(
         }
     };
     apply_typed_to_optional("rows", &arguments.rows, &mut spec.rows).map_err(problems::of_flag)?;
-    let source = match services.is_empty() {
-        true => Source::File {
+    let source = if services.is_empty() {
+        Source::File {
             name: arguments.what[0].clone(),
             text: &text,
-        },
-        false => Source::Flags,
+        }
+    } else {
+        Source::Flags
     };
     let asked = Asked {
         kind: "ladder",
@@ -97,9 +98,10 @@ pub(crate) fn execute(
             |options| shown::render(record, options),
             |options| closing::of_ladder(record, options),
         )?;
-        Ok(match record.interrupted {
-            true => Exit::Interrupted,
-            false => Exit::of(record.conclusion()),
+        Ok(if record.interrupted {
+            Exit::Interrupted
+        } else {
+            Exit::of(record.conclusion())
         })
     })
 }

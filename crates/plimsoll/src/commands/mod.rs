@@ -307,9 +307,10 @@ impl Chosen {
             // What runs elsewhere runs its commands there.
             _ => true,
         };
-        match only_shown {
-            true => PlanCode::Skipped,
-            false => PlanCode::Announced,
+        if only_shown {
+            PlanCode::Skipped
+        } else {
+            PlanCode::Announced
         }
     }
 
@@ -394,9 +395,10 @@ fn carry_out(
             meeting.heed(&stop);
         }
         Ok(Process {
-            progress: match messages.quiet {
-                true => Style::None,
-                false => messages.progress.style(logging)?,
+            progress: if messages.quiet {
+                Style::None
+            } else {
+                messages.progress.style(logging)?
             },
             verbose: messages.verbose,
             trace: messages.trace,

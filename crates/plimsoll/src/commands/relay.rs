@@ -193,9 +193,10 @@ impl ServiceFlags {
             reuse_port: self.reuse_port,
             tls: self.tls.tls(),
             drain: drain.0,
-            proxies: match self.proxy_protocol {
-                true => self.trusted_proxies(),
-                false => Proxies::default(),
+            proxies: if self.proxy_protocol {
+                self.trusted_proxies()
+            } else {
+                Proxies::default()
             },
             ..Listen::default()
         }
@@ -450,9 +451,10 @@ fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Ex
             "give --redis redis://HOST:PORT; for one process without Redis: plimsoll serve llm --with-gateway HOST:PORT",
         ));
     }
-    let without = match arguments.echo {
-        true => Without::Random,
-        false => Without::Fails,
+    let without = if arguments.echo {
+        Without::Random
+    } else {
+        Without::Fails
     };
     let keys = service.keys(environment, without)?;
     let bound = service.bind("--listen", &arguments.listen, arguments.drain)?;

@@ -27,11 +27,12 @@ pub(super) fn at_hangup(
         let certificates = renewals
             .iter()
             .try_for_each(|renewal| renewal.renew().map_err(Failure::error));
-        let secrets = match secret.is_of_files() {
-            false => Ok(()),
-            true => secret
+        let secrets = if secret.is_of_files() {
+            secret
                 .read(&environment, Without::Fails)
-                .and_then(|secrets| keys.replace(&secrets).map_err(Failure::error)),
+                .and_then(|secrets| keys.replace(&secrets).map_err(Failure::error))
+        } else {
+            Ok(())
         };
         for (what, renewed) in [("certificates", certificates), ("secrets", secrets)] {
             match renewed {

@@ -98,9 +98,10 @@ fn climb(spec: &Spec, asked: &Asked<'_>, screen: Screen) -> Result<Exit, Failure
             show(&climb.record, &climb.dir, screen, &asked.process.made)?;
         }
         measured?;
-        Ok(match climb.record.interrupted {
-            true => Exit::Interrupted,
-            false => verdict(&climb.record),
+        Ok(if climb.record.interrupted {
+            Exit::Interrupted
+        } else {
+            verdict(&climb.record)
         })
     })
 }

@@ -65,9 +65,10 @@ impl ServerTlsFlags {
     }
 
     fn versions(&self) -> Vec<TlsVersion> {
-        match self.tls_version.is_empty() {
-            true => vec![TlsVersion::V1_3],
-            false => self.tls_version.clone(),
+        if self.tls_version.is_empty() {
+            vec![TlsVersion::V1_3]
+        } else {
+            self.tls_version.clone()
         }
     }
 

@@ -22,9 +22,10 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn execute(arguments: &Arguments, process: &Process) -> Result<Exit, Failure> {
-    let watching = match arguments.stop {
-        true => Watching::ToItsEnd,
-        false => Watching::Alone,
+    let watching = if arguments.stop {
+        Watching::ToItsEnd
+    } else {
+        Watching::Alone
     };
     shards::watch(&arguments.run, watching, process)
 }

@@ -37,9 +37,10 @@ pub(crate) struct OutputFlags {
 
 impl OutputFlags {
     pub(crate) fn screen(&self) -> Screen {
-        match self.saves_to_stdout() {
-            true => Screen::Document,
-            false => self.documents.screen(),
+        if self.saves_to_stdout() {
+            Screen::Document
+        } else {
+            self.documents.screen()
         }
     }
 

@@ -120,13 +120,14 @@ impl Job<'_> {
             let _ = stdin.write_all(input.as_bytes());
         }
         let output = child.wait_with_output().map_err(|e| unstarted(&e))?;
-        match output.status.success() {
-            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-            false => Err(Failure::error(format_args!(
+        if output.status.success() {
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        } else {
+            Err(Failure::error(format_args!(
                 "kubectl {}: {}",
                 words.join(" "),
                 String::from_utf8_lossy(&output.stderr).trim()
-            ))),
+            )))
         }
     }
 

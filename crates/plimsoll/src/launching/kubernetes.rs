@@ -156,9 +156,10 @@ impl Objects<'_> {
             ));
         }
         let plan = place(&self.load.path).unwrap_or_else(|| "plan.toml".to_owned());
-        let plan = match files.contains_key(&plan) {
-            true => format!("plimsoll-{}.toml", self.load.name),
-            false => plan,
+        let plan = if files.contains_key(&plan) {
+            format!("plimsoll-{}.toml", self.load.name)
+        } else {
+            plan
         };
         files.insert(plan.clone(), self.load.text.clone().into_bytes());
         Ok((plan, files))

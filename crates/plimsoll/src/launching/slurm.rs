@@ -45,9 +45,10 @@ pub(crate) struct ScriptFlags {
 /// What a line of options may hold.
 fn word(text: &str) -> Result<String, String> {
     let legal = |c: char| c.is_ascii_alphanumeric() || "-_:.,".contains(c);
-    match !text.is_empty() && text.chars().all(legal) {
-        true => Ok(text.to_owned()),
-        false => Err("expected letters, digits and -_:., only".to_owned()),
+    if !text.is_empty() && text.chars().all(legal) {
+        Ok(text.to_owned())
+    } else {
+        Err("expected letters, digits and -_:., only".to_owned())
     }
 }
 

@@ -264,9 +264,10 @@ impl Board {
     /// The tail of the response time by interval, and its name: where no interval has calls enough for a p99, the
     /// longest.
     pub(super) fn tail(&self) -> (&'static str, &VecDeque<u64>) {
-        match self.p99s.iter().any(|us| *us > 0) {
-            true => ("p99", &self.p99s),
-            false => ("longest", &self.longest),
+        if self.p99s.iter().any(|us| *us > 0) {
+            ("p99", &self.p99s)
+        } else {
+            ("longest", &self.longest)
         }
     }
 

@@ -338,9 +338,10 @@ fn history(
     let most = shown.iter().copied().max().unwrap_or(0);
     // A figure that does not fit is left out whole.
     let scale = format!("{title} (up to {}) ", show(most));
-    let title = match most > 0 && columns(&scale) <= width {
-        true => scale,
-        false => format!("{title} "),
+    let title = if most > 0 && columns(&scale) <= width {
+        scale
+    } else {
+        format!("{title} ")
     };
     frame.render_widget(
         Sparkline::default()
@@ -408,9 +409,10 @@ fn ends_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     grid.draw(frame, table);
     let busiest = format!("busiest worker {}", percent(board.busiest_worker));
     let view = format!("{busiest}, this view {:.1} %", board.view_share * 100.0);
-    let busiest = match columns(&view) <= usize::from(below.width) {
-        true => view,
-        false => busiest,
+    let busiest = if columns(&view) <= usize::from(below.width) {
+        view
+    } else {
+        busiest
     };
     frame.render_widget(Paragraph::new(Span::styled(busiest, SOFT)), below);
 }
@@ -432,9 +434,12 @@ fn notes_panel(frame: &mut Frame<'_>, area: Rect, noted: &[String]) {
 /// The rows of messages.
 fn notes(noted: &[String], width: u16) -> Vec<String> {
     let width = usize::from(width);
-    let rows = |line: &str| match columns(line) <= width {
-        true => vec![line.to_owned()],
-        false => wrap(line, width),
+    let rows = |line: &str| {
+        if columns(line) <= width {
+            vec![line.to_owned()]
+        } else {
+            wrap(line, width)
+        }
     };
     // What steers a terminal has no width; what is shown of it has.
     let lines = noted.iter().flat_map(|text| text.lines()).map(clean);

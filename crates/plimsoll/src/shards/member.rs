@@ -279,9 +279,10 @@ impl Member {
             (Step::Log, Answer::Done) => {
                 self.sealed = None;
                 self.next += 1;
-                next = match self.closed && !self.lines.is_empty() {
-                    true => now,
-                    false => sent + EVERY,
+                next = if self.closed && !self.lines.is_empty() {
+                    now
+                } else {
+                    sent + EVERY
                 };
             }
             // No answer to such a request.
@@ -364,9 +365,10 @@ impl Member {
                 - i128::from(self.offset.offset_us) * 1_000
                 - i128::from(self.unix_zero);
             let local = Time(u64::try_from(local).unwrap_or(0));
-            self.events.push_back(match local > now {
-                true => Event::Begin(local),
-                false => Event::BeganWithout(now.duration_since(local)),
+            self.events.push_back(if local > now {
+                Event::Begin(local)
+            } else {
+                Event::BeganWithout(now.duration_since(local))
             });
         }
         if orders.stop > before.stop {

@@ -74,9 +74,10 @@ impl Merging {
                     self.fail(shard, contradiction);
                     return;
                 }
-                one.state = Some(match end.interrupted {
-                    true => ShardState::Stopped,
-                    false => ShardState::Complete,
+                one.state = Some(if end.interrupted {
+                    ShardState::Stopped
+                } else {
+                    ShardState::Complete
                 });
                 one.reason = (end.interrupted && orders.stop == 0).then(|| {
                     "was stopped before its time, and handed over what it had measured".to_owned()

@@ -318,9 +318,10 @@ pub(crate) fn watch(
             console::notice("the run has ended; shard 0 has written it");
             return Ok(Exit::from_code(ended.exit));
         }
-        silence = match orders.beat == before {
-            true => silence + EVERY,
-            false => Duration::ZERO,
+        silence = if orders.beat == before {
+            silence + EVERY
+        } else {
+            Duration::ZERO
         };
         if silence >= LEADER_PATIENCE {
             return Err(Failure::error_with_help(

@@ -312,9 +312,10 @@ async fn answer(store: &dyn ObjectStore, base: &Path, ask: Ask) -> Answer {
             bytes,
             create,
         } => {
-            let mode = match create {
-                true => PutMode::Create,
-                false => PutMode::Overwrite,
+            let mode = if create {
+                PutMode::Create
+            } else {
+                PutMode::Overwrite
             };
             let (name, payload) = (at(&name), PutPayload::from(bytes));
             let put = store.put_opts(&name, payload.clone(), PutOptions::from(mode));
@@ -370,9 +371,10 @@ fn check_file(store: &LocalFileSystem, name: &Path) -> Result<(), Answer> {
         let Ok(found) = std::fs::symlink_metadata(&path) else {
             return Ok(());
         };
-        let is_right = match length == parts.len() {
-            true => found.is_file(),
-            false => found.is_dir(),
+        let is_right = if length == parts.len() {
+            found.is_file()
+        } else {
+            found.is_dir()
         };
         if !is_right {
             let path = path.display();

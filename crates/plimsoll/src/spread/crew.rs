@@ -386,9 +386,10 @@ impl Crew<'_, '_> {
         self.listened_at = now;
         for member in &mut self.members {
             let beats = member.pulse.load(Ordering::Relaxed);
-            member.silent = match beats == member.beats {
-                true => member.silent + passed.min(2 * TURN),
-                false => Duration::ZERO,
+            member.silent = if beats == member.beats {
+                member.silent + passed.min(2 * TURN)
+            } else {
+                Duration::ZERO
             };
             member.beats = beats;
         }

@@ -254,11 +254,10 @@ fn sources(
     if wanted <= ports {
         return Ok(Vec::new());
     }
-    let help = match target.is_loopback() {
-        true => "name the target 127.0.0.1: its network has more addresses to connect from",
-        false => {
-            "give more addresses of this machine to connect from: --source (load.source_addresses)"
-        }
+    let help = if target.is_loopback() {
+        "name the target 127.0.0.1: its network has more addresses to connect from"
+    } else {
+        "give more addresses of this machine to connect from: --source (load.source_addresses)"
     };
     Err(Failure::error_with_help(
         format_args!(

@@ -85,9 +85,10 @@ fn unusual(place: &Place) -> Vec<&'static str> {
     let mut shown = tool("openssl");
     let shown = shown.args(["x509", "-in", "server.crt", "-noout", "-text"]);
     let shown = succeeds(shown.current_dir(place.path("")));
-    match text(&shown.stdout).contains("Version: 1 ") {
-        true => vec!["version_1", "common_name"],
-        false => vec!["common_name"],
+    if text(&shown.stdout).contains("Version: 1 ") {
+        vec!["version_1", "common_name"]
+    } else {
+        vec!["common_name"]
     }
 }
 

@@ -26,9 +26,10 @@ use support::{
 fn fetch(place: &Place, code: i32, url: &str, flags: &[&str]) -> Value {
     let _ = fs::remove_dir_all(place.path("run"));
     let fixed = ["fetch", url, "-q", "--json", "--out", "run"];
-    let tls = match url.starts_with("https:") {
-        true => &CLIENT_TLS[..],
-        false => &[],
+    let tls = if url.starts_with("https:") {
+        &CLIENT_TLS[..]
+    } else {
+        &[]
     };
     place.expect_run(code, &[&fixed, tls, flags].concat())
 }

@@ -209,9 +209,12 @@ fn gos_server_answers_in_chunks_with_trailers() {
         let tls: &[&str] = if secured { &CLIENT_TLS } else { &[] };
         let tls = [tls, &["--http-version", version]].concat();
         let tls: &[&str] = &tls;
-        let url = |path: &str| match secured {
-            true => format!("https://localhost:{}{path}", server.port),
-            false => format!("http://127.0.0.1:{}{path}", server.port),
+        let url = |path: &str| {
+            if secured {
+                format!("https://localhost:{}{path}", server.port)
+            } else {
+                format!("http://127.0.0.1:{}{path}", server.port)
+            }
         };
         let run = http(&place, 0, &url("/bytes/100000"), &[&FORTY, tls].concat());
         assert_eq!(run["total"]["bytes_received"], 40 * 100_000);

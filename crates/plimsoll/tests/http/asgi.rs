@@ -25,9 +25,12 @@ fn pythons_asgi_servers_are_measured() {
             command.args(["certs/server.crt", "certs/server.key"]);
         }
         let server = Server::start(&mut command);
-        let at = |path: &str| match secured {
-            true => format!("https://localhost:{}{path}", server.port),
-            false => url(&server, path),
+        let at = |path: &str| {
+            if secured {
+                format!("https://localhost:{}{path}", server.port)
+            } else {
+                url(&server, path)
+            }
         };
         let tls = if secured { &CLIENT_TLS[..] } else { &[] };
         let chosen = ["--http-version", version];

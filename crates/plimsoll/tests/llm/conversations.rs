@@ -147,12 +147,13 @@ fn conversations_go_on_over_http2() {
             command.args(["certs/server.crt", "certs/server.key"]);
         }
         let server = Server::start(&mut command);
-        let (url, tls) = match secured {
-            true => (
+        let (url, tls) = if secured {
+            (
                 format!("https://localhost:{}", server.port),
                 &CLIENT_TLS[..],
-            ),
-            false => (url(&server), &[][..]),
+            )
+        } else {
+            (url(&server), &[][..])
         };
         for (think, clients) in [("0s", 8), ("1500ms", 1)] {
             let users = clients.to_string();

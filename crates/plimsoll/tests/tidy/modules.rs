@@ -120,9 +120,10 @@ impl Reader {
         let is_beneath = path
             .first()
             .is_some_and(|first| self.beneath.contains(first));
-        let absolute = match is_beneath {
-            true => Some([self.module.clone(), path].concat()),
-            false => self.absolute(&path),
+        let absolute = if is_beneath {
+            Some([self.module.clone(), path].concat())
+        } else {
+            self.absolute(&path)
         };
         self.parsed.uses.extend(absolute.clone());
         self.parsed.passes_on.insert(name, absolute);

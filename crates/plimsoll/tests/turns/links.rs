@@ -39,9 +39,10 @@ fn links_that_can_be_up_together_take_turns() {
         assert_eq!(ok, full.zip(resumed).map(|(full, resumed)| full + resumed));
         assert!(ok > Some(0), "{link}");
         // One connection has one ticket after another, through all turns.
-        let of = match link["connections"] == "resumed" {
-            true => full,
-            false => resumed,
+        let of = if link["connections"] == "resumed" {
+            full
+        } else {
+            resumed
         };
         assert_eq!(of, Some(0), "{link}");
         for end in ["client", "server"] {

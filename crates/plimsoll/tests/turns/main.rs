@@ -246,9 +246,10 @@ fn turns_that_cannot_be_taken_are_refused_with_the_reason() {
             "the rungs have several",
         ),
     ] {
-        let axis = match ladder.contains("load.arrivals") {
-            true => "",
-            false => "tls = [\"off\", \"server\"]\n",
+        let axis = if ladder.contains("load.arrivals") {
+            ""
+        } else {
+            "tls = [\"off\", \"server\"]\n"
         };
         plan(
             &place,

@@ -29,9 +29,10 @@ impl<S> Connection<OnLink, S> {
         if self.state != State::Open || self.write_failed {
             return bytes.clear();
         }
-        match self.out.is_empty() {
-            true => std::mem::swap(&mut self.out, bytes),
-            false => self.out.append(bytes),
+        if self.out.is_empty() {
+            std::mem::swap(&mut self.out, bytes)
+        } else {
+            self.out.append(bytes)
         }
         self.flush(network);
         if self.out.is_empty() {

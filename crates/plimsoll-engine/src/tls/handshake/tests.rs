@@ -95,9 +95,10 @@ fn a_client_takes_handshakes_of_every_shape_as_the_library_does() {
             let [library, own, lean] = [Whose::Library, Whose::Own, Whose::Lean].map(|whose| {
                 // Who rests keeps no tickets.
                 let resumed = resumed && whose != Whose::Lean;
-                let client = match resumed {
-                    true => setup.resuming_client(whose),
-                    false => setup.client(whose),
+                let client = if resumed {
+                    setup.resuming_client(whose)
+                } else {
+                    setup.client(whose)
                 };
                 if resumed {
                     let first = setup.converse(&client, uncut()).unwrap();
@@ -127,9 +128,10 @@ fn a_server_takes_handshakes_of_every_shape_as_the_library_does() {
             let seed = 1_000 * kind as u64 + seed;
             let [library, own] = [Whose::Library, Whose::Lean].map(|whose| {
                 let mut client = setup.client.clone();
-                client.resumption = match resumed {
-                    true => Resumption::in_memory_sessions(8),
-                    false => Resumption::disabled(),
+                client.resumption = if resumed {
+                    Resumption::in_memory_sessions(8)
+                } else {
+                    Resumption::disabled()
                 };
                 if resumed {
                     let first = setup.serve(whose, &client, uncut()).unwrap();

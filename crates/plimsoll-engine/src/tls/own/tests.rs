@@ -37,21 +37,23 @@ fn settings(suite: SupportedCipherSuite, mutual: bool) -> Settings {
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
         .with_root_certificates(Arc::clone(&roots));
-    let mut client = match mutual {
-        true => client.with_client_auth_cert(chain.clone(), key()).unwrap(),
-        false => client.with_no_client_auth(),
+    let mut client = if mutual {
+        client.with_client_auth_cert(chain.clone(), key()).unwrap()
+    } else {
+        client.with_no_client_auth()
     };
     client.enable_secret_extraction = true;
     let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap();
-    let server = match mutual {
-        true => server.with_client_cert_verifier(
+    let server = if mutual {
+        server.with_client_cert_verifier(
             WebPkiClientVerifier::builder_with_provider(roots, provider)
                 .build()
                 .unwrap(),
-        ),
-        false => server.with_no_client_auth(),
+        )
+    } else {
+        server.with_no_client_auth()
     };
     let mut server = server.with_single_cert(chain, key()).unwrap();
     server.session_storage = Arc::new(NoServerSessionStorage {});

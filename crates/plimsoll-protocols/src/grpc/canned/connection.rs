@@ -347,9 +347,10 @@ impl CannedConnection {
             return Ok(());
         }
         // Until it has acknowledged SETTINGS, a client may count with the default.
-        let window = match self.http2.is_acknowledged() {
-            true => options.stream_window,
-            false => options.stream_window.max(DEFAULT_WINDOW),
+        let window = if self.http2.is_acknowledged() {
+            options.stream_window
+        } else {
+            options.stream_window.max(DEFAULT_WINDOW)
         };
         self.streams.0.push(Stream {
             id,
@@ -361,9 +362,10 @@ impl CannedConnection {
             phase: Phase::Receiving,
             reset: false,
         });
-        match block.end_stream {
-            true => self.whole_request(self.streams.0.len() - 1, to),
-            false => Ok(()),
+        if block.end_stream {
+            self.whole_request(self.streams.0.len() - 1, to)
+        } else {
+            Ok(())
         }
     }
 
@@ -388,9 +390,10 @@ impl CannedConnection {
         let stream = &mut self.streams.0[place];
         stream.receive_window.take(stream.id, piece.length)?;
         if options.check_requests {
-            let read = match options.streams {
-                false => stream.message.read(piece.bytes, u32::MAX),
-                true => (stream.message).read_into(&mut Anything, piece.bytes, u32::MAX),
+            let read = if options.streams {
+                (stream.message).read_into(&mut Anything, piece.bytes, u32::MAX)
+            } else {
+                stream.message.read(piece.bytes, u32::MAX)
             };
             read.map_err(|error| broken(error.to_string()))?;
         }

@@ -37,9 +37,10 @@ impl GrpcDriver {
             && !stream.answer.packed
         {
             let decodable = &mut self.calls.decodable;
-            let taken = match begins {
-                true => decodable.begin(shapes, id, data),
-                false => decodable.go_on(shapes, id, data),
+            let taken = if begins {
+                decodable.begin(shapes, id, data)
+            } else {
+                decodable.go_on(shapes, id, data)
             };
             if let Err(error) = taken {
                 step = bad_message(error);

@@ -48,9 +48,10 @@ impl Schema {
                 let path = track.path();
                 // Problems of an object as a whole are reported by the decoder alone.
                 let is_known = path.iter().len() > 0 || !value.is_object();
-                let right = match is_known {
-                    true => right(&message, &path),
-                    false => String::new(),
+                let right = if is_known {
+                    right(&message, &path)
+                } else {
+                    String::new()
                 };
                 let (path, problem) = (path.to_string(), e.to_string());
                 Err(SchemaError::value(

@@ -304,9 +304,10 @@ impl<'a> Varied<'a> {
                 "of a whole list or map only {{row.NAME}} alone can be",
             )),
             _ => {
-                let presence = match field.supports_presence() {
-                    true => Presence::Explicit,
-                    false => Presence::Implicit,
+                let presence = if field.supports_presence() {
+                    Presence::Explicit
+                } else {
+                    Presence::Implicit
                 };
                 let tag = Tag::new(field.number(), wire_type(field));
                 self.value(field, tree, (tag, presence), path)
@@ -341,9 +342,10 @@ impl<'a> Varied<'a> {
                         elements.push(self.each_row(column, &path, typed, each)?);
                         continue;
                     }
-                    let tag = match packed {
-                        true => Tag::NONE,
-                        false => Tag::new(field.number(), wire_type(field)),
+                    let tag = if packed {
+                        Tag::NONE
+                    } else {
+                        Tag::new(field.number(), wire_type(field))
                     };
                     elements.extend(self.value(field, tree, (tag, Presence::Explicit), &path)?);
                 }

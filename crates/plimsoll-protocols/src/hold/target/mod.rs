@@ -52,9 +52,10 @@ impl Service for Echo {
     }
 
     fn secured(&self, agreement: Agreement) {
-        let count = match agreement.resumed {
-            true => &self.0.resumed,
-            false => &self.0.full,
+        let count = if agreement.resumed {
+            &self.0.resumed
+        } else {
+            &self.0.full
         };
         count.fetch_add(1, Ordering::Relaxed);
     }

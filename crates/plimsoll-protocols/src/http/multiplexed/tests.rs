@@ -194,9 +194,10 @@ fn what_varies_is_made_for_each_request() {
             assert_eq!(fields[3], format!(":path: /a?n={n}"));
             let expected = format!("x-n: v{n}");
             assert!(fields.contains(&expected), "{fields:?}");
-            let text = match has_body {
-                true => format!("{{\"n\": {n}}}"),
-                false => String::new(),
+            let text = if has_body {
+                format!("{{\"n\": {n}}}")
+            } else {
+                String::new()
             };
             let length = format!("content-length: {}", text.len());
             assert_eq!(fields.contains(&length), has_body, "{fields:?}");

@@ -257,12 +257,11 @@ impl Service {
                 if number > 0 && !service.pace.is_zero() {
                     service.answering.pause(service.pace).await;
                 }
-                let text = match sse {
-                    true => format!("data: {{\"n\":{number}}}\n\n"),
-                    false => {
-                        let done = number + 1 == count;
-                        format!("{{\"n\":{number},\"done\":{done}}}\n")
-                    }
+                let text = if sse {
+                    format!("data: {{\"n\":{number}}}\n\n")
+                } else {
+                    let done = number + 1 == count;
+                    format!("{{\"n\":{number},\"done\":{done}}}\n")
                 };
                 // The client is gone.
                 if sender.send(text.into()).await.is_err() {
@@ -274,9 +273,10 @@ impl Service {
                 let _ = sender.send(Bytes::from_static(b"data: [DONE]\n\n")).await;
             }
         });
-        let kind = match sse {
-            true => "text/event-stream",
-            false => "application/x-ndjson",
+        let kind = if sse {
+            "text/event-stream"
+        } else {
+            "application/x-ndjson"
         };
         response(StatusCode::OK, kind, Answer::Events(receiver))
     }

@@ -80,9 +80,10 @@ impl Session {
             } else {
                 Outcome::SocketRefused
             };
-            let advice = match elsewhere {
-                true => ": no WebSockets are there, --socket says where they are",
-                false => "",
+            let advice = if elsewhere {
+                ": no WebSockets are there, --socket says where they are"
+            } else {
+                ""
             };
             turn.detail(outcome, &format!("{text}{advice}"));
             turn.close(SOCKET);

@@ -146,14 +146,15 @@ impl RedisAddress {
 
 fn address(host: &str, port: u16, tls: bool) -> ConnectionAddr {
     let host = host.to_owned();
-    match tls {
-        false => ConnectionAddr::Tcp(host, port),
-        true => ConnectionAddr::TcpTls {
+    if tls {
+        ConnectionAddr::TcpTls {
             host,
             port,
             insecure: false,
             tls_params: None,
-        },
+        }
+    } else {
+        ConnectionAddr::Tcp(host, port)
     }
 }
 

@@ -102,9 +102,10 @@ impl Replies {
 
     fn count(&mut self, length: u64) -> Result<(), String> {
         self.taken = self.taken.saturating_add(length);
-        match self.taken > MAX_REPLY {
-            true => Err(format!("a reply of more than {MAX_REPLY} bytes")),
-            false => Ok(()),
+        if self.taken > MAX_REPLY {
+            Err(format!("a reply of more than {MAX_REPLY} bytes"))
+        } else {
+            Ok(())
         }
     }
 

@@ -189,11 +189,12 @@ impl Commands {
     /// Finds out whether Redis holds what it held before.
     async fn greet(&self, connection: &mut Connection) -> Result<(), Failure> {
         let name = uuid::Uuid::new_v4().to_string();
-        let keys = match self.clustered {
-            false => vec![DATA_KEY.to_owned()],
-            true => (0..DATA_KEYS_IN_CLUSTER)
+        let keys = if self.clustered {
+            (0..DATA_KEYS_IN_CLUSTER)
                 .map(|i| format!("{DATA_KEY}:{i}"))
-                .collect(),
+                .collect()
+        } else {
+            vec![DATA_KEY.to_owned()]
         };
         let mut batch = Batch::default();
         for key in &keys {

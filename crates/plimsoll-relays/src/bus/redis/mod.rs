@@ -203,9 +203,10 @@ impl Redis {
 
     /// The name of a session's key or channel. In a cluster all of a session's are in one slot.
     fn name(&self, session: &str, what: &str) -> String {
-        match self.clustered {
-            false => format!("session:{session}:{what}"),
-            true => format!("session:{{{session}}}:{what}"),
+        if self.clustered {
+            format!("session:{{{session}}}:{what}")
+        } else {
+            format!("session:{session}:{what}")
         }
     }
 

@@ -57,9 +57,10 @@ impl Subscriber {
         for some in changes.chunks(SUBSCRIBE_AT_ONCE) {
             let mut batch = Batch::default();
             for (channel, subscribed) in some {
-                let word = match subscribed {
-                    true => self.words.subscribe,
-                    false => self.words.unsubscribe,
+                let word = if subscribed {
+                    self.words.subscribe
+                } else {
+                    self.words.unsubscribe
                 };
                 let key = self.clustered.then_some(&**channel);
                 batch.put(key, cmd(word).arg(&**channel).take());

@@ -15,10 +15,7 @@ fn wrong(key: &str, problem: impl Into<String>) -> Checked {
 }
 
 fn ensure(is_fine: bool, key: &str, problem: &str) -> Checked {
-    match is_fine {
-        true => Ok(()),
-        false => wrong(key, problem),
-    }
+    if is_fine { Ok(()) } else { wrong(key, problem) }
 }
 
 /// The protocols that are carried so, as messages list them.
@@ -28,9 +25,10 @@ fn names_of(is_so: impl Fn(&Carriage<Codec>) -> bool) -> String {
         .map(|protocol| format!("{:?}", protocol.name))
         .collect();
     let last = names.pop().unwrap_or_default();
-    match names.is_empty() {
-        true => last,
-        false => format!("{} and {last}", names.join(", ")),
+    if names.is_empty() {
+        last
+    } else {
+        format!("{} and {last}", names.join(", "))
     }
 }
 

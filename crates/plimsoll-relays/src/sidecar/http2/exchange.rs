@@ -85,9 +85,10 @@ impl Exchange {
         };
         *bytes += data.len() as u64;
         let length = length?;
-        let is_fine = match end.0 {
-            true => *bytes == length,
-            false => *bytes <= length,
+        let is_fine = if end.0 {
+            *bytes == length
+        } else {
+            *bytes <= length
         };
         (!is_fine).then_some("DATA of another length than `content-length` (RFC 9113, 8.1.1)")
     }

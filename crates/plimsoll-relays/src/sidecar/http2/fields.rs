@@ -152,9 +152,10 @@ impl Fields {
 
     /// As the access log has the verdict on the request that begins with these.
     pub(crate) fn status_of(&self, verdict: &Verdict) -> String {
-        match self.metadata.are_of_protocol() {
-            true => verdict.outcome.code().to_owned(),
-            false => verdict.http_status.to_owned(),
+        if self.metadata.are_of_protocol() {
+            verdict.outcome.code().to_owned()
+        } else {
+            verdict.http_status.to_owned()
         }
     }
 

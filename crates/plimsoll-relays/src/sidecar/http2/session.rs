@@ -131,9 +131,10 @@ impl Session {
 
     /// Streams that may be open at once, here as the client.
     pub(crate) fn places(&self) -> usize {
-        match self.is_greeted() {
-            true => self.http2.max_streams() as usize,
-            false => STREAMS_BEFORE_SETTINGS,
+        if self.is_greeted() {
+            self.http2.max_streams() as usize
+        } else {
+            STREAMS_BEFORE_SETTINGS
         }
     }
 

@@ -114,9 +114,10 @@ impl Worker {
             }
         };
         let one = self.lane(route, layout, first);
-        let other = match second == first {
-            true => one,
-            false => self.lane(route, layout, second),
+        let other = if second == first {
+            one
+        } else {
+            self.lane(route, layout, second)
         };
         match (one, other) {
             ((Lane::Ready(a), token), (Lane::Ready(b), _)) if a <= b => Some(token),
@@ -208,9 +209,10 @@ impl Worker {
             connection.held = true;
             connection.held_since = connection.held_since.min(now);
             let state = &mut self.routes[connection.route];
-            match connection.isolation.is_active(now) {
-                true => state.held_apart.push(connection.token),
-                false => state.held.push_back(connection.token),
+            if connection.isolation.is_active(now) {
+                state.held_apart.push(connection.token)
+            } else {
+                state.held.push_back(connection.token)
             }
         }
     }

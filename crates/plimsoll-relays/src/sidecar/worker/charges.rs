@@ -272,9 +272,10 @@ impl Worker {
         layout: usize,
         now: Time,
     ) -> Option<Found> {
-        match isolation.is_active(now) {
-            true => Some(self.find_or_make_own(down, isolation, route, layout, now)),
-            false => None,
+        if isolation.is_active(now) {
+            Some(self.find_or_make_own(down, isolation, route, layout, now))
+        } else {
+            None
         }
     }
 

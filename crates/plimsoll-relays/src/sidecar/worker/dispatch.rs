@@ -49,9 +49,10 @@ impl Worker {
                 {
                     exchange.up = End { token, stream: 0 };
                     exchange.endpoint = endpoint;
-                    match exchange.is_bare() {
-                        true => http2.bare.push_back(key),
-                        false => http2.waiting.push_back(key),
+                    if exchange.is_bare() {
+                        http2.bare.push_back(key)
+                    } else {
+                        http2.waiting.push_back(key)
                     }
                 }
                 self.open_waiting(token, now);

@@ -59,9 +59,10 @@ fn answer_problem(
     end: write::End,
 ) -> Option<&'static str> {
     if exchange.begun {
-        return match end.0 {
-            true => (fields.trailers_problem()).or_else(|| exchange.count(Way::Down, b"", end)),
-            false => Some("trailers without END_STREAM (RFC 9113, 8.1)"),
+        return if end.0 {
+            (fields.trailers_problem()).or_else(|| exchange.count(Way::Down, b"", end))
+        } else {
+            Some("trailers without END_STREAM (RFC 9113, 8.1)")
         };
     }
     if let Some(problem) = fields.answer_problem() {
@@ -71,9 +72,10 @@ fn answer_problem(
         return (end.0).then_some("an informational answer that ends (RFC 9113, 8.1)");
     }
     exchange.length_down = fields.check.answer_length(&exchange.request.check);
-    match end.0 {
-        true => exchange.count(Way::Down, b"", end),
-        false => None,
+    if end.0 {
+        exchange.count(Way::Down, b"", end)
+    } else {
+        None
     }
 }
 
@@ -147,9 +149,10 @@ impl Worker {
             length_up,
             length_down: None,
             deadline: timeout.map_or(Time::NEVER, |timeout| now + timeout),
-            request_until: match end.0 {
-                true => Time::NEVER,
-                false => now + config.request_timeout(),
+            request_until: if end.0 {
+                Time::NEVER
+            } else {
+                now + config.request_timeout()
             },
             is_fresh: true,
         });
@@ -210,9 +213,10 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return Ok(());
         };
-        let problem = match end.0 {
-            true => (fields.trailers_problem()).or_else(|| exchange.count(Way::Up, b"", end)),
-            false => Some("trailers without END_STREAM (RFC 9113, 8.1)"),
+        let problem = if end.0 {
+            (fields.trailers_problem()).or_else(|| exchange.count(Way::Up, b"", end))
+        } else {
+            Some("trailers without END_STREAM (RFC 9113, 8.1)")
         };
         if let Some(problem) = problem {
             return self.bad_request(token, key, problem, now);
@@ -431,11 +435,10 @@ impl Worker {
         let (begun, sent) = (exchange.begun, write::End(exchange.to_up.ended));
         if let Some((transport, http2)) = http2_of(&mut self.connections, end.token) {
             let out = &mut transport.out;
-            match begun {
-                true => http2.session.reset(end.stream, ErrorCode::CANCEL, out),
-                false => {
-                    http2.reset_unanswered(end.stream, ErrorCode::CANCEL, sent, now, out);
-                }
+            if begun {
+                http2.session.reset(end.stream, ErrorCode::CANCEL, out)
+            } else {
+                http2.reset_unanswered(end.stream, ErrorCode::CANCEL, sent, now, out);
             }
             self.mark(end.token);
             self.open_waiting(end.token, now);

@@ -228,9 +228,10 @@ impl Worker {
                 };
                 if self.pass_on(up, codec, call, wants_answer, bytes)? {
                     let counters = self.counters(route);
-                    let (counter, taken) = match wants_answer {
-                        true => (&counters.requests, Taken::Waits),
-                        false => (&counters.oneway, Taken::Over),
+                    let (counter, taken) = if wants_answer {
+                        (&counters.requests, Taken::Waits)
+                    } else {
+                        (&counters.oneway, Taken::Over)
                     };
                     count(counter, 1);
                     return Ok(taken);

@@ -124,9 +124,10 @@ impl Worker {
                 if !connection.unneeded {
                     self.blame_newest(&lost, last_oneway, now);
                 }
-                let why = match connection.connecting {
-                    true => Why::NoUpstream,
-                    false => Why::Cut,
+                let why = if connection.connecting {
+                    Why::NoUpstream
+                } else {
+                    Why::Cut
                 };
                 self.refuse_all(route, endpoint, &lost, why);
                 if !connection.connecting {

@@ -79,9 +79,10 @@ impl Peer {
 
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.is_upstream {
-            true => "upstream",
-            false => "client",
+        f.write_str(if self.is_upstream {
+            "upstream"
+        } else {
+            "client"
         })?;
         match self.address {
             Some(address) => write!(f, " {address}"),

@@ -91,9 +91,10 @@ impl Worker {
                     retry_at: Time::ZERO,
                 };
                 // Places are remembered by their number, and used again when many are.
-                let reused = match endpoints.len() < MAX_REMEMBERED {
-                    true => None,
-                    false => endpoints.iter_mut().find(|known| known.gone),
+                let reused = if endpoints.len() < MAX_REMEMBERED {
+                    None
+                } else {
+                    endpoints.iter_mut().find(|known| known.gone)
                 };
                 match reused {
                     Some(old) => {

@@ -183,9 +183,10 @@ impl<P: Peer> Connection<P> {
     /// A connection error.
     #[cold]
     pub fn contain(&self, violation: Violation) -> Result<Violation, Violation> {
-        match violation.stream == 0 || self.is_idle(violation.stream) {
-            true => Err(violation),
-            false => Ok(violation),
+        if violation.stream == 0 || self.is_idle(violation.stream) {
+            Err(violation)
+        } else {
+            Ok(violation)
         }
     }
 
@@ -201,9 +202,10 @@ impl<P: Peer> Connection<P> {
             Err(Violation::stream(of, ErrorCode::STREAM_CLOSED, why))
         };
         // Of two GOAWAYs, each leaves streams of the other end's out.
-        let left_out = match self.peer.is_client() {
-            true => stream > self.last_stream,
-            false => self.last_taken.is_some_and(|last| stream > last),
+        let left_out = if self.peer.is_client() {
+            stream > self.last_stream
+        } else {
+            self.last_taken.is_some_and(|last| stream > last)
         };
         match closed {
             Closed::Reset => Ok(()),
@@ -220,19 +222,21 @@ impl<P: Peer> Connection<P> {
     }
 
     fn check_not_idle(&self, stream: u32, what: &str) -> Result<(), Violation> {
-        match self.is_idle(stream) {
-            true => Err(broken(format!(
+        if self.is_idle(stream) {
+            Err(broken(format!(
                 "{what} on stream {stream}, which was never opened (RFC 9113, 5.1)"
-            ))),
-            false => Ok(()),
+            )))
+        } else {
+            Ok(())
         }
     }
 
     #[inline(always)]
     fn check_order(&self, head: FrameHead) -> Result<(), Violation> {
-        match self.takes_any() {
-            true => Ok(()),
-            false => self.check_next(head),
+        if self.takes_any() {
+            Ok(())
+        } else {
+            self.check_next(head)
         }
     }
 

@@ -150,9 +150,10 @@ fn add(counts: &mut Vec<(String, u64)>, line: &str) {
             continue;
         };
         let is_most = name.starts_with("most ") || name.ends_with(" at once");
-        let name = match is_most {
-            true => format!("{name} in a process"),
-            false => name.to_owned(),
+        let name = if is_most {
+            format!("{name} in a process")
+        } else {
+            name.to_owned()
         };
         if name == defects::COUNT && n > 0 {
             defect::note();

@@ -16,9 +16,10 @@ pub(super) fn lines(board: &Board, area: Rect) -> Vec<Line<'static>> {
     let figures = figures(board);
     let judged = board.objectives.len();
     let is_low = rows.len() + figures.len() + judged > height;
-    rows.extend(match is_low {
-        true => beside(&figures, width),
-        false => figures,
+    rows.extend(if is_low {
+        beside(&figures, width)
+    } else {
+        figures
     });
     // Objectives without a row of their own are counted in one.
     let room = height - usize::from(judged > 0 && height > 1);
@@ -30,9 +31,10 @@ pub(super) fn lines(board: &Board, area: Rect) -> Vec<Line<'static>> {
     let left = height - rows.len();
     let rows = rows.iter().map(|row| printable(&shortened(row, width)));
     let mut lines: Vec<Line<'static>> = rows.collect();
-    match judged <= left {
-        true => lines.extend(objectives(board, area.width, left)),
-        false => lines.extend(some_of(&board.objectives, width, left)),
+    if judged <= left {
+        lines.extend(objectives(board, area.width, left))
+    } else {
+        lines.extend(some_of(&board.objectives, width, left))
     }
     lines
 }

@@ -292,12 +292,13 @@ impl Address {
         let form = "write tcp://HOST:PORT, with a port that shard 0 can listen at";
         let (host, port) = text.rsplit_once(':').ok_or(form)?;
         let port: u16 = port.parse().map_err(|_| form.to_owned())?;
-        match host.is_empty() || host.contains('/') || port == 0 {
-            true => Err(form.to_owned()),
-            false => Ok(Address {
+        if host.is_empty() || host.contains('/') || port == 0 {
+            Err(form.to_owned())
+        } else {
+            Ok(Address {
                 host: host.to_owned(),
                 port,
-            }),
+            })
         }
     }
 

@@ -25,9 +25,12 @@ impl Filling<'_> {
             ) => self.open(tree),
             ("google.protobuf.Any", Tree::Object(entries)) => match held(message, entries) {
                 Some((held, _)) if held.full_name().starts_with("google.protobuf.") => {
-                    object(self.entries(tree), |key, tree| match key == "value" {
-                        true => self.message(&held, tree),
-                        false => self.open(tree),
+                    object(self.entries(tree), |key, tree| {
+                        if key == "value" {
+                            self.message(&held, tree)
+                        } else {
+                            self.open(tree)
+                        }
                     })
                 }
                 Some((held, _)) => self.fields(&held, tree),

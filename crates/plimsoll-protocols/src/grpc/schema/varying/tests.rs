@@ -107,9 +107,12 @@ impl Shape {
             let kind = self.dice.one(&SCALARS);
             (kind.to_owned(), String::new())
         };
-        let value = |shape: &mut Shape| match nested {
-            true => sample.clone(),
-            false => shape.value(&kind),
+        let value = |shape: &mut Shape| {
+            if nested {
+                sample.clone()
+            } else {
+                shape.value(&kind)
+            }
         };
         let (label, json) = match self.dice.below(5) {
             0 => ("", value(self)),
